@@ -1,0 +1,44 @@
+"""The table of backends: a name in config.pbtxt -> the class, imported when a model first needs it.
+
+A new backend is one file beside this one and one line here (and, where Triton has a `platform` for it, one below).
+"""
+
+import importlib
+from typing import TYPE_CHECKING
+
+from serving.errors import invalid
+
+if TYPE_CHECKING:
+    from serving.backends.base import Backend
+
+BACKENDS: dict[str, str] = {
+    "onnxruntime": "serving.backends.onnxruntime_backend:OnnxRuntimeBackend",
+    "pytorch": "serving.backends.pytorch_backend:PytorchBackend",
+    "tensorrt": "serving.backends.tensorrt_backend:TensorrtBackend",
+    "python": "serving.backends.python_backend:PythonBackend",
+}
+
+PLATFORMS: dict[str, str] = {
+    "onnxruntime_onnx": "onnxruntime",
+    "pytorch_libtorch": "pytorch",
+    "tensorrt_plan": "tensorrt",
+}
+
+# `backend` is completed from the file a version folder holds, in this order.
+DEFAULT_FILENAMES: dict[str, str] = {
+    "model.onnx": "onnxruntime",
+    "model.pt": "pytorch",
+    "model.pt2": "pytorch",
+    "model.plan": "tensorrt",
+    "model.py": "python",
+}
+
+
+def backend_class(name: str) -> "type[Backend]":
+    """The class of a backend name; INVALID_ARG that lists the known ones."""
+    try:
+        module, _, attribute = BACKENDS[name].partition(":")
+    except KeyError:
+        raise invalid(f"unknown backend '{name}'; expected one of {', '.join(BACKENDS)}, ensemble") from None
+    found: type[Backend] = getattr(importlib.import_module(module), attribute)
+    return found

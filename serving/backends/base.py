@@ -1,0 +1,102 @@
+"""What a backend is: it reads one model version's weights once and makes the instances that execute batches.
+
+    backend = backend_class("onnxruntime")(spec)      loop-independent; no heavy work
+    backend.complete_config(config, version_dir)      classmethod: fill in what the file knows, refuse contradictions
+    backend.load()                                    worker thread: read weights that instances share
+    instance = backend.create_instance(device, name)  on the instance's own thread
+    instance.execute(batch)                           on that thread, one batch at a time
+    instance.close(); backend.unload()                after the last request; must free all memory
+
+Only `execute` is on the hot path. Everything raises ServingError with one sentence; any other exception is reported as
+INTERNAL with its text.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from numpy.typing import NDArray
+from tritonclient.grpc.model_config_pb2 import ModelConfig
+
+from serving.batch import Batch
+from serving.devices import Device
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSpec:
+    """What a backend is made from. `config` is complete and validated; `version_dir` holds the model file."""
+
+    name: str
+    version: int
+    config: ModelConfig
+    version_dir: Path
+    model_file: Path  # version_dir / default_model_filename (or the backend's default)
+    strict_devices: bool = False
+
+
+class BackendInstance(ABC):
+    """One execution context on one device, used by one thread."""
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+
+    @abstractmethod
+    def execute(self, batch: Batch) -> None:
+        """Answer the batch (see Batch). `batch.requests` is never empty."""
+
+    def close(self) -> None:  # noqa: B027
+        """Free what this instance holds. Called once, on its thread."""
+
+
+class ArrayInstance(BackendInstance):
+    """For backends that map arrays to arrays: implement `run`, leave gathering, splitting and timing to this class."""
+
+    def __init__(self, spec: ModelSpec, device: Device) -> None:
+        super().__init__(device)
+        self.spec = spec
+        self.output_names = [output.name for output in spec.config.output]
+
+    @abstractmethod
+    def run(self, inputs: dict[str, NDArray[Any]], outputs: list[str]) -> dict[str, Any]:
+        """Inputs by name, shape [batch, ...] (no batch dimension when max_batch_size is 0) -> the named outputs."""
+
+    def execute(self, batch: Batch) -> None:
+        inputs = batch.gather()
+        batch.input_done()
+        outputs = self.run(inputs, batch.union_of_requested(self.output_names))
+        batch.infer_done()
+        batch.scatter(outputs, self.spec.name, self.spec.version)
+
+
+class Backend(ABC):
+    """One loaded model version."""
+
+    default_filename: ClassVar[str]
+    # Whether instances may share `load()`ed weights, so that a changed instance count needs no reload. A backend whose
+    # instances each load their own may leave `load` empty.
+
+    def __init__(self, spec: ModelSpec) -> None:
+        self.spec = spec
+
+    @classmethod
+    @abstractmethod
+    def complete_config(cls, config: ModelConfig, version_dir: Path) -> None:
+        """Fill what is missing in `config` (max_batch_size where inputs are also missing, inputs, outputs) from the model
+        file, in place; INVALID_ARG where what is given contradicts the file. Used by the server and by serving.inspect.
+        """
+
+    def load(self) -> None:  # noqa: B027
+        """Read what the instances share."""
+
+    @abstractmethod
+    def create_instance(self, device: Device, name: str) -> BackendInstance:
+        """Make one instance; `name` is "<model>_<group>_<index>", Triton's instance name."""
+
+    def unload(self) -> None:  # noqa: B027
+        """Free what `load` read."""
+
+    @classmethod
+    def gpu_available(cls) -> tuple[bool, str]:
+        """Whether this backend can use a GPU here, and if not one sentence why (driver, library, provider missing)."""
+        return False, "this backend runs on the CPU"

@@ -1,0 +1,59 @@
+"""Errors with a protocol-neutral code; each frontend maps the code once.
+
+ServingError(code, message)     everything that a client or an operator is told
+    made by: invalid() not_found() unavailable() unsupported() already_exists() cancelled() internal()
+
+A message says what was expected and what came. It carries no path, key or stack.
+"""
+
+from enum import Enum
+
+
+class Code(Enum):
+    """Triton's TRITONSERVER_Error_Code, by name."""
+
+    UNKNOWN = "UNKNOWN"
+    INTERNAL = "INTERNAL"
+    NOT_FOUND = "NOT_FOUND"
+    INVALID_ARG = "INVALID_ARG"
+    UNAVAILABLE = "UNAVAILABLE"
+    UNSUPPORTED = "UNSUPPORTED"
+    ALREADY_EXISTS = "ALREADY_EXISTS"
+    CANCELLED = "CANCELLED"
+
+
+class ServingError(Exception):
+    """A failure that the caller is told about in one sentence."""
+
+    def __init__(self, code: Code, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+def invalid(message: str) -> ServingError:
+    return ServingError(Code.INVALID_ARG, message)
+
+
+def not_found(message: str) -> ServingError:
+    return ServingError(Code.NOT_FOUND, message)
+
+
+def unavailable(message: str) -> ServingError:
+    return ServingError(Code.UNAVAILABLE, message)
+
+
+def unsupported(message: str) -> ServingError:
+    return ServingError(Code.UNSUPPORTED, message)
+
+
+def already_exists(message: str) -> ServingError:
+    return ServingError(Code.ALREADY_EXISTS, message)
+
+
+def cancelled(message: str = "the request was cancelled") -> ServingError:
+    return ServingError(Code.CANCELLED, message)
+
+
+def internal(message: str) -> ServingError:
+    return ServingError(Code.INTERNAL, message)

@@ -1,0 +1,81 @@
+"""What travels between frontends, schedulers and backends: one request, its response, its cancellation."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from numpy.typing import NDArray
+
+from serving.errors import ServingError, cancelled
+
+# A tensor is a numpy array on the host. On a GPU it is any object with `shape` and `__dlpack__` (a torch tensor, say);
+# only backends and the ensemble scheduler meet those: the server brings the outputs of a model to the host for frontends.
+Tensor = NDArray[Any]
+Parameters = dict[str, "str | int | float | bool"]
+
+
+@dataclass(slots=True)
+class InferenceResponse:
+    """`outputs` holds only requested tensors, in the order of the model's configuration, batch dimension included.
+
+    An array may be a view of a whole batch's output: serialise it before the loop runs on, never write to it.
+    """
+
+    model_name: str
+    model_version: int
+    id: str
+    outputs: dict[str, Tensor]
+    parameters: Parameters = field(default_factory=dict)
+
+
+# (response or error, final). Called on the event loop's thread. Exactly one call has final=True; all others (decoupled
+# models) come before it. The response is None where a decoupled model ends its stream without another response.
+OnResponse = Callable[["InferenceResponse | ServingError | None", bool], None]
+
+
+@dataclass(slots=True, eq=False)
+class InferenceRequest:
+    """One inference request, decoded, owned by the frontend (or ensemble step) that made it.
+
+    inputs: name -> array with the batch dimension, in native byte order; may be read-only views of the received body.
+    requested: the output names asked for, empty for all.
+    timeout_us: the client's own limit for waiting in the queue, 0 for none. priority: 0 for the model's default.
+    """
+
+    model_name: str
+    inputs: dict[str, Tensor]
+    on_response: OnResponse
+    model_version: str = ""  # as asked: "" or "-1" for the server's choice
+    id: str = ""
+    requested: tuple[str, ...] = ()
+    parameters: Parameters = field(default_factory=dict)
+    priority: int = 0
+    timeout_us: int = 0
+    sequence_id: int | str = 0
+    sequence_start: bool = False
+    sequence_end: bool = False
+    arrival_ns: int = field(default_factory=time.monotonic_ns)
+    # set by the server
+    batch_size: int = 1
+    queued_ns: int = 0
+    finished: bool = False
+    cancelled: bool = False
+    on_cancel: Callable[["InferenceRequest"], None] | None = None
+
+    def respond(self, response: "InferenceResponse | ServingError | None", final: bool = True) -> None:
+        """Hand over a response, on the loop's thread. Whatever follows the final one (a late answer to a cancelled
+        request) is dropped."""
+        if self.finished:
+            return
+        self.finished = final
+        self.on_response(response, final)
+
+    def cancel(self) -> None:
+        """The client has gone: leave the queue, free the place in the batch; others in the batch are not disturbed."""
+        if self.finished or self.cancelled:
+            return
+        self.cancelled = True
+        if self.on_cancel is not None:
+            self.on_cancel(self)
+        self.respond(cancelled())
