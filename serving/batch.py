@@ -22,7 +22,7 @@ class Batch:
     non-decoupled backend becomes an INTERNAL error; a raised exception fails all requests that have no response yet.
     """
 
-    __slots__ = ("infer_done_ns", "input_done_ns", "requests", "responses", "send", "size", "started_ns")
+    __slots__ = ("ended_ns", "infer_done_ns", "input_done_ns", "requests", "responses", "send", "size", "started_ns")
 
     def __init__(self, requests: list[InferenceRequest], size: int, send: Send) -> None:
         self.requests = requests
@@ -32,6 +32,7 @@ class Batch:
         self.started_ns = 0
         self.input_done_ns = 0
         self.infer_done_ns = 0
+        self.ended_ns = 0
 
     def input_done(self) -> None:
         self.input_done_ns = time.monotonic_ns()

@@ -56,8 +56,10 @@ class InferenceRequest:
     sequence_start: bool = False
     sequence_end: bool = False
     arrival_ns: int = field(default_factory=time.monotonic_ns)
+    device_outputs: bool = False  # the caller (an ensemble) takes tensors that stay on a GPU
     # set by the server
     batch_size: int = 1
+    batch_key: object = None  # requests of unequal keys (shapes of variable dims, optional inputs) never share a batch
     queued_ns: int = 0
     finished: bool = False
     cancelled: bool = False

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from serving.errors import invalid
 
 if TYPE_CHECKING:
-    from serving.backends.base import Backend
+    from serving.backends.base import Backend, ModelSpec
 
 BACKENDS: dict[str, str] = {
     "onnxruntime": "serving.backends.onnxruntime_backend:OnnxRuntimeBackend",
@@ -42,3 +42,8 @@ def backend_class(name: str) -> "type[Backend]":
         raise invalid(f"unknown backend '{name}'; expected one of {', '.join(BACKENDS)}, ensemble") from None
     found: type[Backend] = getattr(importlib.import_module(module), attribute)
     return found
+
+
+def make_backend(spec: "ModelSpec") -> "Backend":
+    """The backend of one model version, not yet loaded."""
+    return backend_class(spec.config.backend)(spec)
