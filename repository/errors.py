@@ -1,0 +1,79 @@
+"""What can be wrong with a repository, its configurations, or what is put into it.
+
+RepositoryError              one sentence for the person or client that asked
+ ├─ InvalidName              a model name or version number that may not become a path
+ ├─ InvalidConfig            a configuration that does not parse or breaks a rule (line, column, field, problems)
+ ├─ NotFound                 no such model, version or file
+ ├─ Conflict                 a version or model that exists already, or a folder that another publication holds
+ ├─ NoSpace                  the disk would fill (needed, free)
+ └─ UnsafePath               a path that leaves its folder: a symbolic link, "..", an absolute name
+     └─ UnsafeArchive        an archive that holds one, or that would unpack to too much
+
+A message carries no path of this machine: it names the model, the version or the file inside the version.
+"""
+
+from typing import NamedTuple
+
+
+class Problem(NamedTuple):
+    """One broken rule. `field` is a path such as `input[0].dims[1]`; empty for the configuration as a whole."""
+
+    field: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.message}" if self.field else self.message
+
+
+class RepositoryError(Exception):
+    """Something that the person who asked can understand and put right."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+
+class InvalidName(RepositoryError):
+    """A name or version number that may not become a path."""
+
+
+class InvalidConfig(RepositoryError):
+    """A configuration that does not parse (line and column count from 1) or breaks rules (problems)."""
+
+    def __init__(
+        self, message: str, *, line: int = 0, column: int = 0, field: str = "", problems: tuple[Problem, ...] = ()
+    ) -> None:
+        super().__init__(message)
+        self.line = line
+        self.column = column
+        self.field = field
+        self.problems = problems
+
+
+class NotFound(RepositoryError):
+    """No such model, version or file."""
+
+
+class Conflict(RepositoryError):
+    """It is there already: versions are immutable and their numbers are never used again."""
+
+
+class NoSpace(RepositoryError):
+    """The disk would fill. Sizes in bytes."""
+
+    def __init__(self, needed: int, free: int) -> None:
+        super().__init__(f"{_mib(needed)} are needed on the disk, but only {_mib(free)} are free")
+        self.needed = needed
+        self.free = free
+
+
+class UnsafePath(RepositoryError):
+    """A path that would leave the folder it belongs to."""
+
+
+class UnsafeArchive(UnsafePath):
+    """An archive that would write outside its folder or fill the disk."""
+
+
+def _mib(size: int) -> str:
+    return f"{size / (1 << 20):,.0f} MiB"

@@ -1,0 +1,143 @@
+"""Where things lie in a model repository; the one place where a name becomes a path.
+
+<root>/<model>/config.pbtxt
+<root>/<model>/<version>/...            the version's files, and optionally slipway.pbtxt
+<root>/../staging                       what is being received or unpacked; same file system, outside of the root
+<root>/../archive/<model>/<version>     versions taken out of service, kept
+"""
+
+import re
+from pathlib import Path
+
+from repository.errors import Conflict, InvalidName, NotFound, UnsafePath
+
+CONFIG_FILE = "config.pbtxt"
+OVERLAY_FILE = "slipway.pbtxt"
+
+MAX_NAME_LENGTH = 128
+MAX_VERSION = (1 << 63) - 1  # Triton keeps versions in an int64
+
+_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*", re.ASCII)
+_VERSION = re.compile(r"[1-9][0-9]{0,18}", re.ASCII)
+
+
+def check_name(name: str) -> str:
+    """The name itself when it may become a folder's name; InvalidName otherwise."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise InvalidName("a model name consists of letters, digits, '_', '-' and '.', and does not begin with '.'")
+    if len(name) > MAX_NAME_LENGTH:
+        raise InvalidName(f"a model name has at most {MAX_NAME_LENGTH} characters, this one has {len(name)}")
+    return name
+
+
+def check_version(version: int) -> int:
+    """The number itself when it may become a version folder's name; InvalidName otherwise."""
+    if not isinstance(version, int) or isinstance(version, bool) or not 1 <= version <= MAX_VERSION:
+        raise InvalidName("a version is a whole number from 1 up")
+    return version
+
+
+def parse_version(text: str) -> int | None:
+    """The version that a folder's name stands for; None for a folder that is no version, as Triton reads it.
+
+    Triton passes over folders whose names are not numbers or begin with a zero (docs/user_guide/model_repository.md).
+    """
+    if not _VERSION.fullmatch(text):
+        return None
+    version = int(text)
+    return version if version <= MAX_VERSION else None
+
+
+def relative_path(text: str) -> Path:
+    """A client's name for a file inside a version, as a relative path; UnsafePath for one that could leave it."""
+    path = Path(text)
+    bad_part = any(part in ("", ".", "..") or len(part.encode()) > 255 for part in text.split("/"))
+    if not text or "\\" in text or "\0" in text or path.is_absolute() or bad_part or len(text) > 1024:
+        raise UnsafePath(f"'{text[:80]}' is not a plain relative file name")
+    if any(ord(character) < 32 or ord(character) == 127 for character in text):
+        raise UnsafePath("a file name holds a control character")
+    return path
+
+
+class ModelRepository:
+    """The paths of one repository. Nothing is created by looking."""
+
+    def __init__(self, root: Path, *, staging: Path | None = None, archive: Path | None = None) -> None:
+        self.root = Path(root)
+        self.staging = staging or self.root.parent / "staging"
+        self.archive = archive or self.root.parent / "archive"
+
+    def models(self) -> list[str]:
+        """The names of the folders that can be models, sorted. What cannot be one is passed over."""
+        if not self.root.is_dir():
+            return []
+        return sorted(entry.name for entry in self.root.iterdir() if self._is_model(entry))
+
+    def versions(self, name: str) -> list[int]:
+        """The versions on disk, ascending; empty where there are none (an ensemble's folder may be made by hand)."""
+        return version_folders(self.model_dir(name))
+
+    def has_model(self, name: str) -> bool:
+        return self.model_dir(name).is_dir()
+
+    def has_version(self, name: str, version: int) -> bool:
+        return self.version_dir(name, version).is_dir()
+
+    def model_dir(self, name: str) -> Path:
+        """<root>/<name>, whether it exists or not; UnsafePath where a symbolic link leads out of the root."""
+        return self._inside(self.root / check_name(name))
+
+    def version_dir(self, name: str, version: int) -> Path:
+        return self._inside(self.model_dir(name) / str(check_version(version)))
+
+    def config_path(self, name: str) -> Path:
+        return self._inside(self.model_dir(name) / CONFIG_FILE)
+
+    def overlay_path(self, name: str, version: int) -> Path:
+        return self._inside(self.version_dir(name, version) / OVERLAY_FILE)
+
+    def archived_version_dir(self, name: str, version: int) -> Path:
+        return self.archive / check_name(name) / str(check_version(version))
+
+    def existing_model_dir(self, name: str) -> Path:
+        path = self.model_dir(name)
+        if not path.is_dir():
+            raise NotFound(f"there is no model '{name}'")
+        return path
+
+    def existing_version_dir(self, name: str, version: int) -> Path:
+        path = self.version_dir(name, version)
+        if not path.is_dir():
+            raise NotFound(f"model '{name}' has no version {version}")
+        return path
+
+    def create(self, name: str) -> Path:
+        """Make an empty model folder; Conflict where there is one."""
+        path = self.model_dir(name)
+        self.root.mkdir(parents=True, exist_ok=True)
+        try:
+            path.mkdir()
+        except FileExistsError:
+            raise Conflict(f"a model '{name}' exists already") from None
+        return path
+
+    def _is_model(self, entry: Path) -> bool:
+        try:
+            return self.model_dir(entry.name).is_dir()
+        except (InvalidName, UnsafePath):
+            return False
+
+    def _inside(self, path: Path) -> Path:
+        """The path itself, unless a link in it leads out of the root."""
+        root = self.root.resolve()
+        if not path.resolve().is_relative_to(root):
+            raise UnsafePath(f"'{path.name}' is a link that leads out of the repository")
+        return path
+
+
+def version_folders(model_dir: Path) -> list[int]:
+    """The version numbers that are folders below a model's, ascending."""
+    if not model_dir.is_dir():
+        return []
+    found = (parse_version(entry.name) for entry in model_dir.iterdir() if entry.is_dir())
+    return sorted(version for version in found if version is not None)
