@@ -1,0 +1,334 @@
+"""Small real models written into a repository folder: ONNX by onnx.helper, TorchScript by torch, `model.py` as text.
+
+Each function writes <repository>/<name>/<version>/<file> and, unless config is None, <name>/config.pbtxt; `extra` is
+text added to that configuration (dynamic_batching {...}, instance_group [...]). It returns the model's folder.
+"""
+
+import itertools
+import textwrap
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+ONNX_TYPES = {
+    "BOOL": TensorProto.BOOL,
+    "UINT8": TensorProto.UINT8,
+    "UINT16": TensorProto.UINT16,
+    "UINT32": TensorProto.UINT32,
+    "UINT64": TensorProto.UINT64,
+    "INT8": TensorProto.INT8,
+    "INT16": TensorProto.INT16,
+    "INT32": TensorProto.INT32,
+    "INT64": TensorProto.INT64,
+    "FP16": TensorProto.FLOAT16,
+    "BF16": TensorProto.BFLOAT16,
+    "FP32": TensorProto.FLOAT,
+    "FP64": TensorProto.DOUBLE,
+    "BYTES": TensorProto.STRING,
+}
+OPSET = 17
+IR_VERSION = 9
+
+
+def config_type(datatype: str) -> str:
+    """The config.pbtxt name of a wire datatype."""
+    return "TYPE_STRING" if datatype == "BYTES" else f"TYPE_{datatype}"
+
+
+def tensors_text(kind: str, tensors: list[tuple[str, str, list[int]]]) -> str:
+    """`input [...]` or `output [...]` for (name, wire datatype, dims without the batch dimension)."""
+    rows = ", ".join(
+        f'{{ name: "{name}" data_type: {config_type(datatype)} dims: {dims} }}' for name, datatype, dims in tensors
+    )
+    return f"{kind} [ {rows} ]\n"
+
+
+def write_config(folder: Path, text: str) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.pbtxt").write_text(text)
+    return folder
+
+
+def _config(name: str, backend: str, max_batch_size: int, inputs: Any, outputs: Any, extra: str) -> str:
+    head = f'name: "{name}"\nbackend: "{backend}"\nmax_batch_size: {max_batch_size}\n'
+    return head + tensors_text("input", inputs) + tensors_text("output", outputs) + extra + "\n"
+
+
+def _finish(
+    repository: Path,
+    name: str,
+    backend: str,
+    max_batch_size: int,
+    inputs: Any,
+    outputs: Any,
+    config: str | None,
+    extra: str,
+) -> Path:
+    folder = Path(repository, name)
+    if config is None:
+        return folder
+    return write_config(folder, config or _config(name, backend, max_batch_size, inputs, outputs, extra))
+
+
+# -- ONNX ------------------------------------------------------------------------------------------------------------
+def onnx_bytes(
+    nodes: list[Any],
+    inputs: list[tuple[str, str, list[Any]]],
+    outputs: list[tuple[str, str, list[Any]]],
+    weights: dict[str, Any] | None = None,
+) -> bytes:
+    """A checked ONNX model; dims may be names for free dimensions and include the batch dimension."""
+    graph = helper.make_graph(
+        nodes,
+        "graph",
+        [helper.make_tensor_value_info(name, ONNX_TYPES[datatype], dims) for name, datatype, dims in inputs],
+        [helper.make_tensor_value_info(name, ONNX_TYPES[datatype], dims) for name, datatype, dims in outputs],
+        [numpy_helper.from_array(array, name) for name, array in (weights or {}).items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)])
+    model.ir_version = IR_VERSION
+    onnx.checker.check_model(model)
+    return model.SerializeToString()
+
+
+def write_onnx(repository: Path, name: str, content: bytes, version: int = 1) -> Path:
+    path = Path(repository, name, str(version), "model.onnx")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    return path
+
+
+def onnx_identity(
+    repository: Path,
+    name: str = "identity",
+    datatype: str = "FP32",
+    dims: list[int] | None = None,
+    max_batch_size: int = 8,
+    version: int = 1,
+    config: str | None = "",
+    extra: str = "",
+) -> Path:
+    """INPUT0 -> OUTPUT0 unchanged, any datatype. dims without the batch dimension; -1 is free."""
+    dims = [-1] if dims is None else dims
+    batch = ["batch"] if max_batch_size else []
+    shape = batch + [f"d{index}" if dim == -1 else dim for index, dim in enumerate(dims)]
+    content = onnx_bytes(
+        [helper.make_node("Identity", ["INPUT0"], ["OUTPUT0"])],
+        [("INPUT0", datatype, shape)],
+        [("OUTPUT0", datatype, shape)],
+    )
+    write_onnx(repository, name, content, version)
+    tensors = [("INPUT0", datatype, dims)], [("OUTPUT0", datatype, dims)]
+    return _finish(repository, name, "onnxruntime", max_batch_size, *tensors, config, extra)
+
+
+def onnx_add_sub(
+    repository: Path,
+    name: str = "add_sub",
+    datatype: str = "FP32",
+    dims: list[int] | None = None,
+    max_batch_size: int = 8,
+    version: int = 1,
+    config: str | None = "",
+    extra: str = "",
+) -> Path:
+    """OUTPUT0 = INPUT0 + INPUT1, OUTPUT1 = INPUT0 - INPUT1; dims default to [4]."""
+    dims = [4] if dims is None else dims
+    shape = (["batch"] if max_batch_size else []) + list(dims)
+    content = onnx_bytes(
+        [
+            helper.make_node("Add", ["INPUT0", "INPUT1"], ["OUTPUT0"]),
+            helper.make_node("Sub", ["INPUT0", "INPUT1"], ["OUTPUT1"]),
+        ],
+        [("INPUT0", datatype, shape), ("INPUT1", datatype, shape)],
+        [("OUTPUT0", datatype, shape), ("OUTPUT1", datatype, shape)],
+    )
+    write_onnx(repository, name, content, version)
+    tensors = [(f"INPUT{i}", datatype, dims) for i in (0, 1)], [(f"OUTPUT{i}", datatype, dims) for i in (0, 1)]
+    return _finish(repository, name, "onnxruntime", max_batch_size, *tensors, config, extra)
+
+
+def onnx_scale(
+    repository: Path,
+    name: str = "scale",
+    factor: float = 2.0,
+    max_batch_size: int = 8,
+    version: int = 1,
+    config: str | None = "",
+    extra: str = "",
+) -> Path:
+    """OUTPUT0 = INPUT0 * factor, FP32 [1]: the factor tells which version or upload answered."""
+    shape: list[Any] = ["batch", 1] if max_batch_size else [1]
+    content = onnx_bytes(
+        [helper.make_node("Mul", ["INPUT0", "factor"], ["OUTPUT0"])],
+        [("INPUT0", "FP32", shape)],
+        [("OUTPUT0", "FP32", shape)],
+        {"factor": np.array([factor], np.float32)},
+    )
+    write_onnx(repository, name, content, version)
+    tensors = [("INPUT0", "FP32", [1])], [("OUTPUT0", "FP32", [1])]
+    return _finish(repository, name, "onnxruntime", max_batch_size, *tensors, config, extra)
+
+
+def onnx_mlp(
+    repository: Path,
+    name: str = "mlp",
+    sizes: tuple[int, ...] = (512, 1024, 1024, 10),
+    max_batch_size: int = 32,
+    version: int = 1,
+    config: str | None = "",
+    extra: str = "",
+    seed: int = 0,
+) -> Path:
+    """A multilayer perceptron: INPUT FP32 [sizes[0]] -> OUTPUT FP32 [sizes[-1]], Relu between the layers."""
+    random = np.random.default_rng(seed)
+    nodes, weights, last = [], {}, "INPUT"
+    for index, (rows, columns) in enumerate(itertools.pairwise(sizes)):
+        final = index == len(sizes) - 2
+        weights[f"w{index}"] = (random.standard_normal((rows, columns)) / rows**0.5).astype(np.float32)
+        weights[f"b{index}"] = np.zeros(columns, np.float32)
+        nodes.append(helper.make_node("Gemm", [last, f"w{index}", f"b{index}"], ["OUTPUT" if final else f"g{index}"]))
+        if not final:
+            nodes.append(helper.make_node("Relu", [f"g{index}"], [f"r{index}"]))
+        last = f"r{index}"
+    content = onnx_bytes(
+        nodes, [("INPUT", "FP32", ["batch", sizes[0]])], [("OUTPUT", "FP32", ["batch", sizes[-1]])], weights
+    )
+    write_onnx(repository, name, content, version)
+    tensors = [("INPUT", "FP32", [sizes[0]])], [("OUTPUT", "FP32", [sizes[-1]])]
+    return _finish(repository, name, "onnxruntime", max_batch_size, *tensors, config, extra)
+
+
+def onnx_slow(
+    repository: Path,
+    name: str = "slow",
+    iterations: int = 200,
+    max_batch_size: int = 8,
+    version: int = 1,
+    config: str | None = "",
+    extra: str = "",
+) -> Path:
+    """INPUT0 FP32 [1] -> OUTPUT0 unchanged, after `iterations` 256x256 matrix products (about 0.15 ms each)."""
+    body = helper.make_graph(
+        [
+            helper.make_node("Identity", ["go"], ["go_on"]),
+            helper.make_node("MatMul", ["state", "matrix"], ["next_state"]),
+        ],
+        "body",
+        [
+            helper.make_tensor_value_info("i", TensorProto.INT64, []),
+            helper.make_tensor_value_info("go", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("state", TensorProto.FLOAT, [256, 256]),
+        ],
+        [
+            helper.make_tensor_value_info("go_on", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("next_state", TensorProto.FLOAT, [256, 256]),
+        ],
+    )
+    nodes = [
+        helper.make_node("ReduceMax", ["INPUT0"], ["largest"], keepdims=0),
+        helper.make_node("Add", ["matrix", "largest"], ["start"]),
+        helper.make_node("Loop", ["count", "yes", "start"], ["end"], body=body),
+        helper.make_node("ReduceMax", ["end"], ["peak"], keepdims=0),
+        helper.make_node("Mul", ["peak", "zero"], ["nothing"]),
+        helper.make_node("Add", ["INPUT0", "nothing"], ["OUTPUT0"]),
+    ]
+    weights = {
+        "matrix": np.zeros((256, 256), np.float32),
+        "count": np.array(iterations, np.int64),
+        "yes": np.array(True),
+        "zero": np.array(0, np.float32),
+    }
+    shape: list[Any] = ["batch", 1] if max_batch_size else [1]
+    content = onnx_bytes(nodes, [("INPUT0", "FP32", shape)], [("OUTPUT0", "FP32", shape)], weights)
+    write_onnx(repository, name, content, version)
+    tensors = [("INPUT0", "FP32", [1])], [("OUTPUT0", "FP32", [1])]
+    return _finish(repository, name, "onnxruntime", max_batch_size, *tensors, config, extra)
+
+
+# -- TorchScript -----------------------------------------------------------------------------------------------------
+def write_torchscript(repository: Path, name: str, module: Any, version: int = 1) -> Path:
+    """Script a torch.nn.Module (torch warns that scripting is deprecated; the format is still served)."""
+    import torch
+
+    path = Path(repository, name, str(version), "model.pt")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.jit.script(module.eval()).save(str(path))
+    return path
+
+
+def torchscript_add_sub(
+    repository: Path,
+    name: str = "torch_add_sub",
+    dims: list[int] | None = None,
+    max_batch_size: int = 8,
+    version: int = 1,
+    config: str | None = "",
+    extra: str = "",
+) -> Path:
+    """As `onnx_add_sub`, FP32, with the positional names of Triton's pytorch backend."""
+    import torch
+
+    class AddSub(torch.nn.Module):
+        def forward(self, a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return a + b, a - b
+
+    dims = [4] if dims is None else dims
+    write_torchscript(repository, name, AddSub(), version)
+    tensors = [(f"INPUT__{i}", "FP32", dims) for i in (0, 1)], [(f"OUTPUT__{i}", "FP32", dims) for i in (0, 1)]
+    return _finish(repository, name, "pytorch", max_batch_size, *tensors, config, extra)
+
+
+def torchscript_bert_classifier(
+    repository: Path, name: str = "bert_classifier", version: int = 1, seed: int = 0
+) -> Path:
+    """A tiny classifier with the inputs and outputs of the seed's `bert_classifier`; writes no configuration."""
+    import torch
+
+    class Classifier(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embedding = torch.nn.Embedding(1000, 16)
+            self.classifier = torch.nn.Linear(16, 2)
+
+        def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+            mask = attention_mask.unsqueeze(-1).to(torch.float32)
+            words = self.embedding(input_ids) * mask
+            return self.classifier(words.sum(1) / mask.sum(1).clamp(min=1.0))
+
+    torch.manual_seed(seed)
+    write_torchscript(repository, name, Classifier(), version)
+    return Path(repository, name)
+
+
+# -- model.py --------------------------------------------------------------------------------------------------------
+def python_model(repository: Path, name: str, source: str, config: str | None = None, version: int = 1) -> Path:
+    """A Python-backend model from the (indented) source text of its model.py."""
+    path = Path(repository, name, str(version), "model.py")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(textwrap.dedent(source))
+    return path.parent.parent if config is None else write_config(path.parent.parent, config)
+
+
+def python_sleeper(
+    repository: Path, name: str = "sleeper", max_batch_size: int = 8, version: int = 1, extra: str = ""
+) -> Path:
+    """INPUT0 FP32 [1], seconds -> OUTPUT0 the same, after sleeping the longest of the batch."""
+    source = """
+        import time
+        import triton_python_backend_utils as pb_utils
+
+        class TritonPythonModel:
+            def execute(self, requests):
+                inputs = [pb_utils.get_input_tensor_by_name(request, "INPUT0").as_numpy() for request in requests]
+                time.sleep(float(max(array.max() for array in inputs)))
+                return [pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT0", array)]) for array in inputs]
+    """
+    tensors = [("INPUT0", "FP32", [1])], [("OUTPUT0", "FP32", [1])]
+    return python_model(repository, name, source, _config(name, "python", max_batch_size, *tensors, extra), version)
