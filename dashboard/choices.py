@@ -1,0 +1,71 @@
+"""The fixed vocabularies of the database."""
+
+from django.db.models import TextChoices
+
+
+class DesiredState(TextChoices):
+    LOADED = "loaded", "Loaded"
+    UNLOADED = "unloaded", "Unloaded"
+
+
+class VersionState(TextChoices):
+    PUBLISHED = "published", "Published"
+    ARCHIVED = "archived", "Archived"
+
+
+class ServerStatus(TextChoices):
+    STARTING = "starting", "Starting"
+    LIVE = "live", "Live, loading models"
+    READY = "ready", "Ready"
+    DOWN = "down", "Down"
+    STOPPED = "stopped", "Stopped"
+
+
+class ModelStatus(TextChoices):
+    """What a server says of one version; Triton's own words."""
+
+    READY = "READY", "Ready"
+    LOADING = "LOADING", "Loading"
+    UNLOADING = "UNLOADING", "Unloading"
+    UNAVAILABLE = "UNAVAILABLE", "Unavailable"
+
+
+class UploadState(TextChoices):
+    RECEIVING = "receiving", "Receiving"
+    RECEIVED = "received", "Received"
+    INSPECTING = "inspecting", "Inspecting"
+    INSPECTED = "inspected", "Ready to publish"
+    PUBLISHED = "published", "Published"
+    FAILED = "failed", "Failed"
+    EXPIRED = "expired", "Expired"
+    CANCELLED = "cancelled", "Cancelled"
+
+
+class JobState(TextChoices):
+    QUEUED = "queued", "Queued"
+    RUNNING = "running", "Running"
+    SUCCEEDED = "succeeded", "Succeeded"
+    FAILED = "failed", "Failed"
+    CANCELLED = "cancelled", "Cancelled"
+
+
+class EventKind(TextChoices):
+    """What happened to a server; also the markers on charts."""
+
+    STARTED = "started", "Started"
+    READY = "ready", "Ready"
+    CRASHED = "crashed", "Crashed"
+    RESTARTED = "restarted", "Restarted"
+    STOPPED = "stopped", "Stopped"
+    UNREACHABLE = "unreachable", "Unreachable"
+    MODEL_LOADED = "model_loaded", "Model loaded"
+    MODEL_UNLOADED = "model_unloaded", "Model unloaded"
+    MODEL_FAILED = "model_failed", "Model failed"
+
+
+class TokenRight(TextChoices):
+    READ = "read", "Read everything"
+    INFER = "infer", "Send inference requests"
+    WRITE = "write", "Load, unload, configure, upload data formats"
+    UPLOAD_CODE = "upload_code", "Upload formats that can run code"
+    ADMIN = "admin", "Administer servers and accounts"

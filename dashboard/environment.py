@@ -1,0 +1,97 @@
+"""Every environment variable of the dashboard: read once, validated, described.
+
+A test compares this table with docs/configuration.md, so that none goes undocumented.
+"""
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from django.core.exceptions import ImproperlyConfigured
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """One variable: how its text becomes a value, and what it is when unset."""
+
+    parse: Callable[[str], Any]
+    default: Any
+    help: str
+
+
+def _text(value: str) -> str:
+    return value
+
+
+def _path(value: str) -> Path:
+    return Path(value).expanduser().resolve()
+
+
+def _flag(value: str) -> bool:
+    answers = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+    try:
+        return answers[value.strip().lower()]
+    except KeyError:
+        raise ValueError("1 or 0") from None
+
+
+def _port(value: str) -> int:
+    if not value.isdigit() or not 0 < int(value) < 65536:
+        raise ValueError("a port from 1 to 65535")
+    return int(value)
+
+
+def _positive(value: str) -> int:
+    if not value.isdigit() or int(value) == 0:
+        raise ValueError("a whole number above zero")
+    return int(value)
+
+
+def _names(value: str) -> list[str]:
+    return [name.strip() for name in value.split(",") if name.strip()]
+
+
+VARIABLES: dict[str, Variable] = {
+    "SLIPWAY_DATA": Variable(_path, BASE_DIR / "data", "Folder of everything that is written."),
+    "SLIPWAY_HOST": Variable(_text, "127.0.0.1", "Address that all listeners bind to."),
+    "SLIPWAY_PORT": Variable(_port, 9000, "Port of the dashboard."),
+    "SLIPWAY_HTTP_PORT": Variable(_port, 8000, "HTTP port of the bundled inference server."),
+    "SLIPWAY_GRPC_PORT": Variable(_port, 8001, "gRPC port of the bundled inference server."),
+    "SLIPWAY_METRICS_PORT": Variable(_port, 8002, "Metrics port of the bundled inference server."),
+    "SLIPWAY_ADMIN_USER": Variable(_text, "admin", "Name of the first administrator."),
+    "SLIPWAY_ADMIN_PASSWORD": Variable(_text, "", "Password of the first administrator; generated when empty."),
+    "SLIPWAY_ALLOWED_HOSTS": Variable(_names, [], "Host names, comma-separated, that the dashboard answers to."),
+    "SLIPWAY_SECRET_KEY": Variable(_text, "", "Signing key of sessions; when empty, one is made in the data folder."),
+    "SLIPWAY_HTTPS": Variable(_flag, False, "1 behind a proxy that ends TLS: cookies are sent over HTTPS only."),
+    "SLIPWAY_DEBUG": Variable(_flag, False, "1 shows stack traces in the browser; never on a reachable machine."),
+    "SLIPWAY_LOG_LEVEL": Variable(_text, "INFO", "DEBUG, INFO, WARNING or ERROR."),
+    "SLIPWAY_MAX_UPLOAD_BYTES": Variable(_positive, 64 << 30, "Largest upload, all files together."),
+    "SLIPWAY_UPLOAD_EXPIRY_HOURS": Variable(_positive, 24, "Hours that an upload waits to be continued."),
+    "SLIPWAY_INSPECT_TIMEOUT": Variable(_positive, 300, "Seconds that the inspection of a model file may take."),
+    "SLIPWAY_INSPECT_MEMORY_BYTES": Variable(_positive, 32 << 30, "Address space that an inspection may use."),
+    "SLIPWAY_STRICT_DEVICES": Variable(_flag, False, "1 refuses a model that asks for a device this machine lacks."),
+    "DATABASE_URL": Variable(_text, "", "Database address, e.g. postgres://...; SQLite in the data folder when empty."),
+    "REDIS_URL": Variable(_text, "", "Redis for queue and channel layer; files in the data folder when empty."),
+}
+
+
+def read(environ: Mapping[str, str] = os.environ) -> dict[str, Any]:
+    """Every variable's value; ImproperlyConfigured names the one that is wrong, never what it holds."""
+    unknown = sorted(name for name in environ if name.startswith("SLIPWAY_") and name not in VARIABLES)
+    if unknown:
+        raise ImproperlyConfigured(f"unknown setting {unknown[0]}; docs/configuration.md lists those that exist")
+    return {name: _value(name, variable, environ) for name, variable in VARIABLES.items()}
+
+
+def _value(name: str, variable: Variable, environ: Mapping[str, str]) -> Any:
+    text = environ.get(name, "")
+    if not text:
+        return variable.default
+    try:
+        return variable.parse(text)
+    except ValueError as error:
+        raise ImproperlyConfigured(f"{name} must be {error}") from None

@@ -1,0 +1,76 @@
+"""What a running job may say and ask; every write is fenced by the job's attempt."""
+
+import threading
+from types import TracebackType
+from typing import Any
+
+from django.db import close_old_connections
+from django.db.models import F, Value
+from django.db.models.functions import Concat, Length
+from django.utils import timezone
+
+from dashboard.choices import JobState
+from dashboard.models import Job
+
+HEARTBEAT_SECONDS = 5.0
+LOG_LIMIT = 1 << 20
+
+
+class JobCancelled(Exception):
+    """Somebody asked to cancel; the runner marks the job so."""
+
+
+class JobSuperseded(Exception):
+    """This worker was taken for lost and the job runs elsewhere, or was ended: stop without a word."""
+
+
+class JobContext:
+    """Progress, log and cancellation of one attempt at one job. A thread keeps its heartbeat going."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.params: dict[str, Any] = job.params
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._beat, name=f"heartbeat-{job.pk}", daemon=True)
+
+    def __enter__(self) -> "JobContext":
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def progress(self, percent: float, step: str = "") -> None:
+        """Also the place where a job notices that it was cancelled."""
+        changes: dict[str, Any] = {"progress": max(0, min(100, int(percent)))}
+        if step:
+            changes["step"] = step[:200]
+        self._write(**changes)
+        self.check_cancelled()
+
+    def log(self, line: str) -> None:
+        """Appends one line; past LOG_LIMIT characters the log stays as it is."""
+        rows = self._own().annotate(length=Length("log")).filter(length__lt=LOG_LIMIT)
+        rows.update(log=Concat(F("log"), Value(line.rstrip() + "\n")), heartbeat_at=timezone.now())
+
+    def check_cancelled(self) -> None:
+        row = self._own().values_list("cancel_requested", flat=True).first()
+        if row is None:
+            raise JobSuperseded
+        if row:
+            raise JobCancelled
+
+    def _own(self):
+        return Job.objects.filter(pk=self.job.pk, state=JobState.RUNNING, attempt=self.job.attempt)
+
+    def _write(self, **changes: Any) -> None:
+        if not self._own().update(heartbeat_at=timezone.now(), **changes):
+            raise JobSuperseded
+
+    def _beat(self) -> None:
+        while not self._stop.wait(HEARTBEAT_SECONDS):
+            try:
+                self._own().update(heartbeat_at=timezone.now())
+            finally:
+                close_old_connections()

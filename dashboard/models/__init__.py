@@ -1,0 +1,26 @@
+"""What the dashboard remembers: one file per concept."""
+
+from dashboard.models.audit import AuditEntry
+from dashboard.models.job import Job
+from dashboard.models.model import ConfigRevision, Model, Release
+from dashboard.models.server import ModelState, ModelSync, Server, ServerEvent, ServerState
+from dashboard.models.token import ApiToken
+from dashboard.models.upload import Upload, UploadFile
+from dashboard.models.version import Version
+
+__all__ = [
+    "ApiToken",
+    "AuditEntry",
+    "ConfigRevision",
+    "Job",
+    "Model",
+    "ModelState",
+    "ModelSync",
+    "Release",
+    "Server",
+    "ServerEvent",
+    "ServerState",
+    "Upload",
+    "UploadFile",
+    "Version",
+]

@@ -1,0 +1,38 @@
+"""Long work, with its progress, log and outcome."""
+
+from django.conf import settings
+from django.db import models
+from django.utils import timezone
+
+from dashboard.choices import JobState
+from dashboard.models.model import Model
+
+
+class Job(models.Model):
+    """`attempt` fences a worker that was taken for lost: only the holder of the present attempt may write."""
+
+    kind = models.CharField(max_length=32)
+    title = models.CharField(max_length=200, blank=True, default="")
+    state = models.CharField(max_length=16, choices=JobState.choices, default=JobState.QUEUED, db_index=True)
+    progress = models.PositiveSmallIntegerField(default=0)  # percent
+    step = models.CharField(max_length=200, blank=True, default="")
+    log = models.TextField(blank=True, default="")
+    error = models.TextField(blank=True, default="")
+    params = models.JSONField(default=dict)
+    result = models.JSONField(default=dict)
+    model = models.ForeignKey(Model, null=True, on_delete=models.SET_NULL, related_name="jobs")
+    attempt = models.PositiveSmallIntegerField(default=0)
+    cancel_requested = models.BooleanField(default=False)
+    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
+    created_by_name = models.CharField(max_length=150, blank=True, default="")
+    created_at = models.DateTimeField(default=timezone.now)
+    queued_at = models.DateTimeField(default=timezone.now)
+    started_at = models.DateTimeField(null=True)
+    heartbeat_at = models.DateTimeField(null=True)
+    finished_at = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering = ["-created_at", "-id"]
+
+    def __str__(self) -> str:
+        return f"job {self.pk}: {self.title or self.kind} ({self.state})"

@@ -1,0 +1,98 @@
+"""Inference servers, what they say of themselves and of their models, and what happened to them."""
+
+from django.db import models
+from django.utils import timezone
+
+from dashboard.choices import EventKind, ModelStatus, ServerStatus
+from dashboard.models.model import Model
+
+
+class Server(models.Model):
+    """An inference server. The bundled one's control key is a file in the data folder, never in the database."""
+
+    name = models.SlugField(max_length=64, unique=True)
+    http_url = models.CharField(max_length=300)
+    grpc_url = models.CharField(max_length=300)
+    metrics_url = models.CharField(max_length=300)
+    bundled = models.BooleanField(default=False)
+    created_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        ordering = ["-bundled", "name"]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class ServerState(models.Model):
+    """Written by `up` (process) and `watch` (health); read by pages."""
+
+    server = models.OneToOneField(Server, on_delete=models.CASCADE, related_name="state", primary_key=True)
+    state = models.CharField(max_length=16, choices=ServerStatus.choices, default=ServerStatus.STOPPED)
+    pid = models.PositiveIntegerField(null=True)
+    instance = models.CharField(max_length=64, blank=True, default="")  # the server's own id of this process
+    started_at = models.DateTimeField(null=True)
+    restarts = models.PositiveIntegerField(default=0)
+    last_reason = models.CharField(max_length=500, blank=True, default="")
+    checked_at = models.DateTimeField(null=True)
+    restart_requested_at = models.DateTimeField(null=True)  # set by server_restart, cleared by `up`
+    info = models.JSONField(default=dict)
+
+    def __str__(self) -> str:
+        return f"{self.server}: {self.state}"
+
+
+class ModelState(models.Model):
+    """What a server last said of one version; written by `watch`."""
+
+    server = models.ForeignKey(Server, on_delete=models.CASCADE, related_name="model_states")
+    model_name = models.CharField(max_length=200, db_index=True)
+    version = models.PositiveBigIntegerField()
+    state = models.CharField(max_length=16, choices=ModelStatus.choices)
+    reason = models.TextField(blank=True, default="")
+    updated_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        ordering = ["model_name", "-version"]
+        constraints = [models.UniqueConstraint(fields=["server", "model_name", "version"], name="model_state_once")]
+
+    def __str__(self) -> str:
+        return f"{self.model_name} {self.version} on {self.server}: {self.state}"
+
+
+class ModelSync(models.Model):
+    """How far `watch` has brought one server to what a model's generation asks for.
+
+    In step when applied_generation equals the model's generation and instance is the server's present process.
+    """
+
+    server = models.ForeignKey(Server, on_delete=models.CASCADE, related_name="syncs")
+    model = models.ForeignKey(Model, on_delete=models.CASCADE, related_name="syncs")
+    applied_generation = models.PositiveBigIntegerField(default=0)
+    instance = models.CharField(max_length=64, blank=True, default="")
+    attempts = models.PositiveIntegerField(default=0)  # failed ones in a row
+    error = models.TextField(blank=True, default="")
+    attempted_at = models.DateTimeField(null=True)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["server", "model"], name="model_sync_once")]
+
+    def __str__(self) -> str:
+        return f"{self.model} on {self.server}: {self.applied_generation}"
+
+
+class ServerEvent(models.Model):
+    """Something that happened to a server; also a marker on its charts."""
+
+    server = models.ForeignKey(Server, on_delete=models.CASCADE, related_name="events")
+    at = models.DateTimeField(default=timezone.now)
+    kind = models.CharField(max_length=24, choices=EventKind.choices)
+    model_name = models.CharField(max_length=200, blank=True, default="")
+    message = models.TextField(blank=True, default="")
+
+    class Meta:
+        ordering = ["-at", "-id"]
+        indexes = [models.Index(fields=["server", "-at"])]
+
+    def __str__(self) -> str:
+        return f"{self.server} {self.kind}: {self.message}"

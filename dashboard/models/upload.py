@@ -1,0 +1,60 @@
+"""Files on their way in; their bytes lie in data/staging/<id>/ until they are published."""
+
+import uuid
+from pathlib import Path
+
+from django.conf import settings
+from django.db import models
+from django.utils import timezone
+
+from dashboard.choices import UploadState
+
+
+class Upload(models.Model):
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="uploads")
+    user_name = models.CharField(max_length=150, blank=True, default="")
+    model_name = models.CharField(max_length=200)
+    state = models.CharField(max_length=16, choices=UploadState.choices, default=UploadState.RECEIVING, db_index=True)
+    error = models.TextField(blank=True, default="")
+    # The output of `python -m serving.inspect`, see services.inspection.
+    proposal = models.JSONField(default=dict)
+    job = models.ForeignKey("Job", null=True, on_delete=models.SET_NULL, related_name="uploads")
+    created_at = models.DateTimeField(default=timezone.now)
+    expires_at = models.DateTimeField(db_index=True)
+
+    class Meta:
+        ordering = ["-created_at"]
+
+    def __str__(self) -> str:
+        return f"{self.model_name} ({self.state})"
+
+    @property
+    def folder(self) -> Path:
+        return Path(settings.STAGING_DIR) / str(self.id)
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(file.size for file in self.files.all())
+
+    @property
+    def received_bytes(self) -> int:
+        return sum(file.received for file in self.files.all())
+
+
+class UploadFile(models.Model):
+    """One file of an upload. On disk it is named by its number; `path` is only what the publisher makes of it."""
+
+    upload = models.ForeignKey(Upload, on_delete=models.CASCADE, related_name="files")
+    number = models.PositiveIntegerField()
+    path = models.CharField(max_length=500)
+    size = models.PositiveBigIntegerField()
+    received = models.PositiveBigIntegerField(default=0)
+    sha256 = models.CharField(max_length=64, blank=True, default="")  # as the client says, checked when it is complete
+
+    class Meta:
+        ordering = ["number"]
+        constraints = [models.UniqueConstraint(fields=["upload", "number"], name="upload_file_number_once")]
+
+    def __str__(self) -> str:
+        return f"{self.path} of upload {self.upload_id}"

@@ -1,0 +1,3 @@
+"""WebSocket addresses."""
+
+websocket_urlpatterns: list = []

@@ -1,0 +1,166 @@
+"""What the pages and the API show of models."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from django.db.models import OuterRef, Prefetch, QuerySet, Subquery
+
+from dashboard.choices import DesiredState, ModelStatus, VersionState
+from dashboard.exceptions import NotFound
+from dashboard.models import ConfigRevision, Model, ModelState, ModelSync, Release, Version
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSummary:
+    """One model as a list shows it.
+
+    state: ready | loading | degraded (some live version is not ready, or a newer load failed while an older one serves)
+    | failed | unloaded. `reason` says why, in words, whenever it is degraded or failed.
+    """
+
+    model: Model
+    state: str
+    reason: str
+    live_versions: list[int]
+    live_since: datetime | None
+    live_by: str
+    backend: str
+    version_count: int
+    latest_number: int | None
+    server_states: list[ModelState] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        return self.model.name
+
+    @property
+    def needs_attention(self) -> bool:
+        return self.state in ("failed", "degraded")
+
+
+def model_get(name: str) -> Model:
+    try:
+        return Model.objects.select_related("created_by").get(name=name)
+    except Model.DoesNotExist:
+        raise NotFound(f"there is no model named '{name}'") from None
+
+
+def models_overview(*, search: str = "", tag: str = "") -> list[ModelSummary]:
+    """Every model by name, in a handful of queries however many there are."""
+    models = _with_parts(Model.objects.all())
+    if search:
+        models = models.filter(name__icontains=search)
+    rows = [model for model in models if not tag or tag in model.tags]
+    return _summaries(rows)
+
+
+def model_summary(model: Model) -> ModelSummary:
+    return _summaries(_with_parts(Model.objects.filter(pk=model.pk)))[0]
+
+
+def versions(model: Model) -> QuerySet[Version]:
+    """Newest first, archived ones too."""
+    return model.versions.select_related("created_by", "upload")
+
+
+def version_get(model: Model, number: int) -> Version:
+    try:
+        return model.versions.select_related("model").get(number=number)
+    except Version.DoesNotExist:
+        raise NotFound(f"model '{model.name}' has no version {number}") from None
+
+
+def live_versions(model: Model) -> list[int]:
+    """The numbers that the model serves, or should: those of its newest release."""
+    release = model.releases.first()
+    return release.versions if release else []
+
+
+def roll_back_target(model: Model) -> Version | None:
+    """The version that was served before the present ones and is still published; None when there is none."""
+    present = set(live_versions(model))
+    published = {row.number: row for row in model.versions.filter(state=VersionState.PUBLISHED)}
+    for release in model.releases.all()[1:50]:
+        for number in sorted(release.versions, reverse=True):
+            if number in published and number not in present:
+                return published[number]
+    return None
+
+
+def revisions(model: Model) -> QuerySet[ConfigRevision]:
+    """Newest first; the first is the current one."""
+    return model.revisions.select_related("created_by")
+
+
+def current_revision(model: Model) -> ConfigRevision | None:
+    return model.revisions.first()
+
+
+def releases(model: Model) -> QuerySet[Release]:
+    """What was served when, newest first."""
+    return model.releases.all()
+
+
+def _with_parts(models: QuerySet[Model]) -> QuerySet[Model]:
+    newest = Release.objects.filter(model=OuterRef("pk")).order_by("-at", "-id")
+    return models.annotate(newest_release=Subquery(newest.values("pk")[:1])).prefetch_related(
+        Prefetch("versions", Version.objects.filter(state=VersionState.PUBLISHED))
+    )
+
+
+def _states(models: Iterable[Model]) -> dict[str, list[ModelState]]:
+    found = defaultdict(list)
+    names = [model.name for model in models]
+    for state in ModelState.objects.filter(model_name__in=names).select_related("server"):
+        found[state.model_name].append(state)
+    return found
+
+
+def _sync_errors(models: Iterable[Model]) -> dict[int, str]:
+    rows = ModelSync.objects.filter(model__in=list(models)).exclude(error="")
+    return {row.model_id: row.error for row in rows}
+
+
+def _summaries(models: Iterable[Model]) -> list[ModelSummary]:
+    rows = list(models)
+    states, errors = _states(rows), _sync_errors(rows)
+    newest = Release.objects.in_bulk([row.newest_release for row in rows if row.newest_release])
+    return [
+        _summary(row, newest.get(row.newest_release), states.get(row.name, []), errors.get(row.pk, "")) for row in rows
+    ]
+
+
+def _summary(model: Model, release: Release | None, states: list[ModelState], error: str) -> ModelSummary:
+    live = release.versions if release else []
+    published = list(model.versions.all())
+    state, reason = _judge(model, live, states, error)
+    return ModelSummary(
+        model=model,
+        state=state,
+        reason=reason,
+        live_versions=live,
+        live_since=release.at if release and live else None,
+        live_by=release.actor_name if release and live else "",
+        backend=published[0].format if published else "",
+        version_count=len(published),
+        latest_number=published[0].number if published else None,
+        server_states=states,
+    )
+
+
+def _judge(model: Model, live: list[int], states: list[ModelState], error: str) -> tuple[str, str]:
+    """The one word that a list shows, from what is wanted and what the servers say."""
+    if model.desired_state == DesiredState.UNLOADED:
+        leaving = any(state.state in (ModelStatus.READY, ModelStatus.UNLOADING) for state in states)
+        return ("loading" if leaving else "unloaded"), ""
+    ready = {state.version for state in states if state.state == ModelStatus.READY}
+    reason = error or next((s.reason for s in states if s.state == ModelStatus.UNAVAILABLE and s.reason), "")
+    if any(state.state == ModelStatus.LOADING for state in states):
+        return "loading", ""
+    if live and set(live) <= ready and not error:
+        return "ready", ""
+    if ready and reason:
+        return "degraded", reason
+    return ("failed", reason) if reason else ("loading", "")

@@ -1,0 +1,282 @@
+"""Django's settings. What a person may change is an environment variable, listed in environment.py."""
+
+import os
+import secrets
+from pathlib import Path
+
+import dj_database_url
+from django.core.exceptions import ImproperlyConfigured
+
+from dashboard.environment import BASE_DIR, read
+
+_env = read()
+
+# -- the data folder -------------------------------------------------------------------------------------------------
+DATA_DIR: Path = _env["SLIPWAY_DATA"]
+MODEL_REPOSITORY = DATA_DIR / "models"
+STAGING_DIR = DATA_DIR / "staging"
+ARCHIVE_DIR = DATA_DIR / "archive"
+LOG_DIR = DATA_DIR / "logs"
+BROKER_DIR = DATA_DIR / "broker"
+AUTH_FILE = DATA_DIR / "auth.json"
+EXAMPLES_DIR = BASE_DIR / "examples" / "models"
+
+
+def _prepare_folders() -> None:
+    """The data folder and its parts; only their owner may read them."""
+    parts = (
+        DATA_DIR,
+        MODEL_REPOSITORY,
+        STAGING_DIR,
+        ARCHIVE_DIR,
+        LOG_DIR,
+        BROKER_DIR / "queue",
+        BROKER_DIR / "control",
+    )
+    try:
+        for folder in parts:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise ImproperlyConfigured(f"the data folder (SLIPWAY_DATA) cannot be written: {error.strerror}") from None
+
+
+def _secret(name: str) -> str:
+    """A key made once and kept in the data folder, readable by its owner alone."""
+    path = DATA_DIR / name
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        return _read_secret(path)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(secrets.token_urlsafe(50))
+    return path.read_text()
+
+
+def _read_secret(path: Path) -> str:
+    value = path.read_text()
+    if len(value) < 32:
+        raise ImproperlyConfigured(f"{path.name} in the data folder is damaged; remove it to have a new one made")
+    return value
+
+
+_prepare_folders()
+SECRET_KEY = _env["SLIPWAY_SECRET_KEY"] or _secret("secret_key")
+
+# -- processes and addresses -----------------------------------------------------------------------------------------
+DASHBOARD_HOST, DASHBOARD_PORT = _env["SLIPWAY_HOST"], _env["SLIPWAY_PORT"]
+SERVER_HTTP_PORT = _env["SLIPWAY_HTTP_PORT"]
+SERVER_GRPC_PORT = _env["SLIPWAY_GRPC_PORT"]
+SERVER_METRICS_PORT = _env["SLIPWAY_METRICS_PORT"]
+# The header and key that the bundled server's control routes ask for.
+SERVER_CONTROL_HEADER = "slipway-control-key"
+SERVER_CONTROL_KEY = _secret("control_key")
+STRICT_DEVICES = _env["SLIPWAY_STRICT_DEVICES"]
+ADMIN_USER, ADMIN_PASSWORD = _env["SLIPWAY_ADMIN_USER"], _env["SLIPWAY_ADMIN_PASSWORD"]
+
+# -- uploads and inspection ------------------------------------------------------------------------------------------
+MAX_UPLOAD_BYTES = _env["SLIPWAY_MAX_UPLOAD_BYTES"]
+UPLOAD_CHUNK_BYTES = 8 << 20
+UPLOAD_EXPIRY_HOURS = _env["SLIPWAY_UPLOAD_EXPIRY_HOURS"]
+UPLOAD_RESERVE_BYTES = 256 << 20  # left free on the disk, so that the database and logs can still be written
+INSPECT_TIMEOUT = _env["SLIPWAY_INSPECT_TIMEOUT"]
+INSPECT_MEMORY_BYTES = _env["SLIPWAY_INSPECT_MEMORY_BYTES"]
+
+# -- Django ----------------------------------------------------------------------------------------------------------
+DEBUG = _env["SLIPWAY_DEBUG"]
+LOOPBACK = ["localhost", "127.0.0.1", "[::1]"]
+ALLOWED_HOSTS = [*LOOPBACK, *_env["SLIPWAY_ALLOWED_HOSTS"]]
+if DASHBOARD_HOST not in ("0.0.0.0", "::", *ALLOWED_HOSTS):
+    ALLOWED_HOSTS.append(DASHBOARD_HOST)
+
+INSTALLED_APPS = [
+    "daphne",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.humanize",
+    "django.contrib.messages",
+    "django.contrib.sessions",
+    "django.contrib.staticfiles",
+    "channels",
+    "django_htmx",
+    "rest_framework",
+    "drf_spectacular",
+    "drf_spectacular_sidecar",
+    "dashboard",
+]
+
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "dashboard.middleware.content_security_policy",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    # Deny by default: a view without sign-in must say so with @login_not_required.
+    "django.contrib.auth.middleware.LoginRequiredMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "django_htmx.middleware.HtmxMiddleware",
+    "dashboard.middleware.ErrorPages",
+]
+
+ROOT_URLCONF = "dashboard.urls"
+ASGI_APPLICATION = "dashboard.asgi.application"
+
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+                "dashboard.context.shell",
+            ],
+        },
+    },
+]
+
+
+def _database() -> dict:
+    if _env["DATABASE_URL"]:
+        try:
+            return dj_database_url.parse(_env["DATABASE_URL"], conn_max_age=60, conn_health_checks=True)
+        except ValueError:
+            raise ImproperlyConfigured("DATABASE_URL must be an address such as postgres://user@host/name") from None
+    return {
+        "ENGINE": "django.db.backends.sqlite3",
+        "NAME": DATA_DIR / "db.sqlite3",
+        "OPTIONS": {
+            "transaction_mode": "IMMEDIATE",
+            "timeout": 20,
+            "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;",
+        },
+    }
+
+
+DATABASES = {"default": _database()}
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+# -- accounts and cookies --------------------------------------------------------------------------------------------
+LOGIN_URL = "sign_in"
+LOGIN_REDIRECT_URL = "overview"
+LOGOUT_REDIRECT_URL = "sign_in"
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": f"django.contrib.auth.password_validation.{name}"}
+    for name in ("UserAttributeSimilarityValidator", "MinimumLengthValidator", "CommonPasswordValidator")
+]
+# Names of our own: browsers share the cookies of one host between its ports.
+SESSION_COOKIE_NAME, CSRF_COOKIE_NAME = "slipway_session", "slipway_csrf"
+SESSION_COOKIE_SAMESITE = CSRF_COOKIE_SAMESITE = "Lax"
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = _env["SLIPWAY_HTTPS"]
+if _env["SLIPWAY_HTTPS"]:
+    SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
+SECURE_REFERRER_POLICY = "same-origin"
+X_FRAME_OPTIONS = "DENY"
+CONTENT_SECURITY_POLICY = {
+    "default-src": "'none'",
+    "script-src": "'self'",
+    "style-src": "'self'",
+    "style-src-attr": "'unsafe-inline'",  # plotly.js positions its SVG text by style attributes
+    "img-src": "'self' data: blob:",
+    "font-src": "'self'",
+    "connect-src": "'self'",
+    "form-action": "'self'",
+    "manifest-src": "'self'",
+    "frame-ancestors": "'none'",
+    "base-uri": "'none'",
+}
+
+# -- static files ----------------------------------------------------------------------------------------------------
+STATIC_URL = "static/"
+STATICFILES_DIRS = [BASE_DIR / "static"]
+STATICFILES_FINDERS = [
+    "django.contrib.staticfiles.finders.FileSystemFinder",
+    "django.contrib.staticfiles.finders.AppDirectoriesFinder",
+    "dashboard.finders.PlotlyFinder",
+]
+WHITENOISE_USE_FINDERS = True  # served from where they are; nothing to collect
+WHITENOISE_ALLOW_ALL_ORIGINS = False
+WHITENOISE_AUTOREFRESH = DEBUG
+
+# -- language and time -----------------------------------------------------------------------------------------------
+LANGUAGE_CODE = "en"
+USE_I18N = False
+USE_TZ = True
+TIME_ZONE = "UTC"
+
+# -- uploads through Django itself -----------------------------------------------------------------------------------
+# A chunk is raw and bounded by the API; forms stay small.
+DATA_UPLOAD_MAX_MEMORY_SIZE = UPLOAD_CHUNK_BYTES + (1 << 20)
+FILE_UPLOAD_TEMP_DIR = STAGING_DIR
+
+# -- queue and channel layer -----------------------------------------------------------------------------------------
+REDIS_URL = _env["REDIS_URL"]
+CELERY_BROKER_URL = REDIS_URL or "filesystem://"
+if not REDIS_URL:
+    CELERY_BROKER_TRANSPORT_OPTIONS = {
+        "data_folder_in": str(BROKER_DIR / "queue"),
+        "data_folder_out": str(BROKER_DIR / "queue"),
+        "control_folder": str(BROKER_DIR / "control"),
+    }
+CELERY_ACCEPT_CONTENT = ["json"]
+CELERY_TASK_SERIALIZER = CELERY_RESULT_SERIALIZER = "json"
+CELERY_TASK_IGNORE_RESULT = True
+CELERY_WORKER_CONCURRENCY = 2
+CELERY_WORKER_PREFETCH_MULTIPLIER = 1
+CELERY_WORKER_HIJACK_ROOT_LOGGER = False
+CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+CELERY_TIMEZONE = TIME_ZONE
+
+CHANNEL_LAYERS = {
+    "default": {"BACKEND": "channels_redis.core.RedisChannelLayer", "CONFIG": {"hosts": [REDIS_URL]}}
+    if REDIS_URL
+    else {"BACKEND": "channels.layers.InMemoryChannelLayer"}
+}
+
+# -- REST API --------------------------------------------------------------------------------------------------------
+REST_FRAMEWORK = {
+    "DEFAULT_AUTHENTICATION_CLASSES": [
+        "dashboard.api.authentication.TokenAuthentication",
+        "rest_framework.authentication.SessionAuthentication",
+    ],
+    "DEFAULT_PERMISSION_CLASSES": ["dashboard.api.permissions.HasRight"],
+    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
+    "DEFAULT_PAGINATION_CLASS": "dashboard.api.pagination.Pages",
+    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "DEFAULT_THROTTLE_CLASSES": ["dashboard.api.throttles.AnonymousThrottle", "dashboard.api.throttles.UserThrottle"],
+    "DEFAULT_THROTTLE_RATES": {"anonymous": "60/min", "user": "6000/min"},
+    "EXCEPTION_HANDLER": "dashboard.api.exception_handler.exception_handler",
+    "TEST_REQUEST_DEFAULT_FORMAT": "json",
+}
+SPECTACULAR_SETTINGS = {
+    "TITLE": "Slipway",
+    "DESCRIPTION": "Everything that the pages can do. Authenticate with `Authorization: Bearer <token>`.",
+    "VERSION": "1",
+    "SERVE_INCLUDE_SCHEMA": False,
+    "SERVE_PERMISSIONS": ["dashboard.api.permissions.HasRight"],
+    "SWAGGER_UI_DIST": "SIDECAR",
+    "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
+    "REDOC_DIST": "SIDECAR",
+    "SCHEMA_PATH_PREFIX": "/api/v1",
+    "COMPONENT_SPLIT_REQUEST": True,
+}
+
+# -- logging ---------------------------------------------------------------------------------------------------------
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
+    "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "root": {"handlers": ["console"], "level": _env["SLIPWAY_LOG_LEVEL"]},
+    "loggers": {
+        # Its DEBUG level prints SQL with parameters.
+        "django.db.backends": {"level": "INFO"},
+        "django.request": {"level": "ERROR"},
+        "daphne.http_protocol": {"level": "WARNING"},
+    },
+}
