@@ -2,6 +2,8 @@
 
 ServingError(code, message)     everything that a client or an operator is told
     made by: invalid() not_found() unavailable() unsupported() already_exists() cancelled() internal()
+    Unauthenticated(message)    a missing or unknown token (HTTP 401, gRPC UNAUTHENTICATED)
+    PermissionDenied(message)   a known caller, or a missing key, without the right (HTTP 403)
 
 A message says what was expected and what came. It carries no path, key or stack.
 """
@@ -29,6 +31,20 @@ class ServingError(Exception):
         super().__init__(message)
         self.code = code
         self.message = message
+
+
+class Unauthenticated(ServingError):
+    """The caller has not shown who it is."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(Code.UNAVAILABLE, message)
+
+
+class PermissionDenied(ServingError):
+    """The caller may not do this. Triton's gRPC answers a missing restricted key with UNAVAILABLE: hence the code."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(Code.UNAVAILABLE, message)
 
 
 def invalid(message: str) -> ServingError:
