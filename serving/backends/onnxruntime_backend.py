@@ -1,0 +1,197 @@
+"""ONNX Runtime: one session per device, shared by that device's instances.
+
+A session may run on many threads at once, so instances share its weights, its arena and its thread pool, and a changed
+instance count costs nothing. Two kinds of session serialise or forbid concurrent runs and so belong to one instance
+each: the TensorRT provider's and those with CUDA graphs.
+"""
+
+import ctypes
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import onnxruntime as ort
+from numpy.typing import NDArray
+from tritonclient.grpc import model_config_pb2 as mc
+from tritonclient.grpc.model_config_pb2 import ModelConfig
+
+from serving.backends.base import ArrayInstance, Backend, ModelSpec
+from serving.backends.onnx_model import OnnxModel, check_external_data, read_onnx
+from serving.backends.onnxruntime_errors import run_error, session_error, unsupported_version
+from serving.backends.onnxruntime_options import (
+    check_options,
+    providers_for,
+    run_options,
+    session_is_exclusive,
+    session_options,
+    why_no_cuda,
+)
+from serving.backends.signature import complete_config
+from serving.devices import Device
+from serving.errors import invalid, not_found, unavailable
+
+# Errors reach the client and the log through ServingError; ONNX Runtime's own lines would repeat them, with paths.
+ort.set_default_logger_severity(4)
+
+_BF16 = np.dtype(ml_dtypes.bfloat16)
+_ONNX_BF16 = 16  # TensorProto.BFLOAT16
+
+Run = Callable[[list[str], dict[str, Any], ort.RunOptions], list[Any]]
+
+
+class OnnxRuntimeBackend(Backend):
+    default_filename = "model.onnx"
+
+    def __init__(self, spec: ModelSpec) -> None:
+        super().__init__(spec)
+        self._sessions: dict[Device, ort.InferenceSession] = {}
+        self._lock = threading.Lock()  # instances are made on their own threads
+
+    @classmethod
+    def complete_config(cls, config: ModelConfig, version_dir: Path) -> None:
+        model, _ = _read(version_dir / (config.default_model_filename or cls.default_filename))
+        complete_config(config, model.signature())
+
+    def load(self) -> None:
+        """Check the file and every setting, so that what is wrong is said before any weight is read."""
+        model, folder = _read(self.spec.model_file)
+        check_external_data(model, folder)
+        problem = unsupported_version(model)
+        if problem:
+            raise invalid(problem)
+        check_options(self.spec)
+
+    def create_instance(self, device: Device, name: str) -> "OnnxRuntimeInstance":
+        if session_is_exclusive(self.spec.config, device):
+            return OnnxRuntimeInstance(self.spec, device, self._start_session(device))
+        with self._lock:
+            session = self._sessions.get(device)
+            if session is None:
+                session = self._sessions[device] = self._start_session(device)
+        return OnnxRuntimeInstance(self.spec, device, session)
+
+    def unload(self) -> None:
+        self._sessions.clear()
+
+    def _start_session(self, device: Device) -> ort.InferenceSession:
+        if device.kind == "gpu" and why_no_cuda():
+            raise unavailable(f"model '{self.spec.name}' cannot run on {device}: {why_no_cuda()}")
+        providers = providers_for(self.spec, device)
+        options = session_options(self.spec.config)
+        try:
+            session = ort.InferenceSession(str(_onnx_file(self.spec.model_file)), options, providers=providers)
+        except Exception as error:
+            raise session_error(error) from None
+        wanted = providers[0][0]
+        if wanted not in session.get_providers():
+            # ONNX Runtime falls back to the next provider silently where a library is missing.
+            raise unavailable(f"ONNX Runtime could not start {wanted} on {device}: one of its libraries is missing")
+        return session
+
+    @classmethod
+    def gpu_available(cls) -> tuple[bool, str]:
+        return not why_no_cuda(), why_no_cuda()
+
+
+class OnnxRuntimeInstance(ArrayInstance):
+    """Runs a session; the way in and out is chosen once, by device and datatypes.
+
+    On the CPU and with plain numpy types `InferenceSession.run` is the fastest way (3.2 us for a tiny model, I/O
+    binding 4.6, OrtValues 30). On a GPU I/O binding takes inputs that are there already (DLPack) by reference. BF16,
+    which ONNX Runtime cannot exchange as numpy arrays, goes through bindings too.
+    """
+
+    def __init__(self, spec: ModelSpec, device: Device, session: ort.InferenceSession) -> None:
+        super().__init__(spec, device)
+        self._options = run_options(spec.config)
+        self._session: ort.InferenceSession | None = session
+        types = {node.type for node in (*session.get_inputs(), *session.get_outputs())}
+        self._bound = device.kind == "gpu" or "tensor(bfloat16)" in types
+        self._run: Run = self._run_bound if self._bound else session.run
+        self._text_inputs = [entry.name for entry in spec.config.input if entry.data_type == mc.TYPE_STRING]
+        self._text_outputs = {entry.name for entry in spec.config.output if entry.data_type == mc.TYPE_STRING}
+
+    def run(self, inputs: dict[str, NDArray[Any]], outputs: list[str]) -> dict[str, Any]:
+        if self._text_inputs:
+            inputs = {**inputs, **{name: _decoded(inputs[name], name) for name in self._text_inputs if name in inputs}}
+        try:
+            results = dict(zip(outputs, self._run(outputs, inputs, self._options), strict=True))
+        except Exception as error:
+            raise run_error(error) from None
+        for name in self._text_outputs & results.keys():
+            results[name] = _encoded(results[name])
+        return results
+
+    def close(self) -> None:
+        """Let go of the session: its memory is freed with the last instance and the backend."""
+        self._session = None
+        self._run = _closed
+
+    def _run_bound(self, outputs: list[str], inputs: dict[str, Any], options: ort.RunOptions) -> list[Any]:
+        assert self._session is not None
+        binding = self._session.io_binding()
+        for name, tensor in inputs.items():
+            binding.bind_ortvalue_input(name, _ort_value(tensor))
+        for name in outputs:
+            binding.bind_output(name)  # ONNX Runtime copies to the host and waits for the copy
+        self._session.run_with_iobinding(binding, options)
+        return [_host_array(value) for value in binding.get_outputs()]
+
+
+def _closed(outputs: list[str], inputs: dict[str, Any], options: ort.RunOptions) -> list[Any]:
+    raise unavailable("this instance is closed")
+
+
+def _ort_value(tensor: Any) -> ort.OrtValue:
+    """Without a copy: an array on the host, or any DLPack tensor where it is."""
+    if not isinstance(tensor, np.ndarray):
+        return ort.OrtValue.from_dlpack(tensor)
+    tensor = np.ascontiguousarray(tensor)
+    if tensor.dtype == _BF16:
+        return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(tensor.view(np.uint16), _ONNX_BF16)
+    return ort.OrtValue.ortvalue_from_numpy(tensor)
+
+
+def _host_array(value: ort.OrtValue) -> NDArray[Any]:
+    if value.data_type() != "tensor(bfloat16)":
+        array: NDArray[Any] = value.numpy()
+        return array
+    size = value.tensor_size_in_bytes()
+    if size == 0:
+        return np.empty(value.shape(), _BF16)
+    memory = (ctypes.c_char * size).from_address(value.data_ptr())
+    memory.owner = value  # keeps the tensor alive as long as views of it live
+    return np.frombuffer(memory, _BF16).reshape(value.shape())
+
+
+def _decoded(array: NDArray[Any], name: str) -> NDArray[Any]:
+    """BYTES elements as the str that ONNX Runtime takes; INVALID_ARG unless they are UTF-8."""
+    decoded = np.empty(array.shape, np.object_)
+    try:
+        decoded.reshape(-1)[:] = [e.decode() if isinstance(e, bytes) else str(e) for e in array.reshape(-1).tolist()]
+    except UnicodeDecodeError:
+        raise invalid(
+            f"input '{name}' has an element that is not UTF-8 text, which is all that ONNX strings can hold"
+        ) from None
+    return decoded
+
+
+def _encoded(array: NDArray[Any]) -> NDArray[Any]:
+    encoded = np.empty(array.shape, np.object_)
+    encoded.reshape(-1)[:] = [str(element).encode() for element in array.reshape(-1).tolist()]
+    return encoded
+
+
+def _onnx_file(path: Path) -> Path:
+    """As in Triton the model may be a folder that holds model.onnx and its external data."""
+    return path / "model.onnx" if path.is_dir() else path
+
+
+def _read(model_file: Path) -> tuple[OnnxModel, Path]:
+    path = _onnx_file(model_file)
+    if not path.is_file():
+        raise not_found(f"the version folder has no '{model_file.name}'")
+    return read_onnx(path), path.parent
