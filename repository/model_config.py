@@ -20,6 +20,18 @@ from repository.layout import CONFIG_FILE, OVERLAY_FILE
 MAX_CONFIG_BYTES = 4 << 20
 SLIPWAY_PREFIX = "slipway."
 
+# platform -> the backend that runs it; "" where the server itself does.
+PLATFORMS = {
+    "onnxruntime_onnx": "onnxruntime",
+    "pytorch_libtorch": "pytorch",
+    "libtorch": "pytorch",
+    "torch_aoti": "pytorch",
+    "tensorrt_plan": "tensorrt",
+    "tensorflow_savedmodel": "tensorflow",
+    "tensorflow_graphdef": "tensorflow",
+    "ensemble": "",
+}
+
 # What one version may not decide for itself: these belong to the model.
 _NOT_IN_OVERLAY = ("name", "platform", "backend", "version_policy")
 
@@ -88,6 +100,15 @@ def merge_overlay(config: ModelConfig, overlay: ModelConfig) -> None:
         if _is_set(overlay, field):
             raise InvalidConfig(f"{OVERLAY_FILE} may not set '{field}', which belongs to the whole model", field=field)
     _overlay(config, overlay)
+
+
+def backend_of(config: ModelConfig) -> str:
+    """The backend a configuration names, directly or by its platform; "" for an ensemble or where neither is given."""
+    return config.backend or PLATFORMS.get(config.platform, "")
+
+
+def is_ensemble(config: ModelConfig) -> bool:
+    return bool(config.platform == "ensemble" or config.WhichOneof("scheduling_choice") == "ensemble_scheduling")
 
 
 def get_parameter(config: ModelConfig, name: str, default: Any = None) -> Any:

@@ -1,0 +1,193 @@
+"""Files that are there whole or not at all: hashing, flushing to disk, atomic writes, free space, locks."""
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import os
+import shutil
+import stat
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from repository.errors import Conflict, NoSpace, UnsafePath
+from repository.layout import relative_path
+
+RESERVE_BYTES = 256 << 20  # left free on the disk, so that databases and logs can still be written
+_CHUNK = 1 << 20
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+class FileEntry(NamedTuple):
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What a folder holds: relative name -> size and SHA-256, and one SHA-256 over all of it."""
+
+    files: dict[str, FileEntry]
+
+    @property
+    def size(self) -> int:
+        return sum(entry.size for entry in self.files.values())
+
+    @property
+    def sha256(self) -> str:
+        """Over the lines "<sha256>  <name>\\n" sorted by name, as `sha256sum` writes them."""
+        digest = hashlib.sha256()
+        for name in sorted(self.files):
+            digest.update(f"{self.files[name].sha256}  {name}\n".encode())
+        return digest.hexdigest()
+
+
+def hash_file(path: Path) -> FileEntry:
+    """Size and SHA-256 of a file, read in bounded memory."""
+    digest = hashlib.sha256()
+    size = 0
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            digest.update(chunk)
+            size += len(chunk)
+    return FileEntry(size, digest.hexdigest())
+
+
+def plain_files(folder: Path) -> list[str]:
+    """The relative names of all files below a folder, sorted; UnsafePath for a link, a device or an odd name."""
+    names: list[str] = []
+    for directory, folders, files in os.walk(folder):
+        for name in [*folders, *files]:
+            path = Path(directory, name)
+            mode = path.lstat().st_mode
+            relative = path.relative_to(folder).as_posix()
+            relative_path(relative)
+            if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+                raise UnsafePath(f"'{relative}' is neither a file nor a folder")
+            if stat.S_ISREG(mode):
+                names.append(relative)
+    return sorted(names)
+
+
+def hash_tree(folder: Path) -> Manifest:
+    """The manifest of a folder of plain files."""
+    return Manifest({name: hash_file(folder / name) for name in plain_files(folder)})
+
+
+def sync_tree(folder: Path) -> None:
+    """Flush every file and folder below, and the folder itself, to the disk."""
+    for directory, _, files in os.walk(folder, topdown=False):
+        for name in files:
+            sync(Path(directory, name))
+        sync(Path(directory))
+
+
+def sync(path: Path) -> None:
+    """Flush one file's content, or a folder's list of names, to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_atomic(path: Path, content: bytes, *, mode: int = 0o644) -> None:
+    """Replace a file's content: a reader sees the old or the new one, also after a power cut."""
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
+    try:
+        with full_disk_is_no_space(len(content), path.parent):
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    sync(path.parent)
+
+
+def copy_tree(source: Path, destination: Path) -> None:
+    """Copy a folder of plain files into a new folder."""
+    names = plain_files(source)
+    destination.mkdir(parents=True)
+    for name in names:
+        target = destination / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source / name, target)
+
+
+def link_tree(source: Path, destination: Path) -> bool:
+    """Give a folder's files a second name in a new folder, which takes no space; False across file systems."""
+    names = plain_files(source)
+    if source.stat().st_dev != destination.parent.stat().st_dev:
+        return False
+    destination.mkdir()
+    for name in names:
+        target = destination / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        os.link(source / name, target)
+    return True
+
+
+def tree_size(folder: Path) -> int:
+    """Bytes of all files below a folder."""
+    return sum((folder / name).stat().st_size for name in plain_files(folder))
+
+
+def free_bytes(folder: Path) -> int:
+    """Bytes that may still be written where `folder` is, or will be made."""
+    while not folder.exists():
+        folder = folder.parent
+    return max(shutil.disk_usage(folder).free - RESERVE_BYTES, 0)
+
+
+def ensure_space(folder: Path, needed: int) -> None:
+    """NoSpace unless `needed` bytes fit on the disk that holds `folder`, with the reserve left free."""
+    free = free_bytes(folder)
+    if needed > free:
+        raise NoSpace(needed, free)
+
+
+@contextlib.contextmanager
+def full_disk_is_no_space(needed: int, folder: Path) -> Iterator[None]:
+    """Turn the system's "no space left" and "quota exceeded" into NoSpace."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _FULL:
+            raise NoSpace(needed, free_bytes(folder)) from error
+        raise
+
+
+def remove_tree(path: Path) -> None:
+    """Remove a folder; one that is not there is no error."""
+    with contextlib.suppress(FileNotFoundError):
+        shutil.rmtree(path)
+
+
+@contextlib.contextmanager
+def locked(path: Path, what: str, *, wait_s: float = 10.0) -> Iterator[None]:
+    """Hold a lock file for the block; Conflict where another holds it for `wait_s`. A process that dies frees it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        _wait_for_lock(descriptor, what, time.monotonic() + wait_s)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _wait_for_lock(descriptor: int, what: str, deadline: float) -> None:
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise Conflict(f"{what} is being changed by someone else; try again in a moment") from None
+        time.sleep(0.02)

@@ -1,0 +1,76 @@
+"""Rules about optimization and parameters: those that a backend reads as numbers or switches, and slipway's own."""
+
+import re
+from collections.abc import Iterator
+
+from tritonclient.grpc.model_config_pb2 import ModelConfig
+
+from repository.errors import InvalidConfig, Problem
+from repository.model_config import SLIPWAY_PREFIX, backend_of, get_parameter
+
+_ACCELERATORS = {
+    "gpu_execution_accelerator": ("tensorrt", "cuda", "auto_mixed_precision", "gpu_io"),
+    "cpu_execution_accelerator": ("openvino",),
+}
+
+_COUNT = (re.compile(r"[0-9]{1,9}"), "expected a whole number (0 for the default)")
+_BYTES = (re.compile(r"[0-9]{1,20}"), "expected a number of bytes")
+_SWITCH = (re.compile(r"0|1|true|false", re.IGNORECASE), "expected true or false")
+
+# backend -> parameter -> (pattern, what is expected). Names as in the README of Triton's backend of that name.
+_PARAMETERS: dict[str, dict[str, tuple[re.Pattern[str], str]]] = {
+    "onnxruntime": {
+        "intra_op_thread_count": _COUNT,
+        "inter_op_thread_count": _COUNT,
+        "execution_mode": (re.compile(r"[01]"), "expected 0 (sequential) or 1 (parallel)"),
+        "gpu_mem_limit": _BYTES,
+        "cudnn_conv_algo_search": (re.compile(r"[012]"), "expected 0 (exhaustive), 1 (heuristic) or 2 (default)"),
+        "arena_extend_strategy": (re.compile(r"[01]"), "expected 0 (next power of two) or 1 (same as requested)"),
+        "do_copy_in_default_stream": _SWITCH,
+        "enable_mem_arena": _SWITCH,
+        "enable_mem_pattern": _SWITCH,
+    },
+    "pytorch": {
+        "INTRA_OP_THREAD_COUNT": _COUNT,
+        "INTER_OP_THREAD_COUNT": _COUNT,
+        "DISABLE_OPTIMIZED_EXECUTION": _SWITCH,
+        "INFERENCE_MODE": _SWITCH,
+        "DISABLE_CUDNN": _SWITCH,
+        "ENABLE_WEIGHT_SHARING": _SWITCH,
+        "ENABLE_CACHE_CLEANING": _SWITCH,
+        "ENABLE_JIT_EXECUTOR": _SWITCH,
+        "ENABLE_JIT_PROFILING": _SWITCH,
+        "ENABLE_TENSOR_FUSER": _SWITCH,
+    },
+}
+
+
+def optimization(config: ModelConfig) -> Iterator[Problem]:
+    accelerators = config.optimization.execution_accelerators
+    for kind, known in _ACCELERATORS.items():
+        for index, accelerator in enumerate(getattr(accelerators, kind)):
+            if accelerator.name not in known:
+                field = f"optimization.execution_accelerators.{kind}[{index}].name"
+                yield Problem(field, f"expected one of {', '.join(known)}, not '{accelerator.name}'")
+    level = config.optimization.graph.level
+    if backend_of(config) == "onnxruntime" and level not in (-1, 0, 1, 2):
+        yield Problem(
+            "optimization.graph.level", f"expected -1 (basic), 0 (all), 1 (extended) or 2 (none), not {level}"
+        )
+
+
+def parameters(config: ModelConfig) -> Iterator[Problem]:
+    rules = _PARAMETERS.get(backend_of(config), {})
+    for key in sorted(config.parameters):
+        value = config.parameters[key].string_value
+        if key.startswith(SLIPWAY_PREFIX):
+            yield from _json(config, key)
+        elif key in rules and not rules[key][0].fullmatch(value):
+            yield Problem(f'parameters["{key}"]', f"{rules[key][1]}, not '{value}'")
+
+
+def _json(config: ModelConfig, key: str) -> Iterator[Problem]:
+    try:
+        get_parameter(config, key.removeprefix(SLIPWAY_PREFIX))
+    except InvalidConfig as error:
+        yield Problem(error.field, error.message)
