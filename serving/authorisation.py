@@ -3,8 +3,8 @@
     authoriser = Authoriser.from_options(options, "http")       or "grpc"
     if not authoriser.open: authoriser.check("inference", headers, "digits")
 
-Restricted groups follow Triton (docs/customization_guide/inference_protocols.md, "Limit Endpoint Access"): over gRPC the
-header is "triton-grpc-protocol-" and the key's name. Groups: see RESTRICTABLE in options.py.
+Restricted groups follow Triton (docs/customization_guide/inference_protocols.md, "Limit Endpoint Access"): over gRPC
+the header is "triton-grpc-protocol-" and the key's name. Groups: see RESTRICTABLE in options.py.
 
 The auth file is JSON; it is re-read when it changes, a token is kept only as its SHA-256:
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from serving.errors import ServingError, internal
 from serving.request import InferenceRequest, InferenceResponse, Tensor
 
-# Given by the instance: hand one response of a decoupled model to the loop's thread at once.
+# Set by the instance: hand one response of a decoupled model to the loop's thread at once.
 Send = Callable[[InferenceRequest, "InferenceResponse | ServingError | None", bool], None]
 
 
@@ -20,15 +20,16 @@ class Batch:
     A backend instance reads `requests` (or `gather()`s them), calls `input_done()` when the inputs are ready and
     `infer_done()` when the model has run, and fills `responses` (or `scatter()`s the outputs). A position left None by a
     non-decoupled backend becomes an INTERNAL error; a raised exception fails all requests that have no response yet.
+    A decoupled backend leaves positions None and calls `send(request, response, final)`, from any thread.
     """
 
     __slots__ = ("ended_ns", "infer_done_ns", "input_done_ns", "requests", "responses", "send", "size", "started_ns")
 
-    def __init__(self, requests: list[InferenceRequest], size: int, send: Send) -> None:
+    def __init__(self, requests: list[InferenceRequest], size: int) -> None:
         self.requests = requests
         self.size = size  # the sum of the requests' batch sizes
         self.responses: list[InferenceResponse | ServingError | None] = [None] * len(requests)
-        self.send = send
+        self.send: Send = _no_send
         self.started_ns = 0
         self.input_done_ns = 0
         self.infer_done_ns = 0
@@ -55,7 +56,9 @@ class Batch:
         requests = self.requests
         if len(requests) == 1:
             request = requests[0]
-            self.responses[0] = InferenceResponse(model_name, model_version, request.id, _wanted(outputs, request.requested))
+            self.responses[0] = InferenceResponse(
+                model_name, model_version, request.id, _wanted(outputs, request.requested)
+            )
             return
         for name, output in outputs.items():
             if not output.shape or output.shape[0] != self.size:
@@ -64,7 +67,9 @@ class Batch:
         for index, request in enumerate(requests):
             stop = start + request.batch_size
             rows = {name: output[start:stop] for name, output in outputs.items()}
-            self.responses[index] = InferenceResponse(model_name, model_version, request.id, _wanted(rows, request.requested))
+            self.responses[index] = InferenceResponse(
+                model_name, model_version, request.id, _wanted(rows, request.requested)
+            )
             start = stop
 
     def union_of_requested(self, all_outputs: Sequence[str]) -> list[str]:
@@ -81,3 +86,7 @@ def _wanted(outputs: dict[str, Tensor], requested: tuple[str, ...]) -> dict[str,
     if not requested:
         return outputs
     return {name: output for name, output in outputs.items() if name in requested}
+
+
+def _no_send(request: InferenceRequest, response: "InferenceResponse | ServingError | None", final: bool) -> None:
+    """Warm-up requests have nobody who waits for their streamed responses."""

@@ -9,6 +9,7 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 from tritonclient.grpc import model_config_pb2 as mc
+from typing_extensions import Buffer
 
 from serving.errors import invalid
 
@@ -73,7 +74,7 @@ def serialize_bytes(array: NDArray[Any]) -> bytes:
     return b"".join(parts)
 
 
-def deserialize_bytes(buffer: "bytes | memoryview | NDArray[np.uint8]", count: int) -> NDArray[Any]:
+def deserialize_bytes(buffer: Buffer, count: int) -> NDArray[Any]:
     """The inverse of `serialize_bytes`: object array of shape [count]; INVALID_ARG unless exactly `count` elements fit.
 
     The array is allocated only when the buffer can hold that many, so a huge claimed shape costs nothing.

@@ -1,10 +1,10 @@
 """Which devices this machine has, without importing a framework, and where an instance goes."""
 
 import functools
-import logging
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-log = logging.getLogger(__name__)
+import numpy as np
+from numpy.typing import NDArray
 
 
 class Device(NamedTuple):
@@ -30,3 +30,13 @@ def gpu_count() -> int:
         return int(pynvml.nvmlDeviceGetCount())
     except pynvml.NVMLError:
         return 0
+
+
+def host_array(tensor: Any) -> NDArray[Any]:
+    """The tensor itself when it is a numpy array; a copy on the host of anything else with `__dlpack__`."""
+    if isinstance(tensor, np.ndarray):
+        return tensor
+    import torch
+
+    array: NDArray[Any] = torch.from_dlpack(tensor).cpu().numpy()
+    return array

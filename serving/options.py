@@ -104,7 +104,8 @@ def parse(arguments: Sequence[str]) -> tuple[Options, list[str]]:
         if not folder.is_dir():
             parser.error(f"--model-repository: '{folder}' is not a folder")
     warnings = [f"{flag} has no effect on this server" for flag in ignored]
-    return Options(**{key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}), warnings
+    frozen: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
+    return Options(**frozen), warnings
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -136,10 +137,28 @@ Add = Callable[..., None]
 
 
 def _repository_flags(add: Add) -> None:
-    add("--model-repository", Path, "folder of models; may be repeated", action="append", dest="model_repository", default=[])
+    add(
+        "--model-repository",
+        Path,
+        "folder of models; may be repeated",
+        action="append",
+        dest="model_repository",
+        default=[],
+    )
     add("--model-store", Path, "the same as --model-repository", action="append", dest="model_repository")
-    add("--model-control-mode", str, "none: load all at start; poll: follow the folder; explicit: load on request", choices=MODES)
-    add("--load-model", str, "explicit mode: load this model at start, '*' for all; may be repeated", action="append", default=[])
+    add(
+        "--model-control-mode",
+        str,
+        "none: load all at start; poll: follow the folder; explicit: load on request",
+        choices=MODES,
+    )
+    add(
+        "--load-model",
+        str,
+        "explicit mode: load this model at start, '*' for all; may be repeated",
+        action="append",
+        default=[],
+    )
     add("--repository-poll-secs", _positive, "poll mode: seconds between two looks at the folder")
     add("--strict-model-config", _boolean, "true: config.pbtxt must be complete (deprecated in Triton)", default=None)
     add("--disable-auto-complete-config", _boolean, "do not complete config.pbtxt from the model file")
@@ -148,7 +167,13 @@ def _repository_flags(add: Add) -> None:
     add("--exit-on-error", _boolean, "end when a model fails to load at start")
     add("--exit-timeout-secs", _positive, "how long a shutdown waits for requests under way")
     add("--model-load-thread-count", _count, "how many models load at the same time")
-    add("--backend-config", _backend_setting, "<backend>,<setting>=<value>; may be repeated", action="append", default=[])
+    add(
+        "--backend-config",
+        _backend_setting,
+        "<backend>,<setting>=<value>; may be repeated",
+        action="append",
+        default=[],
+    )
 
 
 def _http_flags(add: Add) -> None:

@@ -4,14 +4,24 @@ Answers are the protobuf messages of Triton's gRPC service, which the HTTP front
 the event loop's thread and raises ServingError.
 """
 
+import asyncio
+import logging
 from collections.abc import Mapping
 
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
+from serving import __version__
+from serving.datatypes import BY_CONFIG
+from serving.errors import Code, ServingError, unavailable
+from serving.model_lifecycle import parse_requested_version
+from serving.model_repository_manager import ModelRepositoryManager
 from serving.options import Options
 from serving.request import InferenceRequest
-from serving.statistics import ModelStatistics
+from serving.statistics import Duration, ModelStatistics
+from serving.tensor_check import wire_shape
+
+log = logging.getLogger(__name__)
 
 EXTENSIONS = (
     "binary_tensor_data",
@@ -29,60 +39,165 @@ class InferenceServer:
 
     def __init__(self, options: Options) -> None:
         self.options = options
+        self._manager = ModelRepositoryManager(options, asyncio.get_running_loop())
+        self._started = False
+        self._draining = False
+        self._poller: asyncio.Task[None] | None = None
 
     # -- life ------------------------------------------------------------------------------------------------------
     async def start(self) -> None:
         """Load what the control mode asks for. With --exit-on-error, a model that fails raises ServingError."""
-        raise NotImplementedError
+        options = self.options
+        if options.model_control_mode == "explicit":
+            wanted = list(options.load_model)
+            failures = await self._manager.load_many(self._manager.names() if "*" in wanted else wanted)
+        elif options.model_control_mode == "poll":
+            failures = await self._manager.poll()
+            self._poller = asyncio.get_running_loop().create_task(self._poll())
+        else:
+            failures = await self._manager.load_many(self._manager.names())
+        if failures and options.exit_on_error:
+            reasons = "; ".join(error.message for _, error in failures)
+            raise ServingError(Code.INTERNAL, f"failed to load all models: {reasons}")
+        self._started = True
 
     async def drain(self, timeout_s: float) -> None:
         """Refuse new requests (UNAVAILABLE), finish those under way, unload every model; give up at the timeout."""
-        raise NotImplementedError
+        self._draining = True
+        if self._poller is not None:
+            self._poller.cancel()
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._manager.shutdown()
+        except TimeoutError:
+            log.warning("requests were still under way after %.0f s; ending without them", timeout_s)
+
+    async def _poll(self) -> None:
+        while True:
+            await asyncio.sleep(self.options.repository_poll_secs)
+            try:
+                await self._manager.poll()
+            except Exception:
+                log.exception("looking at the model repository failed; trying again")
 
     # -- health ----------------------------------------------------------------------------------------------------
     def live(self) -> bool:
-        raise NotImplementedError
+        return True
 
     def ready(self) -> bool:
-        """Live, start-up done, not draining; with --strict-readiness also every model that should be loaded is."""
-        raise NotImplementedError
+        """Start-up done, not draining; with --strict-readiness also every model that should be loaded is."""
+        if not self._started or self._draining:
+            return False
+        return not self.options.strict_readiness or self._manager.all_wanted_are_ready()
 
     def model_ready(self, name: str, version: str = "") -> bool:
-        """False for a known model that is not ready; NOT_FOUND for an unknown one, INVALID_ARG for a malformed version."""
-        raise NotImplementedError
+        """False for a model that is unknown or not ready; INVALID_ARG for a malformed version."""
+        if version not in ("", "-1"):
+            parse_requested_version(version)
+        try:
+            self._manager.resolve(name, version)
+        except ServingError:
+            return False
+        return self._started and not self._draining
 
     # -- description -----------------------------------------------------------------------------------------------
     def metadata(self) -> pb.ServerMetadataResponse:
-        raise NotImplementedError
+        return pb.ServerMetadataResponse(name=self.options.server_id, version=__version__, extensions=EXTENSIONS)
 
     def model_metadata(self, name: str, version: str = "") -> pb.ModelMetadataResponse:
-        raise NotImplementedError
+        config = self._manager.resolve(name, version).config
+        versions = [str(number) for number in self._manager.ready_versions(name)]
+        platform = config.platform or config.backend
+        answer = pb.ModelMetadataResponse(name=name, versions=versions, platform=platform)
+        for tensors, described in ((config.input, answer.inputs), (config.output, answer.outputs)):
+            for tensor in tensors:
+                described.add(
+                    name=tensor.name, datatype=BY_CONFIG[tensor.data_type].name, shape=wire_shape(tensor, config)
+                )
+        return answer
 
     def model_config(self, name: str, version: str = "") -> ModelConfig:
-        raise NotImplementedError
+        """The configuration in force, completed."""
+        return self._manager.resolve(name, version).config
+
+    def model_warnings(self, name: str, version: str = "") -> list[str]:
+        """What an operator should know of a model that serves: a fallback to the CPU, say."""
+        return self._manager.resolve(name, version).warnings
 
     def model_statistics(self, name: str = "", version: str = "") -> pb.ModelStatisticsResponse:
-        raise NotImplementedError
+        if name:
+            model = self._manager.resolve(name, version)
+            found = [model.statistics]
+            if not version:
+                found = [one for one in self.statistics() if one.model_name == name]
+        else:
+            found = self.statistics()
+        answer = pb.ModelStatisticsResponse()
+        for statistics in found:
+            _fill_statistics(answer.model_stats.add(), statistics)
+        return answer
 
     def statistics(self) -> list[ModelStatistics]:
         """The live objects, for the metrics frontend: every version that is or was loaded. Read, never write."""
-        raise NotImplementedError
+        return self._manager.statistics()
 
     # -- inference -------------------------------------------------------------------------------------------------
     def infer(self, request: InferenceRequest) -> None:
         """Check the request against the model and queue it. Raises at once what is wrong with it; whatever happens later
         goes through `request.on_response`. Never both."""
-        raise NotImplementedError
+        if self._draining:
+            raise unavailable("the server is shutting down")
+        self._manager.infer(request)
 
     # -- repository ------------------------------------------------------------------------------------------------
     def repository_index(self, ready: bool = False) -> pb.RepositoryIndexResponse:
-        raise NotImplementedError
+        return self._manager.index(ready)
 
     async def load_model(self, name: str, config: str = "", files: Mapping[str, bytes] | None = None) -> None:
         """Load or reload; returns when the model is ready. `config` overrides config.pbtxt (JSON, as Triton's `config`
         parameter); `files` overrides the version folders ("file:1/model.onnx" -> content). Idempotent."""
-        raise NotImplementedError
+        self._refuse_unless_explicit()
+        await self._manager.load(name, config, files)
 
     async def unload_model(self, name: str, unload_dependents: bool = False) -> None:
         """Returns when unloading has begun to drain; the model takes no new requests from here on."""
-        raise NotImplementedError
+        self._refuse_unless_explicit()
+        await self._manager.unload(name, unload_dependents)
+
+    def _refuse_unless_explicit(self) -> None:
+        mode = self.options.model_control_mode
+        if mode != "explicit":
+            raise unavailable(f"explicit model load / unload is not allowed in model control mode '{mode}'")
+        if self._draining:
+            raise unavailable("the server is shutting down")
+
+
+def _fill_statistics(row: pb.ModelStatistics, statistics: ModelStatistics) -> None:
+    row.name = statistics.model_name
+    row.version = str(statistics.model_version)
+    row.last_inference = statistics.last_inference_ms
+    row.inference_count = statistics.inference_count
+    row.execution_count = statistics.execution_count
+    totals = row.inference_stats
+    for target, source in (
+        (totals.success, statistics.success),
+        (totals.fail, statistics.fail),
+        (totals.queue, statistics.queue),
+        (totals.compute_input, statistics.compute_input),
+        (totals.compute_infer, statistics.compute_infer),
+        (totals.compute_output, statistics.compute_output),
+        (totals.cache_hit, statistics.cache_hit),
+        (totals.cache_miss, statistics.cache_miss),
+    ):
+        _fill_duration(target, source)
+    for size, batch in sorted(statistics.batches.items()):
+        described = row.batch_stats.add(batch_size=size)
+        described.compute_input.count = described.compute_infer.count = described.compute_output.count = batch.count
+        described.compute_input.ns = batch.compute_input_ns
+        described.compute_infer.ns = batch.compute_infer_ns
+        described.compute_output.ns = batch.compute_output_ns
+
+
+def _fill_duration(target: pb.StatisticDuration, source: Duration) -> None:
+    target.count = source.count
+    target.ns = source.ns

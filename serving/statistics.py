@@ -89,8 +89,8 @@ class ModelStatistics:
     inference_count: int = 0
     execution_count: int = 0
     last_inference_ms: int = 0  # unix time
-    pending: int = 0  # requests accepted, not yet handed to an instance
-    in_flight: int = 0  # requests accepted, not yet answered
+    pending: int = 0  # requests accepted, not yet handed to an instance; refreshed by InferenceServer.statistics()
+    in_flight: int = 0  # requests accepted, not yet answered; refreshed likewise
     success: Duration = field(default_factory=Duration)
     fail: Duration = field(default_factory=Duration)
     cancel: Duration = field(default_factory=Duration)

@@ -1,0 +1,136 @@
+"""`python -m serving`: the inference server as a program of its own."""
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Protocol
+
+import uvloop
+
+from serving.authorisation import Authoriser
+from serving.errors import ServingError
+from serving.logs import configure_logging
+from serving.options import Options, parse
+from serving.server import InferenceServer
+
+log = logging.getLogger("serving")
+
+
+class Frontend(Protocol):
+    """See serving.frontends."""
+
+    address: tuple[str, int]
+
+    async def start(self) -> None: ...
+    async def drain(self) -> None: ...
+    async def close(self) -> None: ...
+
+
+def main() -> None:
+    options, warnings = parse(sys.argv[1:])
+    configure_logging(options)
+    for warning in warnings:
+        log.warning("%s", warning)
+    # A thread in Python code holds the interpreter for at most this long when the loop has work; 5 ms is the default.
+    sys.setswitchinterval(0.0005)
+    sys.exit(uvloop.run(_serve(options)))
+
+
+async def _serve(options: Options) -> int:
+    """Listen first, so that probes are answered while models load; then load; then wait for the signal. The exit status."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    server = InferenceServer(options)
+    frontends = _frontends(server, options)
+    status = 0
+    try:
+        for name, frontend in frontends.items():
+            await frontend.start()
+            log.info("%s listens on %s:%d", name, *frontend.address)
+        _warn_if_open(options, frontends)
+        if options.address_file is not None:
+            _write_addresses(options.address_file, frontends)
+        status = await _load_and_wait(server, stop)
+    except OSError as error:
+        log.error("cannot listen: %s", error)
+        status = 1
+    finally:
+        await _shut_down(server, frontends, options.exit_timeout_secs)
+    return status
+
+
+async def _load_and_wait(server: InferenceServer, stop: asyncio.Event) -> int:
+    start = asyncio.create_task(server.start())
+    stopped = asyncio.create_task(stop.wait())
+    await asyncio.wait((start, stopped), return_when=asyncio.FIRST_COMPLETED)
+    if start.done():
+        try:
+            start.result()
+        except ServingError as error:
+            log.error("%s", error.message)
+            stopped.cancel()
+            return 1
+        log.info("ready")
+    else:
+        start.cancel()
+    await stopped
+    return 0
+
+
+async def _shut_down(server: InferenceServer, frontends: "dict[str, Frontend]", timeout_s: float) -> None:
+    """Stop listening, finish what is under way, then end. Probes and metrics answer until the last moment."""
+    log.info("shutting down")
+    serving = [frontend for name, frontend in frontends.items() if name != "metrics"]
+    draining = asyncio.gather(*(frontend.drain() for frontend in serving), return_exceptions=True)
+    await server.drain(timeout_s)
+    try:
+        async with asyncio.timeout(min(2.0, timeout_s)):
+            await draining
+    except TimeoutError:
+        log.debug("connections stayed open")
+    await asyncio.gather(*(frontend.close() for frontend in frontends.values()), return_exceptions=True)
+
+
+def _frontends(server: InferenceServer, options: Options) -> "dict[str, Frontend]":
+    found: dict[str, Frontend] = {}
+    if options.allow_http:
+        from serving.frontends.http_server import HttpServer
+
+        found["http"] = HttpServer(server, options, Authoriser.from_options(options, "http"))
+    if options.allow_grpc:
+        from serving.frontends.grpc_server import GrpcServer
+
+        found["grpc"] = GrpcServer(server, options, Authoriser.from_options(options, "grpc"))
+    if options.allow_metrics:
+        from serving.frontends.metrics_server import MetricsServer
+
+        found["metrics"] = MetricsServer(server, options, Authoriser.from_options(options, "http"))
+    return found
+
+
+def _write_addresses(path: Path, frontends: "dict[str, Frontend]") -> None:
+    content: dict[str, str | int] = {name: "{}:{}".format(*frontend.address) for name, frontend in frontends.items()}
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(json.dumps(content | {"pid": os.getpid()}))
+    temporary.replace(path)
+
+
+def _warn_if_open(options: Options, frontends: "dict[str, Frontend]") -> None:
+    open_to_all = [name for name, frontend in frontends.items() if frontend.address[0] in ("0.0.0.0", "::")]
+    guarded = any("model-repository" in restriction.apis for restriction in options.http_restricted_api)
+    if open_to_all and not (guarded and options.auth_file):
+        log.warning(
+            "%s listen on every interface and anyone who reaches them may use them: bind to 127.0.0.1, or give "
+            "--auth-file and restrict 'model-repository' with --http-restricted-api and --grpc-restricted-protocol",
+            ", ".join(open_to_all),
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,113 @@
+"""Whether an ensemble fits the models that it is made of; checked when it loads, as Triton does.
+
+Source: ValidateEnsembleConfig in Triton's documentation of ensembles: every required input mapped, datatypes and dims equal
+along each edge, one producer for each tensor, no step with a smaller maximum batch.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelEnsembling, ModelInput, ModelOutput
+
+from serving.datatypes import BY_CONFIG
+from serving.errors import invalid
+
+Lookup = Callable[[str, int], ModelConfig]
+
+
+class _Edge(NamedTuple):
+    datatype: int
+    shape: tuple[int, ...]  # with the batch dimension where the model batches
+    owner: str
+
+
+def step_models(config: ModelConfig) -> list[str]:
+    """The names of the models that an ensemble's steps call, each once."""
+    return list(dict.fromkeys(step.model_name for step in config.ensemble_scheduling.step))
+
+
+def check_ensemble(config: ModelConfig, lookup: Lookup) -> None:
+    """INVALID_ARG with the first thing that is wrong; `lookup` gives a step's model's configuration."""
+    produced = {tensor.name: _edge(tensor, config, "the ensemble's input") for tensor in config.input}
+    steps = [(step, lookup(step.model_name, step.model_version)) for step in config.ensemble_scheduling.step]
+    for step, model in steps:
+        _check_maps(config, step, model)
+        outputs = {tensor.name: tensor for tensor in model.output}
+        for key, value in step.output_map.items():
+            if value in produced:
+                raise _wrong(
+                    config, f"tensor '{value}' is produced by {produced[value].owner} and by step '{step.model_name}'"
+                )
+            produced[value] = _edge(outputs[key], model, f"step '{step.model_name}'")
+    for step, model in steps:
+        inputs = {tensor.name: tensor for tensor in model.input}
+        for key, value in step.input_map.items():
+            _check_edge(config, value, produced, _edge(inputs[key], model, f"step '{step.model_name}'"))
+    for tensor in config.output:
+        _check_edge(config, tensor.name, produced, _edge(tensor, config, "the ensemble's output"))
+    _check_order(config, [step for step, _ in steps])
+
+
+def _check_maps(config: ModelConfig, step: ModelEnsembling.Step, model: ModelConfig) -> None:
+    inputs = {tensor.name: tensor for tensor in model.input}
+    outputs = {tensor.name for tensor in model.output}
+    for key in step.input_map:
+        if key not in inputs:
+            raise _wrong(config, f"step '{step.model_name}' maps '{key}', which is not an input of that model")
+    for key in step.output_map:
+        if key not in outputs:
+            raise _wrong(config, f"step '{step.model_name}' maps '{key}', which is not an output of that model")
+    for name, tensor in inputs.items():
+        if not tensor.optional and name not in step.input_map:
+            raise _wrong(config, f"step '{step.model_name}' does not map input '{name}' of its model")
+    if config.max_batch_size > 0 and model.max_batch_size < config.max_batch_size:
+        raise _wrong(
+            config,
+            f"its maximum batch size is {config.max_batch_size}, but step '{step.model_name}' allows {model.max_batch_size}",
+        )
+
+
+def _check_edge(config: ModelConfig, name: str, produced: dict[str, _Edge], reader: _Edge) -> None:
+    source = produced.get(name)
+    if source is None:
+        raise _wrong(config, f"{reader.owner} reads tensor '{name}', which nothing produces")
+    if source.datatype != reader.datatype:
+        raise _wrong(
+            config,
+            f"tensor '{name}' is {_name(source)} from {source.owner}, but {reader.owner} expects {_name(reader)}",
+        )
+    if not _compatible(source.shape, reader.shape):
+        raise _wrong(
+            config,
+            f"tensor '{name}' has shape {list(source.shape)} from {source.owner}, "
+            f"but {reader.owner} expects {list(reader.shape)}",
+        )
+
+
+def _check_order(config: ModelConfig, steps: Sequence[ModelEnsembling.Step]) -> None:
+    known = {tensor.name for tensor in config.input}
+    waiting = list(steps)
+    while waiting:
+        ready = [step for step in waiting if known.issuperset(step.input_map.values())]
+        if not ready:
+            names = ", ".join(f"'{step.model_name}'" for step in waiting)
+            raise _wrong(config, f"steps {names} wait for each other's tensors")
+        waiting = [step for step in waiting if step not in ready]
+        known.update(name for step in ready for name in step.output_map.values())
+
+
+def _edge(tensor: "ModelInput | ModelOutput", config: ModelConfig, owner: str) -> _Edge:
+    batched = config.max_batch_size > 0 and not tensor.is_shape_tensor
+    return _Edge(tensor.data_type, (-1, *tensor.dims) if batched else tuple(tensor.dims), owner)
+
+
+def _compatible(left: tuple[int, ...], right: tuple[int, ...]) -> bool:
+    return len(left) == len(right) and all(a == b or -1 in (a, b) for a, b in zip(left, right, strict=True))
+
+
+def _name(edge: _Edge) -> str:
+    return BY_CONFIG[edge.datatype].name if edge.datatype in BY_CONFIG else "of no type"
+
+
+def _wrong(config: ModelConfig, reason: str) -> Exception:
+    return invalid(f"ensemble '{config.name}': {reason}")

@@ -1,0 +1,120 @@
+"""A model instance: one thread that makes one backend instance and executes batches on it, one at a time."""
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable
+from queue import SimpleQueue
+
+from serving.backends.base import Backend, BackendInstance
+from serving.batch import Batch, Send
+from serving.devices import Device
+from serving.errors import ServingError, internal
+from serving.request import InferenceRequest, InferenceResponse
+
+log = logging.getLogger(__name__)
+
+OnDone = Callable[["Instance", Batch], None]
+
+
+class Instance:
+    """Owned by a scheduler. One hand-off to the thread and one back for each batch."""
+
+    def __init__(self, backend: Backend, device: Device, name: str, loop: asyncio.AbstractEventLoop) -> None:
+        self.name = name
+        self.device = device
+        self.on_done: OnDone = lambda instance, batch: None
+        self.on_streamed: Send = lambda request, response, final: None
+        self._backend = backend
+        self._loop = loop
+        self._batches: SimpleQueue[Batch | None] = SimpleQueue()
+        self._started: asyncio.Future[None] = loop.create_future()
+        self._stopped: asyncio.Future[None] = loop.create_future()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    async def start(self, warmup: "list[Batch]") -> None:
+        """Make the backend's instance and run the warm-up batches on it; raises ServingError."""
+        self._warmup = warmup
+        self._thread.start()
+        await self._started
+
+    def execute(self, batch: Batch) -> None:
+        """Hand a batch over; `on_done` is called on the loop's thread when it has run."""
+        batch.send = self._send
+        self._batches.put(batch)
+
+    async def stop(self) -> None:
+        """Free the instance. Nothing may be executing."""
+        if self._thread.ident is not None:
+            self._batches.put(None)
+            await self._stopped
+
+    # -- on the instance's thread ----------------------------------------------------------------------------------
+    def _run(self) -> None:
+        try:
+            impl = self._backend.create_instance(self.device, self.name)
+        except Exception as error:
+            self._tell(self._started, _as_error(error))
+            self._tell(self._stopped)
+            return
+        try:
+            for batch in self._warmup:
+                self._execute(impl, batch)
+                failed = next((answer for answer in batch.responses if isinstance(answer, ServingError)), None)
+                if failed is not None:
+                    raise ServingError(failed.code, f"warm-up failed: {failed.message}")
+        except Exception as error:
+            self._tell(self._started, _as_error(error))
+        else:
+            self._tell(self._started)
+            self._serve(impl)
+        finally:
+            try:
+                impl.close()
+            except Exception:
+                log.exception("instance %s did not close cleanly", self.name)
+            self._tell(self._stopped)
+
+    def _serve(self, impl: BackendInstance) -> None:
+        get = self._batches.get
+        call_soon = self._loop.call_soon_threadsafe
+        while (batch := get()) is not None:
+            self._execute(impl, batch)
+            call_soon(self._done, batch)
+
+    def _execute(self, impl: BackendInstance, batch: Batch) -> None:
+        batch.started_ns = time.monotonic_ns()
+        try:
+            impl.execute(batch)
+        except Exception as error:
+            failure = _as_error(error)
+            batch.responses = [failure if answer is None else answer for answer in batch.responses]
+        batch.ended_ns = time.monotonic_ns()
+
+    def _tell(self, future: "asyncio.Future[None]", error: ServingError | None = None) -> None:
+        def settle() -> None:
+            if not future.done():
+                if error is None:
+                    future.set_result(None)
+                else:
+                    future.set_exception(error)
+
+        try:
+            self._loop.call_soon_threadsafe(settle)
+        except RuntimeError:  # the loop closed: the server gave up waiting for this instance
+            log.debug("instance %s ended after its server", self.name)
+
+    def _send(self, request: InferenceRequest, response: InferenceResponse | ServingError | None, final: bool) -> None:
+        self._loop.call_soon_threadsafe(self.on_streamed, request, response, final)
+
+    # -- on the loop's thread --------------------------------------------------------------------------------------
+    def _done(self, batch: Batch) -> None:
+        self.on_done(self, batch)
+
+
+def _as_error(error: Exception) -> ServingError:
+    if isinstance(error, ServingError):
+        return error
+    log.error("a backend failed", exc_info=error)
+    return internal(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)

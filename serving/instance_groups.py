@@ -1,0 +1,50 @@
+"""Where a model's instances go: `instance_group` of the configuration against the devices of this machine.
+
+Source: Triton, docs/user_guide/model_configuration.md (Instance Groups).
+"""
+
+from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelInstanceGroup
+
+from serving.backends.base import Backend
+from serving.devices import CPU, Device, gpu_count
+from serving.errors import invalid, unavailable
+
+
+def placements(config: ModelConfig, backend: type[Backend], strict: bool) -> tuple[list[tuple[str, Device]], list[str]]:
+    """(instance name, device) for every instance, and a warning for each group that fell back to the CPU.
+
+    UNAVAILABLE where a group needs a GPU that is not there and `strict` forbids the fallback.
+    """
+    groups = list(config.instance_group) or [ModelInstanceGroup(kind=ModelInstanceGroup.KIND_AUTO)]
+    placed: list[tuple[str, Device]] = []
+    warnings: list[str] = []
+    for number, group in enumerate(groups):
+        devices, warning = _devices(group, backend, strict)
+        if warning:
+            warnings.append(warning)
+        prefix = group.name or f"{config.name}_{number}"
+        for device in devices:
+            placed += [(f"{prefix}_{index}", device) for index in range(max(1, group.count))]
+    return placed, warnings
+
+
+def _devices(group: ModelInstanceGroup, backend: type[Backend], strict: bool) -> tuple[list[Device], str]:
+    kind = group.kind
+    if kind in (ModelInstanceGroup.KIND_CPU, ModelInstanceGroup.KIND_MODEL):
+        return [CPU], ""
+    available, why = backend.gpu_available()
+    if available:
+        return [Device("gpu", index) for index in _gpu_indexes(group)], ""
+    if kind == ModelInstanceGroup.KIND_AUTO:
+        return [CPU], ""
+    if strict:
+        raise unavailable(f"the instance group asks for KIND_GPU, but {why}")
+    return [CPU], f"the instance group asks for KIND_GPU, but {why}; its instances run on the CPU"
+
+
+def _gpu_indexes(group: ModelInstanceGroup) -> list[int]:
+    count = gpu_count()
+    for index in group.gpus:
+        if index >= count:
+            raise invalid(f"the instance group names GPU {index}, but this machine has {count}, numbered from 0")
+    return list(group.gpus) or list(range(count))

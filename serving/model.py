@@ -1,0 +1,280 @@
+"""One loaded model version: its configuration, scheduler, instances and statistics.
+
+submit(request) -> check -> scheduler -> instance thread -> _batch_done -> request.respond
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from concurrent.futures import Executor
+
+from tritonclient.grpc.model_config_pb2 import ModelConfig
+
+from serving.backends import make_backend
+from serving.backends.base import Backend, ModelSpec
+from serving.batch import Batch
+from serving.devices import Device
+from serving.errors import Code, ServingError, internal, unavailable
+from serving.instance import Instance
+from serving.instance_groups import placements
+from serving.request import InferenceRequest, InferenceResponse
+from serving.schedulers.dynamic_batch import DynamicBatchScheduler
+from serving.schedulers.ensemble import EnsembleScheduler
+from serving.statistics import BatchStatistics, ModelStatistics
+from serving.tensor_check import TensorCheck
+from serving.warmup import warmup_batches
+
+log = logging.getLogger(__name__)
+
+Infer = Callable[[InferenceRequest], None]
+
+
+class Model:
+    """READY between `load` and `drain`. All methods run on the event loop's thread."""
+
+    def __init__(
+        self,
+        spec: ModelSpec,
+        statistics: ModelStatistics,
+        infer: Infer,
+        loop: asyncio.AbstractEventLoop,
+        executor: Executor,
+    ) -> None:
+        self.spec = spec
+        self.statistics = statistics
+        self.warnings: list[str] = []
+        self._loop = loop
+        self._executor = executor
+        self._backend: Backend | None = None
+        self._instances: list[Instance] = []
+        self._draining = False
+        self._drained: asyncio.Future[None] | None = None
+        self._in_flight = 0
+        self._take_config(spec.config)
+        self.scheduler: EnsembleScheduler | DynamicBatchScheduler
+        if spec.config.platform == "ensemble":
+            self.scheduler = EnsembleScheduler(spec.config, spec.version, infer, self._answered)
+        else:
+            self.scheduler = DynamicBatchScheduler(spec.config, loop, self._rejected, self._batch_done)
+
+    def _take_config(self, config: ModelConfig) -> None:
+        self.config = config
+        self._check = TensorCheck(config)
+        self._decoupled = config.model_transaction_policy.decoupled
+
+    # -- life ------------------------------------------------------------------------------------------------------
+    async def load(self) -> None:
+        """Read the weights, start and warm every instance; raises ServingError and leaves nothing behind."""
+        if isinstance(self.scheduler, EnsembleScheduler):
+            return
+        try:
+            self._backend = make_backend(self.spec)
+            await self._loop.run_in_executor(self._executor, self._backend.load)
+            await self._place_instances(self.config)
+        except ServingError:
+            await self._free()
+            raise
+        except Exception as error:
+            log.exception("loading %s failed", self.spec.name)
+            await self._free()
+            raise internal(f"{type(error).__name__}: {error}") from error
+
+    async def reconfigure(self, config: ModelConfig) -> None:
+        """Apply a configuration that differs in batching, instances or slipway.* only; what is queued stays queued."""
+        if self._backend is not None:
+            await self._place_instances(config)
+        self._take_config(config)
+        self.scheduler.configure(config)
+
+    async def drain(self) -> None:
+        """Take no more requests, finish those accepted, free everything."""
+        self._draining = True
+        if self._in_flight:
+            self._drained = self._loop.create_future()
+            await self._drained
+        await self._free()
+
+    async def _place_instances(self, config: ModelConfig) -> None:
+        """Bring the instances to what the configuration's groups ask for: start new ones first, then let others go."""
+        assert isinstance(self.scheduler, DynamicBatchScheduler)
+        assert self._backend is not None
+        wanted, self.warnings = placements(config, type(self._backend), self.spec.strict_devices)
+        surplus = list(self._instances)
+        missing: list[tuple[str, Device]] = []
+        for name, device in wanted:
+            match = next((instance for instance in surplus if instance.device == device), None)
+            if match is None:
+                missing.append((name, device))
+            else:
+                surplus.remove(match)
+        started = [Instance(self._backend, device, name, self._loop) for name, device in missing]
+        results = await asyncio.gather(*(self._start(one, config) for one in started), return_exceptions=True)
+        failure = next((result for result in results if isinstance(result, BaseException)), None)
+        if failure is not None:
+            await asyncio.gather(*(instance.stop() for instance in started))
+            raise failure
+        for instance in started:
+            self._instances.append(instance)
+            self.scheduler.add_instance(instance)
+        for instance in surplus:
+            self._instances.remove(instance)
+            await self.scheduler.remove_instance(instance)
+            await instance.stop()
+
+    async def _start(self, instance: Instance, config: ModelConfig) -> None:
+        instance.on_streamed = self._streamed
+        await instance.start(warmup_batches(config, self.spec))
+
+    async def _free(self) -> None:
+        instances, self._instances = self._instances, []
+        await asyncio.gather(*(instance.stop() for instance in instances))
+        if self._backend is not None:
+            backend, self._backend = self._backend, None
+            await self._loop.run_in_executor(self._executor, backend.unload)
+
+    @property
+    def pending(self) -> int:
+        """Requests accepted and not yet handed to an instance."""
+        return self.scheduler.pending
+
+    @property
+    def in_flight(self) -> int:
+        """Requests accepted and not yet answered."""
+        return self._in_flight
+
+    # -- requests --------------------------------------------------------------------------------------------------
+    def submit(self, request: InferenceRequest) -> None:
+        """Check and queue; raises ServingError (then `on_response` is never called)."""
+        if self._draining:
+            raise unavailable(f"model '{self.spec.name}' is being unloaded")
+        try:
+            self._check.request(request)
+            request.queued_ns = time.monotonic_ns()
+            self._admit(request)
+            try:
+                self.scheduler.submit(request)
+            except ServingError:
+                self._release(request)
+                raise
+        except ServingError as error:
+            self._count_failure(request, "REJECTED" if error.code is Code.UNAVAILABLE else "OTHER")
+            raise
+
+    def _admit(self, request: InferenceRequest) -> None:
+        request.on_cancel = self._cancelled
+        self._in_flight += 1
+        self.statistics.revision += 1
+
+    def _release(self, request: InferenceRequest) -> None:
+        """The request has its final answer, or none is owed to it."""
+        request.on_cancel = None
+        self._in_flight -= 1
+        if self._drained is not None and not self._in_flight and not self._drained.done():
+            self._drained.set_result(None)
+
+    def _cancelled(self, request: InferenceRequest) -> None:
+        self.scheduler.remove(request)
+        self._finish_failed(request, "CANCELED")
+        self.statistics.cancel.count += 1
+        self.statistics.cancel.ns += time.monotonic_ns() - request.arrival_ns
+
+    def _rejected(self, request: InferenceRequest, error: ServingError) -> None:
+        self._finish_failed(request, "REJECTED")
+        request.respond(error)
+
+    def _finish_failed(self, request: InferenceRequest, reason: str) -> None:
+        self._count_failure(request, reason)
+        self._release(request)
+
+    def _count_failure(self, request: InferenceRequest, reason: str) -> None:
+        statistics = self.statistics
+        statistics.fail.count += 1
+        statistics.fail.ns += time.monotonic_ns() - request.arrival_ns
+        statistics.failures[reason] = statistics.failures.get(reason, 0) + 1
+        statistics.revision += 1
+
+    # -- answers ---------------------------------------------------------------------------------------------------
+    def _answered(self, request: InferenceRequest, answer: InferenceResponse | ServingError) -> None:
+        """An ensemble is done."""
+        now = time.monotonic_ns()
+        if isinstance(answer, ServingError):
+            self._finish_failed(request, "CANCELED" if answer.code is Code.CANCELLED else "BACKEND")
+        else:
+            self._count_success(request, now)
+            self.statistics.inference_count += request.batch_size
+            self.statistics.execution_count += 1
+            self.statistics.last_inference_ms = time.time_ns() // 1_000_000
+            self._release(request)
+        request.respond(self._check.response(answer))
+
+    def _streamed(
+        self, request: InferenceRequest, response: InferenceResponse | ServingError | None, final: bool
+    ) -> None:
+        """A decoupled model sent a response."""
+        if request.finished:
+            return
+        if final:
+            if isinstance(response, ServingError):
+                self._finish_failed(request, "BACKEND")
+            else:
+                self._count_success(request, time.monotonic_ns())
+                self._release(request)
+        request.respond(self._check.response(response) if response is not None else None, final)
+
+    def _batch_done(self, batch: Batch) -> None:
+        self._count_batch(batch)
+        queue, queue_latency = self.statistics.queue, self.statistics.queue_latency
+        for request, answer in zip(batch.requests, batch.responses, strict=True):
+            if request.finished:  # cancelled while it ran
+                continue
+            if answer is None:
+                if self._decoupled:
+                    continue
+                answer = internal("the backend gave no response for this request")
+            waited = batch.started_ns - request.queued_ns
+            queue.count += 1
+            queue.ns += waited
+            queue_latency.add(waited)
+            if isinstance(answer, ServingError):
+                self._finish_failed(request, "BACKEND")
+            else:
+                self._count_success(request, batch.ended_ns)
+                self._release(request)
+            request.respond(self._check.response(answer))
+
+    def _count_success(self, request: InferenceRequest, now: int) -> None:
+        statistics = self.statistics
+        took = now - request.arrival_ns
+        statistics.success.count += 1
+        statistics.success.ns += took
+        statistics.request_latency.add(took)
+        statistics.revision += 1
+
+    def _count_batch(self, batch: Batch) -> None:
+        """Compute times count once for each request, as in Triton, and once for each batch in `batches`."""
+        statistics = self.statistics
+        requests = len(batch.requests)
+        input_ns = batch.input_done_ns - batch.started_ns if batch.input_done_ns else 0
+        infer_from = batch.input_done_ns or batch.started_ns
+        infer_to = batch.infer_done_ns or batch.ended_ns
+        output_ns = batch.ended_ns - infer_to
+        for duration, ns in (
+            (statistics.compute_input, input_ns),
+            (statistics.compute_infer, infer_to - infer_from),
+            (statistics.compute_output, output_ns),
+        ):
+            duration.count += requests
+            duration.ns += ns * requests
+        rows = statistics.batches.get(batch.size)
+        if rows is None:
+            rows = statistics.batches[batch.size] = BatchStatistics()
+        rows.count += 1
+        rows.compute_input_ns += input_ns
+        rows.compute_infer_ns += infer_to - infer_from
+        rows.compute_output_ns += output_ns
+        statistics.compute_latency.add(batch.ended_ns - batch.started_ns)
+        statistics.inference_count += batch.size
+        statistics.execution_count += 1
+        statistics.last_inference_ms = time.time_ns() // 1_000_000
+        statistics.revision += 1

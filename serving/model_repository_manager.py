@@ -1,0 +1,283 @@
+"""The model repository: which models there are, loading and unloading them, following the folder in poll mode."""
+
+import asyncio
+import logging
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import ParamSpec, TypeVar
+
+from tritonclient.grpc import service_pb2 as pb
+from tritonclient.grpc.model_config_pb2 import ModelConfig
+
+from repository import validation
+from repository.errors import RepositoryError
+from repository.layout import ModelRepository
+from serving import autocomplete
+from serving.ensemble_check import check_ensemble, step_models
+from serving.errors import ServingError, invalid, not_found
+from serving.model import Model
+from serving.model_lifecycle import ModelLifecycle
+from serving.model_source import Files, VersionSource, fingerprint, read_source, write_override
+from serving.options import Options
+from serving.request import InferenceRequest
+from serving.statistics import ModelStatistics
+
+log = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class ModelRepositoryManager:
+    """All models of one or several repositories. Runs on the event loop's thread."""
+
+    def __init__(self, options: Options, loop: asyncio.AbstractEventLoop) -> None:
+        self._options = options
+        self._loop = loop
+        self._repositories = [ModelRepository(root) for root in options.model_repository]
+        self._executor = ThreadPoolExecutor(options.model_load_thread_count, thread_name_prefix="load")
+        self._models: dict[str, ModelLifecycle] = {}
+        self._waiting_loads: dict[str, asyncio.Task[None]] = {}
+        self._seen: dict[str, Files] = {}  # poll mode: what each model looked like when it was last taken up
+        self._overrides: dict[str, Path] = {}  # temporary folders of models loaded with files of the request
+
+    # -- requests --------------------------------------------------------------------------------------------------
+    def infer(self, request: InferenceRequest) -> None:
+        """Queue a request with its model; used by frontends and by ensemble steps."""
+        self.resolve(request.model_name, request.model_version).submit(request)
+
+    def resolve(self, name: str, version: str) -> Model:
+        """The loaded model for a name and version as asked; NOT_FOUND, UNAVAILABLE or INVALID_ARG otherwise."""
+        lifecycle = self._models.get(name)
+        if lifecycle is None:
+            raise not_found(f"Request for unknown model: '{name}' is not found")
+        return lifecycle.resolve(version)
+
+    def ready_versions(self, name: str) -> list[int]:
+        return self._models[name].ready_versions()
+
+    # -- what there is ---------------------------------------------------------------------------------------------
+    def names(self) -> list[str]:
+        """Every model of the repositories, sorted."""
+        return sorted({name for repository in self._repositories for name in repository.models()})
+
+    def index(self, ready: bool) -> pb.RepositoryIndexResponse:
+        """Every model on disk or loaded, a row for each version that is or was loaded."""
+        answer = pb.RepositoryIndexResponse()
+        for name in sorted({*self.names(), *self._models}):
+            lifecycle = self._models.get(name)
+            if lifecycle is None or not lifecycle.versions:
+                if not ready:
+                    reason = lifecycle.error if lifecycle else ""
+                    answer.models.add(name=name, state="UNAVAILABLE" if reason else "", reason=reason)
+                continue
+            for version, entry in sorted(lifecycle.versions.items()):
+                if not ready or entry.state.value == "READY":
+                    answer.models.add(name=name, version=str(version), state=entry.state.value, reason=entry.reason)
+        return answer
+
+    def lifecycles(self) -> list[ModelLifecycle]:
+        return list(self._models.values())
+
+    def statistics(self) -> list[ModelStatistics]:
+        """Of every version that is or was loaded, with the gauges refreshed."""
+        found = []
+        for lifecycle in self._models.values():
+            for entry in lifecycle.versions.values():
+                models = [*entry.draining, *([entry.model] if entry.model else [])]
+                entry.statistics.pending = sum(model.pending for model in models)
+                entry.statistics.in_flight = sum(model.in_flight for model in models)
+                found.append(entry.statistics)
+        return found
+
+    def all_wanted_are_ready(self) -> bool:
+        """Whether every model that was asked for serves; one that is loading for the first time does not count against."""
+        return all(lifecycle.default is not None or lifecycle.lock.locked() for lifecycle in self._wanted())
+
+    def _wanted(self) -> list[ModelLifecycle]:
+        return [lifecycle for lifecycle in self._models.values() if lifecycle.wanted]
+
+    # -- loading ---------------------------------------------------------------------------------------------------
+    async def load(self, name: str, config: str = "", files: Mapping[str, bytes] | None = None) -> None:
+        """Load or reload a model and, for an ensemble, the models of its steps that are not loaded.
+
+        Loads of one model run one after another; those that wait are one. Loading what has not changed does nothing.
+        """
+        if config or files:
+            await self._load_alone(name, config, files or {})
+            return
+        task = self._waiting_loads.get(name)
+        if task is None:
+            task = self._waiting_loads[name] = self._loop.create_task(self._load_alone(name, "", {}))
+            task.add_done_callback(lambda done: self._load_ended(name, done))
+        await asyncio.shield(task)
+
+    def _load_ended(self, name: str, task: "asyncio.Task[None]") -> None:
+        if self._waiting_loads.get(name) is task:
+            del self._waiting_loads[name]
+        if not task.cancelled():
+            task.exception()  # seen, even where every caller has gone
+
+    async def load_many(self, names: list[str]) -> list[tuple[str, ServingError]]:
+        """Load all; the failures."""
+        results = await asyncio.gather(*(self.load(name) for name in names), return_exceptions=True)
+        failures = []
+        for name, result in zip(names, results, strict=True):
+            if isinstance(result, ServingError):
+                failures.append((name, result))
+            elif isinstance(result, BaseException):
+                raise result
+        return failures
+
+    async def _load_alone(self, name: str, config: str, files: Mapping[str, bytes]) -> None:
+        lifecycle = self._models.get(name)
+        folder = self._folder(name)
+        if folder is None and not files and lifecycle is None:
+            raise not_found(f"failed to load '{name}': no model of that name is in the model repository")
+        if lifecycle is None:
+            lifecycle = self._models[name] = ModelLifecycle(
+                name, self._options, self._loop, self._executor, self.infer, self._complete
+            )
+        async with lifecycle.lock:
+            self._waiting_loads.pop(name, None)  # whoever asks from here on may mean newer files
+            lifecycle.wanted = True
+            if files:
+                folder = await self._in_thread(self._write_files, name, config, files)
+            try:
+                sources = await self._in_thread(read_source, name, folder or Path(name), config)
+                await self._load_steps(sources)
+            except ServingError as error:
+                lifecycle.error = error.message
+                log.warning("failed to load '%s': %s", name, error.message)
+                raise
+            try:
+                await lifecycle.load(sources)
+            except ServingError as error:
+                log.warning("%s", error.message)
+                raise
+            log.info("loaded '%s' version %s", name, ", ".join(str(source.version) for source in sources))
+            if not files:
+                self._drop_override(name)
+
+    async def _load_steps(self, sources: list[VersionSource]) -> None:
+        for step in dict.fromkeys(step for source in sources for step in step_models(source.config)):
+            await self._in_thread(self._refuse_cycle, sources[0].config.name, step)
+            lifecycle = self._models.get(step)
+            if lifecycle is None or lifecycle.default is None:
+                await self.load(step)
+
+    def _refuse_cycle(self, name: str, step: str) -> None:
+        """An ensemble may contain ensembles, but not itself; read from the files, before anything waits for anything."""
+        open_names, seen = [step], set[str]()
+        while open_names:
+            current = open_names.pop()
+            if current == name:
+                raise invalid(f"ensemble '{name}' contains itself, by way of '{step}'")
+            folder = self._folder(current)
+            if current in seen or folder is None:
+                continue
+            seen.add(current)
+            open_names += {s for source in read_source(current, folder) for s in step_models(source.config)}
+
+    def _complete(self, source: VersionSource) -> ModelConfig:
+        """On a worker thread: the configuration with what the model file knows, checked."""
+        config = source.config
+        if config.HasField("ensemble_scheduling") or config.platform == "ensemble":
+            config = ModelConfig()
+            config.CopyFrom(source.config)
+            config.platform = "ensemble"
+        elif not self._options.disable_auto_complete_config:
+            config = autocomplete.complete(config, source.model_dir, source.version)
+        problems = validation.validate(config, name=config.name)
+        if problems:
+            raise invalid(f"the configuration of '{config.name}' is not valid: {'; '.join(map(str, problems))}")
+        if config.platform == "ensemble":
+            check_ensemble(config, self._step_config)
+        return config
+
+    def _step_config(self, name: str, version: int) -> ModelConfig:
+        try:
+            return self.resolve(name, "" if version < 1 else str(version)).config
+        except ServingError as error:
+            raise ServingError(error.code, f"a step needs model '{name}': {error.message}") from error
+
+    def _write_files(self, name: str, config: str, files: Mapping[str, bytes]) -> Path:
+        if not config:
+            raise invalid("files in a load request need the configuration in its 'config' parameter too")
+        root = Path(tempfile.mkdtemp(prefix="slipway-override-"))
+        try:
+            write_override(root, files)
+        except RepositoryError as error:
+            shutil.rmtree(root)
+            raise invalid(str(error)) from error
+        self._drop_override(name)
+        self._overrides[name] = root
+        return root
+
+    def _drop_override(self, name: str) -> None:
+        folder = self._overrides.pop(name, None)
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _folder(self, name: str) -> Path | None:
+        """The model's folder in the first repository that has it; None without one. Names are checked here."""
+        try:
+            return next((r.model_dir(name) for r in self._repositories if r.has_model(name)), None)
+        except RepositoryError as error:
+            raise invalid(str(error)) from error
+
+    async def _in_thread(self, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+        return await self._loop.run_in_executor(self._executor, lambda: function(*arguments, **named))
+
+    # -- unloading -------------------------------------------------------------------------------------------------
+    async def unload(self, name: str, unload_dependents: bool = False) -> None:
+        """Begin to drain a model; with `unload_dependents` also the models that only its steps call."""
+        lifecycle = self._models.get(name)
+        if lifecycle is None:
+            if self._folder(name) is None:
+                raise not_found(f"failed to unload '{name}': no model of that name is in the model repository")
+            return
+        async with lifecycle.lock:
+            steps = {s for e in lifecycle.versions.values() if e.model for s in step_models(e.model.config)}
+            lifecycle.unload()
+            self._drop_override(name)
+        log.info("unloading '%s'", name)
+        if unload_dependents:
+            for step in steps:
+                await self.unload(step, unload_dependents=True)
+
+    async def shutdown(self) -> None:
+        """Drain everything, ensembles before the models that their steps call."""
+        ensembles = [one for one in self._models.values() if one.default and one.default.config.platform == "ensemble"]
+        for group in (ensembles, list(self._models.values())):
+            for lifecycle in group:
+                lifecycle.unload()
+            await asyncio.gather(*(lifecycle.drained() for lifecycle in group))
+        for name in list(self._overrides):
+            self._drop_override(name)
+        self._executor.shutdown(wait=False)
+
+    # -- poll mode -------------------------------------------------------------------------------------------------
+    async def poll(self) -> list[tuple[str, ServingError]]:
+        """Take up what changed on disk since the last look; the failures.
+
+        A model that fails is tried again when its files change.
+        """
+        names = self.names()
+        changed = []
+        for name in names:
+            folder = self._folder(name)
+            if folder is None:
+                continue
+            looks = await self._in_thread(fingerprint, folder)
+            if self._seen.get(name) != looks:
+                self._seen[name] = looks
+                changed.append(name)
+        gone = [name for name in self._seen if name not in names]
+        for name in gone:
+            del self._seen[name]
+            await self.unload(name)
+        return await self.load_many(changed)

@@ -1,0 +1,119 @@
+"""What lies on disk for a model: its configuration and the files of the versions that its policy selects.
+
+Two reads with equal keys would load the same thing; that is what makes loading idempotent and polling cheap.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tritonclient.grpc.model_config_pb2 import ModelConfig
+
+from repository import layout, model_config, version_policy
+from repository.errors import NotFound, RepositoryError
+from serving.errors import invalid, not_found
+
+# (relative path, size, mtime ns, inode) of each file
+Files = tuple[tuple[str, int, int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class VersionSource:
+    """`config` is as written, with the version's overlay merged in; completion comes later."""
+
+    version: int
+    model_dir: Path
+    config: ModelConfig
+    files: Files
+
+    @property
+    def key(self) -> tuple[Files, bytes]:
+        return self.files, self.config.SerializeToString(deterministic=True)
+
+
+def read_source(name: str, model_dir: Path, override: str = "") -> list[VersionSource]:
+    """The selected versions, ascending; `override` is a JSON configuration to use in place of config.pbtxt.
+
+    NOT_FOUND without the folder; INVALID_ARG for a configuration that does not parse or a policy that selects nothing.
+    """
+    if not model_dir.is_dir():
+        raise not_found(f"model '{name}' has no folder in the model repository")
+    try:
+        base = _named(name, model_config.parse_json(override) if override else _written(model_dir))
+        available = layout.version_folders(model_dir)
+        selected = version_policy.select(base, available)
+        if not selected:
+            raise invalid(_nothing_selected(name, base, available))
+        common = _files(model_dir, skip=frozenset(str(version) for version in available) | {layout.CONFIG_FILE})
+        return [_version(name, model_dir, version, base, bool(override), common) for version in selected]
+    except RepositoryError as error:
+        raise invalid(f"model '{name}': {error}") from error
+
+
+def fingerprint(model_dir: Path) -> Files:
+    """Of all files of a model, for the poller."""
+    return _files(model_dir, skip=frozenset())
+
+
+def write_override(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Store Triton's `file:<version>/<name>` parameters below `folder`; INVALID_ARG for a path that would leave it."""
+    for name, content in files.items():
+        relative = layout.relative_path(name.removeprefix("file:"))
+        target = folder / relative
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(content)
+
+
+def _version(
+    name: str, model_dir: Path, version: int, base: ModelConfig, overridden: bool, common: Files
+) -> VersionSource:
+    config = base if overridden else _named(name, _written(model_dir, version))
+    return VersionSource(version, model_dir, config, common + _files(model_dir / str(version), frozenset()))
+
+
+def _written(model_dir: Path, version: int | None = None) -> ModelConfig:
+    """config.pbtxt; an empty configuration where there is none, to be completed from the model file."""
+    try:
+        return model_config.read(model_dir, version)
+    except NotFound:
+        return ModelConfig()
+
+
+def _named(name: str, config: ModelConfig) -> ModelConfig:
+    if config.name and config.name != name:
+        raise invalid(
+            f"model '{name}': the configuration's name is '{config.name}', expected the folder's name '{name}'"
+        )
+    config.name = name
+    return config
+
+
+def _nothing_selected(name: str, config: ModelConfig, available: list[int]) -> str:
+    if not available:
+        return f"at least one version must be available for model '{name}': it has no folder named by a version number"
+    there = ", ".join(map(str, available))
+    return (
+        f"the version policy of model '{name}' ({version_policy.describe(config)}) selects none of its versions {there}"
+    )
+
+
+def _files(folder: Path, skip: frozenset[str]) -> Files:
+    found: list[tuple[str, int, int, int]] = []
+    _walk(str(folder), "", skip, found)
+    return tuple(sorted(found))
+
+
+def _walk(folder: str, prefix: str, skip: frozenset[str], found: list[tuple[str, int, int, int]]) -> None:
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if (not prefix and entry.name in skip) or entry.name == "__pycache__":
+                continue
+            if entry.is_dir():
+                _walk(entry.path, f"{prefix}{entry.name}/", skip, found)
+            else:
+                try:
+                    status = entry.stat()
+                except FileNotFoundError:  # a link to nowhere, or deleted between the two looks
+                    continue
+                found.append((prefix + entry.name, status.st_size, status.st_mtime_ns, status.st_ino))

@@ -1,0 +1,151 @@
+"""The ensemble scheduler: runs the steps of a DAG, handing tensors on by reference.
+
+A step starts as soon as all its inputs exist; a tensor is let go when its last reader has it. The failure of one step
+fails the request, names the step and cancels what else it started.
+Source: Triton, docs/user_guide/ensemble_models.md.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+
+from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelEnsembling
+
+from serving.errors import ServingError, internal
+from serving.request import InferenceRequest, InferenceResponse, Tensor
+from serving.schedulers.base import Scheduler
+
+Infer = Callable[[InferenceRequest], None]
+OnAnswer = Callable[[InferenceRequest, "InferenceResponse | ServingError"], None]
+
+
+class EnsembleScheduler(Scheduler):
+    """Queues nothing itself: its steps wait in their models' schedulers."""
+
+    def __init__(self, config: ModelConfig, version: int, infer: Infer, on_answer: OnAnswer) -> None:
+        self._version = version
+        self._infer = infer
+        self._on_answer = on_answer
+        self._runs: dict[InferenceRequest, _Run] = {}
+        self.configure(config)
+
+    def configure(self, config: ModelConfig) -> None:
+        self.name = config.name
+        self.steps = list(config.ensemble_scheduling.step)
+        self.outputs = [output.name for output in config.output]
+
+    @property
+    def pending(self) -> int:
+        return 0
+
+    def submit(self, request: InferenceRequest) -> None:
+        run = self._runs[request] = _Run(self, request)
+        run.advance()
+
+    def remove(self, request: InferenceRequest) -> bool:
+        run = self._runs.pop(request, None)
+        if run is not None:
+            run.abandon()
+        return run is not None
+
+    def infer_step(self, request: InferenceRequest) -> None:
+        self._infer(request)
+
+    def answer(self, run: "_Run", answer: "InferenceResponse | ServingError") -> None:
+        if self._runs.pop(run.request, None) is not None:
+            self._on_answer(run.request, answer)
+
+    def respond(self, run: "_Run", outputs: dict[str, Tensor]) -> None:
+        self.answer(run, InferenceResponse(self.name, self._version, run.request.id, outputs))
+
+
+class _Run:
+    """One request's way through the DAG."""
+
+    def __init__(self, scheduler: EnsembleScheduler, request: InferenceRequest) -> None:
+        self.request = request
+        self._scheduler = scheduler
+        self._tensors: dict[str, Tensor] = dict(request.inputs)
+        self._waiting = list(range(len(scheduler.steps)))
+        self._running: dict[int, InferenceRequest] = {}
+        wanted = request.requested or tuple(scheduler.outputs)
+        self._outputs = [name for name in scheduler.outputs if name in wanted]
+        self._readers = Counter(self._outputs)  # how many will still read a tensor; the answer is one of them
+        for step in scheduler.steps:
+            self._readers.update(set(step.input_map.values()))
+        self._ended = False
+
+    def advance(self) -> None:
+        """Start every step whose inputs exist; answer when all wanted outputs do and nothing runs any more."""
+        steps = self._scheduler.steps
+        ready = [
+            index for index in self._waiting if all(name in self._tensors for name in steps[index].input_map.values())
+        ]
+        self._waiting = [index for index in self._waiting if index not in ready]
+        for index in ready:
+            if not self._ended:
+                self._start(index, steps[index])
+        if self._ended or self._running:
+            return
+        missing = [name for name in self._outputs if name not in self._tensors]
+        self._ended = True
+        if missing:
+            self._scheduler.answer(self, internal(f"no step of the ensemble produced output '{missing[0]}'"))
+        else:
+            self._scheduler.respond(self, {name: self._tensors[name] for name in self._outputs})
+
+    def abandon(self) -> None:
+        """Cancel the steps under way."""
+        self._ended = True
+        for child in list(self._running.values()):
+            child.cancel()
+        self._running.clear()
+        self._tensors.clear()
+
+    def _start(self, index: int, step: ModelEnsembling.Step) -> None:
+        parent = self.request
+        child = InferenceRequest(
+            model_name=step.model_name,
+            model_version="" if step.model_version < 1 else str(step.model_version),
+            inputs={key: self._tensors[value] for key, value in step.input_map.items()},
+            requested=tuple(step.output_map),
+            on_response=lambda answer, final: self._step_done(index, answer),
+            id=parent.id,
+            parameters=parent.parameters,
+            priority=parent.priority,
+            timeout_us=parent.timeout_us,
+            sequence_id=parent.sequence_id,
+            sequence_start=parent.sequence_start,
+            sequence_end=parent.sequence_end,
+            device_outputs=True,
+        )
+        self._running[index] = child
+        self._release(step)
+        try:
+            self._scheduler.infer_step(child)
+        except ServingError as error:
+            self._step_done(index, error)
+
+    def _release(self, step: ModelEnsembling.Step) -> None:
+        """Let go of the tensors that `step` was the last to read."""
+        for name in set(step.input_map.values()):
+            self._readers[name] -= 1
+            if not self._readers[name]:
+                del self._tensors[name]
+
+    def _step_done(self, index: int, answer: "InferenceResponse | ServingError | None") -> None:
+        self._running.pop(index, None)
+        if self._ended:
+            return
+        step = self._scheduler.steps[index]
+        if isinstance(answer, InferenceResponse):
+            for key, value in step.output_map.items():
+                if key in answer.outputs:
+                    self._tensors[value] = answer.outputs[key]
+            self.advance()
+            return
+        self.abandon()
+        error = answer or internal("the step ended without a response")
+        failure = ServingError(
+            error.code, f"in ensemble '{self._scheduler.name}', step '{step.model_name}': {error.message}"
+        )
+        self._scheduler.answer(self, failure)
