@@ -2,6 +2,7 @@
 
 from dashboard.models.audit import AuditEntry
 from dashboard.models.job import Job
+from dashboard.models.metrics import MetricSample
 from dashboard.models.model import ConfigRevision, Model, Release
 from dashboard.models.server import ModelState, ModelSync, Server, ServerEvent, ServerState
 from dashboard.models.token import ApiToken
@@ -13,6 +14,7 @@ __all__ = [
     "AuditEntry",
     "ConfigRevision",
     "Job",
+    "MetricSample",
     "Model",
     "ModelState",
     "ModelSync",

@@ -1,0 +1,30 @@
+"""Metrics history: what each version did in spans of one length, ready to merge."""
+
+from django.db import models
+
+from dashboard.models.server import Server
+
+
+class MetricSample(models.Model):
+    """`model_name` "" is the server as a whole: all models together, and its process.
+
+    No row of a version in a span that has the server's own row: it did nothing then. No row of the server: nobody watched.
+    """
+
+    server = models.ForeignKey(Server, on_delete=models.CASCADE, related_name="samples")
+    model_name = models.CharField(max_length=200, blank=True, default="")
+    version = models.PositiveBigIntegerField(default=0)
+    resolution = models.PositiveSmallIntegerField()  # seconds: one of watch.history.RESOLUTIONS
+    at = models.PositiveBigIntegerField()  # unix seconds at which the span begins, a multiple of the resolution
+    data = models.BinaryField()  # see watch.history.encode
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["server", "resolution", "model_name", "version", "at"], name="metric_sample_once"
+            )
+        ]
+        indexes = [models.Index(fields=["resolution", "at"])]
+
+    def __str__(self) -> str:
+        return f"{self.model_name or self.server} at {self.at} over {self.resolution} s"

@@ -1,0 +1,10 @@
+"""What `manage.py up` is made of: preparation, four watched processes, and a guardian that outlives them.
+
+preflight   what must be true before anything starts (lock, ports)
+setup       migrations, administrator, examples, the bundled server's row
+commands    the command lines of the four processes
+process     one child: start, wait, stop, its log
+supervisor  starts, watches and restarts them; stops them in order
+guardian    ends what is left when `up` itself is killed
+recorder    what happened, as rows that pages read
+"""

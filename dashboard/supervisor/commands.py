@@ -1,0 +1,143 @@
+"""The command lines of the four processes, from the settings."""
+
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+
+from django.conf import settings
+
+from dashboard.environment import BASE_DIR
+from dashboard.supervisor.answers import grpc_answers, http_answers
+from dashboard.supervisor.process import ProcessSpec, Stop
+
+# Requests under way have so long to finish when the inference server stops.
+EXIT_TIMEOUT_S = 30
+
+# Nothing new is asked of the server first; the pages go last, so that requests they pass on are answered.
+STAGES = (("watch", "worker"), ("server",), ("dashboard",))
+
+# Setting -> port, as `check_ports` wants them.
+PORT_SETTINGS = {
+    "SLIPWAY_PORT": "DASHBOARD_PORT",
+    "SLIPWAY_HTTP_PORT": "SERVER_HTTP_PORT",
+    "SLIPWAY_GRPC_PORT": "SERVER_GRPC_PORT",
+    "SLIPWAY_METRICS_PORT": "SERVER_METRICS_PORT",
+}
+
+
+def ports() -> dict[str, int]:
+    return {variable: getattr(settings, name) for variable, name in PORT_SETTINGS.items()}
+
+
+def reachable_host() -> str:
+    """Where this machine reaches its own listeners."""
+    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.DASHBOARD_HOST, settings.DASHBOARD_HOST)
+
+
+def process_specs() -> list[ProcessSpec]:
+    return [_server(), _dashboard(), _watch(), _worker()]
+
+
+def _spec(
+    name: str, title: str, *command: str, answers: Callable[[], Awaitable[bool]] | None = None, stop: Stop
+) -> ProcessSpec:
+    return ProcessSpec(
+        name=name,
+        title=title,
+        command=(sys.executable, *command),
+        log=settings.LOG_DIR / f"{name}.log",
+        folder=BASE_DIR,
+        environment={"DJANGO_SETTINGS_MODULE": "dashboard.settings"},
+        answers=answers,
+        stop=stop,
+    )
+
+
+def _dashboard() -> ProcessSpec:
+    host, port = settings.DASHBOARD_HOST, settings.DASHBOARD_PORT
+    # The pings end the WebSocket of a browser that reads no more, and with it what is kept for it.
+    arguments = ("-b", host, "-p", str(port), "-v", "0", "--ping-interval", "20", "--ping-timeout", "30")
+
+    async def answers() -> bool:
+        return await http_answers(reachable_host(), port, "/healthz")
+
+    return _spec(
+        "dashboard",
+        "dashboard",
+        *("-m", "daphne", *arguments, "--no-server-name", "dashboard.asgi:application"),
+        answers=answers,
+        stop=((signal.SIGTERM, 5.0),),
+    )
+
+
+def _watch() -> ProcessSpec:
+    return _spec("watch", "watcher", str(BASE_DIR / "manage.py"), "watch", stop=((signal.SIGTERM, 5.0),))
+
+
+def _worker() -> ProcessSpec:
+    # Threads: a job's heavy work runs in processes of its own, and nothing outlives the worker.
+    arguments = (
+        "-A",
+        "dashboard",
+        "worker",
+        "--pool",
+        "threads",
+        "--loglevel",
+        "INFO",
+        "--without-gossip",
+        "--without-mingle",
+    )
+    # SIGTERM finishes the jobs under way; one that takes longer is queued again by `watch`.
+    stop = ((signal.SIGTERM, 5.0), (signal.SIGQUIT, 3.0))
+    return _spec("worker", "worker", "-m", "celery", *arguments, stop=stop)
+
+
+def _server() -> ProcessSpec:
+    host = reachable_host()
+
+    async def answers() -> bool:
+        return (
+            await http_answers(host, settings.SERVER_HTTP_PORT, "/v2/health/live")
+            and await grpc_answers(host, settings.SERVER_GRPC_PORT)
+            and await http_answers(host, settings.SERVER_METRICS_PORT, "/metrics")
+        )
+
+    return _spec(
+        "server",
+        "inference server",
+        *("-m", "serving", f"@{_write_server_arguments()}"),
+        answers=answers,
+        stop=((signal.SIGTERM, EXIT_TIMEOUT_S + 5.0),),
+    )
+
+
+def server_arguments() -> list[str]:
+    """The inference server's own command line. Control routes need the key; the rest is tritonserver's."""
+    host, key = settings.DASHBOARD_HOST, f"{settings.SERVER_CONTROL_HEADER}={settings.SERVER_CONTROL_KEY}"
+    restricted = f"model-repository,shared-memory,logging,trace:{key}"
+    arguments = {
+        "--model-repository": settings.MODEL_REPOSITORY,
+        "--model-control-mode": "explicit",
+        "--exit-on-error": "false",
+        "--exit-timeout-secs": EXIT_TIMEOUT_S,
+        "--http-address": host,
+        "--http-port": settings.SERVER_HTTP_PORT,
+        "--grpc-address": host,
+        "--grpc-port": settings.SERVER_GRPC_PORT,
+        "--metrics-address": host,
+        "--metrics-port": settings.SERVER_METRICS_PORT,
+        "--http-restricted-api": restricted,
+        "--grpc-restricted-protocol": restricted,
+        "--strict-devices": str(settings.STRICT_DEVICES).lower(),
+    }
+    return [f"{flag}={value}" for flag, value in arguments.items()]
+
+
+def _write_server_arguments() -> str:
+    """A file only we may read: a key on the command line could be read by every account of the machine."""
+    path = settings.DATA_DIR / "server.args"
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write("\n".join(server_arguments()) + "\n")
+    return str(path)

@@ -1,0 +1,47 @@
+"""Ends the process groups that it was told of when its standard input closes: when `up` is gone, however it ended.
+
+Lines on standard input: "+<group>" a group started, "-<group>" it has ended. Standard library only: it runs as a script with
+`python -I -S`, in a session of its own, and outlives a SIGKILL of the process that started it.
+"""
+
+import os
+import signal
+import sys
+import time
+
+
+def read_groups() -> set[int]:
+    """The groups still running when the input ends."""
+    groups: set[int] = set()
+    for line in sys.stdin:
+        sign, group = line[0], int(line[1:])
+        (groups.add if sign == "+" else groups.discard)(group)
+    return groups
+
+
+def send(group: int, number: int) -> bool:
+    """False where nothing is left of the group."""
+    try:
+        os.killpg(group, number)
+    except (ProcessLookupError, PermissionError):
+        return False
+    return True
+
+
+def main() -> None:
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    deadline_s = float(sys.argv[1])
+    groups = read_groups()
+    for group in groups:
+        send(group, signal.SIGTERM)
+    deadline = time.monotonic() + deadline_s
+    while groups and time.monotonic() < deadline:
+        groups = {group for group in groups if send(group, 0)}
+        time.sleep(0.1)
+    for group in groups:
+        send(group, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,78 @@
+"""What must be true before anything starts: nobody else runs on this data folder, and every port is free."""
+
+import fcntl
+import os
+import socket
+from pathlib import Path
+
+from dashboard.exceptions import Conflict, Invalid
+
+
+class DataFolderLock:
+    """Held by one `up` for a data folder; the kernel lets go of it when the process ends, however it ends."""
+
+    def __init__(self, folder: Path, name: str = "up") -> None:
+        self.path = folder / f"{name}.lock"
+        self._descriptor = -1
+
+    def acquire(self) -> bool:
+        """False where another process holds it."""
+        self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._descriptor)
+            return False
+        os.ftruncate(self._descriptor, 0)
+        os.write(self._descriptor, str(os.getpid()).encode())
+        return True
+
+    def holder(self) -> str:
+        """The process id that the holder wrote."""
+        return self.path.read_text() or "unknown"
+
+    def release(self) -> None:
+        os.close(self._descriptor)
+
+
+def lock_data_folder(folder: Path) -> DataFolderLock:
+    lock = DataFolderLock(folder)
+    if not lock.acquire():
+        raise Conflict(
+            f"Slipway already runs on this data folder (process {lock.holder()}): stop it, or set SLIPWAY_DATA to another folder"
+        )
+    return lock
+
+
+def check_ports(host: str, ports: dict[str, int]) -> None:
+    """`ports`: setting -> port. Conflict names every taken port and the setting that moves it."""
+    _check_distinct(ports)
+    taken = [(setting, port) for setting, port in ports.items() if not _is_free(host, port)]
+    if taken:
+        what = "; ".join(f"port {port} on {host} is taken: free it, or set {setting}" for setting, port in taken)
+        raise Conflict(f"nothing was started, because {what}")
+
+
+def _check_distinct(ports: dict[str, int]) -> None:
+    seen: dict[int, str] = {}
+    for setting, port in ports.items():
+        if port in seen:
+            raise Invalid(f"nothing was started, because {seen[port]} and {setting} are both {port}: they must differ")
+        seen[port] = setting
+
+
+def _is_free(host: str, port: int) -> bool:
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    except socket.gaierror:
+        raise Invalid(f"nothing was started, because SLIPWAY_HOST is no address of this machine: '{host}'") from None
+    with socket.socket(family, kind, protocol) as probe:
+        # As the servers do: connections of an earlier run in TIME_WAIT do not count.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(address)
+        except PermissionError:
+            raise Conflict(f"nothing was started, because this account may not bind port {port} on {host}") from None
+        except OSError:
+            return False
+    return True

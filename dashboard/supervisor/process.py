@@ -1,0 +1,121 @@
+"""One child process: its own session and group, its output in a rotated log, an orderly end."""
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from dashboard.supervisor.guardian import send
+from dashboard.supervisor.logs import RotatingLog
+
+# Signals to send and seconds to wait for each; then the whole group is killed.
+Stop = tuple[tuple[signal.Signals, float], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessSpec:
+    """What to run. `answers` tells whether the process does its work; None: running is enough."""
+
+    name: str
+    title: str
+    command: tuple[str, ...]
+    log: Path
+    folder: Path
+    environment: dict[str, str] = field(default_factory=dict)
+    answers: Callable[[], Awaitable[bool]] | None = None
+    stop: Stop = ((signal.SIGTERM, 10.0),)
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a child ended."""
+
+    code: int  # as subprocess says it: -N for signal N
+    seconds: float
+
+    @property
+    def how(self) -> str:
+        if self.code >= 0:
+            return f"ended with exit code {self.code}"
+        try:
+            return f"was killed by {signal.Signals(-self.code).name}"
+        except ValueError:
+            return f"was killed by signal {-self.code}"
+
+
+class Child:
+    """One run of a ProcessSpec."""
+
+    def __init__(self, spec: ProcessSpec, log: RotatingLog) -> None:
+        self.spec = spec
+        self._log = log
+        self._began = 0.0
+        self._process: asyncio.subprocess.Process | None = None
+        self._output = -1
+
+    async def start(self) -> int:
+        """Its process id, which is its group's too."""
+        # A pipe of our own: asyncio's would hold up `wait` until every heir of the child had closed it.
+        self._output, write_end = os.pipe()
+        os.set_blocking(self._output, False)
+        self._began = time.monotonic()
+        try:
+            self._process = await asyncio.create_subprocess_exec(
+                *self.spec.command,
+                cwd=self.spec.folder,
+                env={**os.environ, "PYTHONUNBUFFERED": "1", **self.spec.environment},
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=write_end,
+                stderr=write_end,
+                start_new_session=True,
+            )
+        finally:
+            os.close(write_end)
+        asyncio.get_running_loop().add_reader(self._output, self._copy_output)
+        return self._process.pid
+
+    def _copy_output(self) -> bool:
+        """Into the log; False where there is no more for now, or at all."""
+        try:
+            data = os.read(self._output, 64 << 10)
+        except BlockingIOError:
+            return False
+        if data:
+            self._log.write(data)
+        else:
+            asyncio.get_running_loop().remove_reader(self._output)
+        return bool(data)
+
+    async def ended(self) -> Ending:
+        """Wait for its end; what is left of its group goes with it."""
+        assert self._process is not None
+        code = await self._process.wait()
+        seconds = time.monotonic() - self._began
+        self.kill()
+        while self._copy_output():
+            pass
+        asyncio.get_running_loop().remove_reader(self._output)
+        os.close(self._output)
+        return Ending(code, seconds)
+
+    async def stop(self) -> None:
+        """Signal it until it ends, at last with SIGKILL to its group. `ended` must be awaited beside."""
+        assert self._process is not None
+        for number, seconds in self.spec.stop:
+            try:
+                self._process.send_signal(number)
+                await asyncio.wait_for(self._process.wait(), seconds)
+            except ProcessLookupError:
+                return
+            except TimeoutError:
+                continue
+            return
+        self.kill()
+
+    def kill(self) -> None:
+        """The whole group, at once."""
+        if self._process is not None:
+            send(self._process.pid, signal.SIGKILL)

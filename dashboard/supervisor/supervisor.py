@@ -1,0 +1,239 @@
+"""Starts the processes, restarts those that end, and stops all of them in good order."""
+
+import asyncio
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+
+from django.utils import timezone
+
+from dashboard.supervisor import guardian
+from dashboard.supervisor.backoff import Backoff
+from dashboard.supervisor.logs import RotatingLog, tail
+from dashboard.supervisor.process import Child, Ending, ProcessSpec
+
+PROBE_INTERVAL_S = 0.1
+# A process that lives but has not answered for so long is taken for hung, and restarted.
+HUNG_AFTER_S = 60.0
+WATCH_INTERVAL_S = 5.0
+
+
+@dataclass(slots=True)
+class Status:
+    """What is known of one process. `state`: starting, live, down (waiting to be restarted), stopped."""
+
+    name: str
+    state: str = "stopped"
+    pid: int | None = None
+    started_at: datetime | None = None
+    restarts: int = 0
+    reason: str = ""
+
+
+# Called on every change of a status, with the kind of event (choices.EventKind) and one sentence, or "" for neither.
+Report = Callable[[Status, str, str], None]
+
+
+class Supervised:
+    """One process over all its runs."""
+
+    def __init__(self, spec: ProcessSpec, report: Report, guard: "GuardPipe") -> None:
+        self.spec = spec
+        self.status = Status(spec.name)
+        self.live = asyncio.Event()
+        self._report = report
+        self._guard = guard
+        self._log = RotatingLog(spec.log)
+        self._backoff = Backoff()
+        self._child: Child | None = None
+        self._stopping = False
+        self._wanted = ""  # why a person, or the probe, asked for the present run to end
+        self._wake = asyncio.Event()
+
+    async def run(self) -> None:
+        """Until `stop` is called."""
+        while not self._stopping:
+            ending = await self._run_once()
+            if self._stopping:
+                break
+            await self._wait_before_restart(ending)
+            self.status.restarts += 1
+        self._set("stopped", "stopped", f"The {self.spec.title} was stopped.")
+        self._log.close()
+
+    async def _run_once(self) -> Ending:
+        self._child = child = Child(self.spec, self._log)
+        pid = await child.start()
+        self._guard.tell(f"+{pid}")
+        self.status.pid, self.status.started_at = pid, timezone.now()
+        self._set("starting")
+        if self._stopping:  # asked for while it was being started
+            child.kill()
+        probing = asyncio.create_task(self._probe())
+        try:
+            return await child.ended()
+        finally:
+            probing.cancel()
+            self.live.clear()
+            self._guard.tell(f"-{pid}")
+            self.status.pid = None
+
+    async def _probe(self) -> None:
+        """Notes when the process first answers, then watches that it goes on answering."""
+        began = asyncio.get_running_loop().time()
+        while not await self._answers():
+            await asyncio.sleep(PROBE_INTERVAL_S)
+        seconds = asyncio.get_running_loop().time() - began
+        self.live.set()
+        again = self.status.restarts > 0
+        self._set(
+            "live",
+            "restarted" if again else "started",
+            f"The {self.spec.title} {'is back' if again else 'started'}: it answered {seconds:.1f} s after its start.",
+        )
+        await self._watch_for_hanging()
+
+    async def _watch_for_hanging(self) -> None:
+        loop = asyncio.get_running_loop()
+        answered = loop.time()
+        while loop.time() - answered < HUNG_AFTER_S:
+            await asyncio.sleep(WATCH_INTERVAL_S)
+            if await self._answers():
+                answered = loop.time()
+        self._wanted = f"it had not answered for {HUNG_AFTER_S:.0f} s"
+        assert self._child is not None
+        self._child.kill()
+
+    async def _answers(self) -> bool:
+        return self.spec.answers is None or await self.spec.answers()
+
+    async def _wait_before_restart(self, ending: Ending) -> None:
+        wanted, self._wanted = self._wanted, ""
+        delay = 0.0 if wanted else self._backoff.delay(ending.seconds)
+        what = f"was restarted, because {wanted}" if wanted else f"{ending.how} after {_spell(ending.seconds)}"
+        when = "at once" if delay < 0.1 else f"in {delay:g} s"
+        sentence = (
+            f"The {self.spec.title} {what}." if wanted else f"The {self.spec.title} {what}; it is restarted {when}."
+        )
+        self._set("down", "stopped" if wanted else "crashed", sentence + self._last_words(ending))
+        self._wake.clear()
+        try:
+            await asyncio.wait_for(self._wake.wait(), delay)
+        except TimeoutError:
+            pass
+
+    def _last_words(self, ending: Ending) -> str:
+        """A process that ended by itself mostly said why."""
+        if ending.code <= 0:
+            return ""
+        lines = [line for line in tail(self.spec.log, 20) if line.strip()]
+        return f" Its last words: {lines[-1][:300]}" if lines else ""
+
+    def _set(self, state: str, kind: str = "", sentence: str = "") -> None:
+        self.status.state = state
+        if sentence:
+            self.status.reason = sentence
+        self._report(replace(self.status), kind, sentence)
+
+    async def restart(self, why: str) -> None:
+        """End the present run in good order; `run` starts the next one."""
+        self._backoff.forget()
+        self._wake.set()
+        if self._child is not None and self.status.pid is not None:
+            self._wanted = why
+            await self._child.stop()
+
+    async def stop(self) -> None:
+        self._stopping = True
+        self._wake.set()
+        if self._child is not None and self.status.pid is not None:
+            await self._child.stop()
+
+    def kill(self) -> None:
+        """Do not wait any longer for an orderly end."""
+        if self._child is not None and self.status.pid is not None:
+            self._child.kill()
+
+
+class GuardPipe:
+    """The guardian process and the pipe whose end tells it that we are gone."""
+
+    def __init__(self, deadline_s: float) -> None:
+        self._deadline_s = deadline_s
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def start(self) -> None:
+        self._process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-I", "-S", str(Path(guardian.__file__)), str(self._deadline_s)),
+            stdin=asyncio.subprocess.PIPE,
+            start_new_session=True,
+        )
+
+    def tell(self, line: str) -> None:
+        if self._process is not None and self._process.stdin is not None:
+            self._process.stdin.write(f"{line}\n".encode())
+
+    async def close(self) -> None:
+        if self._process is not None and self._process.stdin is not None:
+            self._process.stdin.close()
+            await self._process.wait()
+
+
+class Supervisor:
+    """All processes. `stages`: names in the order in which they are stopped, those of a tuple together."""
+
+    def __init__(self, specs: Sequence[ProcessSpec], stages: Sequence[tuple[str, ...]], report: Report) -> None:
+        grace = sum(max(sum(s for _, s in spec.stop) for spec in specs if spec.name in stage) for stage in stages)
+        self._guard = GuardPipe(grace + 2.0)
+        self.processes = {spec.name: Supervised(spec, report, self._guard) for spec in specs}
+        self._stages = stages
+        self._end = asyncio.Event()
+        self._asked = 0
+
+    async def run(self, on_live: Callable[[], None]) -> None:
+        """Until SIGINT, SIGTERM or SIGHUP, then until all have ended. `on_live`: once everything answers."""
+        self._catch_signals()
+        await self._guard.start()
+        runs = [asyncio.create_task(process.run()) for process in self.processes.values()]
+        announcing = asyncio.create_task(self._announce(on_live))
+        ending = asyncio.create_task(self._end.wait())
+        try:
+            await asyncio.wait([ending, *runs], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            announcing.cancel()
+            ending.cancel()
+            await self._stop_all()
+            outcomes = await asyncio.gather(*runs, return_exceptions=True)
+            await self._guard.close()
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome
+
+    async def _announce(self, on_live: Callable[[], None]) -> None:
+        await asyncio.gather(*(process.live.wait() for process in self.processes.values()))
+        on_live()
+
+    def _catch_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(number, self._signalled)
+
+    def _signalled(self) -> None:
+        self._asked += 1
+        self._end.set()
+        if self._asked > 1:  # the person is in a hurry
+            for process in self.processes.values():
+                process.kill()
+
+    async def _stop_all(self) -> None:
+        for stage in self._stages:
+            await asyncio.gather(*(self.processes[name].stop() for name in stage))
+
+
+def _spell(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.1f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
