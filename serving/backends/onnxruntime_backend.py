@@ -5,6 +5,7 @@ instance count costs nothing. Two kinds of session serialise or forbid concurren
 each: the TensorRT provider's and those with CUDA graphs.
 """
 
+import copy
 import ctypes
 import threading
 from collections.abc import Callable
@@ -48,6 +49,7 @@ class OnnxRuntimeBackend(Backend):
     def __init__(self, spec: ModelSpec) -> None:
         super().__init__(spec)
         self._sessions: dict[Device, ort.InferenceSession] = {}
+        self._scalars: list[str] = []  # inputs without dimensions, which the configuration can only call [1]
         self._lock = threading.Lock()  # instances are made on their own threads
 
     @classmethod
@@ -63,15 +65,19 @@ class OnnxRuntimeBackend(Backend):
         if problem:
             raise invalid(problem)
         check_options(self.spec)
+        signature = model.signature()
+        complete_config(copy.deepcopy(self.spec.config), signature)  # complete as it is: this checks it against the file
+        if not self.spec.config.max_batch_size:
+            self._scalars = [tensor.name for tensor in signature.inputs if tensor.shape == ()]
 
     def create_instance(self, device: Device, name: str) -> "OnnxRuntimeInstance":
         if session_is_exclusive(self.spec.config, device):
-            return OnnxRuntimeInstance(self.spec, device, self._start_session(device))
+            return OnnxRuntimeInstance(self.spec, device, self._start_session(device), self._scalars)
         with self._lock:
             session = self._sessions.get(device)
             if session is None:
                 session = self._sessions[device] = self._start_session(device)
-        return OnnxRuntimeInstance(self.spec, device, session)
+        return OnnxRuntimeInstance(self.spec, device, session, self._scalars)
 
     def unload(self) -> None:
         self._sessions.clear()
@@ -104,17 +110,21 @@ class OnnxRuntimeInstance(ArrayInstance):
     which ONNX Runtime cannot exchange as numpy arrays, goes through bindings too.
     """
 
-    def __init__(self, spec: ModelSpec, device: Device, session: ort.InferenceSession) -> None:
+    def __init__(self, spec: ModelSpec, device: Device, session: ort.InferenceSession, scalars: list[str]) -> None:
         super().__init__(spec, device)
         self._options = run_options(spec.config)
         self._session: ort.InferenceSession | None = session
         types = {node.type for node in (*session.get_inputs(), *session.get_outputs())}
         self._bound = device.kind == "gpu" or "tensor(bfloat16)" in types
         self._run: Run = self._run_bound if self._bound else session.run
+        self._scalar_inputs = scalars
+        self._batches = spec.config.max_batch_size > 0
         self._text_inputs = [entry.name for entry in spec.config.input if entry.data_type == mc.TYPE_STRING]
         self._text_outputs = {entry.name for entry in spec.config.output if entry.data_type == mc.TYPE_STRING}
 
     def run(self, inputs: dict[str, NDArray[Any]], outputs: list[str]) -> dict[str, Any]:
+        if self._scalar_inputs:
+            inputs = {**inputs, **{name: inputs[name].reshape(()) for name in self._scalar_inputs if name in inputs}}
         if self._text_inputs:
             inputs = {**inputs, **{name: _decoded(inputs[name], name) for name in self._text_inputs if name in inputs}}
         try:
@@ -123,6 +133,8 @@ class OnnxRuntimeInstance(ArrayInstance):
             raise run_error(error) from None
         for name in self._text_outputs & results.keys():
             results[name] = _encoded(results[name])
+        if not self._batches:
+            results = {name: array if array.shape else array.reshape(1) for name, array in results.items()}
         return results
 
     def close(self) -> None:

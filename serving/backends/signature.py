@@ -111,9 +111,8 @@ def _fill(entry: Any, tensor: TensorSignature, max_batch_size: int, what: str) -
         raise invalid(f"{what} '{entry.name}' needs dims: the model file does not say its shape")
     dims = tensor.shape[1:] if max_batch_size > 0 else tensor.shape
     entry.dims.extend(dims or (1,))
-    if not dims:
-        # A tensor of the configuration has at least one dimension: a scalar is told apart by an empty reshape.
-        entry.reshape.SetInParent()
+    if not dims and max_batch_size > 0:
+        entry.reshape.SetInParent()  # dims are never empty: one element for each row, reshaped to [batch]
 
 
 def _check(entry: Any, tensor: TensorSignature, max_batch_size: int, what: str) -> None:
@@ -129,6 +128,8 @@ def _check(entry: Any, tensor: TensorSignature, max_batch_size: int, what: str) 
             f"{what} '{entry.name}' has shape {list(tensor.shape)} in the model, but max_batch_size is "
             f"{max_batch_size}: expected a variable first dimension"
         )
+    if full == [1] and tensor.shape == ():
+        return  # the one way to write a scalar of a model without batching
     if len(full) != len(tensor.shape) or not all(map(_compatible, full, tensor.shape)):
         batch = ", the batch dimension included" if max_batch_size > 0 else ""
         raise invalid(f"{what} '{entry.name}' has shape {full}{batch}, but the model expects {list(tensor.shape)}")

@@ -1,0 +1,91 @@
+"""Completes a configuration from the model file, as Triton does unless --disable-auto-complete-config is given.
+
+In this order: name, backend (from the platform or the file that the version folder holds), platform and file name, inputs,
+outputs, batching (by the backend, see backends/signature.py), instance group. Source: Triton, model_config_utils.cc
+(AutoCompleteBackendFields, NormalizeInstanceGroup) and docs/user_guide/model_configuration.md.
+"""
+
+from pathlib import Path
+
+from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelInstanceGroup
+
+from repository.model_config import backend_of, is_ensemble
+from serving.backends import DEFAULT_FILENAMES, backend_class
+from serving.backends.base import Backend
+from serving.devices import gpu_count
+from serving.errors import invalid, not_found
+
+# The platform that Triton writes into the configuration of a model with this file, where none is given.
+_PLATFORM_OF_FILE = {
+    "model.onnx": "onnxruntime_onnx",
+    "model.pt": "pytorch_libtorch",
+    "model.pt2": "torch_aoti",
+    "model.plan": "tensorrt_plan",
+}
+_PLATFORM_OF_BACKEND = {
+    "onnxruntime": "onnxruntime_onnx",
+    "pytorch": "pytorch_libtorch",
+    "tensorrt": "tensorrt_plan",
+}
+
+# Triton starts two instances on the CPU for backends that gain from it.
+_CPU_INSTANCES = {"onnxruntime": 2}
+
+
+def complete(config: ModelConfig, model_dir: Path, version: int) -> ModelConfig:
+    """A completed copy of `config`; INVALID_ARG where it contradicts the file of that version, NOT_FOUND without one."""
+    completed = ModelConfig()
+    completed.CopyFrom(config)
+    if not completed.name:
+        completed.name = model_dir.name
+    if is_ensemble(completed):
+        completed.platform = "ensemble"
+        return completed
+    complete_version(completed, model_dir / str(version))
+    return completed
+
+
+def complete_version(config: ModelConfig, version_dir: Path) -> None:
+    """The same for one folder of model files, in place: what inspection has before there is a model."""
+    complete_backend(config, version_dir)
+    backend = backend_class(config.backend)
+    backend.complete_config(config, version_dir)
+    if not config.instance_group:
+        config.instance_group.add(name=config.name, kind=ModelInstanceGroup.KIND_AUTO)
+    for group in config.instance_group:
+        complete_group(group, config.backend, backend)
+
+
+def complete_backend(config: ModelConfig, version_dir: Path) -> None:
+    """Backend, platform and file name, from each other and from the files in the folder."""
+    filename = config.default_model_filename or _present(version_dir, backend_of(config))
+    if not config.backend:
+        config.backend = backend_of(config) or DEFAULT_FILENAMES.get(filename, "")
+    if not config.backend:
+        raise invalid(
+            f"model '{config.name}' names no backend, and its version folder has none of {', '.join(DEFAULT_FILENAMES)}"
+        )
+    default = filename or backend_class(config.backend).default_filename
+    if not (version_dir / default).exists():
+        raise not_found(f"the version folder has no '{default}'")
+    if not config.platform:
+        config.platform = _PLATFORM_OF_FILE.get(default, _PLATFORM_OF_BACKEND.get(config.backend, ""))
+    config.default_model_filename = default
+
+
+def _present(version_dir: Path, backend: str) -> str:
+    """The first file of a default name that the folder holds, for this backend where one is known."""
+    candidates = (name for name, owner in DEFAULT_FILENAMES.items() if backend in ("", owner))
+    return next((name for name in candidates if (version_dir / name).exists()), "")
+
+
+def complete_group(group: ModelInstanceGroup, backend_name: str, backend: type[Backend]) -> None:
+    """KIND_AUTO becomes KIND_GPU where this backend can use one and KIND_CPU otherwise; then count and GPUs."""
+    if group.kind == ModelInstanceGroup.KIND_AUTO:
+        usable = backend.gpu_available()[0] and all(index < gpu_count() for index in group.gpus)
+        group.kind = ModelInstanceGroup.KIND_GPU if usable else ModelInstanceGroup.KIND_CPU
+    if group.count < 1:
+        on_cpu = group.kind == ModelInstanceGroup.KIND_CPU
+        group.count = _CPU_INSTANCES.get(backend_name, 1) if on_cpu else 1
+    if group.kind == ModelInstanceGroup.KIND_GPU and not group.gpus:
+        group.gpus.extend(range(gpu_count()))
