@@ -1,0 +1,251 @@
+"""One gRPC call on one HTTP/2 stream: messages in, a response and a status out."""
+
+import asyncio
+import logging
+import zlib
+from abc import abstractmethod
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from serving.errors import ServingError
+from serving.frontends.grpc_status import (
+    ENCODINGS,
+    OK_TRAILERS,
+    RESPONSE_HEADERS,
+    CallHead,
+    Status,
+    error_response,
+    http_error,
+    status_of,
+    status_trailers,
+)
+from serving.frontends.http2_connection import Connection
+from serving.frontends.http2_frames import ErrorCode
+from serving.frontends.http2_stream import Stream
+
+if TYPE_CHECKING:
+    from serving.frontends.grpc_methods import Method
+    from serving.frontends.grpc_server import GrpcServer
+
+log = logging.getLogger(__name__)
+
+PREFIX_SIZE = 5  # one byte for "compressed", four for the length
+_INFLATED_AT_ONCE = 1 << 20  # bytes; what is larger is decompressed off the event loop
+
+
+class CallError(Exception):
+    """Ends the call with this status."""
+
+    def __init__(self, status: Status, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+
+
+class Call(Stream):
+    """The part that all calls share: reading messages, deadline, one answer."""
+
+    __slots__ = ("answered", "deadline", "frontend", "head", "headers_sent", "inflating", "method", "unread")
+
+    def __init__(
+        self, connection: Connection[CallHead], stream_id: int, head: CallHead, frontend: "GrpcServer", method: "Method"
+    ) -> None:
+        super().__init__(connection, stream_id)
+        self.frontend = frontend
+        self.head = head
+        self.method = method
+        self.answered = False  # the final status is decided
+        self.headers_sent = False
+        self.deadline: asyncio.TimerHandle | None = None
+        self.unread: bytearray | None = None  # messages, or parts of one, as received
+        self.inflating: asyncio.Task[None] | None = None
+
+    # -- for subclasses ----------------------------------------------------------------------------------------------
+    @abstractmethod
+    def message(self, body: "bytes | bytearray", start: int) -> None:
+        """One whole message, decompressed, which begins at `start`."""
+
+    def half_closed(self) -> None:
+        """The client has sent its last message."""
+
+    def abandon(self) -> None:
+        """Stop the work: the client has gone, or has its answer."""
+
+    def authorise(self, model: str) -> None:
+        """Raise unless these headers allow this method for this model."""
+        authoriser = self.frontend.authoriser
+        if not authoriser.open:
+            authoriser.check(self.method.group, self.head.headers, model)
+
+    # -- the HTTP/2 stream -------------------------------------------------------------------------------------------
+    def opened(self) -> None:
+        head = self.head
+        if head.malformed:
+            self.answered = True
+            self.connection.reset(self, ErrorCode.PROTOCOL_ERROR)
+        elif head.http_status != 200:
+            self.answered = True
+            self.connection.output.send(self, b"", trailers=http_error(head.http_status))
+        elif head.error:
+            self.fail(Status.INVALID_ARGUMENT, head.error)
+        elif head.encoding not in ENCODINGS:
+            self.fail(
+                Status.UNIMPLEMENTED, f"grpc-encoding is '{head.encoding[:40]}'; expected one of {', '.join(ENCODINGS)}"
+            )
+        elif head.timeout_s is not None:
+            self.deadline = asyncio.get_running_loop().call_later(head.timeout_s, self._expired)
+
+    def receive(self, data: "bytes | memoryview", end: bool) -> None:
+        if self.answered:
+            return
+        try:
+            if end and self.unread is None and _is_one_message(data, self.frontend.max_message_size):
+                self.message(data, PREFIX_SIZE)  # type: ignore[arg-type]  # _is_one_message: these are bytes
+                self.half_closed()
+                return
+            if self.unread is None:
+                self.unread = bytearray()
+            self.unread += data
+            self._read_messages()
+        except CallError as error:
+            self.fail(error.status, error.message)
+        except ServingError as error:
+            self.fail_with(error)
+        except Exception:
+            log.exception("%s failed", self.method.name)
+            self.fail(Status.INTERNAL, "internal error")
+
+    def aborted(self) -> None:
+        self._finish()
+
+    # -- messages ----------------------------------------------------------------------------------------------------
+    def _read_messages(self) -> None:
+        """Hand over every whole message; of an unfinished one check only what its prefix claims."""
+        while self.unread and self.inflating is None and not self.answered and self.wants_more():
+            if len(self.unread) < PREFIX_SIZE:
+                break
+            size = int.from_bytes(self.unread[1:PREFIX_SIZE], "big")
+            self._check_prefix(self.unread[0], size)
+            if len(self.unread) < PREFIX_SIZE + size:
+                break
+            self._hand_over(self._take(PREFIX_SIZE + size))
+        if self.remote_ended and self.inflating is None and not self.answered and self.wants_more():
+            if self.unread:
+                raise CallError(Status.INVALID_ARGUMENT, "the stream ended in the middle of a message")
+            self.half_closed()
+
+    def _take(self, size: int) -> bytearray:
+        """Cut the first `size` bytes off what is unread; no copy where that is all."""
+        unread = self.unread
+        assert unread is not None
+        if len(unread) == size:
+            self.unread = bytearray()
+            return unread
+        taken = unread[:size]
+        del unread[:size]
+        return taken
+
+    def _check_prefix(self, compressed: int, size: int) -> None:
+        limit = self.frontend.max_message_size
+        if size > limit:
+            raise CallError(Status.RESOURCE_EXHAUSTED, f"received a message of {size} bytes; at most {limit} are taken")
+        if compressed > 1:
+            raise CallError(Status.INVALID_ARGUMENT, f"a message's compressed flag is {compressed}; expected 0 or 1")
+        if compressed and self.head.encoding == "identity":
+            raise CallError(Status.INVALID_ARGUMENT, "a message is compressed, but grpc-encoding is not set")
+
+    def _hand_over(self, framed: bytearray) -> None:
+        if not framed[0]:
+            # Small tensors are copied out anyway, and bytes are aligned for it.
+            small = len(framed) <= _INFLATED_AT_ONCE
+            self.message(bytes(framed) if small else framed, PREFIX_SIZE)
+            return
+        inflater = zlib.decompressobj(31 if self.head.encoding == "gzip" else zlib.MAX_WBITS)
+        data = _inflate(inflater, memoryview(framed)[PREFIX_SIZE:], _INFLATED_AT_ONCE)
+        if inflater.eof:
+            self.message(data, 0)
+        else:
+            self.inflating = asyncio.get_running_loop().create_task(self._inflate_rest(inflater, data))
+
+    async def _inflate_rest(self, inflater: Any, data: bytes) -> None:
+        limit = self.frontend.max_message_size
+        try:
+            tail = inflater.unconsumed_tail
+            rest = await asyncio.to_thread(_inflate, inflater, tail, max(limit + 1 - len(data), 1))
+            if self.answered:
+                return
+            if len(data) + len(rest) > limit:
+                raise CallError(Status.RESOURCE_EXHAUSTED, f"a message inflates to over {limit} bytes")
+            if not inflater.eof:
+                raise CallError(Status.INVALID_ARGUMENT, f"a message is not whole in its encoding {self.head.encoding}")
+            self.message(data + rest, 0)
+            self.inflating = None
+            self._read_messages()
+            self.connection.replenish(self)
+        except CallError as error:
+            self.fail(error.status, error.message)
+        except ServingError as error:
+            self.fail_with(error)
+        except Exception:
+            log.exception("%s failed", self.method.name)
+            self.fail(Status.INTERNAL, "internal error")
+
+    # -- the answer --------------------------------------------------------------------------------------------------
+    def respond(self, parts: Iterable[Any], size: int, final: bool = True) -> None:
+        """Send a message (buffers of `size` bytes in all, read before this returns), and with it the status OK."""
+        if self.answered:
+            return
+        headers = b"" if self.headers_sent else RESPONSE_HEADERS
+        self.headers_sent = True
+        body = (b"\0" + size.to_bytes(4, "big"), *parts)
+        if final:
+            self._finish()
+        self.connection.output.send(self, headers, body, PREFIX_SIZE + size, OK_TRAILERS if final else b"")
+
+    def succeed(self) -> None:
+        """End a call whose messages have all been sent."""
+        if self.answered:
+            return
+        self._finish()
+        headers = b"" if self.headers_sent else RESPONSE_HEADERS
+        self.connection.output.send(self, headers, trailers=OK_TRAILERS)
+
+    def fail(self, status: Status, message: str) -> None:
+        if self.answered:
+            return
+        self._finish()
+        block = (status_trailers if self.headers_sent else error_response)(status, message)
+        self.connection.output.send(self, b"", trailers=block)
+
+    def fail_with(self, error: ServingError) -> None:
+        self.fail(status_of(error), error.message)
+
+    def _expired(self) -> None:
+        self.fail(Status.DEADLINE_EXCEEDED, "Deadline Exceeded")
+
+    def _finish(self) -> None:
+        """Whatever comes from now on is ignored."""
+        self.answered = True
+        self.unread = None
+        if self.deadline is not None:
+            self.deadline.cancel()
+        if self.inflating is not None and self.inflating is not asyncio.current_task():
+            self.inflating.cancel()
+        self.abandon()
+
+
+def _is_one_message(data: "bytes | memoryview", limit: int) -> bool:
+    """Whether these bytes are just one uncompressed message: what nearly every small call consists of."""
+    return (
+        isinstance(data, bytes)
+        and len(data) >= PREFIX_SIZE
+        and not data[0]
+        and int.from_bytes(data[1:PREFIX_SIZE], "big") == len(data) - PREFIX_SIZE <= limit
+    )
+
+
+def _inflate(inflater: Any, data: "bytes | memoryview", limit: int) -> bytes:
+    try:
+        return bytes(inflater.decompress(data, limit))
+    except zlib.error:
+        raise CallError(Status.INVALID_ARGUMENT, "a message cannot be decompressed") from None

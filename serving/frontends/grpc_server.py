@@ -1,0 +1,83 @@
+"""The gRPC frontend: a listener whose connections speak HTTP/2 and whose streams are calls."""
+
+import asyncio
+import contextlib
+import logging
+import time
+from typing import Any
+
+from serving.authorisation import Authoriser
+from serving.frontends.grpc_codec import InferCodec
+from serving.frontends.grpc_methods import find_method
+from serving.frontends.grpc_status import CallHead, parse_head
+from serving.frontends.http2_connection import Connection
+from serving.frontends.http2_stream import Stream
+from serving.options import Options
+from serving.server import InferenceServer
+
+log = logging.getLogger(__name__)
+
+_WATCH_S = 1.0
+_BACKLOG = 1024
+
+
+class GrpcServer:
+    """Serves `inference.GRPCInferenceService` on --grpc-address, --grpc-port."""
+
+    def __init__(self, server: InferenceServer, options: Options, authoriser: Authoriser) -> None:
+        self.server = server
+        self.authoriser = authoriser
+        self.codec = InferCodec()
+        self.max_message_size = options.grpc_max_message_size
+        self._options = options
+        self._connections: set[Connection[CallHead]] = set()
+        self._listener: asyncio.Server | None = None
+        self._watcher: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._listener = await loop.create_server(
+            self._connection, self._options.grpc_address, self._options.grpc_port, backlog=_BACKLOG
+        )
+        self._watcher = loop.create_task(self._watch())
+
+    @property
+    def address(self) -> tuple[str, int]:
+        assert self._listener is not None
+        host, port = self._listener.sockets[0].getsockname()[:2]
+        return host, port
+
+    async def drain(self) -> None:
+        """Stop listening, tell the clients, and return when the calls under way have been answered."""
+        if self._listener is not None:
+            self._listener.close()
+        for connection in list(self._connections):
+            connection.drain()
+        while self._connections:
+            await asyncio.sleep(0.02)
+
+    async def close(self) -> None:
+        if self._listener is not None:
+            self._listener.close()
+        if self._watcher is not None:
+            self._watcher.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._watcher
+        for connection in list(self._connections):
+            connection.close()
+
+    def _connection(self) -> Connection[CallHead]:
+        return Connection(parse_head, self._make_call, self._connections)
+
+    def _make_call(self, connection: Connection[Any], stream_id: int, head: CallHead) -> Stream:
+        method = find_method(head.path)
+        return method.call(connection, stream_id, head, self, method)
+
+    async def _watch(self) -> None:
+        last = time.monotonic()
+        while True:
+            await asyncio.sleep(_WATCH_S)
+            now = time.monotonic()
+            for connection in list(self._connections):
+                connection.watch(now, now - last)
+            last = now

@@ -1,0 +1,89 @@
+"""HTTP/2 frames: numbers and byte forms (RFC 9113, sections 4, 6 and 7)."""
+
+import struct
+from enum import IntEnum
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+HEADER_SIZE = 9
+FRAME_HEADER = struct.Struct(">HBBBL")  # length (high 16, low 8), type, flags, stream identifier
+DEFAULT_WINDOW = 65_535
+MAX_WINDOW = (1 << 31) - 1
+DEFAULT_MAX_FRAME_SIZE = 16_384
+LARGEST_MAX_FRAME_SIZE = (1 << 24) - 1
+
+DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PUSH_PROMISE, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = range(10)
+
+FLAG_END_STREAM = 0x1
+FLAG_ACK = 0x1
+FLAG_END_HEADERS = 0x4
+FLAG_PADDED = 0x8
+FLAG_PRIORITY = 0x20
+
+
+class Setting(IntEnum):
+    HEADER_TABLE_SIZE = 1
+    ENABLE_PUSH = 2
+    MAX_CONCURRENT_STREAMS = 3
+    INITIAL_WINDOW_SIZE = 4
+    MAX_FRAME_SIZE = 5
+    MAX_HEADER_LIST_SIZE = 6
+
+
+class ErrorCode(IntEnum):
+    NO_ERROR = 0
+    PROTOCOL_ERROR = 1
+    INTERNAL_ERROR = 2
+    FLOW_CONTROL_ERROR = 3
+    SETTINGS_TIMEOUT = 4
+    STREAM_CLOSED = 5
+    FRAME_SIZE_ERROR = 6
+    REFUSED_STREAM = 7
+    CANCEL = 8
+    COMPRESSION_ERROR = 9
+    CONNECT_ERROR = 10
+    ENHANCE_YOUR_CALM = 11
+
+
+class ConnectionFailure(Exception):
+    """The peer broke the protocol: GOAWAY with this code, then close."""
+
+    def __init__(self, code: ErrorCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+class StreamFailure(Exception):
+    """The peer broke one stream: RST_STREAM with this code."""
+
+    def __init__(self, code: ErrorCode, stream_id: int) -> None:
+        super().__init__(code.name)
+        self.code = code
+        self.stream_id = stream_id
+
+
+def frame_header(length: int, kind: int, flags: int, stream_id: int) -> bytes:
+    return FRAME_HEADER.pack(length >> 8, length & 0xFF, kind, flags, stream_id)
+
+
+def frame(kind: int, flags: int, stream_id: int, payload: bytes = b"") -> bytes:
+    return frame_header(len(payload), kind, flags, stream_id) + payload
+
+
+def settings(values: dict[Setting, int]) -> bytes:
+    return frame(SETTINGS, 0, 0, b"".join(struct.pack(">HL", key, value) for key, value in values.items()))
+
+
+def window_update(stream_id: int, increment: int) -> bytes:
+    return frame(WINDOW_UPDATE, 0, stream_id, increment.to_bytes(4, "big"))
+
+
+def rst_stream(stream_id: int, code: ErrorCode) -> bytes:
+    return frame(RST_STREAM, 0, stream_id, int(code).to_bytes(4, "big"))
+
+
+def goaway(last_stream_id: int, code: ErrorCode, debug: str = "") -> bytes:
+    return frame(GOAWAY, 0, 0, struct.pack(">LL", last_stream_id, code) + debug.encode()[:256])
+
+
+SETTINGS_ACK = frame(SETTINGS, FLAG_ACK, 0)
