@@ -35,6 +35,7 @@ class UploadState(TextChoices):
     RECEIVED = "received", "Received"
     INSPECTING = "inspecting", "Inspecting"
     INSPECTED = "inspected", "Ready to publish"
+    PUBLISHING = "publishing", "Publishing"
     PUBLISHED = "published", "Published"
     FAILED = "failed", "Failed"
     EXPIRED = "expired", "Expired"

@@ -19,6 +19,11 @@ class Upload(models.Model):
     error = models.TextField(blank=True, default="")
     # The output of `python -m serving.inspect`, see services.inspection.
     proposal = models.JSONField(default=dict)
+    # What the files are: {"files": [names in the version], "config_text", "model_files": [names beside the versions]}
+    contents = models.JSONField(default=dict)
+    # What publishing was asked for, while it is under way: enough to finish it after a crash.
+    publication = models.JSONField(default=dict)
+    allow_code = models.BooleanField(default=False)  # whoever uploads may upload formats that can run code
     job = models.ForeignKey("Job", null=True, on_delete=models.SET_NULL, related_name="uploads")
     created_at = models.DateTimeField(default=timezone.now)
     expires_at = models.DateTimeField(db_index=True)

@@ -10,7 +10,13 @@ from dashboard.choices import UploadState
 from dashboard.exceptions import NotFound
 from dashboard.models import ApiToken, AuditEntry, Job, Model, Upload
 
-OPEN_UPLOADS = (UploadState.RECEIVING, UploadState.RECEIVED, UploadState.INSPECTING, UploadState.INSPECTED)
+OPEN_UPLOADS = (
+    UploadState.RECEIVING,
+    UploadState.RECEIVED,
+    UploadState.INSPECTING,
+    UploadState.INSPECTED,
+    UploadState.PUBLISHING,
+)
 
 
 def activity(*, model: Model | None = None, action: str = "", actor_name: str = "") -> QuerySet[AuditEntry]:

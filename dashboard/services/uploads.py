@@ -12,7 +12,7 @@ def upload_create(*, actor: Actor, model_name: str, files: list[dict[str, Any]])
 
 
 def upload_receive_chunk(*, upload: Upload, number: int, offset: int, chunk: bytes, sha256: str = "") -> int:
-    """Appends one chunk (at most 8 MiB) to file `number`; returns how many bytes it has now. WrongOffset tells where to go on."""
+    """Appends a chunk (at most 8 MiB) to file `number`; returns how many bytes it has now. WrongOffset says where to go on."""
     raise NotImplementedError
 
 

@@ -1,0 +1,35 @@
+"""Which versions a model serves, and from when: written whenever something changes it."""
+
+from django.db.models import F
+from repository import model_config, version_policy
+from repository.errors import InvalidConfig
+
+from dashboard.authorisation import Actor
+from dashboard.choices import DesiredState, VersionState
+from dashboard.models import Model, Release
+
+
+def chosen_versions(model: Model, text: str) -> list[int]:
+    """The published versions that a configuration asks to serve."""
+    numbers = model.versions.filter(state=VersionState.PUBLISHED).values_list("number", flat=True)
+    try:
+        return version_policy.select(model_config.parse(text), numbers)
+    except InvalidConfig:
+        return []
+
+
+def release_record(*, model: Model, actor: Actor, reason: str) -> Release | None:
+    """A new row when the versions that are served are others than before."""
+    revision = model.revisions.first()
+    loaded = model.desired_state == DesiredState.LOADED
+    versions = chosen_versions(model, revision.text if revision else "") if loaded else []
+    newest = model.releases.first()
+    if versions == (newest.versions if newest else []):
+        return None
+    return Release.objects.create(model=model, versions=versions, reason=reason[:300], actor_name=actor.name)
+
+
+def generation_bump(model: Model) -> None:
+    """Tells `watch` that the servers have something to hear."""
+    Model.objects.filter(pk=model.pk).update(generation=F("generation") + 1)
+    model.refresh_from_db(fields=["generation"])
