@@ -1,0 +1,101 @@
+"""Queue policies: size limits, timeouts and their actions, priority levels."""
+
+import pytest
+
+from serving.errors import Code, ServingError
+from tests.serving.gate import Call, gated_model, until
+
+pytestmark = pytest.mark.asyncio
+
+
+async def _busy(model, backend):
+    call = Call(model, [0])
+    await until(lambda: len(backend.log) == 1, "the first execution")
+    return call
+
+
+async def test_a_full_queue_refuses_with_unavailable():
+    async with gated_model("dynamic_batching { default_queue_policy { max_queue_size: 2 } }") as (model, backend):
+        first = await _busy(model, backend)
+        waiting = [Call(model, [1]), Call(model, [2])]
+        with pytest.raises(ServingError, match="exceeds maximum queue size of 2") as caught:
+            Call(model, [3])
+        assert caught.value.code is Code.UNAVAILABLE
+        backend.gate.set()
+        for call in (first, *waiting):
+            await call.answer()
+        assert model.statistics.failures == {"REJECTED": 1}
+
+
+async def test_a_request_that_waits_longer_than_its_timeout_is_rejected_while_the_instance_is_busy():
+    settings = "dynamic_batching { default_queue_policy { default_timeout_microseconds: 20000 } }"
+    async with gated_model(settings) as (model, backend):
+        first = await _busy(model, backend)
+        late = Call(model, [1])
+        with pytest.raises(ServingError, match="timeout expired") as caught:
+            await late.answer()
+        assert caught.value.code is Code.UNAVAILABLE
+        assert model.pending == 0
+        backend.gate.set()
+        assert await first.answer() == [1.0]
+
+
+async def test_with_the_delay_action_a_late_request_runs_after_the_others():
+    settings = """dynamic_batching { default_queue_policy {
+        timeout_action: DELAY allow_timeout_override: true } }"""
+    async with gated_model(settings, max_batch_size=1) as (model, backend):
+        first = await _busy(model, backend)
+        late = Call(model, [1], timeout_us=1000)
+        fresh = Call(model, [2])
+        level = model.scheduler._queue._levels[0]
+        await until(lambda: late.request in level.delayed, "the timeout")
+        backend.gate.set()
+        for call in (first, late, fresh):
+            await call.answer()
+        assert backend.log == [[0.0], [2.0], [1.0]]
+
+
+async def test_a_client_may_shorten_but_not_lengthen_its_timeout():
+    settings = """dynamic_batching { default_queue_policy {
+        default_timeout_microseconds: 20000 allow_timeout_override: true } }"""
+    async with gated_model(settings) as (model, backend):
+        first = await _busy(model, backend)
+        with pytest.raises(ServingError, match="timeout expired"):
+            await Call(model, [1], timeout_us=3_600_000_000).answer()
+        backend.gate.set()
+        await first.answer()
+
+
+async def test_level_1_runs_before_level_2_and_the_default_level_is_used_without_a_priority():
+    settings = "dynamic_batching { priority_levels: 2 default_priority_level: 2 }"
+    async with gated_model(settings, max_batch_size=1) as (model, backend):
+        calls = [
+            await _busy(model, backend),
+            Call(model, [1]),
+            Call(model, [2], priority=2),
+            Call(model, [3], priority=1),
+        ]
+        backend.gate.set()
+        for call in calls:
+            await call.answer()
+        assert backend.log == [[0.0], [3.0], [1.0], [2.0]]
+
+
+async def test_a_priority_that_does_not_exist_is_the_clients_mistake():
+    async with gated_model("dynamic_batching { priority_levels: 2 default_priority_level: 1 }") as (model, _):
+        with pytest.raises(ServingError, match="priority 3 is not one of the model's levels 1 to 2") as caught:
+            Call(model, [1], priority=3)
+        assert caught.value.code is Code.INVALID_ARG
+
+
+async def test_each_level_has_its_own_policy():
+    settings = """dynamic_batching { priority_levels: 2 default_priority_level: 1
+        priority_queue_policy { key: 2 value { max_queue_size: 1 } } }"""
+    async with gated_model(settings) as (model, backend):
+        calls = [await _busy(model, backend), Call(model, [1], priority=2)]
+        with pytest.raises(ServingError, match="maximum queue size of 1"):
+            Call(model, [2], priority=2)
+        calls.append(Call(model, [3], priority=1))
+        backend.gate.set()
+        for call in calls:
+            await call.answer()
