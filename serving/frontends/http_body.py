@@ -1,0 +1,121 @@
+"""Request bodies that do not come as they are: chunked, gzip, deflate. And compressed answers.
+
+Sources: RFC 9112 section 7.1 (chunked), RFC 9110 section 8.4.1 ("deflate" means the zlib format).
+"""
+
+import zlib
+
+from serving.frontends.http_message import Chunk, HttpError
+
+MAX_CHUNK_LINE = 256  # chunk size with its extensions, and each trailer line
+MAX_TRAILERS = 8 << 10
+SMALLEST_COMPRESSED = 1024  # shorter answers are sent as they are
+_WINDOW = {"gzip": 31, "deflate": 15}
+_STEP = 1 << 16
+
+
+class ChunkedBody:
+    """An incremental decoder. `feed` returns how many bytes it took; `done` says that the body is whole in `data`."""
+
+    def __init__(self, limit: int) -> None:
+        self.data = bytearray()
+        self.done = False
+        self._limit = limit
+        self._state = self._size
+        self._line = bytearray()
+        self._left = 0
+        self._trailers = 0
+
+    def feed(self, view: memoryview) -> int:
+        position = 0
+        while position < len(view) and not self.done:
+            position = self._state(view, position)
+        return position
+
+    def _read_line(self, view: memoryview, position: int) -> tuple[int, bytes | None]:
+        """Take bytes up to CRLF; (new position, line), or None for the line while its end is not there yet."""
+        piece = bytes(view[position : position + MAX_CHUNK_LINE])
+        end = piece.find(b"\n")
+        self._line += piece if end < 0 else piece[: end + 1]
+        if len(self._line) > MAX_CHUNK_LINE:
+            raise HttpError(400, "a line of the chunked body is too long")
+        if end < 0:
+            return position + len(piece), None
+        line = bytes(self._line)
+        self._line.clear()
+        if not line.endswith(b"\r\n"):
+            raise HttpError(400, "expected CRLF at the end of a chunk line")
+        return position + end + 1, line[:-2]
+
+    def _size(self, view: memoryview, position: int) -> int:
+        position, line = self._read_line(view, position)
+        if line is None:
+            return position
+        digits = line.partition(b";")[0].rstrip(b" \t")
+        if not digits or len(digits) > 12 or digits.strip(b"0123456789abcdefABCDEF"):
+            raise HttpError(400, "expected a chunk size in hexadecimal digits")
+        self._left = int(digits, 16)
+        if len(self.data) + self._left > self._limit:
+            raise too_large(self._limit)
+        self._state = self._content if self._left else self._trailer
+        return position
+
+    def _content(self, view: memoryview, position: int) -> int:
+        piece = view[position : position + self._left]
+        self.data += piece
+        self._left -= len(piece)
+        if not self._left:
+            self._state = self._end_of_chunk
+        return position + len(piece)
+
+    def _end_of_chunk(self, view: memoryview, position: int) -> int:
+        position, line = self._read_line(view, position)
+        if line:
+            raise HttpError(400, "expected CRLF behind a chunk")
+        if line is not None:
+            self._state = self._size
+        return position
+
+    def _trailer(self, view: memoryview, position: int) -> int:
+        position, line = self._read_line(view, position)
+        if line is not None:
+            self._trailers += len(line)
+            self.done = not line
+            if self._trailers > MAX_TRAILERS:
+                raise HttpError(431, "the trailers of the chunked body are too long")
+        return position
+
+
+def too_large(limit: int) -> HttpError:
+    return HttpError(
+        413, f"the request body exceeds the maximum of {limit} bytes; use --http-max-input-size to increase the limit"
+    )
+
+
+def decompress(data: Chunk, encoding: str, limit: int) -> bytes:
+    """The body behind Content-Encoding `encoding`; never makes more than `limit` bytes, whatever the input claims."""
+    if encoding not in _WINDOW:
+        raise HttpError(415, f"expected Content-Encoding gzip or deflate, got '{encoding[:40]}'")
+    inflater = zlib.decompressobj(_WINDOW[encoding])
+    view = memoryview(data)
+    parts = []
+    room = limit
+    try:
+        for start in range(0, len(view), _STEP):
+            part = inflater.decompress(view[start : start + _STEP], room + 1)
+            room -= len(part)
+            if room < 0:
+                raise too_large(limit)
+            parts.append(part)
+    except zlib.error:
+        raise HttpError(400, f"the request body is not valid {encoding}") from None
+    if not inflater.eof or inflater.unused_data:
+        raise HttpError(400, f"the request body is not one complete {encoding} stream")
+    return b"".join(parts)
+
+
+def compress(parts: list[Chunk], encoding: str) -> bytes:
+    deflater = zlib.compressobj(1, wbits=_WINDOW[encoding])
+    out = [deflater.compress(part) for part in parts]
+    out.append(deflater.flush())
+    return b"".join(out)

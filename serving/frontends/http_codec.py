@@ -1,0 +1,280 @@
+"""The V2 inference request and response as JSON with Triton's binary tensor extension.
+
+decode(body, binary, ...) -> (InferenceRequest, Plan)      tensors are views of `binary` where they can be
+encode(response, plan) -> (JSON, binary parts)
+
+Source: KServe V2 REST, Inference; Triton docs/protocol/extension_{binary_data,parameters,schedule_policy,sequence}.md.
+Nothing is allocated by a shape that a client claims before the data for it is there.
+"""
+
+import functools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from tritonclient.grpc.model_config_pb2 import ModelConfig
+
+from serving.datatypes import BY_CONFIG, DATATYPES, Datatype, datatype, datatype_of, deserialize_bytes, serialize_bytes
+from serving.errors import ServingError, invalid, unsupported
+from serving.frontends.http_message import Chunk
+from serving.frontends.http_tensors import array_from_json, array_to_json, dump_json, load_json
+from serving.request import InferenceRequest, InferenceResponse, OnResponse, Parameters
+
+MAX_DIMS = 32
+VIEW_FROM = 64 << 10  # bytes; larger outputs are sent from the array's own memory
+_CACHED_PLAN_SIZE = 2048
+_SCALARS = (str, int, float, bool)
+
+
+class InputPlan(NamedTuple):
+    """One input as announced. `size`: its bytes in the binary part, -1 when its data is in `data`."""
+
+    name: str
+    row: Datatype
+    shape: tuple[int, ...]
+    elements: int
+    size: int
+    data: Any
+
+
+@dataclass(slots=True)
+class Plan:
+    """A request's JSON, checked. Shared between requests with equal JSON: never written to."""
+
+    inputs: list[InputPlan]
+    requested: tuple[str, ...] = ()
+    binary: dict[str, bool] = field(default_factory=dict)  # requested output -> as binary data
+    binary_default: bool = False
+    id: str = ""
+    parameters: Parameters = field(default_factory=dict)
+    schedule: dict[str, Any] = field(default_factory=dict)  # InferenceRequest's own fields
+
+
+# -- decode ------------------------------------------------------------------------------------------------------------
+def decode(
+    body: Chunk, binary: Chunk, model: str, version: str, on_response: OnResponse
+) -> tuple[InferenceRequest, Plan]:
+    """INVALID_ARG for whatever the request has wrong in itself; the model's own checks are the server's."""
+    repeats = len(binary) and len(body) <= _CACHED_PLAN_SIZE
+    plan = _cached_plan(bytes(body)) if repeats else make_plan(load_json(body))
+    return _request(plan, binary, model, version, on_response), plan
+
+
+def decode_raw(
+    config: ModelConfig, binary: Chunk, version: str, on_response: OnResponse
+) -> tuple[InferenceRequest, Plan]:
+    """Triton's raw binary request: the body is the data of the model's only input."""
+    plan = _raw_plan(config, len(binary))
+    return _request(plan, binary, config.name, version, on_response), plan
+
+
+def _request(plan: Plan, binary: Chunk, model: str, version: str, on_response: OnResponse) -> InferenceRequest:
+    inputs: dict[str, NDArray[Any]] = {}
+    offset = 0
+    for spec in plan.inputs:
+        if spec.size < 0:
+            inputs[spec.name] = array_from_json(spec.name, spec.row, spec.shape, spec.elements, spec.data)
+            continue
+        end = offset + spec.size
+        if end > len(binary):
+            missing = end - len(binary)
+            raise invalid(f"unexpected size for input '{spec.name}', expecting {missing} additional bytes")
+        inputs[spec.name] = _tensor(spec, binary, offset)
+        offset = end
+    if offset != len(binary):
+        raise invalid(f"unexpected additional input data: {len(binary) - offset} bytes after the last binary input")
+    request = InferenceRequest(model, inputs, on_response, version, plan.id, plan.requested)
+    if plan.parameters:
+        request.parameters = dict(plan.parameters)
+    for name, value in plan.schedule.items():
+        setattr(request, name, value)
+    return request
+
+
+def _tensor(spec: InputPlan, binary: Chunk, offset: int) -> NDArray[Any]:
+    row = spec.row
+    if row.itemsize == 0:
+        return deserialize_bytes(memoryview(binary)[offset : offset + spec.size], spec.elements).reshape(spec.shape)
+    array: NDArray[Any] = np.ndarray(spec.shape, row.dtype, binary, offset)
+    if row.dtype.kind == "b":
+        return np.not_equal(array.view(np.uint8), 0)  # a byte other than 0 and 1 is no valid numpy boolean
+    # Backends hand the pointer to native code, which may want it aligned.
+    return array if array.flags.aligned else array.copy()
+
+
+@functools.lru_cache(maxsize=256)
+def _cached_plan(body: bytes) -> Plan:
+    """Clients of binary data send the same JSON with each request."""
+    return make_plan(load_json(body))
+
+
+def make_plan(value: Any) -> Plan:
+    """The checked form of a request's JSON."""
+    if not isinstance(value, dict):
+        raise invalid("expected the request to be a JSON object")
+    inputs = value.get("inputs")
+    if not isinstance(inputs, list):
+        raise invalid("expected 'inputs' to be an array of objects")
+    plan = Plan([_input_plan(item) for item in inputs])
+    names = {spec.name for spec in plan.inputs}
+    if len(names) != len(plan.inputs):
+        raise invalid("an input is given more than once")
+    plan.id = _typed(value, "id", str, "")
+    _read_parameters(plan, _typed(value, "parameters", dict, {}))
+    _read_outputs(plan, value.get("outputs", []))
+    return plan
+
+
+def _input_plan(item: Any) -> InputPlan:
+    if not isinstance(item, dict):
+        raise invalid("expected each of 'inputs' to be an object")
+    name = item.get("name")
+    if not isinstance(name, str) or not name:
+        raise invalid("expected each input to have a 'name'")
+    row = datatype(item.get("datatype", ""))
+    shape, count = _shape(name, row, item.get("shape"))
+    parameters = _typed(item, "parameters", dict, {})
+    if "shared_memory_region" in parameters:
+        raise unsupported(f"input '{name}': shared memory is not supported by this server")
+    size = parameters.get("binary_data_size")
+    if size is None:
+        if "data" not in item:
+            raise invalid(f"input '{name}': expected 'data', or 'binary_data_size' in its parameters")
+        return InputPlan(name, row, shape, count, -1, item["data"])
+    if type(size) is not int or size < 0:
+        raise invalid(f"input '{name}': expected 'binary_data_size' to be a number of bytes")
+    if "data" in item:
+        raise invalid(f"input '{name}': expected either 'data' or 'binary_data_size', got both")
+    if row.itemsize and count * row.itemsize != size:
+        expected = count * row.itemsize
+        raise invalid(
+            f"input '{name}': shape {list(shape)} of {row.name} needs {expected} bytes, but 'binary_data_size' is {size}"
+        )
+    return InputPlan(name, row, shape, count, size, None)
+
+
+def _shape(name: str, row: Datatype, value: Any) -> tuple[tuple[int, ...], int]:
+    if not isinstance(value, list) or not all(type(dim) is int and dim >= 0 for dim in value):
+        raise invalid(f"input '{name}': expected 'shape' to be an array of whole numbers, none of them negative")
+    if len(value) > MAX_DIMS:
+        raise invalid(f"input '{name}': expected at most {MAX_DIMS} dimensions, got {len(value)}")
+    shape = tuple(value)
+    # numpy bounds the product of the dims even where one of them is 0
+    if math.prod(dim for dim in shape if dim) * max(row.itemsize, 8) >= 1 << 62:
+        raise invalid(f"input '{name}': shape {list(shape)} has too many elements")
+    return shape, math.prod(shape)
+
+
+def _read_parameters(plan: Plan, parameters: Mapping[str, Any]) -> None:
+    for name, value in parameters.items():
+        if name == "binary_data_output":
+            plan.binary_default = _expect(name, value, bool)
+        elif name in ("sequence_start", "sequence_end"):
+            plan.schedule[name] = _expect(name, value, bool)
+        elif name == "sequence_id":
+            plan.schedule[name] = value if isinstance(value, str) else _whole(name, value)
+        elif name == "priority":
+            plan.schedule[name] = _whole(name, value)
+        elif name == "timeout":
+            plan.schedule["timeout_us"] = _whole(name, value)
+        elif name.startswith("triton_"):
+            raise invalid("parameters whose names start with 'triton_' are reserved")
+        elif isinstance(value, _SCALARS):
+            plan.parameters[name] = value
+        else:
+            raise invalid(f"expected parameter '{name}' to be a string, a number or a boolean")
+
+
+def _read_outputs(plan: Plan, outputs: Any) -> None:
+    if not isinstance(outputs, list):
+        raise invalid("expected 'outputs' to be an array of objects")
+    for item in outputs:
+        name = item.get("name") if isinstance(item, dict) else None
+        if not isinstance(name, str) or not name:
+            raise invalid("expected each of 'outputs' to be an object with a 'name'")
+        parameters = _typed(item, "parameters", dict, {})
+        for key, what in (("classification", "classification"), ("shared_memory_region", "shared memory")):
+            if parameters.get(key):
+                raise unsupported(f"output '{name}': {what} is not supported by this server")
+        plan.binary[name] = _expect("binary_data", parameters.get("binary_data", plan.binary_default), bool)
+    plan.requested = tuple(plan.binary)
+
+
+def _typed(value: Mapping[str, Any], name: str, kind: type, default: Any) -> Any:
+    found = value.get(name, default)
+    if not isinstance(found, kind):
+        raise _wrong_type(name, kind)
+    return found
+
+
+def _expect(name: str, value: Any, kind: type) -> Any:
+    if not isinstance(value, kind):
+        raise _wrong_type(name, kind)
+    return value
+
+
+def _wrong_type(name: str, kind: type) -> ServingError:
+    words = {str: "a string", bool: "a boolean", dict: "an object"}
+    return invalid(f"expected '{name}' to be {words[kind]}")
+
+
+def _whole(name: str, value: Any) -> int:
+    if type(value) is not int or not 0 <= value < 1 << 64:
+        raise invalid(f"expected '{name}' to be a whole number of at least 0")
+    return value
+
+
+def _raw_plan(config: ModelConfig, size: int) -> Plan:
+    if len(config.input) != 1:
+        raise invalid(f"a raw binary request needs a model with one input, '{config.name}' has {len(config.input)}")
+    tensor = config.input[0]
+    row = BY_CONFIG[tensor.data_type]
+    dims = [1, *tensor.dims] if config.max_batch_size else list(tensor.dims)
+    variable = [index for index, dim in enumerate(dims) if dim < 0]
+    known = math.prod(dim for dim in dims if dim > 0)
+    if row.itemsize == 0:
+        raise unsupported("a raw binary request cannot carry BYTES: name its size in the request's JSON")
+    if len(variable) > 1 or (variable and size % (known * row.itemsize)):
+        raise invalid(f"the shape of input '{tensor.name}' does not follow from a raw binary request of {size} bytes")
+    for index in variable:
+        dims[index] = size // (known * row.itemsize)
+    count = math.prod(dims)
+    if count * row.itemsize != size:
+        raise invalid(f"input '{tensor.name}' of shape {dims} needs {count * row.itemsize} bytes, got {size}")
+    return Plan([InputPlan(tensor.name, row, tuple(dims), count, size, None)], binary_default=True)
+
+
+# -- encode ------------------------------------------------------------------------------------------------------------
+def encode(response: InferenceResponse, plan: Plan) -> tuple[bytes, list[Chunk]]:
+    """The JSON, and the binary data of the outputs asked for in that form, in order."""
+    outputs: list[dict[str, Any]] = []
+    parts: list[Chunk] = []
+    for name, array in response.outputs.items():
+        row = datatype_of(array)
+        output: dict[str, Any] = {"name": name, "datatype": row.name, "shape": array.shape}
+        if plan.binary.get(name, plan.binary_default):
+            part = raw_bytes(array, row)
+            output["parameters"] = {"binary_data_size": len(part)}
+            parts.append(part)
+        else:
+            output["data"] = array_to_json(name, row, array)
+        outputs.append(output)
+    value: dict[str, Any] = {"id": response.id} if response.id else {}
+    value["model_name"] = response.model_name
+    value["model_version"] = str(response.model_version)
+    if response.parameters:
+        value["parameters"] = response.parameters
+    value["outputs"] = outputs
+    return dump_json(value), parts
+
+
+def raw_bytes(array: NDArray[Any], row: Datatype) -> Chunk:
+    """Little-endian, row-major. A large contiguous array is not copied."""
+    if row is DATATYPES["BYTES"]:
+        return serialize_bytes(array)
+    if array.nbytes < VIEW_FROM or not array.flags.c_contiguous:
+        return array.tobytes()
+    return array.reshape(-1).view(np.uint8).data

@@ -1,0 +1,392 @@
+"""One client's connection: framing, limits, back-pressure, and answers in the order of the requests.
+
+The connection is an asyncio.BufferedProtocol, so that a large body is received straight into its own buffer and small
+reads share one scratch buffer. Heads are found here and parsed by httptools; equal heads are parsed once (HeadCache).
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+
+from serving.errors import ServingError
+from serving.frontends.http_body import ChunkedBody, decompress, too_large
+from serving.frontends.http_message import UNKNOWN_HEAD, Chunk, Head, HttpError, Reply, connection_header, error_reply
+from serving.request import InferenceRequest
+
+if TYPE_CHECKING:
+    from serving.frontends.http_listener import Listener
+
+MAX_HEAD = 16 << 10
+MAX_PIPELINED = 32  # requests of one connection under way at once; further ones wait unread
+JOIN_BELOW = 64 << 10  # smaller answers are joined and written by one call
+ALIGNMENT = 64  # of the binary part of a large body, so that tensors can be views of it
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+
+class Exchange:
+    """One request and its answer. A handler gets it, and returns a Reply, an awaitable of one, or None when it calls
+    `reply` itself later (inference) or streams (`start_stream`, `write`, `end`)."""
+
+    __slots__ = ("binary", "body", "chunks", "connection", "done", "head", "request", "task")
+
+    def __init__(self, connection: "Connection", head: Head, body: Chunk, binary: Chunk = b"") -> None:
+        self.connection = connection
+        self.head = head
+        self.body = body  # the whole body, or its first Inference-Header-Content-Length bytes
+        self.binary = binary  # what follows those
+        self.chunks: list[Chunk] = []  # encoded, waiting for the answers before it
+        self.done = False
+        self.request: InferenceRequest | None = None  # cancelled when the client goes
+        self.task: asyncio.Task[None] | None = None
+
+    def reply(self, reply: Reply) -> None:
+        self.send(reply.encode(self.head, self.connection.closes_after(self)))
+
+    def send(self, chunks: list[Chunk]) -> None:
+        """The whole answer, already encoded."""
+        if not self.done:
+            self.chunks = chunks
+            self.done = True
+            self.connection.flush()
+
+    def fail(self, error: Exception) -> None:
+        self.connection.listener.note_error(error)
+        self.reply(error_reply(error))
+
+    def start_stream(self, content_type: str) -> None:
+        """Begin an answer without a known length: it ends when the connection closes."""
+        self.connection.closing = True
+        start = f"HTTP/1.1 200 OK\r\nContent-Type: {content_type}\r\nCache-Control: no-store\r\n"
+        self.write((start + connection_header(self.head, True) + "\r\n").encode())
+
+    def write(self, chunk: Chunk) -> None:
+        self.chunks.append(chunk)
+        self.connection.flush()
+
+    def end(self) -> None:
+        self.done = True
+        self.connection.flush()
+
+    @property
+    def backlog(self) -> int:
+        """Bytes that this client has not taken yet."""
+        return self.connection.backlog()
+
+    def abandon(self) -> None:
+        """The client has gone."""
+        self.done = True
+        if self.request is not None:
+            self.request.cancel()
+        if self.task is not None:
+            self.task.cancel()
+        self.connection.listener.abandoned(self)
+
+
+class Connection(asyncio.BufferedProtocol):
+    """See the module's docstring. All methods run on the loop's thread."""
+
+    def __init__(self, listener: "Listener") -> None:
+        self.listener = listener
+        self.closing = False  # after the exchanges under way, close
+        self._transport: asyncio.Transport | None = None
+        self._exchanges: deque[Exchange] = deque()
+        self._pending = b""  # received, not yet consumed: part of a head, or requests beyond MAX_PIPELINED
+        self._head: Head | None = None  # its body is being received
+        self._body: memoryview | None = None  # where the body goes
+        self._filled = 0
+        self._chunked: ChunkedBody | None = None
+        self._discarding = False  # refused: what still comes is not looked at
+        self._consuming = False
+        self._write_paused = False
+        self._reading = True
+        self._since = 0  # tick of the listener when the current phase began
+        self._backlog = 0
+
+    # -- transport -------------------------------------------------------------------------------------------------
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._since = self.listener.tick
+        self.listener.opened(self)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._transport = None
+        self.closing = True
+        exchanges, self._exchanges = self._exchanges, deque()
+        for exchange in exchanges:
+            exchange.abandon()
+        self._pending, self._body, self._head, self._chunked = b"", None, None, None
+        self.listener.closed(self)
+
+    def pause_writing(self) -> None:
+        self._write_paused = True
+        self._since = self.listener.tick
+        self._set_reading()
+
+    def resume_writing(self) -> None:
+        self._write_paused = False
+        self._resume()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        body = self._body
+        return self.listener.scratch_view if body is None else body[self._filled :]
+
+    def buffer_updated(self, count: int) -> None:
+        if self._discarding:
+            return
+        if self._body is not None:
+            self._filled += count
+            if self._filled == len(self._body):
+                self._body_complete()
+            return
+        listener = self.listener
+        if self._pending:
+            data = self._pending + listener.scratch[:count]
+            self._consume(data, memoryview(data), len(data))
+        else:
+            self._consume(listener.scratch, listener.scratch_view, count)
+
+    # -- framing ---------------------------------------------------------------------------------------------------
+    def _consume(self, data: bytes | bytearray, view: memoryview, end: int) -> None:
+        """Take whole requests from data[:end]; what remains is kept in `_pending`."""
+        position = 0
+        self._consuming = True
+        try:
+            while position < end and not self._held():
+                taken = self._take(data, view, position, end)
+                if taken == position:
+                    break
+                position = taken
+        except HttpError as error:
+            self._refuse(error)
+            return
+        finally:
+            self._consuming = False
+        if self._discarding:
+            return
+        if self._transport is not None:
+            self._pending = bytes(view[position:end]) if position < end else b""
+        self._set_reading()
+
+    def _take(self, data: bytes | bytearray, view: memoryview, position: int, end: int) -> int:
+        """Take one request, or a piece of a body; the position behind it."""
+        if self._chunked is not None:
+            position += self._chunked.feed(view[position:end])
+            if self._chunked.done:
+                self._chunk_complete(self._chunked)
+            return position
+        stop = data.find(b"\r\n\r\n", position, end)
+        if stop < 0 or stop - position > MAX_HEAD:
+            if end - position > MAX_HEAD:
+                raise HttpError(431, f"expected a request head of at most {MAX_HEAD} bytes")
+            if not self._pending:
+                self._since = self.listener.tick
+            return position
+        stop += 4
+        head = self.listener.head(bytes(view[position:stop]))
+        length = head.content_length
+        self._check(head, length > end - stop or length < 0)
+        if 0 <= length <= end - stop:
+            split = length if head.header_length is None else min(length, head.header_length)
+            self._dispatch(head, bytes(view[stop : stop + split]), bytes(view[stop + split : stop + length]))
+            return stop + length
+        self._begin_body(head, view[stop:end])
+        return stop if length < 0 else end
+
+    def _check(self, head: Head, incomplete: bool) -> None:
+        """Refuse before the body is read what will be refused anyway. Small refused bodies are read, to keep the
+        connection: then the dispatch answers."""
+        if head.content_length > self.listener.max_body:
+            raise too_large(self.listener.max_body)
+        if incomplete and head.refusal is not None:
+            raise head.refusal
+        if incomplete and not self.listener.authoriser.open:
+            try:
+                self.listener.authorise(head)
+            except ServingError as error:
+                self._refuse(error, head)
+
+    def _begin_body(self, head: Head, received: memoryview) -> None:
+        if self._discarding:
+            return
+        self._head = head
+        self._since = self.listener.tick
+        self._filled = 0
+        if head.content_length < 0:
+            self._chunked = ChunkedBody(self.listener.max_body)
+        else:
+            # np.empty leaves the pages untouched: a claimed length costs memory only as it is filled
+            shift = -(head.header_length or 0) % ALIGNMENT
+            self._body = np.empty(head.content_length + shift, np.uint8).data[shift:]
+            self._filled = len(received)
+            self._body[: self._filled] = received
+        if head.expects_continue and not len(received) and not self._exchanges and self._transport is not None:
+            self._transport.write(CONTINUE)
+
+    def _body_complete(self) -> None:
+        head, body = self._head, self._body
+        self._head = self._body = None
+        if head is not None and body is not None:
+            self._dispatch(head, *split_body(head, body))
+        self._set_reading()
+
+    def _chunk_complete(self, chunked: ChunkedBody) -> None:
+        head, self._head, self._chunked = self._head, None, None
+        if head is not None:
+            self._dispatch(head, *split_body(head, memoryview(chunked.data)))
+
+    # -- requests and answers --------------------------------------------------------------------------------------
+    def _dispatch(self, head: Head, body: Chunk, binary: Chunk) -> None:
+        exchange = Exchange(self, head, body, binary)
+        self._exchanges.append(exchange)
+        if not head.keep_alive:
+            self.closing = True
+        try:
+            if head.refusal is not None:
+                raise head.refusal
+            if not self.listener.authoriser.open:
+                self.listener.authorise(head)
+            if "content-encoding" in head.headers:
+                exchange.task = self.listener.loop.create_task(self._decompress(exchange))
+                return
+            self._handle(exchange)
+        except Exception as error:
+            exchange.fail(error)
+
+    def _handle(self, exchange: Exchange) -> None:
+        answer = exchange.head.handler(exchange)
+        if type(answer) is Reply:
+            exchange.reply(answer)
+        elif answer is not None:
+            exchange.task = self.listener.loop.create_task(self._await(exchange, answer))
+
+    async def _await(self, exchange: Exchange, answer: Awaitable[Reply]) -> None:
+        try:
+            exchange.reply(await answer)
+        except Exception as error:
+            exchange.fail(error)
+
+    async def _decompress(self, exchange: Exchange) -> None:
+        """In a thread: zlib leaves the interpreter's lock, and other requests go on."""
+        encoding = exchange.head.headers["content-encoding"].strip().lower()
+        try:
+            if encoding != "identity":
+                packed = b"".join((exchange.body, exchange.binary)) if exchange.binary else exchange.body
+                whole = await asyncio.to_thread(decompress, packed, encoding, self.listener.max_body)
+                exchange.body, exchange.binary = split_body(exchange.head, memoryview(whole))
+            exchange.task = None
+            self._handle(exchange)
+        except Exception as error:
+            exchange.fail(error)
+
+    def flush(self) -> None:
+        """Write what is ready, in the order of the requests."""
+        exchanges = self._exchanges
+        transport = self._transport
+        if transport is None:
+            return
+        while exchanges:
+            first = exchanges[0]
+            if first.chunks:
+                _write(transport, first.chunks)
+                first.chunks = []
+            if not first.done:
+                return
+            exchanges.popleft()
+        self._since = self.listener.tick
+        if self._discarding:
+            transport.write_eof()
+        elif self.closing and self._head is None:
+            transport.close()
+        elif (self._pending or not self._reading) and not self._consuming:
+            self._resume()
+
+    def _refuse(self, error: Exception, head: Head = UNKNOWN_HEAD) -> None:
+        """Answer a request that is not read to its end, behind the answers under way; then close. The client may still
+        be sending: it gets a half-closed connection and LINGER_S, so that it can read the answer."""
+        self._discarding = True
+        self.closing = True
+        self._head = self._body = self._chunked = None
+        self._pending = b""
+        self._since = self.listener.tick
+        exchange = Exchange(self, head, b"")
+        self._exchanges.append(exchange)
+        exchange.fail(error)
+
+    # -- flow ------------------------------------------------------------------------------------------------------
+    def _held(self) -> bool:
+        """Whether no further request may start now."""
+        return len(self._exchanges) >= MAX_PIPELINED or self._write_paused or (self.closing and self._head is None)
+
+    def _set_reading(self) -> None:
+        transport = self._transport
+        if transport is None or self._discarding:
+            return
+        wanted = not (len(self._exchanges) >= MAX_PIPELINED or self._write_paused)
+        if wanted != self._reading:
+            self._reading = wanted
+            (transport.resume_reading if wanted else transport.pause_reading)()
+
+    def _resume(self) -> None:
+        if self._pending and not self._held():
+            data, self._pending = self._pending, b""
+            self._consume(data, memoryview(data), len(data))
+        self._set_reading()
+
+    def closes_after(self, exchange: Exchange) -> bool:
+        return self.closing and self._exchanges[-1] is exchange
+
+    def backlog(self) -> int:
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
+
+    # -- time and end ----------------------------------------------------------------------------------------------
+    def sweep(self, tick: int) -> None:
+        """Called by the listener once a second: close what waits for a client too long."""
+        age = tick - self._since
+        limits = self.listener.limits
+        if self._write_paused:
+            backlog = self.backlog()
+            if backlog < self._backlog:
+                self._since = tick
+            elif age > limits.stalled_s:
+                self.abort()
+            self._backlog = backlog
+        elif self._discarding:
+            if age > limits.linger_s:
+                self.abort()
+        elif self._head is not None:
+            received = self._filled if self._chunked is None else len(self._chunked.data)
+            if age > limits.body_s + received / limits.body_bytes_per_s:
+                self._refuse(HttpError(408, "the request body did not arrive in time"))
+        elif self._pending and not self._exchanges:
+            if age > limits.head_s:
+                self._refuse(HttpError(408, "the request head did not arrive in time"))
+        elif not self._exchanges and age > limits.idle_s and self._transport is not None:
+            self._transport.close()
+
+    def drain(self) -> None:
+        """Close once the requests under way are answered."""
+        self.closing = True
+        if not self._exchanges and self._head is None and self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+
+def split_body(head: Head, whole: memoryview) -> tuple[memoryview, memoryview]:
+    """The JSON part and the binary part, without copying."""
+    split = len(whole) if head.header_length is None else head.header_length
+    return whole[:split], whole[split:]
+
+
+def _write(transport: asyncio.Transport, chunks: list[Chunk]) -> None:
+    if len(chunks) == 1:
+        transport.write(chunks[0])
+    elif sum(map(len, chunks)) < JOIN_BELOW:
+        transport.write(b"".join(chunks))
+    else:
+        transport.writelines(chunks)

@@ -1,0 +1,61 @@
+"""The HTTP frontend: KServe V2's REST routes with Triton's extensions.
+
+Each protocol part is a module of handlers; a new one (shared memory, trace, logging, generate) is one line in ROUTES per
+route. Source: KServe V2 REST; Triton docs/protocol/extension_*.md.
+"""
+
+from serving.authorisation import Authoriser
+from serving.frontends import http_handlers as v2
+from serving.frontends.http_infer import infer
+from serving.frontends.http_listener import Limits, Listener, Route
+from serving.options import Options
+from serving.server import InferenceServer
+
+MODEL = "/v2/models/{model}[/versions/{version}]"
+REPOSITORY = "/v2/repository[/{repository}]"
+
+ROUTES = (
+    Route("GET", "/v2", "metadata", v2.server_metadata),
+    Route("GET", "/v2/health/live", "health", v2.server_live),
+    Route("GET", "/v2/health/ready", "health", v2.server_ready),
+    Route("GET", "/v2/models/stats", "statistics", v2.model_statistics),
+    Route("POST", f"{MODEL}/infer", "inference", infer),
+    Route("GET", MODEL, "metadata", v2.model_metadata),
+    Route("GET", f"{MODEL}/ready", "health", v2.model_ready),
+    Route("GET", f"{MODEL}/config", "model-config", v2.model_config),
+    Route("GET", f"{MODEL}/stats", "statistics", v2.model_statistics),
+    Route("POST", f"{REPOSITORY}/index", "model-repository", v2.repository_index),
+    Route("POST", f"{REPOSITORY}/models/{{model}}/load", "model-repository", v2.load_model),
+    Route("POST", f"{REPOSITORY}/models/{{model}}/unload", "model-repository", v2.unload_model),
+)
+
+
+class HttpServer:
+    """See serving/frontends/__init__.py for what a frontend has."""
+
+    def __init__(
+        self,
+        server: InferenceServer,
+        options: Options,
+        authoriser: Authoriser,
+        limits: Limits = Limits(),  # noqa: B008
+    ) -> None:
+        self._server = server
+        self._options = options
+        self._authoriser = authoriser
+        self._limits = limits
+        self._listener: Listener | None = None
+        self.address = ("", 0)
+
+    async def start(self) -> None:
+        options = self._options
+        self._listener = Listener(ROUTES, self._server, self._authoriser, options.http_max_input_size, self._limits)
+        self.address = await self._listener.start(options.http_address, options.http_port)
+
+    async def drain(self) -> None:
+        if self._listener is not None:
+            await self._listener.drain()
+
+    async def close(self) -> None:
+        if self._listener is not None:
+            await self._listener.close()
