@@ -1,5 +1,6 @@
 """Unpacking what a client sent: zip files (a .mar is one), without leaving the folder or filling the disk."""
 
+import lzma
 import stat
 import zipfile
 import zlib
@@ -12,6 +13,7 @@ from repository.errors import UnsafeArchive, UnsafePath
 from repository.layout import relative_path
 
 _CHUNK = 1 << 20
+_DAMAGED = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, NotImplementedError, UnicodeError, ValueError)
 _SMALL = 16 << 20  # below this size a high ratio does no harm
 
 
@@ -41,9 +43,12 @@ def extract(path: Path, destination: Path, limits: Limits | None = None) -> list
     try:
         with storage.full_disk_is_no_space(0, destination):
             _extract_zip(path, destination, limits or Limits())
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
+    except _DAMAGED as error:
         storage.remove_tree(destination)
-        raise UnsafeArchive(f"the archive cannot be read: {error}") from error
+        raise UnsafeArchive("the file is not a zip archive, or a damaged one") from error
+    except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
+        storage.remove_tree(destination)
+        raise UnsafeArchive("the archive uses one name for a file and a folder") from error
     except BaseException:
         storage.remove_tree(destination)
         raise
