@@ -23,7 +23,8 @@ log = logging.getLogger("serving")
 class Frontend(Protocol):
     """See serving.frontends."""
 
-    address: tuple[str, int]
+    @property
+    def address(self) -> tuple[str, int]: ...
 
     async def start(self) -> None: ...
     async def drain(self) -> None: ...

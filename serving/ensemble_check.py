@@ -1,10 +1,11 @@
 """Whether an ensemble fits the models that it is made of; checked when it loads, as Triton does.
 
+What the configuration alone can tell (cycles, tensors that nothing writes) repository.validation has found before.
 Source: ValidateEnsembleConfig in Triton's documentation of ensembles: every required input mapped, datatypes and dims equal
-along each edge, one producer for each tensor, no step with a smaller maximum batch.
+along each edge, no step with a smaller maximum batch.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelEnsembling, ModelInput, ModelOutput
@@ -34,10 +35,6 @@ def check_ensemble(config: ModelConfig, lookup: Lookup) -> None:
         _check_maps(config, step, model)
         outputs = {tensor.name: tensor for tensor in model.output}
         for key, value in step.output_map.items():
-            if value in produced:
-                raise _wrong(
-                    config, f"tensor '{value}' is produced by {produced[value].owner} and by step '{step.model_name}'"
-                )
             produced[value] = _edge(outputs[key], model, f"step '{step.model_name}'")
     for step, model in steps:
         inputs = {tensor.name: tensor for tensor in model.input}
@@ -45,7 +42,6 @@ def check_ensemble(config: ModelConfig, lookup: Lookup) -> None:
             _check_edge(config, value, produced, _edge(inputs[key], model, f"step '{step.model_name}'"))
     for tensor in config.output:
         _check_edge(config, tensor.name, produced, _edge(tensor, config, "the ensemble's output"))
-    _check_order(config, [step for step, _ in steps])
 
 
 def _check_maps(config: ModelConfig, step: ModelEnsembling.Step, model: ModelConfig) -> None:
@@ -82,18 +78,6 @@ def _check_edge(config: ModelConfig, name: str, produced: dict[str, _Edge], read
             f"tensor '{name}' has shape {list(source.shape)} from {source.owner}, "
             f"but {reader.owner} expects {list(reader.shape)}",
         )
-
-
-def _check_order(config: ModelConfig, steps: Sequence[ModelEnsembling.Step]) -> None:
-    known = {tensor.name for tensor in config.input}
-    waiting = list(steps)
-    while waiting:
-        ready = [step for step in waiting if known.issuperset(step.input_map.values())]
-        if not ready:
-            names = ", ".join(f"'{step.model_name}'" for step in waiting)
-            raise _wrong(config, f"steps {names} wait for each other's tensors")
-        waiting = [step for step in waiting if step not in ready]
-        known.update(name for step in ready for name in step.output_map.values())
 
 
 def _edge(tensor: "ModelInput | ModelOutput", config: ModelConfig, owner: str) -> _Edge:

@@ -100,7 +100,7 @@ class ModelLifecycle:
         return sorted(version for version, entry in self.versions.items() if entry.model is not None)
 
     def _because(self) -> str:
-        reasons = [self.error, *(entry.reason for entry in self.versions.values() if entry.state is State.UNAVAILABLE)]
+        reasons = [self.error, *(entry.reason for entry in self.versions.values())]
         return next((f": {reason}" for reason in reasons if reason), "")
 
     # -- loading ---------------------------------------------------------------------------------------------------

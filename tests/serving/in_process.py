@@ -1,0 +1,39 @@
+"""The server's core without frontends, in the test's own event loop, on real models."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+from serving.options import Options
+from serving.request import InferenceRequest, InferenceResponse
+from serving.server import InferenceServer
+
+
+@contextlib.asynccontextmanager
+async def core(repository: Path, **options: Any) -> AsyncIterator[InferenceServer]:
+    """A started server in explicit mode unless told otherwise."""
+    settings = {"model_control_mode": "explicit", "exit_on_error": False} | options
+    server = InferenceServer(Options(model_repository=(repository,), **settings))
+    await server.start()
+    try:
+        yield server
+    finally:
+        await server.drain(10)
+
+
+async def infer(server: InferenceServer, model: str, inputs: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    """The outputs of one request; raises what it was answered with."""
+    answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    server.infer(InferenceRequest(model, inputs, lambda answer, final: answered.set_result(answer), **fields))
+    answer = await asyncio.wait_for(answered, 30)
+    if isinstance(answer, Exception):
+        raise answer
+    assert isinstance(answer, InferenceResponse)
+    return answer.outputs
+
+
+def index(server: InferenceServer) -> dict[tuple[str, str], tuple[str, str]]:
+    """(name, version) -> (state, reason)"""
+    return {(row.name, row.version): (row.state, row.reason) for row in server.repository_index().models}

@@ -1,0 +1,58 @@
+"""none, poll and explicit: who decides what is loaded."""
+
+import shutil
+
+import pytest
+
+from serving.errors import Code, ServingError
+from tests import model_factory
+from tests.serving.gate import until
+from tests.serving.in_process import core, index
+
+pytestmark = pytest.mark.asyncio
+
+
+async def test_mode_none_loads_everything_and_refuses_control(tmp_path):
+    model_factory.onnx_scale(tmp_path)
+    async with core(tmp_path, model_control_mode="none") as server:
+        assert server.model_ready("scale")
+        with pytest.raises(ServingError, match="not allowed") as caught:
+            await server.unload_model("scale")
+        assert caught.value.code is Code.UNAVAILABLE
+
+
+async def test_a_model_that_fails_at_start_ends_the_server_unless_told_otherwise(tmp_path):
+    (tmp_path / "bad" / "1").mkdir(parents=True)
+    with pytest.raises(ServingError, match="failed to load all models"):
+        async with core(tmp_path, model_control_mode="none", exit_on_error=True):
+            pass
+
+
+async def test_poll_mode_follows_the_folder(tmp_path):
+    model_factory.onnx_scale(tmp_path, "first")
+    async with core(tmp_path, model_control_mode="poll", repository_poll_secs=0.05) as server:
+        assert server.model_ready("first")
+        model_factory.onnx_scale(tmp_path, "second")
+        await until(lambda: server.model_ready("second"), "the new model")
+        shutil.rmtree(tmp_path / "first")
+        await until(lambda: not server.model_ready("first"), "the deletion")
+        assert server.model_ready("second")
+
+
+async def test_poll_mode_takes_up_a_model_that_was_half_copied_when_it_is_whole(tmp_path):
+    folder = model_factory.onnx_scale(tmp_path, "late")
+    whole = (folder / "1" / "model.onnx").read_bytes()
+    (folder / "1" / "model.onnx").write_bytes(whole[: len(whole) // 2])
+    async with core(tmp_path, model_control_mode="poll", repository_poll_secs=0.05) as server:
+        assert index(server)["late", "1"][0] == "UNAVAILABLE"
+        (folder / "1" / "model.onnx").write_bytes(whole)
+        await until(lambda: server.model_ready("late"), "the whole model")
+
+
+async def test_explicit_mode_lists_what_is_on_disk_and_loads_on_request(tmp_path):
+    model_factory.onnx_scale(tmp_path)
+    async with core(tmp_path) as server:
+        assert index(server) == {("scale", ""): ("", "")}
+        assert len(server.repository_index(ready=True).models) == 0
+        await server.load_model("scale")
+        assert index(server) == {("scale", "1"): ("READY", "")}

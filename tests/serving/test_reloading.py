@@ -1,0 +1,195 @@
+"""Loading, reloading and unloading: what serves keeps serving until its successor is ready."""
+
+import asyncio
+import shutil
+
+import numpy as np
+import pytest
+
+from serving.errors import Code, ServingError
+from tests import model_factory
+from tests.serving.gate import until
+from tests.serving.in_process import core, index, infer
+
+pytestmark = pytest.mark.asyncio
+ONE = {"INPUT0": np.array([[1.0]], np.float32)}
+
+
+async def _factor(server, version=""):
+    return float((await infer(server, "scale", ONE, model_version=version))["OUTPUT0"][0, 0])
+
+
+async def test_a_model_serves_after_loading_and_is_refused_before(tmp_path):
+    model_factory.onnx_scale(tmp_path, factor=3.0)
+    async with core(tmp_path) as server:
+        with pytest.raises(ServingError) as caught:
+            await _factor(server)
+        assert caught.value.code is Code.NOT_FOUND
+        assert not server.model_ready("scale")
+        await server.load_model("scale")
+        assert await _factor(server) == 3.0
+        assert server.model_ready("scale")
+
+
+async def test_loading_what_has_not_changed_does_nothing(tmp_path):
+    model_factory.onnx_scale(tmp_path)
+    async with core(tmp_path, load_model=("scale",)) as server:
+        before = server._manager.resolve("scale", "")
+        await server.load_model("scale")
+        assert server._manager.resolve("scale", "") is before
+
+
+async def test_a_changed_file_is_reloaded_and_statistics_go_on(tmp_path):
+    model_factory.onnx_scale(tmp_path, factor=2.0)
+    async with core(tmp_path, load_model=("scale",)) as server:
+        assert await _factor(server) == 2.0
+        model_factory.onnx_scale(tmp_path, factor=5.0)
+        await server.load_model("scale")
+        assert await _factor(server) == 5.0
+        assert server.model_statistics("scale").model_stats[0].inference_stats.success.count == 2
+
+
+async def test_a_changed_instance_count_or_batching_is_applied_without_a_reload(tmp_path):
+    model_factory.onnx_scale(tmp_path)
+    async with core(tmp_path, load_model=("scale",)) as server:
+        model = server._manager.resolve("scale", "")
+        model_factory.onnx_scale(
+            tmp_path,
+            extra="instance_group { count: 3 kind: KIND_CPU } dynamic_batching { max_queue_delay_microseconds: 5 }",
+        )
+        shutil.copystat(tmp_path, tmp_path / "scale")
+        await server.load_model("scale")
+        assert server.model_config("scale").instance_group[0].count == 3
+        assert await _factor(server) == 2.0
+        assert len(server._manager.resolve("scale", "")._instances) == 3
+        assert model.statistics is server._manager.resolve("scale", "").statistics
+
+
+async def test_a_failing_reload_keeps_the_old_version_and_reports_the_reason(tmp_path):
+    folder = model_factory.onnx_scale(tmp_path, factor=2.0)
+    async with core(tmp_path, load_model=("scale",)) as server:
+        (folder / "1" / "model.onnx").write_bytes(b"not a model")
+        with pytest.raises(ServingError) as caught:
+            await server.load_model("scale")
+        assert "version 1" in caught.value.message
+        assert await _factor(server) == 2.0
+        state, reason = index(server)["scale", "1"]
+        assert state == "READY"
+        assert "what was loaded before keeps serving" in reason
+
+
+async def test_a_new_version_that_fails_leaves_the_previous_one_serving(tmp_path):
+    model_factory.onnx_scale(tmp_path, factor=2.0)
+    async with core(tmp_path, load_model=("scale",)) as server:
+        (tmp_path / "scale" / "2").mkdir()
+        (tmp_path / "scale" / "2" / "model.onnx").write_bytes(b"half")
+        with pytest.raises(ServingError):
+            await server.load_model("scale")
+        assert await _factor(server) == 2.0
+        assert index(server)["scale", "2"][0] == "UNAVAILABLE"
+
+
+async def test_the_version_policy_decides_which_versions_serve(tmp_path):
+    for version in (1, 2, 3):
+        model_factory.onnx_scale(
+            tmp_path, factor=float(version), version=version, extra="version_policy { latest { num_versions: 2 } }"
+        )
+    async with core(tmp_path, load_model=("scale",)) as server:
+        assert await _factor(server) == 3.0
+        assert await _factor(server, "2") == 2.0
+        with pytest.raises(ServingError) as caught:
+            await _factor(server, "1")
+        assert caught.value.code is Code.NOT_FOUND
+        assert list(server.model_metadata("scale").versions) == ["2", "3"]
+        model_factory.onnx_scale(tmp_path, factor=3.0, version=3, extra="version_policy { specific { versions: [1] } }")
+        await server.load_model("scale")
+        assert await _factor(server) == 1.0
+        await until(lambda: index(server)["scale", "3"] == ("UNAVAILABLE", "replaced under the version policy"))
+
+
+async def test_two_loads_at_once_are_one_load(tmp_path):
+    model_factory.onnx_scale(tmp_path)
+    async with core(tmp_path) as server:
+        await asyncio.gather(*(server.load_model("scale") for _ in range(20)))
+        assert await _factor(server) == 2.0
+
+
+async def test_an_unloaded_model_is_refused_with_the_reason_and_loads_again(tmp_path):
+    model_factory.onnx_scale(tmp_path)
+    async with core(tmp_path, load_model=("scale",)) as server:
+        await server.unload_model("scale")
+        with pytest.raises(ServingError, match="no available versions: unloaded") as caught:
+            await _factor(server)
+        assert caught.value.code is Code.UNAVAILABLE
+        await server.load_model("scale")
+        assert await _factor(server) == 2.0
+
+
+async def test_requests_never_fail_while_a_model_is_reloaded(tmp_path):
+    model_factory.onnx_scale(tmp_path, factor=1.0, extra="dynamic_batching { }")
+    async with core(tmp_path, load_model=("scale",)) as server:
+        stop = asyncio.Event()
+        answers = 0
+
+        async def client() -> None:
+            nonlocal answers
+            while not stop.is_set():
+                assert await _factor(server) >= 1.0
+                answers += 1
+
+        clients = [asyncio.create_task(client()) for _ in range(8)]
+        for round_ in range(5):
+            model_factory.onnx_scale(tmp_path, factor=float(round_ + 2), extra="dynamic_batching { }")
+            await server.load_model("scale")
+            assert await _factor(server) == round_ + 2
+        stop.set()
+        await asyncio.gather(*clients)
+        assert answers > 0
+
+
+async def test_a_config_override_replaces_config_pbtxt_until_the_next_load(tmp_path):
+    model_factory.onnx_scale(tmp_path)
+    async with core(tmp_path, load_model=("scale",)) as server:
+        override = """{"backend": "onnxruntime", "max_batch_size": 2,
+            "input": [{"name": "INPUT0", "data_type": "TYPE_FP32", "dims": [1]}],
+            "output": [{"name": "OUTPUT0", "data_type": "TYPE_FP32", "dims": [1]}]}"""
+        await server.load_model("scale", override)
+        assert server.model_config("scale").max_batch_size == 2
+        await server.load_model("scale")
+        assert server.model_config("scale").max_batch_size == 8
+
+
+async def test_files_of_a_load_request_replace_the_version_folders(tmp_path):
+    model_factory.onnx_scale(tmp_path, factor=2.0)
+    other = tmp_path / "elsewhere"
+    model_factory.onnx_scale(other, factor=9.0)
+    content = (other / "scale" / "1" / "model.onnx").read_bytes()
+    shutil.rmtree(other)
+    async with core(tmp_path, load_model=("scale",)) as server:
+        with pytest.raises(ServingError, match="need the configuration"):
+            await server.load_model("scale", files={"file:7/model.onnx": content})
+        await server.load_model("scale", '{"backend": "onnxruntime"}', {"file:7/model.onnx": content})
+        assert await _factor(server, "7") == 9.0
+        with pytest.raises(ServingError):
+            await server.load_model("scale", "{}", {"file:../../escape": content})
+        assert not (tmp_path.parent / "escape").exists()
+
+
+async def test_loading_a_model_that_does_not_exist_is_not_found(tmp_path):
+    async with core(tmp_path) as server:
+        for name in ("absent", "../etc", ".hidden", ""):
+            with pytest.raises(ServingError) as caught:
+                await server.load_model(name)
+            assert caught.value.code in (Code.NOT_FOUND, Code.INVALID_ARG)
+
+
+async def test_one_broken_model_does_not_keep_others_from_loading(tmp_path):
+    model_factory.onnx_scale(tmp_path, "good")
+    (tmp_path / "bad" / "1").mkdir(parents=True)
+    (tmp_path / "bad" / "config.pbtxt").write_text("nonsense: 1")
+    async with core(tmp_path, load_model=("*",)) as server:
+        assert server.model_ready("good")
+        assert "nonsense" in index(server)["bad", ""][1]
+        assert not server.ready(), "strict readiness waits for every model that was asked for"
+    async with core(tmp_path, load_model=("*",), strict_readiness=False) as server:
+        assert server.ready()
