@@ -9,7 +9,7 @@ import orjson
 from serving.errors import invalid, unsupported
 from serving.frontends.http_connection import Exchange
 from serving.frontends.http_message import Reply, json_reply
-from serving.frontends.message_json import message_to_json
+from serving.message_json import message_to_json
 from serving.server import InferenceServer
 
 
