@@ -3,26 +3,24 @@
 What is stored is the text as a person wrote it. The form and the text are two views of it: see config_fields.py.
 """
 
-import difflib
 import hashlib
 from dataclasses import dataclass, field
 from typing import Any
 
 from django.db import transaction
-from repository import model_config, publish, validation, version_policy
-from repository.errors import InvalidConfig
-from repository.layout import CONFIG_FILE
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from dashboard.authorisation import Actor, Right, require
 from dashboard.choices import VersionState
 from dashboard.exceptions import Conflict, Invalid
 from dashboard.models import ConfigRevision, Model
-from dashboard.services import config_text
 from dashboard.services.audit import audit_record
 from dashboard.services.config_fields import FieldError, apply_fields, field_for, fields_of
 from dashboard.services.releases import generation_bump, release_record
-from dashboard.services.storage import disk_text, fingerprint_record, managed_repository
+from dashboard.services.storage import disk_text, managed_repository, remember_config
+from repository import config_edit, config_text, model_config, publish, validation, version_policy
+from repository.errors import InvalidConfig
+from repository.layout import CONFIG_FILE
 
 _IN_PLACE = {"dynamic_batching", "instance_group"}
 EFFECTS = {
@@ -134,7 +132,7 @@ def config_write(*, model: Model, text: str, actor: Actor, summary: str, action:
         after={"revision": revision.number, "text": text},
     )
     publish.write_config(managed_repository(), name=model.name, text=text)
-    fingerprint_record(model)
+    remember_config(model, text)
     release_record(model=model, actor=actor, reason=summary)
     generation_bump(model)
     return revision
@@ -183,7 +181,7 @@ def _from_fields(base: str, fields: dict[str, Any]) -> tuple[str, list[Problem]]
         return base, [Problem(error.message, field=error.field)]
     except (ValueError, TypeError):
         return base, [Problem("a number in the form is out of range")]
-    return config_text.rewrite(base, config), []
+    return config_edit.apply(base, config), []
 
 
 def _read(text: str) -> tuple[ModelConfig | None, list[Problem]]:
@@ -200,7 +198,7 @@ def _read(text: str) -> tuple[ModelConfig | None, list[Problem]]:
 def _check(text: str, config: ModelConfig, model: Model | None, name: str) -> list[Problem]:
     """Broken rules as errors, and versions that a policy names but that are not there as a warning."""
     problems = [
-        Problem(found.message, field_for(found.field), found.field, config_text.line_of(text, found.field))
+        Problem(found.message, field_for(found.field), found.field, _line(text, found.field))
         for found in validation.validate(config, name=name, complete=False)
     ]
     missing = version_policy.missing(config, published_numbers(model)) if model else []
@@ -208,7 +206,7 @@ def _check(text: str, config: ModelConfig, model: Model | None, name: str) -> li
         path = "version_policy.specific.versions"
         numbers = ", ".join(map(str, missing))
         message = f"there is no published version {numbers}"
-        line = config_text.line_of(text, path)
+        line = _line(text, path)
         problems.append(Problem(message, "version_policy_specific", path, line, severity="warning"))
     return problems
 
@@ -222,7 +220,7 @@ def _change(current: str, new: ModelConfig) -> tuple[list[str], str]:
     old, _ = _read(current)
     if old is None:
         return [], "reload"
-    changed = config_text.changed_fields(old, new)
+    changed = changed_fields(old, new)
     hard = [name for name in changed if name not in _IN_PLACE and not _soft(name, old, new)]
     if not changed:
         return [], "none"
@@ -246,8 +244,19 @@ def _summary(current: ConfigRevision | None, text: str) -> str:
 
 
 def _diff(old: str, new: str) -> str:
-    lines = difflib.unified_diff(old.splitlines(), new.splitlines(), "current", "new", lineterm="")
-    return "\n".join(lines)
+    return config_text.diff(old, new, old_name="current", new_name="new")
+
+
+def _line(text: str, path: str) -> int:
+    place = config_text.locate(text, path)
+    return place[0] if place else 0
+
+
+def changed_fields(old: ModelConfig, new: ModelConfig) -> list[str]:
+    """The outermost fields that differ, in the order of the .proto."""
+    before, after = ({field.name: value for field, value in config.ListFields()} for config in (old, new))
+    names = [field.name for field in ModelConfig.DESCRIPTOR.fields]
+    return [name for name in names if before.get(name) != after.get(name)]
 
 
 def _refuse_outdated(model: Model, current: ConfigRevision | None, base_revision: int | None) -> None:

@@ -1,12 +1,12 @@
 """Which versions a model serves, and from when: written whenever something changes it."""
 
 from django.db.models import F
-from repository import model_config, version_policy
-from repository.errors import InvalidConfig
 
 from dashboard.authorisation import Actor
 from dashboard.choices import DesiredState, VersionState
 from dashboard.models import Model, Release
+from repository import model_config, version_policy
+from repository.errors import InvalidConfig
 
 
 def chosen_versions(model: Model, text: str) -> list[int]:

@@ -1,13 +1,15 @@
-"""The managed repository, as the dashboard's settings place it."""
+"""The managed repository, as the dashboard's settings place it, and what is remembered of its files."""
 
+import hashlib
 from pathlib import Path
 
 from django.conf import settings
-from repository import drift, model_config
-from repository.errors import InvalidConfig, NotFound
-from repository.layout import ModelRepository
 
 from dashboard.models import Model
+from repository import model_config
+from repository.errors import InvalidConfig, NotFound
+from repository.layout import ModelRepository
+from repository.storage import Manifest
 
 
 def managed_repository() -> ModelRepository:
@@ -24,9 +26,28 @@ def disk_text(name: str) -> str | None:
         return None
 
 
-def fingerprint_record(model: Model) -> None:
-    """Remembers the folder as it is: what differs from now on is drift."""
-    folder = managed_repository().model_dir(model.name)
-    model.fingerprint = drift.fingerprint(folder, model.fingerprint or None)
-    model.drift = []
-    Model.objects.filter(pk=model.pk).update(fingerprint=model.fingerprint, drift=[])
+def remember_config(model: Model, text: str) -> None:
+    """What differs from this text from now on is drift."""
+    files = model.fingerprint.get("files", {})
+    _remember(model, {"config": hashlib.sha256(text.encode()).hexdigest(), "files": files})
+
+
+def remember_version(model: Model, number: int, manifest: Manifest) -> None:
+    """The files of a version just published, without reading them again."""
+    folder = managed_repository().version_dir(model.name, number)
+    files = dict(model.fingerprint.get("files", {}))
+    for name, entry in manifest.files.items():
+        files[f"{number}/{name}"] = [entry.size, (folder / name).stat().st_mtime_ns, entry.sha256]
+    _remember(model, {"config": model.fingerprint.get("config", ""), "files": files})
+
+
+def forget_version(model: Model, number: int) -> None:
+    files = {
+        name: entry for name, entry in model.fingerprint.get("files", {}).items() if not name.startswith(f"{number}/")
+    }
+    _remember(model, {"config": model.fingerprint.get("config", ""), "files": files})
+
+
+def _remember(model: Model, fingerprint: dict) -> None:
+    model.fingerprint = fingerprint
+    Model.objects.filter(pk=model.pk).update(fingerprint=fingerprint)

@@ -1,28 +1,116 @@
 """Which version is served: make live, roll back, archive."""
 
-from dashboard.authorisation import Actor
+from django.db import transaction
+
+from dashboard.authorisation import Actor, Right, require
+from dashboard.choices import DesiredState, VersionState
+from dashboard.exceptions import Conflict
 from dashboard.models import ConfigRevision, Model, Version
+from dashboard.selectors.models import roll_back_target
+from dashboard.services.audit import audit_record
+from dashboard.services.configuration import config_write, current_text, refuse_drift
+from dashboard.services.releases import chosen_versions
+from dashboard.services.storage import forget_version, managed_repository, remember_version
+from repository import config_edit, model_config, publish, storage, version_policy
 
 
 def version_make_live(*, version: Version, actor: Actor, load: bool = True) -> ConfigRevision:
     """Serves this version alone: version_policy { specific { versions: [N] } } as a configuration revision."""
-    raise NotImplementedError
+    summary = f"Made version {version.number} live"
+    return _serve(version=version, actor=actor, load=load, summary=summary, action="version.make_live")
 
 
 def version_roll_back(*, model: Model, actor: Actor, version: Version | None = None) -> ConfigRevision:
     """Returns to `version`, by default to the one that was served before the present one."""
-    raise NotImplementedError
+    target = version or roll_back_target(model)
+    if target is None:
+        raise Conflict(f"model '{model.name}' has no earlier version to roll back to")
+    summary = f"Rolled back to version {target.number}"
+    return _serve(version=target, actor=actor, load=True, summary=summary, action="version.roll_back")
+
+
+def _serve(*, version: Version, actor: Actor, load: bool, summary: str, action: str) -> ConfigRevision:
+    require(actor, Right.OPERATE)
+    with transaction.atomic():
+        model = Model.objects.select_for_update().get(pk=version.model_id)
+        version.refresh_from_db()
+        if version.state != VersionState.PUBLISHED:
+            raise Conflict(f"version {version.number} of '{model.name}' is archived; restore it first")
+        refuse_drift(model, model.revisions.first())
+        if load:
+            Model.objects.filter(pk=model.pk).update(desired_state=DesiredState.LOADED)
+            model.desired_state = DesiredState.LOADED
+        text = pinned_text(model, current_text(model), version.number)
+        # Even where the text stays the same there is a revision: it says who chose this version, and when.
+        return config_write(model=model, text=text, actor=actor, summary=summary, action=action)
+
+
+def pinned_text(model: Model, text: str, number: int) -> str:
+    """The text with a policy that serves this version alone; as it is where it does so already."""
+    if chosen_versions(model, text) == [number] and version_policy.describe(model_config.parse(text)) != "all versions":
+        return text
+    config = model_config.parse(text)
+    version_policy.set_specific(config, [number])
+    return config_edit.apply(text, config)
 
 
 def version_archive(*, version: Version, actor: Actor) -> Version:
     """Takes a version that is not live out of the repository; its files are kept in the archive folder."""
-    raise NotImplementedError
+    require(actor, Right.OPERATE)
+    with transaction.atomic():
+        model = Model.objects.select_for_update().get(pk=version.model_id)
+        if version.number in chosen_versions(model, current_text(model)):
+            raise Conflict(f"version {version.number} of '{model.name}' is live; make another one live first")
+        _move(version, VersionState.PUBLISHED, VersionState.ARCHIVED)
+        forget_version(model, version.number)
+        _record(version, model, actor, "version.archive", "Archived")
+        publish.archive_version(managed_repository(), name=model.name, version=version.number)
+    version.refresh_from_db()
+    return version
 
 
 def version_restore(*, version: Version, actor: Actor) -> Version:
-    """Brings an archived version back; it is not live by that."""
-    raise NotImplementedError
+    """Brings an archived version back. Conflict where that alone would make it live."""
+    require(actor, Right.OPERATE)
+    with transaction.atomic():
+        model = Model.objects.select_for_update().get(pk=version.model_id)
+        before = chosen_versions(model, current_text(model))
+        _move(version, VersionState.ARCHIVED, VersionState.PUBLISHED)
+        if model.desired_state == DesiredState.LOADED and chosen_versions(model, current_text(model)) != before:
+            raise Conflict(
+                f"the version policy of '{model.name}' would serve version {version.number} at once; "
+                "make a version live first, so that the policy names it"
+            )
+        _record(version, model, actor, "version.restore", "Restored")
+        publish.restore_version(managed_repository(), name=model.name, version=version.number)
+        manifest = storage.hash_tree(managed_repository().version_dir(model.name, version.number))
+        remember_version(model, version.number, manifest)
+    version.refresh_from_db()
+    return version
 
 
 def version_annotate(*, version: Version, actor: Actor, note: str) -> Version:
-    raise NotImplementedError
+    require(actor, Right.OPERATE)
+    before, note = version.note, note.strip()[:10_000]
+    with transaction.atomic():
+        Version.objects.filter(pk=version.pk).update(note=note)
+        audit_record(
+            actor=actor,
+            action="version.annotate",
+            model=version.model,
+            summary=f"Noted on version {version.number} of {version.model.name}",
+            before={"note": before},
+            after={"note": note},
+        )
+    version.refresh_from_db()
+    return version
+
+
+def _move(version: Version, old: VersionState, new: VersionState) -> None:
+    if not Version.objects.filter(pk=version.pk, state=old).update(state=new):
+        raise Conflict(f"version {version.number} of '{version.model.name}' is not {old.lower()}")
+
+
+def _record(version: Version, model: Model, actor: Actor, action: str, verb: str) -> None:
+    summary = f"{verb} version {version.number} of {model.name}"
+    audit_record(actor=actor, action=action, model=model, summary=summary, after={"version": version.number})

@@ -1,0 +1,138 @@
+"""What was changed in the repository by hand: noticed by `watch`, shown, and settled only when a person says how."""
+
+from django.db import transaction
+
+from dashboard.authorisation import Actor, Right, require
+from dashboard.choices import VersionState
+from dashboard.exceptions import Conflict, NotFound
+from dashboard.models import ConfigRevision, Model, Version
+from dashboard.services.audit import audit_record
+from dashboard.services.configuration import current_text, revision_add, text_check
+from dashboard.services.releases import generation_bump, release_record
+from dashboard.services.storage import disk_text, managed_repository, remember_config
+from repository import drift, model_config, publish, storage
+from repository.drift import Fingerprint
+from repository.layout import check_name
+
+_NOTHING: Fingerprint = {"config": "", "files": {}}
+# Of this process: saves hashing a changed file anew at each look.
+_last_seen: dict[int, Fingerprint] = {}
+
+
+def drift_check() -> list[str]:
+    """Looks at every model's folder; stores what differs, and returns the names of the models that do."""
+    return [model.name for model in Model.objects.all() if _look(model)]
+
+
+def _look(model: Model) -> list[str]:
+    recorded = model.fingerprint or _NOTHING
+    current = _fingerprint(model, _last_seen.get(model.pk, recorded))
+    _last_seen[model.pk] = current
+    sentences = drift.compare(recorded, current)
+    if sentences != model.drift:
+        # Unless somebody adopted or published meanwhile: then the next look knows better.
+        Model.objects.filter(pk=model.pk, fingerprint=model.fingerprint).update(drift=sentences)
+    return sentences
+
+
+def _fingerprint(model: Model, previous: Fingerprint) -> Fingerprint:
+    folder = managed_repository().model_dir(model.name)
+    return drift.fingerprint(folder, previous) if folder.is_dir() else _NOTHING
+
+
+def drift_adopt(*, model: Model, actor: Actor) -> ConfigRevision:
+    """Takes what lies on disk as it is: the text as a new revision, new folders as versions, missing ones as archived."""
+    require(actor, Right.UPLOAD_CODE)
+    text = disk_text(model.name) or ""
+    text_check(model=model, text=text)
+    with transaction.atomic():
+        model = Model.objects.select_for_update().get(pk=model.pk)
+        sentences = _look(model)
+        revision = model.revisions.first()
+        if revision is None or revision.text != text:
+            revision = revision_add(model=model, text=text, actor=actor, summary="Adopted from the disk")
+        _adopt_versions(model, actor)
+        model.fingerprint = _fingerprint(model, _last_seen.get(model.pk, _NOTHING))
+        model.drift = []
+        model.save(update_fields=["fingerprint", "drift", "last_number"])
+        audit_record(
+            actor=actor,
+            action="drift.adopt",
+            model=model,
+            summary=f"{model.name}: adopted what was changed on disk",
+            after={"changes": sentences, "revision": revision.number},
+        )
+        release_record(model=model, actor=actor, reason="Adopted what was changed on disk")
+        generation_bump(model)
+    return revision
+
+
+def drift_overwrite(*, model: Model, actor: Actor) -> ConfigRevision:
+    """Writes the adopted text over what is on disk. Files of versions cannot be brought back this way."""
+    require(actor, Right.OPERATE)
+    with transaction.atomic():
+        model = Model.objects.select_for_update().get(pk=model.pk)
+        revision = model.revisions.first()
+        if revision is None:
+            raise Conflict(f"model '{model.name}' has no configuration to write")
+        audit_record(
+            actor=actor,
+            action="drift.overwrite",
+            model=model,
+            summary=f"{model.name}: wrote configuration {revision.number} over what was changed on disk",
+            before={"text": disk_text(model.name) or ""},
+            after={"revision": revision.number},
+        )
+        publish.write_config(managed_repository(), name=model.name, text=current_text(model))
+        remember_config(model, revision.text)
+        generation_bump(model)
+        _look(model)
+    return revision
+
+
+def model_adopt(*, name: str, actor: Actor) -> Model:
+    """Takes a folder that somebody copied into the repository under management. It is not loaded by that."""
+    require(actor, Right.UPLOAD_CODE)
+    if not managed_repository().has_model(check_name(name)):
+        raise NotFound(f"the repository has no folder '{name}'")
+    with transaction.atomic():
+        model, made = Model.objects.get_or_create(name=name, defaults={"created_by": actor.user})
+        if not made:
+            raise Conflict(f"model '{name}' is managed already")
+        drift_adopt(model=model, actor=actor)
+    return model
+
+
+def unmanaged_models() -> list[str]:
+    """Folders of the repository that no row stands for."""
+    known = set(Model.objects.values_list("name", flat=True))
+    return [name for name in managed_repository().models() if name not in known]
+
+
+def _adopt_versions(model: Model, actor: Actor) -> None:
+    on_disk = set(managed_repository().versions(model.name)) if managed_repository().has_model(model.name) else set()
+    known = {version.number: version for version in model.versions.all()}
+    for number in sorted(on_disk - known.keys()):
+        _adopt_version(model, number, actor)
+    for number, version in known.items():
+        if number not in on_disk and version.state == VersionState.PUBLISHED:
+            version.state = VersionState.ARCHIVED
+            version.details = {**version.details, "missing": True}
+            version.save(update_fields=["state", "details"])
+    model.last_number = max([model.last_number, *on_disk])
+
+
+def _adopt_version(model: Model, number: int, actor: Actor) -> Version:
+    manifest = storage.hash_tree(managed_repository().version_dir(model.name, number))
+    config = model_config.parse(disk_text(model.name) or "")
+    return Version.objects.create(
+        model=model,
+        number=number,
+        format=model_config.backend_of(config) or config.platform or "unknown",
+        filename=next(iter(sorted(manifest.files)), ""),
+        size_bytes=manifest.size,
+        sha256=manifest.sha256,
+        note="Adopted from the disk",
+        created_by=actor.user,
+        created_by_name=actor.name,
+    )
