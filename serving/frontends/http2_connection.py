@@ -29,7 +29,7 @@ ALLOWANCE = 1000
 ALLOWANCE_PER_SECOND = 200
 MAX_CONTINUATIONS = 16
 MAX_REMEMBERED = 1000
-MAX_UNREAD_REPLIES = 1 << 20  # bytes
+MAX_UNREAD_REPLIES = 64 * 1024  # bytes
 PREFACE_TIMEOUT_S = 10.0
 STALLED_TIMEOUT_S = 60.0  # for a peer that reads nothing of what has been written
 CLOSE_TIMEOUT_S = 5.0
@@ -73,6 +73,7 @@ class Connection(asyncio.Protocol, Generic[Head]):
         self._block_ends = False
         self._continuations = 0
         self._unreported = 0
+        self._unread_replies = 0  # bytes, since the transport paused
         self._allowance: float = ALLOWANCE
         self._draining = False
         self._refusing = False
@@ -109,6 +110,7 @@ class Connection(asyncio.Protocol, Generic[Head]):
 
     def resume_writing(self) -> None:
         self.output.paused = False
+        self._unread_replies = 0
         self.output.pump()
 
     def data_received(self, data: bytes) -> None:
@@ -389,8 +391,10 @@ class Connection(asyncio.Protocol, Generic[Head]):
 
     def _reply(self, data: bytes) -> None:
         """Answer a control frame, unless the peer reads none of the answers."""
-        if self.output.paused and self._transport.get_write_buffer_size() > 2 * MAX_UNREAD_REPLIES:
-            raise ConnectionFailure(ErrorCode.ENHANCE_YOUR_CALM, "the peer does not read")
+        if self.output.paused:
+            self._unread_replies += len(data)
+            if self._unread_replies > MAX_UNREAD_REPLIES:
+                raise ConnectionFailure(ErrorCode.ENHANCE_YOUR_CALM, "the peer does not read")
         self._transport.write(data)
 
     def watch(self, now: float, elapsed: float) -> None:

@@ -93,7 +93,7 @@ class Output:
         """The bytes of body that may be sent in one frame now; -1 where not even headers may."""
         if self.paused or stream.outgoing:
             return -1
-        return min(self._window, stream.send_window, self.max_frame_size)
+        return min(self._window, stream.send_window, self.max_frame_size, _TURN)
 
     def _queue(self, stream: Stream, items: "list[bytes | memoryview]") -> None:
         if stream.outgoing is None:
