@@ -100,6 +100,8 @@ class Model:
         assert isinstance(self.scheduler, DynamicBatchScheduler)
         assert self._backend is not None
         wanted, self.warnings = placements(config, type(self._backend), self.spec.strict_devices)
+        for warning in self.warnings:
+            log.warning("model '%s': %s", self.spec.name, warning)
         surplus = list(self._instances)
         missing: list[tuple[str, Device]] = []
         for name, device in wanted:

@@ -76,7 +76,8 @@ class ModelRepositoryManager:
                 continue
             for version, entry in sorted(lifecycle.versions.items()):
                 if not ready or entry.state.value == "READY":
-                    answer.models.add(name=name, version=str(version), state=entry.state.value, reason=entry.reason)
+                    reason = entry.reason or ("; ".join(entry.model.warnings) if entry.model else "")
+                    answer.models.add(name=name, version=str(version), state=entry.state.value, reason=reason)
         return answer
 
     def lifecycles(self) -> list[ModelLifecycle]:

@@ -1,0 +1,86 @@
+"""Where instances go on a machine without a GPU, and what runs before a model is ready."""
+
+import numpy as np
+import pytest
+
+from serving.errors import Code, ServingError
+from tests import model_factory
+from tests.serving.in_process import core, index, infer
+
+pytestmark = pytest.mark.asyncio
+ONE = {"INPUT0": np.array([[1.0]], np.float32)}
+GPU = "instance_group { kind: KIND_GPU count: 2 }"
+
+
+@pytest.fixture(autouse=True)
+def no_gpu(monkeypatch):
+    """This file is about machines without one."""
+    monkeypatch.setattr("serving.devices.gpu_count", lambda: 0)
+
+
+async def test_kind_gpu_falls_back_to_the_cpu_with_a_warning_that_the_index_shows(tmp_path):
+    model_factory.onnx_scale(tmp_path, extra=GPU)
+    async with core(tmp_path, load_model=("scale",)) as server:
+        assert (await infer(server, "scale", ONE))["OUTPUT0"].tolist() == [[2.0]]
+        state, reason = index(server)["scale", "1"]
+        assert state == "READY"
+        assert "KIND_GPU" in reason
+        assert "run on the CPU" in reason
+        assert len(server.model_warnings("scale")) == 1
+
+
+async def test_with_strict_devices_kind_gpu_fails_to_load(tmp_path):
+    model_factory.onnx_scale(tmp_path, extra=GPU)
+    async with core(tmp_path, strict_devices=True) as server:
+        with pytest.raises(ServingError, match="asks for KIND_GPU, but") as caught:
+            await server.load_model("scale")
+        assert caught.value.code is Code.UNAVAILABLE
+
+
+async def test_kind_auto_and_kind_cpu_run_on_the_cpu_without_a_word(tmp_path):
+    model_factory.onnx_scale(
+        tmp_path, extra="instance_group { kind: KIND_CPU count: 2 } instance_group { kind: KIND_AUTO count: 1 }"
+    )
+    async with core(tmp_path, load_model=("scale",), strict_devices=True) as server:
+        assert server.model_warnings("scale") == []
+        names = [instance.name for instance in server._manager.resolve("scale", "")._instances]
+        assert names == ["scale_0_0", "scale_0_1", "scale_1_0"]
+
+
+WARMUP = """model_warmup {{ name: "sample" batch_size: 2 count: 3
+    inputs {{ key: "INPUT0" value {{ data_type: TYPE_FP32 dims: [1] {data} }} }} }}"""
+
+
+@pytest.mark.parametrize("data", ["zero_data: true", "random_data: true", 'input_data_file: "one"'])
+async def test_warm_up_runs_before_the_model_is_ready_and_is_not_counted(tmp_path, data):
+    folder = model_factory.onnx_scale(tmp_path, extra=WARMUP.format(data=data))
+    (folder / "warmup").mkdir()
+    (folder / "warmup" / "one").write_bytes(np.float32(1).tobytes())
+    async with core(tmp_path, load_model=("scale",)) as server:
+        assert server.model_ready("scale"), index(server)
+        assert server.model_statistics("scale").model_stats[0].inference_count == 0
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ('input_data_file: "absent"', "not in the model's warmup folder"),
+        ('input_data_file: "../config.pbtxt"', "does not name a file inside the model's folder"),
+        ('input_data_file: "two"', r"needs 4 bytes for shape \[1\], its file has 8"),
+    ],
+)
+async def test_a_warm_up_that_cannot_be_made_fails_the_load_with_the_reason(tmp_path, data, message):
+    folder = model_factory.onnx_scale(tmp_path, extra=WARMUP.format(data=data))
+    (folder / "warmup").mkdir()
+    (folder / "warmup" / "two").write_bytes(bytes(8))
+    async with core(tmp_path) as server:
+        with pytest.raises(ServingError, match=message):
+            await server.load_model("scale")
+
+
+async def test_a_warm_up_that_the_model_refuses_fails_the_load(tmp_path):
+    wrong = WARMUP.format(data="zero_data: true").replace("dims: [1]", "dims: [3, 3]")
+    model_factory.onnx_scale(tmp_path, extra=wrong)
+    async with core(tmp_path) as server:
+        with pytest.raises(ServingError, match="warm-up"):
+            await server.load_model("scale")
