@@ -45,5 +45,8 @@ def backend_class(name: str) -> "type[Backend]":
 
 
 def make_backend(spec: "ModelSpec") -> "Backend":
-    """The backend of one model version, not yet loaded."""
-    return backend_class(spec.config.backend)(spec)
+    """The backend of one model version, not yet loaded; in processes of its own where `slipway.isolation` says so."""
+    from serving.backends.isolation import isolated, wants_process
+
+    backend = backend_class(spec.config.backend)
+    return isolated(backend, spec) if wants_process(spec.config) else backend(spec)

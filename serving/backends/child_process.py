@@ -1,0 +1,182 @@
+"""A child process of the server: started, talked to, its output logged, ended. Linux only (memory files, pidfd).
+
+ProcessDied      the process ended, or had to be ended because it broke the protocol; the text says how
+"""
+
+import logging
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import IO
+
+from serving.backends.python_child.channel import Channel, ChannelError, Message, ProtocolError
+from serving.backends.python_child.segments import SegmentMap, SegmentPool
+from serving.errors import unsupported
+
+log = logging.getLogger(__name__)
+
+_MAIN = Path(__file__).parent / "python_child" / "__main__.py"
+_LINE_BYTES = 16 << 10
+_LEVELS = {"I": logging.INFO, "W": logging.WARNING, "E": logging.ERROR, "V": logging.DEBUG}
+# A child sees these variables of the server and no other: keys and passwords are not for models.
+_VARIABLES = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "LD_PRELOAD")
+_PREFIXES = (
+    *("LC_", "XDG_", "SSL_CERT_", "MALLOC_", "PYTHONHASHSEED", "VIRTUAL_ENV"),
+    *("CUDA", "NVIDIA_", "NCCL_", "OMP_", "KMP_", "MKL_", "OPENBLAS_", "NUMEXPR_", "ORT_"),
+    *("TORCH", "HF_", "TRANSFORMERS_", "TOKENIZERS_"),
+)
+_SECRETS = ("TOKEN", "KEY", "SECRET", "PASSWORD")
+
+# The kernel kills a child when the *thread* that started it ends; this one lives as long as the server.
+_spawner = ThreadPoolExecutor(1, "child-spawner")
+
+Questions = Mapping[str, Callable[[Message], Message]]
+
+
+class ProcessDied(Exception):
+    pass
+
+
+class ChildProcess:
+    """`inputs` and `outputs` are the shared memory of both directions; `freed` the output segments to give back."""
+
+    def __init__(self, name: str, python: str = sys.executable) -> None:
+        if not hasattr(os, "memfd_create") or not hasattr(os, "pidfd_open"):
+            raise unsupported("models in processes of their own need Linux")
+        self.name = name
+        self.inputs = SegmentPool()
+        self.outputs = SegmentMap(writable=False)
+        self.freed: deque[int] = deque()
+        self._tail: deque[str] = deque(maxlen=5)
+        mine, theirs = socket.socketpair()
+        with theirs:
+            self._process = _spawner.submit(_spawn, python, theirs.fileno()).result()
+        self._pidfd = os.pidfd_open(self._process.pid)
+        self._channel = Channel(mine, self._pidfd)
+        self._ended = threading.Lock()
+        assert self._process.stdout is not None
+        self._pump = threading.Thread(target=self._log, args=(self._process.stdout,), name=f"{name}-log", daemon=True)
+        self._pump.start()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def exchange(
+        self,
+        message: Message,
+        descriptors: Sequence[int] = (),
+        questions: Questions | None = None,
+        timeout_s: float | None = None,
+    ) -> tuple[Message, list[int]]:
+        """Send, answer what the child asks meanwhile, return its answer. ProcessDied, or TimeoutError."""
+        try:
+            self._channel.send(message, descriptors)
+            while True:
+                answer, received = self._channel.receive(timeout_s)
+                ask = (questions or {}).get(str(answer.get("op")))
+                if ask is None:
+                    return answer, received
+                self._channel.send(ask(answer))
+        except ProtocolError as error:
+            raise self.broke(error) from None
+        except ChannelError:
+            raise ProcessDied(self.end()) from None
+
+    def broke(self, error: ProtocolError) -> ProcessDied:
+        """End a child that cannot be trusted any more."""
+        self.end(grace_s=0)
+        return ProcessDied(f"the model's process was ended because it broke the protocol: {error}")
+
+    def finalize(self, grace_s: float) -> None:
+        """Let the model finalize and the process end by itself; kill it when that takes longer than the grace."""
+        deadline = time.monotonic() + grace_s
+        try:
+            answer, received = self.exchange({"op": "finalize"}, timeout_s=grace_s)
+        except ProcessDied as died:
+            log.warning("%s: %s while it finalized", self.name, died)
+        except TimeoutError:
+            log.warning("%s: finalize took longer than %g s; the process is killed", self.name, grace_s)
+        else:
+            for descriptor in received:
+                os.close(descriptor)
+            if answer.get("op") != "finalized":
+                log.warning("%s: the process did not finalize as expected", self.name)
+        self.end(max(0.0, deadline - time.monotonic()))
+
+    def end(self, grace_s: float = 1.0) -> str:
+        """Wait for the process to end, kill it and its group after the grace, free everything. A sentence of how it ended."""
+        with self._ended:
+            if self._pidfd >= 0:
+                poll = select.poll()
+                poll.register(self._pidfd, select.POLLIN)
+                poll.poll(grace_s * 1000)
+                # Not yet reaped, its number is still its own: what it had started goes with it.
+                try:
+                    os.killpg(self._process.pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
+                self._process.wait()
+                self._pump.join(1.0)
+                self._channel.close()
+                self.inputs.close()
+                os.close(self._pidfd)
+                self._pidfd = -1
+        return self._how_it_ended()
+
+    def last_words(self) -> str:
+        """The last line that the process wrote, for a child that ended before it could say why."""
+        return self._tail[-1] if self._tail else ""
+
+    # -- inside ----------------------------------------------------------------------------------------------------
+    def _how_it_ended(self) -> str:
+        status = self._process.returncode
+        if status >= 0:
+            return f"the model's process ended with exit status {status}"
+        try:
+            return f"the model's process was ended by signal {signal.Signals(-status).name}"
+        except ValueError:
+            return f"the model's process was ended by signal {-status}"
+
+    def _log(self, stream: IO[bytes]) -> None:
+        """What the child prints, line by line, under the instance's name; pb_utils.Logger marks its level with 0x1e."""
+        with stream:
+            while line := stream.readline(_LINE_BYTES):
+                text = line.decode("utf-8", "replace").rstrip("\r\n")
+                level = logging.INFO
+                if text.startswith("\x1e"):
+                    level, text = _LEVELS.get(text[1:2], logging.INFO), text[2:].replace("\x1f", "\n")
+                if text.strip():
+                    self._tail.append(text.strip())
+                    log.log(level, "%s: %s", self.name, text)
+
+
+def _spawn(python: str, descriptor: int) -> "subprocess.Popen[bytes]":
+    # A group of its own: a Ctrl-C meant for the server must not interrupt what it still wants to finish.
+    return subprocess.Popen(
+        [python, str(_MAIN), str(descriptor), str(os.getpid())],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        pass_fds=(descriptor,),
+        env=child_environment(os.environ),
+        process_group=0,
+    )
+
+
+def child_environment(variables: Mapping[str, str]) -> dict[str, str]:
+    """The part of the server's environment that a model may see."""
+    return {
+        name: value
+        for name, value in variables.items()
+        if name in _VARIABLES or (name.startswith(_PREFIXES) and not any(word in name for word in _SECRETS))
+    }

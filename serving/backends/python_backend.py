@@ -1,0 +1,127 @@
+"""The Python backend: Triton's TritonPythonModel, each instance in a process of its own.
+
+Source of the API: the README of triton-inference-server/python_backend. The child's side lies in python_child/.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import ClassVar
+
+from google.protobuf import json_format
+from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelInstanceGroup
+
+from serving.backends.base import Backend, BackendInstance
+from serving.backends.child_process import ChildProcess, ProcessDied
+from serving.backends.process_instance import ProcessInstance
+from serving.backends.python_child.channel import Message
+from serving.devices import Device, gpu_count
+from serving.errors import Code, ServingError, internal, invalid, not_found, unsupported
+from serving.message_json import message_to_json
+
+COMPLETE_TIMEOUT_S = 120.0
+_MODEL_DIRECTORY = "$$TRITON_MODEL_DIRECTORY"
+_PACKED = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".zip")
+
+
+class PythonBackend(Backend):
+    """Instances share nothing: each child imports and initializes the model for itself."""
+
+    default_filename: ClassVar[str] = "model.py"
+
+    @classmethod
+    def complete_config(cls, config: ModelConfig, version_dir: Path) -> None:
+        """What the model's `auto_complete_config` adds, run in a process of its own; one instance on the CPU by default."""
+        path = version_dir / (config.default_model_filename or cls.default_filename)
+        if _completes_itself(version_dir):
+            completed = _run_complete_config(config, path)
+            if completed is not None:
+                config.CopyFrom(_parsed(completed, config))
+        if not config.instance_group:
+            config.instance_group.add(name=config.name, kind=ModelInstanceGroup.KIND_CPU, count=1)
+
+    def load(self) -> None:
+        if not self.spec.model_file.is_file():
+            raise not_found(f"the version folder of model '{self.spec.name}' has no '{self.spec.model_file.name}'")
+        if self.spec.config.model_transaction_policy.decoupled:
+            raise unsupported("decoupled models are not supported yet")
+
+    def create_instance(self, device: Device, name: str) -> BackendInstance:
+        config = self.spec.config
+        hello: Message = {
+            "op": "initialize",
+            "servant": "python",
+            "folder": str(self.spec.version_dir),
+            "model_file": str(self.spec.model_file),
+            "outputs": [output.name for output in config.output],
+            "args": {
+                "model_config": json.dumps(message_to_json(config)),
+                "model_instance_kind": device.kind.upper(),
+                "model_instance_name": name,
+                "model_instance_device_id": str(device.id),
+                "model_repository": str(self.spec.version_dir.parent),
+                "model_version": str(self.spec.version),
+                "model_name": self.spec.name,
+            },
+        }
+        return ProcessInstance(self.spec, device, name, hello, interpreter(config, self.spec.version_dir.parent))
+
+    @classmethod
+    def gpu_available(cls) -> tuple[bool, str]:
+        return (True, "") if gpu_count() else (False, "this machine shows no NVIDIA GPU")
+
+
+def interpreter(config: ModelConfig, model_dir: Path) -> str:
+    """The Python of the parameter EXECUTION_ENV_PATH (an unpacked environment's folder, or its python); else the server's."""
+    value = config.parameters["EXECUTION_ENV_PATH"].string_value if "EXECUTION_ENV_PATH" in config.parameters else ""
+    if not value:
+        return sys.executable
+    if value.endswith(_PACKED):
+        raise unsupported("EXECUTION_ENV_PATH names a packed environment: unpack it and give the folder")
+    path = Path(value.replace(_MODEL_DIRECTORY, str(model_dir)))
+    if value.startswith(_MODEL_DIRECTORY) and not path.resolve().is_relative_to(model_dir.resolve()):
+        raise invalid("EXECUTION_ENV_PATH must not lead out of the model's folder")
+    python = path / "bin" / "python" if path.is_dir() else path
+    if not python.is_file() or not python.name.startswith("python"):
+        raise invalid(
+            "EXECUTION_ENV_PATH must name the folder of a Python environment, with bin/python in it, or its python"
+        )
+    return str(python)
+
+
+def _completes_itself(version_dir: Path) -> bool:
+    """Whether any source file of the version speaks of auto_complete_config: most do not, and a process costs 0.2 s."""
+    return any(b"auto_complete_config" in path.read_bytes() for path in version_dir.rglob("*.py"))
+
+
+def _run_complete_config(config: ModelConfig, path: Path) -> Message | None:
+    child = ChildProcess(f"{config.name} (configuration)", interpreter(config, path.parent.parent))
+    message: Message = {
+        "op": "complete_config",
+        "servant": "python",
+        "folder": str(path.parent),
+        "model_file": str(path),
+        "config": json.dumps(message_to_json(config)),
+    }
+    try:
+        answer, _ = child.exchange(message, timeout_s=COMPLETE_TIMEOUT_S)
+    except ProcessDied as died:
+        raise internal(f"{died} in auto_complete_config: {child.last_words()}".removesuffix(": ")) from None
+    except TimeoutError:
+        raise invalid(f"auto_complete_config took longer than {COMPLETE_TIMEOUT_S:g} s") from None
+    finally:
+        child.end(grace_s=0)
+    if answer.get("op") != "completed":
+        raise ServingError(Code.INVALID_ARG, str(answer.get("message")))
+    completed = answer.get("config")
+    return completed if isinstance(completed, dict) else None
+
+
+def _parsed(completed: Message, given: ModelConfig) -> ModelConfig:
+    try:
+        config = json_format.ParseDict(completed, ModelConfig(), max_recursion_depth=50)
+    except json_format.ParseError as error:
+        raise invalid(f"auto_complete_config made a configuration that is not valid: {error}") from None
+    if (config.name, config.backend) != (given.name, given.backend):
+        raise invalid("auto_complete_config must not change the model's name or backend")
+    return config

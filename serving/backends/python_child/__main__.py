@@ -1,0 +1,42 @@
+"""Run by path: `python .../python_child/__main__.py DESCRIPTOR PARENT`, with a connected Unix socket and the server's pid.
+
+The process asks the kernel to be killed when its parent ends, so that nothing outlives a server that was itself killed.
+"""
+
+import ctypes
+import faulthandler
+import os
+import signal
+import socket
+import sys
+from pathlib import Path
+
+_PR_SET_PDEATHSIG = 1
+
+
+def die_with(parent: int) -> None:
+    """SIGKILL this process when `parent` ends; at once if that has happened already."""
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def main() -> None:
+    descriptor, parent = int(sys.argv[1]), int(sys.argv[2])
+    die_with(parent)
+    faulthandler.enable()
+    end = socket.socket(fileno=descriptor)
+    end.set_inheritable(False)
+    # The script's own folder makes way for the project's root, and that goes again: a model's imports are its own.
+    sys.path[0] = str(Path(__file__).resolve().parents[3])
+    from serving.backends.python_child import loop
+    from serving.backends.python_child.channel import Channel
+
+    sys.argv[1:] = []
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    loop.serve(Channel(end))
+
+
+if __name__ == "__main__":
+    main()

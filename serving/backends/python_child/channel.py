@@ -1,0 +1,148 @@
+"""Control messages between the server and a child process: JSON over a Unix stream socket, descriptors beside it.
+
+A frame is `<I B>` (length of the JSON text, number of descriptors sent with it) and the text. Whatever comes from the
+other side is checked against the limits here before it is used.
+
+ChannelError
+ +-- Closed          the other side has gone
+ +-- ProtocolError   it sent what no well-behaved one sends
+TimeoutError         nothing came in time
+"""
+
+import array
+import json
+import os
+import select
+import socket
+import struct
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+_HEADER = struct.Struct("<IB")
+MAX_MESSAGE_BYTES = 64 << 20
+MAX_DESCRIPTORS = 8
+_CHUNK = 64 << 10
+_CONTROL_BYTES = socket.CMSG_SPACE(MAX_DESCRIPTORS * 4)
+
+Message = dict[str, Any]
+
+
+def _standard_dumps(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+dumps: Callable[[Any], bytes] = _standard_dumps
+loads: Callable[[bytes], Any] = json.loads
+try:
+    import orjson
+except ImportError:  # a model's own Python may lack it
+    pass
+else:
+    dumps, loads = orjson.dumps, orjson.loads
+
+
+class ChannelError(Exception):
+    pass
+
+
+class Closed(ChannelError):
+    pass
+
+
+class ProtocolError(ChannelError):
+    pass
+
+
+class Channel:
+    """One end. `pidfd` is the child's, at the server's end: its death is noticed even if a grandchild holds the socket."""
+
+    def __init__(self, end: socket.socket, pidfd: int = -1) -> None:
+        self._socket = end
+        self._buffer = bytearray()
+        self._descriptors: list[int] = []
+        self._poll = select.poll()
+        self._poll.register(end, select.POLLIN)
+        self._pidfd = pidfd
+        if pidfd >= 0:
+            self._poll.register(pidfd, select.POLLIN)
+
+    def send(self, message: Message, descriptors: Sequence[int] = ()) -> None:
+        body = dumps(message)
+        frame = _HEADER.pack(len(body), len(descriptors)) + body
+        try:
+            if descriptors:
+                rights = array.array("i", descriptors)
+                sent = self._socket.sendmsg([frame], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
+            else:
+                sent = self._socket.send(frame)
+            if sent < len(frame):
+                self._socket.sendall(frame[sent:])
+        except OSError as error:
+            raise Closed(str(error)) from None
+
+    def receive(self, timeout_s: float | None = None) -> tuple[Message, list[int]]:
+        """The next message and its descriptors, which the caller owns and closes. TimeoutError after `timeout_s`."""
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        while True:
+            if len(self._buffer) >= _HEADER.size:
+                message = self._take()
+                if message is not None:
+                    return message
+            self._wait(deadline)
+            self._read()
+
+    def close(self) -> None:
+        self._socket.close()
+        for descriptor in self._descriptors:
+            os.close(descriptor)
+        self._descriptors.clear()
+
+    # -- inside ----------------------------------------------------------------------------------------------------
+    def _take(self) -> tuple[Message, list[int]] | None:
+        buffer = self._buffer
+        length, count = _HEADER.unpack_from(buffer)
+        if length > MAX_MESSAGE_BYTES or count > MAX_DESCRIPTORS:
+            raise ProtocolError(f"a message of {length} bytes with {count} descriptors is over the limits")
+        end = _HEADER.size + length
+        if len(buffer) < end:
+            return None
+        if count > len(self._descriptors):
+            raise ProtocolError(f"{count} descriptors were announced, {len(self._descriptors)} came")
+        body = bytes(memoryview(buffer)[_HEADER.size : end])
+        del buffer[:end]
+        descriptors, self._descriptors = self._descriptors[:count], self._descriptors[count:]
+        try:
+            message = loads(body)
+            if not isinstance(message, dict):
+                raise ValueError("not an object")
+        except ValueError as error:
+            for descriptor in descriptors:
+                os.close(descriptor)
+            raise ProtocolError(f"a message is not a JSON object: {error}") from None
+        return message, descriptors
+
+    def _wait(self, deadline: float | None) -> None:
+        """Until the socket can be read. What a dead child had sent is still read; then it is Closed."""
+        timeout_ms = None if deadline is None else max(0.0, (deadline - time.monotonic()) * 1000)
+        ready = [descriptor for descriptor, _ in self._poll.poll(timeout_ms)]
+        if not ready:
+            raise TimeoutError
+        if self._socket.fileno() not in ready:
+            raise Closed("the process has ended")
+
+    def _read(self) -> None:
+        try:
+            data, ancillary, flags, _ = self._socket.recvmsg(_CHUNK, _CONTROL_BYTES, socket.MSG_CMSG_CLOEXEC)
+        except OSError as error:
+            raise Closed(str(error)) from None
+        for level, kind, payload in ancillary:
+            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                rights = array.array("i")
+                rights.frombytes(payload[: len(payload) - len(payload) % rights.itemsize])
+                self._descriptors.extend(rights)
+        if flags & socket.MSG_CTRUNC or len(self._descriptors) > MAX_DESCRIPTORS:
+            raise ProtocolError("more descriptors came than a message may have")
+        if not data:
+            raise Closed("the other end was closed")
+        self._buffer += data

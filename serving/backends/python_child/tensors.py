@@ -1,0 +1,123 @@
+"""How a tensor in a segment is described, and the V2 datatypes with numpy alone.
+
+A row is [name, datatype, shape, offset, bytes]. BYTES tensors lie there as on the wire: each element behind its length
+as a little-endian uint32, in row-major order.
+"""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+try:
+    from ml_dtypes import bfloat16
+
+    BFLOAT16: np.dtype[Any] | None = np.dtype(bfloat16)
+except ImportError:  # a model's own Python may lack it: BF16 then goes by DLPack, as in Triton
+    BFLOAT16 = None
+
+ALIGNMENT = 64
+Row = list[Any]
+
+
+class Type(NamedTuple):
+    name: str
+    dtype: np.dtype[Any]  # object for BYTES; uint16 stands in for BF16 in memory
+    number: int  # TRITONSERVER_DataType
+
+
+TYPES: dict[str, Type] = {
+    name: Type(name, np.dtype(dtype), number)
+    for number, (name, dtype) in enumerate(
+        [
+            ("BOOL", np.bool_),
+            ("UINT8", np.uint8),
+            ("UINT16", np.uint16),
+            ("UINT32", np.uint32),
+            ("UINT64", np.uint64),
+            ("INT8", np.int8),
+            ("INT16", np.int16),
+            ("INT32", np.int32),
+            ("INT64", np.int64),
+            ("FP16", np.float16),
+            ("FP32", np.float32),
+            ("FP64", np.float64),
+            ("BYTES", np.object_),
+            ("BF16", np.uint16),
+        ],
+        start=1,
+    )
+}
+BY_DTYPE: dict[np.dtype[Any], Type] = {row.dtype: row for row in TYPES.values() if row.name != "BF16"}
+if BFLOAT16 is not None:
+    BY_DTYPE[BFLOAT16] = TYPES["BF16"]
+
+
+def type_of(array: NDArray[Any]) -> Type:
+    """The datatype of an array; strings of any numpy kind are BYTES. TypeError where there is none."""
+    row = BY_DTYPE.get(array.dtype)
+    if row is not None:
+        return row
+    if array.dtype.kind in "SU":
+        return TYPES["BYTES"]
+    raise TypeError(f"numpy dtype '{array.dtype}' has no datatype in the V2 protocol")
+
+
+def aligned(offset: int) -> int:
+    return -(-offset // ALIGNMENT) * ALIGNMENT
+
+
+def elements(array: NDArray[Any]) -> Iterator[bytes]:
+    """The elements of a string array as bytes, row-major; anything that is not bytes becomes its text."""
+    for value in array.ravel().tolist():
+        yield value if isinstance(value, bytes) else str(value).encode()
+
+
+def serialize(array: NDArray[Any]) -> bytes:
+    parts: list[bytes] = []
+    for value in elements(array):
+        parts.append(len(value).to_bytes(4, "little"))
+        parts.append(value)
+    return b"".join(parts)
+
+
+def deserialize(data: bytes, shape: list[int]) -> NDArray[Any]:
+    """The inverse of `serialize`, as an object array of bytes. ValueError if the data does not hold that shape."""
+    count = int(np.prod(shape, dtype=np.int64))
+    result = np.empty(count, np.object_)
+    offset = 0
+    for index in range(count):
+        start = offset + 4
+        if start > len(data):
+            raise ValueError(f"expected {count} strings, but the data ends after {index}")
+        offset = start + int.from_bytes(data[offset:start], "little")
+        result[index] = data[start:offset]
+    if offset != len(data):
+        raise ValueError(f"expected {count} strings in exactly {len(data)} bytes")
+    return result.reshape(shape)
+
+
+class Writer:
+    """Lays arrays out for a segment: `add` each, take a segment of `size` bytes, then `write`."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self._pending: list[tuple[int, NDArray[Any] | bytes]] = []
+
+    def add(self, name: str, kind: str, array: NDArray[Any], align: bool = True) -> Row:
+        data: NDArray[Any] | bytes = serialize(array) if kind == "BYTES" else array
+        length = len(data) if isinstance(data, bytes) else data.nbytes
+        offset = aligned(self.size) if align else self.size
+        self.size = offset + length
+        if length:
+            self._pending.append((offset, data))
+        return [name, kind, array.shape, offset, length]
+
+    def write(self, memory: Any) -> None:
+        """The one copy: each array into its place."""
+        for offset, data in self._pending:
+            if isinstance(data, bytes):
+                memory[offset : offset + len(data)] = data
+            else:
+                np.ndarray(data.shape, data.dtype, memory, offset)[...] = data
