@@ -141,6 +141,14 @@ class InferenceServer:
         """The live objects, for the metrics frontend: every version that is or was loaded. Read, never write."""
         return self._manager.statistics()
 
+    def version_states(self) -> dict[tuple[str, int], str]:
+        """(model, version) -> UNAVAILABLE, LOADING, READY or UNLOADING, for every version that is or was loaded."""
+        return {
+            (lifecycle.name, version): entry.state.value
+            for lifecycle in self._manager.lifecycles()
+            for version, entry in lifecycle.versions.items()
+        }
+
     # -- inference -------------------------------------------------------------------------------------------------
     def infer(self, request: InferenceRequest) -> None:
         """Check the request against the model and queue it. Raises at once what is wrong with it; whatever happens later

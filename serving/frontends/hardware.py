@@ -1,0 +1,93 @@
+"""What the metrics say of this process, the machine's CPU and memory, and its GPUs. Read only when asked."""
+
+import logging
+from typing import Any, NamedTuple
+
+import psutil
+import pynvml
+
+log = logging.getLogger(__name__)
+
+
+class Gpu(NamedTuple):
+    """One GPU. What the driver does not tell is None. utilization: 0 to 1; power in watts; energy in joules."""
+
+    uuid: str
+    utilization: float | None
+    memory_used: int | None
+    memory_total: int | None
+    power_w: float | None
+    power_limit_w: float | None
+    energy_j: float | None
+
+
+class Hardware:
+    """Keeps handles and starting points; one for each server."""
+
+    def __init__(self) -> None:
+        self._process = psutil.Process()
+        self._gpus = _gpu_handles()
+        self._energy_at_start = [_read(pynvml.nvmlDeviceGetTotalEnergyConsumption, gpu) for _, gpu in self._gpus]
+        psutil.cpu_percent()  # the first call only sets the starting point
+
+    def process(self) -> dict[str, Any]:
+        """Of the server and its child processes: resident bytes, CPU seconds, threads of the server itself."""
+        rss = 0
+        cpu = 0.0
+        for process in (self._process, *self._process.children(recursive=True)):
+            try:
+                with process.oneshot():
+                    times = process.cpu_times()
+                    rss += process.memory_info().rss
+                    cpu += times.user + times.system
+            except psutil.NoSuchProcess:
+                continue
+        return {"rss_bytes": rss, "cpu_seconds": round(cpu, 3), "threads": self._process.num_threads()}
+
+    def cpu_utilization(self) -> float:
+        """Of all cores since the last call, 0 to 1."""
+        return psutil.cpu_percent() / 100
+
+    def memory(self) -> tuple[int, int]:
+        """(total, used) bytes of the machine."""
+        memory = psutil.virtual_memory()
+        return memory.total, memory.total - memory.available
+
+    def gpus(self) -> list[Gpu]:
+        return [
+            _gpu(uuid, handle, base) for (uuid, handle), base in zip(self._gpus, self._energy_at_start, strict=True)
+        ]
+
+
+def _gpu_handles() -> list[tuple[str, Any]]:
+    try:
+        pynvml.nvmlInit()
+        handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
+        return [(str(pynvml.nvmlDeviceGetUUID(handle)), handle) for handle in handles]
+    except pynvml.NVMLError as error:
+        log.debug("no GPU metrics: %s", error)
+        return []
+
+
+def _gpu(uuid: str, handle: Any, energy_at_start: Any) -> Gpu:
+    rates = _read(pynvml.nvmlDeviceGetUtilizationRates, handle)
+    memory = _read(pynvml.nvmlDeviceGetMemoryInfo, handle)
+    power = _read(pynvml.nvmlDeviceGetPowerUsage, handle)
+    limit = _read(pynvml.nvmlDeviceGetPowerManagementLimit, handle)
+    energy = _read(pynvml.nvmlDeviceGetTotalEnergyConsumption, handle)
+    return Gpu(
+        uuid=uuid,
+        utilization=None if rates is None else rates.gpu / 100,
+        memory_used=None if memory is None else int(memory.used),
+        memory_total=None if memory is None else int(memory.total),
+        power_w=None if power is None else power / 1000,
+        power_limit_w=None if limit is None else limit / 1000,
+        energy_j=None if energy is None or energy_at_start is None else (energy - energy_at_start) / 1000,
+    )
+
+
+def _read(function: Any, handle: Any) -> Any:
+    try:
+        return function(handle)
+    except pynvml.NVMLError:
+        return None

@@ -1,0 +1,149 @@
+"""GET /v2/slipway/live: server-sent events, once a second the counters and histograms that changed.
+
+event: hello    {server_id, instance, started, bounds_us}: the exclusive upper bounds of the histograms' buckets
+event: stats    {time, server, models}: cumulative values, of the models that changed since this subscriber's last event
+
+One timer serves all subscribers and stops with the last. A subscriber that does not keep up is given fewer events, and
+loses nothing, for the values are cumulative; one that takes nothing at all is closed.
+"""
+
+import asyncio
+import time
+import uuid
+from typing import Any
+
+import orjson
+
+from serving.frontends.hardware import Hardware
+from serving.frontends.http_connection import Exchange
+from serving.server import InferenceServer
+from serving.statistics import BOUNDS_US, Duration, Histogram, ModelStatistics
+
+PERIOD_S = 1.0
+SLOW_ABOVE = 256 << 10  # bytes not yet taken: skip this one until it catches up
+MAX_SUBSCRIBERS = 64
+
+Stamp = tuple[int, int, int, str]
+
+
+class LiveFeed:
+    """The subscribers and their timer."""
+
+    def __init__(self, server: InferenceServer, hardware: Hardware) -> None:
+        self._server = server
+        self._hardware = hardware
+        self._subscribers: dict[Exchange, dict[tuple[str, int], Stamp]] = {}  # -> what each was last told
+        self._timer: asyncio.TimerHandle | None = None
+        self._hello = _event(
+            "hello",
+            {
+                "server_id": server.options.server_id,
+                "instance": str(uuid.uuid4()),
+                "started": time.time(),
+                "bounds_us": BOUNDS_US,
+            },
+        )
+
+    @property
+    def full(self) -> bool:
+        return len(self._subscribers) >= MAX_SUBSCRIBERS
+
+    def subscribe(self, exchange: Exchange) -> None:
+        """Begin the stream: hello and a first event with every model at once."""
+        exchange.start_stream("text/event-stream")
+        exchange.write(self._hello)
+        self._subscribers[exchange] = {}
+        self._tell([exchange])
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(PERIOD_S, self._tick)
+
+    def unsubscribe(self, exchange: Exchange) -> None:
+        self._subscribers.pop(exchange, None)
+
+    def close(self) -> None:
+        """End every stream."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        subscribers, self._subscribers = self._subscribers, {}
+        for exchange in subscribers:
+            exchange.end()
+
+    def _tick(self) -> None:
+        self._timer = None
+        if self._subscribers:
+            self._timer = asyncio.get_running_loop().call_later(PERIOD_S, self._tick)
+            self._tell([exchange for exchange in self._subscribers if exchange.backlog < SLOW_ABOVE])
+
+    def _tell(self, exchanges: list[Exchange]) -> None:
+        states = self._server.version_states()
+        stamped = []
+        for model in self._server.statistics():
+            key = (model.model_name, model.model_version)
+            state = states.get(key, "UNAVAILABLE")
+            stamped.append((key, (model.revision, model.pending, model.in_flight, state), model, state))
+        server = orjson.dumps(self._describe_server())
+        encoded: dict[tuple[str, int], bytes] = {}  # each model is rendered once for all subscribers
+        now = time.time()
+        for exchange in exchanges:
+            told = self._subscribers[exchange]
+            rows = []
+            for key, stamp, model, state in stamped:
+                if told.get(key) != stamp:
+                    told[key] = stamp
+                    if key not in encoded:
+                        encoded[key] = orjson.dumps(describe_model(model, state), option=orjson.OPT_NON_STR_KEYS)
+                    rows.append(encoded[key])
+            exchange.write(
+                b'event: stats\ndata: {"time":%.3f,"server":%b,"models":[%b]}\n\n' % (now, server, b",".join(rows))
+            )
+
+    def _describe_server(self) -> dict[str, Any]:
+        gpus = [
+            {
+                "uuid": gpu.uuid,
+                "utilization": gpu.utilization,
+                "memory_used": gpu.memory_used,
+                "memory_total": gpu.memory_total,
+                "power_w": gpu.power_w,
+            }
+            for gpu in self._hardware.gpus()
+        ]
+        return self._hardware.process() | {"gpus": gpus}
+
+
+def _event(kind: str, value: Any) -> bytes:
+    return b"event: %b\ndata: %b\n\n" % (kind.encode(), orjson.dumps(value))
+
+
+def describe_model(model: ModelStatistics, state: str) -> dict[str, Any]:
+    """The cumulative values of one version."""
+    return {
+        "name": model.model_name,
+        "version": str(model.model_version),
+        "state": state,
+        "pending": model.pending,
+        "in_flight": model.in_flight,
+        "success": _duration(model.success),
+        "fail": _duration(model.fail),
+        "cancel": _duration(model.cancel),
+        "queue": _duration(model.queue),
+        "compute_input": _duration(model.compute_input),
+        "compute_infer": _duration(model.compute_infer),
+        "compute_output": _duration(model.compute_output),
+        "inference_count": model.inference_count,
+        "execution_count": model.execution_count,
+        "failures": model.failures,
+        "batches": {size: batch.count for size, batch in model.batches.items()},
+        "request_latency": _histogram(model.request_latency),
+        "queue_latency": _histogram(model.queue_latency),
+        "compute_latency": _histogram(model.compute_latency),
+    }
+
+
+def _duration(duration: Duration) -> dict[str, int]:
+    return {"count": duration.count, "ns": duration.ns}
+
+
+def _histogram(histogram: Histogram) -> dict[str, Any]:
+    return {"total": histogram.total, "sum_ns": histogram.sum_ns, "counts": histogram.counts}

@@ -1,0 +1,63 @@
+"""The metrics frontend: Prometheus text and the live feed, on a port of their own."""
+
+from serving.authorisation import Authoriser
+from serving.errors import unavailable
+from serving.frontends import prometheus
+from serving.frontends.hardware import Hardware
+from serving.frontends.http_connection import Exchange
+from serving.frontends.http_listener import Listener, Route
+from serving.frontends.http_message import Reply
+from serving.frontends.live_feed import LiveFeed
+from serving.options import Options
+from serving.server import InferenceServer
+
+MAX_BODY = 64 << 10
+
+
+class MetricsServer:
+    """See serving/frontends/__init__.py for what a frontend has."""
+
+    def __init__(self, server: InferenceServer, options: Options, authoriser: Authoriser) -> None:
+        self._options = options
+        self._authoriser = authoriser
+        self.server = server
+        self.hardware = Hardware()
+        self.feed = LiveFeed(server, self.hardware)
+        self._listener: Listener | None = None
+        self.address = ("", 0)
+
+    async def start(self) -> None:
+        options = self._options
+        self._listener = Listener(ROUTES, self, self._authoriser, MAX_BODY)
+        self._listener.on_abandoned = self.feed.unsubscribe
+        self.address = await self._listener.start(options.metrics_address or options.http_address, options.metrics_port)
+
+    async def drain(self) -> None:
+        self.feed.close()
+        if self._listener is not None:
+            await self._listener.drain()
+
+    async def close(self) -> None:
+        self.feed.close()
+        if self._listener is not None:
+            await self._listener.close()
+
+
+def metrics(frontend: MetricsServer, exchange: Exchange) -> Reply:
+    page = prometheus.render(frontend.server.statistics(), frontend.hardware)
+    return Reply(200, (page,), prometheus.CONTENT_TYPE)
+
+
+def live(frontend: MetricsServer, exchange: Exchange) -> Reply | None:
+    if exchange.head.method == "HEAD":
+        return Reply(200, (), "text/event-stream")
+    if frontend.feed.full:
+        raise unavailable("the live feed has as many subscribers as it takes")
+    frontend.feed.subscribe(exchange)
+    return None
+
+
+ROUTES = (
+    Route("GET", "/metrics", "metrics", metrics),  # no restrictable group: open, as Triton's
+    Route("GET", "/v2/slipway/live", "statistics", live),
+)
