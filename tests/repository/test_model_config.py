@@ -1,0 +1,137 @@
+"""config.pbtxt to message and back, overlays, slipway's parameters."""
+
+import contextlib
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tritonclient.grpc.model_config_pb2 import ModelConfig
+
+from repository import model_config
+from repository.errors import InvalidConfig, NotFound
+from tests.repository.samples import BERT_CLASSIFIER, RESNET50, model_configs
+
+
+@pytest.mark.parametrize("text", [RESNET50, BERT_CLASSIFIER])
+def test_the_seed_configurations_round_trip_unchanged(text: str) -> None:
+    config = model_config.parse(text)
+    assert model_config.parse(model_config.format(config)) == config
+
+
+def test_the_seed_configurations_mean_what_they_say() -> None:
+    resnet, bert = model_config.parse(RESNET50), model_config.parse(BERT_CLASSIFIER)
+    assert list(resnet.input[0].dims) == [3, 224, 224]
+    assert list(resnet.dynamic_batching.preferred_batch_size) == [8, 16, 32]
+    assert resnet.instance_group[0].count == 2
+    assert [tensor.name for tensor in bert.input] == ["input_ids", "attention_mask"]
+    assert bert.version_policy.latest.num_versions == 2
+
+
+@settings(deadline=None, max_examples=150)
+@given(model_configs())
+def test_every_message_survives_its_text(config: ModelConfig) -> None:
+    assert model_config.parse(model_config.format(config)) == config
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.one_of(st.text(), st.text('name:{}[]<>"#, \n1-_dims input', max_size=60)))
+def test_any_text_is_a_configuration_or_a_stated_error(text: str) -> None:
+    with contextlib.suppress(InvalidConfig):
+        model_config.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "column", "says"),
+    [
+        ('name: "x"\nfoo: 3', 2, 1, "unknown field 'foo' in ModelConfig"),
+        ('input [ { nmae: "a" } ]', 1, 11, "unknown field 'nmae' in ModelInput; did you mean 'name'?"),
+        ('name: "a"\nname: "b"', 2, 7, "'name' is given more than once"),
+        ("input { data_type: TYPE_FP99 }", 1, 20, "unknown value 'TYPE_FP99'"),
+        ("instance_group { kind: KIND_TPU }", 1, 24, "KIND_AUTO, KIND_GPU, KIND_CPU, KIND_MODEL"),
+        ("dynamic_batching {}\nsequence_batching {}", 2, 1, "cannot be given together with 'dynamic_batching'"),
+        ("max_batch_size: many", 1, 17, "couldn't parse integer: many"),
+        ('name: "x', 1, 7, "string missing ending quote"),
+        ("input {", 1, 7, 'expected "}"'),
+    ],
+)
+def test_an_error_names_the_field_and_the_place(text: str, line: int, column: int, says: str) -> None:
+    with pytest.raises(InvalidConfig) as caught:
+        model_config.parse(text)
+    assert (caught.value.line, caught.value.column) == (line, column)
+    assert says in caught.value.message
+    assert f"line {line}, column {column}" in caught.value.message
+
+
+@pytest.mark.parametrize(
+    "text", ['{"foo": 1}', "[", '{"max_batch_size": "a"}', "3", "[1]", "[" * 2000, "", '"x"', "null"]
+)
+def test_json_that_is_no_configuration_is_refused(text: str) -> None:
+    with pytest.raises(InvalidConfig, match="not a ModelConfig in JSON"):
+        model_config.parse_json(text)
+
+
+def test_json_configurations_are_read() -> None:
+    config = model_config.parse_json(
+        '{"max_batch_size": 8, "input": [{"name": "x", "data_type": "TYPE_FP32", "dims": ["4"]}]}'
+    )
+    assert config.max_batch_size == 8
+    assert list(config.input[0].dims) == [4]
+
+
+def test_a_missing_file_is_an_empty_configuration_with_the_folders_name(tmp_path: Path) -> None:
+    (tmp_path / "digits").mkdir()
+    assert model_config.read(tmp_path / "digits") == ModelConfig(name="digits")
+    with pytest.raises(NotFound):
+        model_config.read_text(tmp_path / "digits")
+
+
+def test_a_file_that_is_not_text_or_too_large_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "config.pbtxt").write_bytes(b'name: "a"\nplatform: "\xff"')
+    with pytest.raises(InvalidConfig, match="line 2: the text is not UTF-8"):
+        model_config.read(tmp_path)
+    (tmp_path / "config.pbtxt").write_bytes(b"#" * ((4 << 20) + 1))
+    with pytest.raises(InvalidConfig, match="larger than 4 MiB"):
+        model_config.read(tmp_path)
+
+
+def _folder(tmp_path: Path, overlay: str) -> Path:
+    folder = tmp_path / "bert_classifier"
+    (folder / "1").mkdir(parents=True)
+    (folder / "config.pbtxt").write_text(BERT_CLASSIFIER + 'parameters { key: "a" value { string_value: "1" } }')
+    (folder / "1/slipway.pbtxt").write_text(overlay)
+    return folder
+
+
+def test_an_overlay_applies_to_its_version_alone(tmp_path: Path) -> None:
+    folder = _folder(
+        tmp_path,
+        "max_batch_size: 4 dynamic_batching { preferred_batch_size: 2 } instance_group { count: 3 }"
+        'parameters { key: "b" value { string_value: "2" } }',
+    )
+    changed = model_config.read(folder, 1)
+    assert changed.max_batch_size == 4
+    assert list(changed.dynamic_batching.preferred_batch_size) == [2]
+    assert changed.dynamic_batching.max_queue_delay_microseconds == 10000
+    assert changed.instance_group[0].count == 3
+    assert sorted(changed.parameters) == ["a", "b"]
+    assert model_config.read(folder, 2).max_batch_size == 32
+
+
+@pytest.mark.parametrize("overlay", ['name: "x"', 'backend: "python"', "version_policy { all {} }"])
+def test_an_overlay_may_not_decide_what_belongs_to_the_model(tmp_path: Path, overlay: str) -> None:
+    with pytest.raises(InvalidConfig, match="belongs to the whole model"):
+        model_config.read(_folder(tmp_path, overlay), 1)
+
+
+def test_slipways_parameters_are_json() -> None:
+    config = ModelConfig()
+    assert model_config.get_parameter(config, "isolation", "none") == "none"
+    model_config.set_parameter(config, "rollout", {"share": 0.1, "to": 2})
+    assert config.parameters["slipway.rollout"].string_value == '{"share": 0.1, "to": 2}'
+    assert model_config.get_parameter(config, "rollout") == {"share": 0.1, "to": 2}
+    model_config.set_parameter(config, "rollout", None)
+    assert not config.parameters
+    config.parameters["slipway.rollout"].string_value = "{"
+    with pytest.raises(InvalidConfig, match="is not JSON"):
+        model_config.get_parameter(config, "rollout")
