@@ -45,7 +45,7 @@ class CallError(Exception):
 class Call(Stream):
     """The part that all calls share: reading messages, deadline, one answer."""
 
-    __slots__ = ("answered", "deadline", "frontend", "head", "headers_sent", "inflating", "method", "unread")
+    __slots__ = ("answered", "deadline", "frontend", "head", "headers_sent", "inflating", "method", "reading", "unread")
 
     def __init__(
         self, connection: Connection[CallHead], stream_id: int, head: CallHead, frontend: "GrpcServer", method: "Method"
@@ -57,6 +57,7 @@ class Call(Stream):
         self.answered = False  # the final status is decided
         self.headers_sent = False
         self.deadline: asyncio.TimerHandle | None = None
+        self.reading = False
         self.unread: bytearray | None = None  # messages, or parts of one, as received
         self.inflating: asyncio.Task[None] | None = None
 
@@ -107,28 +108,33 @@ class Call(Stream):
                 self.unread = bytearray()
             self.unread += data
             self._read_messages()
-        except CallError as error:
-            self.fail(error.status, error.message)
-        except ServingError as error:
-            self.fail_with(error)
-        except Exception:
-            log.exception("%s failed", self.method.name)
-            self.fail(Status.INTERNAL, "internal error")
+        except Exception as error:
+            self.fail_because(error)
 
     def aborted(self) -> None:
         self._finish()
 
+    def resume(self) -> None:
+        """Go on with what is unread, and let the client send more, now that `wants_more` may be true again."""
+        if not self.reading and not self.answered:
+            self.receive(b"", self.remote_ended)
+            self.connection.replenish(self)
+
     # -- messages ----------------------------------------------------------------------------------------------------
     def _read_messages(self) -> None:
         """Hand over every whole message; of an unfinished one check only what its prefix claims."""
-        while self.unread and self.inflating is None and not self.answered and self.wants_more():
-            if len(self.unread) < PREFIX_SIZE:
-                break
-            size = int.from_bytes(self.unread[1:PREFIX_SIZE], "big")
-            self._check_prefix(self.unread[0], size)
-            if len(self.unread) < PREFIX_SIZE + size:
-                break
-            self._hand_over(self._take(PREFIX_SIZE + size))
+        self.reading = True
+        try:
+            while self.unread and self.inflating is None and not self.answered and self.wants_more():
+                if len(self.unread) < PREFIX_SIZE:
+                    break
+                size = int.from_bytes(self.unread[1:PREFIX_SIZE], "big")
+                self._check_prefix(self.unread[0], size)
+                if len(self.unread) < PREFIX_SIZE + size:
+                    break
+                self._hand_over(self._take(PREFIX_SIZE + size))
+        finally:
+            self.reading = False
         if self.remote_ended and self.inflating is None and not self.answered and self.wants_more():
             if self.unread:
                 raise CallError(Status.INVALID_ARGUMENT, "the stream ended in the middle of a message")
@@ -180,15 +186,9 @@ class Call(Stream):
                 raise CallError(Status.INVALID_ARGUMENT, f"a message is not whole in its encoding {self.head.encoding}")
             self.message(data + rest, 0)
             self.inflating = None
-            self._read_messages()
-            self.connection.replenish(self)
-        except CallError as error:
-            self.fail(error.status, error.message)
-        except ServingError as error:
-            self.fail_with(error)
-        except Exception:
-            log.exception("%s failed", self.method.name)
-            self.fail(Status.INTERNAL, "internal error")
+            self.resume()
+        except Exception as error:
+            self.fail_because(error)
 
     # -- the answer --------------------------------------------------------------------------------------------------
     def respond(self, parts: Iterable[Any], size: int, final: bool = True) -> None:
@@ -219,6 +219,16 @@ class Call(Stream):
 
     def fail_with(self, error: ServingError) -> None:
         self.fail(status_of(error), error.message)
+
+    def fail_because(self, error: Exception) -> None:
+        """The status of whatever went wrong; what we did not foresee is logged and told as INTERNAL."""
+        if isinstance(error, CallError):
+            self.fail(error.status, error.message)
+        elif isinstance(error, ServingError):
+            self.fail_with(error)
+        else:
+            log.error("%s failed", self.method.name, exc_info=error)
+            self.fail(Status.INTERNAL, "internal error")
 
     def _expired(self) -> None:
         self.fail(Status.DEADLINE_EXCEEDED, "Deadline Exceeded")

@@ -2,7 +2,6 @@
 
 import asyncio
 import inspect
-import logging
 from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -17,9 +16,7 @@ from serving.frontends.grpc_wire import varint
 from serving.request import InferenceRequest, InferenceResponse
 from serving.server import InferenceServer
 
-log = logging.getLogger(__name__)
-
-MAX_UNANSWERED = 256  # requests of one stream that the client may be ahead of us
+MAX_UNANSWERED = 256  # requests of one stream that the client may send before it takes the answers
 _INFER_RESPONSE = bytes([2 << 3 | 2])  # ModelStreamInferResponse.infer_response
 
 
@@ -64,11 +61,8 @@ class PlainCall(Call):
     async def _respond_later(self, result: Any) -> None:
         try:
             self._respond_with(await result)
-        except ServingError as error:
-            self.fail_with(error)
-        except Exception:
-            log.exception("%s failed", self.method.name)
-            self.fail(Status.INTERNAL, "internal error")
+        except Exception as error:
+            self.fail_because(error)
 
     def _respond_with(self, response: Any) -> None:
         data = response.SerializeToString()
@@ -111,8 +105,8 @@ class InferCall(Call):
         else:
             try:
                 self.respond(*self.frontend.codec.encode(response))
-            except ServingError as error:
-                self.fail_with(error)
+            except Exception as error:
+                self.fail_because(error)
 
     def abandon(self) -> None:
         if self.request is not None:
@@ -122,11 +116,12 @@ class InferCall(Call):
 class StreamInferCall(Call):
     """ModelStreamInfer: responses in the order of the requests; what is wrong with a request is told inside the stream."""
 
-    __slots__ = ("slots",)
+    __slots__ = ("flushing", "slots")
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self.slots: deque[_Slot] = deque()
+        self.flushing = False
 
     def message(self, body: "bytes | bytearray", start: int) -> None:
         slot = _Slot(self)
@@ -139,7 +134,10 @@ class StreamInferCall(Call):
             slot.on_response(error, True)
 
     def wants_more(self) -> bool:
-        return len(self.slots) < MAX_UNANSWERED
+        return len(self.slots) < MAX_UNANSWERED and len(self.outgoing or ()) < MAX_UNANSWERED
+
+    def drained(self) -> None:
+        self.resume()
 
     def half_closed(self) -> None:
         if not self.slots:
@@ -147,19 +145,17 @@ class StreamInferCall(Call):
 
     def flush(self) -> None:
         """Send what has come for the oldest requests."""
+        if self.flushing:
+            return
+        self.flushing = True
         slots = self.slots
-        while slots:
-            oldest = slots[0]
-            for parts, size in oldest.ready:
-                self.respond(parts, size, final=False)
-            oldest.ready.clear()
-            if not oldest.done:
-                return
-            slots.popleft()
-        if self.unread or self.remote_ended:
-            self.receive(b"", self.remote_ended)
-        elif not self.answered:
-            self.connection.replenish(self)
+        while slots and (slots[0].ready or slots[0].done):
+            if slots[0].ready:
+                self.respond(*slots[0].ready.popleft(), final=False)
+            else:
+                slots.popleft()
+        self.flushing = False
+        self.resume()
 
     def abandon(self) -> None:
         for slot in list(self.slots):
@@ -176,7 +172,7 @@ class _Slot:
     def __init__(self, call: StreamInferCall) -> None:
         self.call = call
         self.request: InferenceRequest | None = None
-        self.ready: list[tuple[list[Any], int]] = []
+        self.ready: deque[tuple[list[Any], int]] = deque()
         self.done = False
 
     def on_response(self, response: "InferenceResponse | ServingError | None", final: bool) -> None:

@@ -227,16 +227,16 @@ class Connection(asyncio.Protocol, Generic[Head]):
     def _deliver(self, stream: Stream, data: "bytes | memoryview", ends: bool) -> None:
         if ends:
             stream.remote_ended = True
-        elif stream.receive_window < STREAM_WINDOW // 2:
+        else:
             self.replenish(stream)
         stream.receive(data, ends)
 
     def replenish(self, stream: Stream) -> None:
-        """Open the stream's receive window again, if it takes more."""
-        increment = STREAM_WINDOW - stream.receive_window
-        if increment > 0 and not stream.remote_ended and stream.wants_more():
+        """Open the stream's receive window again when half of it is used, if the stream takes more."""
+        used = STREAM_WINDOW - stream.receive_window
+        if used > STREAM_WINDOW // 2 and not stream.remote_ended and stream.wants_more():
             stream.receive_window = STREAM_WINDOW
-            self._transport.write(h2.window_update(stream.id, increment))
+            self._transport.write(h2.window_update(stream.id, used))
 
     # -- HEADERS and CONTINUATION ------------------------------------------------------------------------------------
     def _on_headers(self, stream_id: int, flags: int, block: bytes) -> None:

@@ -56,6 +56,9 @@ class Stream(ABC):
         """Whether the peer may send more now; otherwise `connection.replenish` says when."""
         return True
 
+    def drained(self) -> None:  # noqa: B027
+        """What had to wait has been sent, and the response goes on."""
+
 
 class Output:
     """What one connection sends: at once where windows and transport allow, else in turns as they open."""
@@ -149,6 +152,8 @@ class Output:
             self._waiting.pop(stream.id, None)
             if stream.ending:
                 stream.connection.ended(stream)
+            else:
+                stream.drained()
         return True
 
     # -- the peer's settings and window updates ----------------------------------------------------------------------
