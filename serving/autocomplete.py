@@ -45,6 +45,17 @@ def complete(config: ModelConfig, model_dir: Path, version: int) -> ModelConfig:
     return completed
 
 
+def complete_backend_only(config: ModelConfig, model_dir: Path, version: int) -> ModelConfig:
+    """A copy that names its backend and file; everything else is left as written."""
+    completed = ModelConfig()
+    completed.CopyFrom(config)
+    if is_ensemble(completed):
+        completed.platform = "ensemble"
+    else:
+        complete_backend(completed, model_dir / str(version))
+    return completed
+
+
 def complete_version(config: ModelConfig, version_dir: Path) -> None:
     """The same for one folder of model files, in place: what inspection has before there is a model."""
     complete_backend(config, version_dir)

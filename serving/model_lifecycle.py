@@ -16,7 +16,6 @@ from typing import Any
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
-from serving.backends import DEFAULT_FILENAMES, backend_class
 from serving.backends.base import ModelSpec
 from serving.errors import Code, ServingError, invalid, not_found, unavailable
 from serving.model import Infer, Model
@@ -156,17 +155,12 @@ class ModelLifecycle:
 
     def _spec(self, source: VersionSource, config: ModelConfig) -> ModelSpec:
         version_dir = source.model_dir / str(source.version)
-        filename = config.default_model_filename
-        if not filename and config.platform != "ensemble":
-            filename = backend_class(config.backend).default_filename
-            present = [name for name, backend in DEFAULT_FILENAMES.items() if backend == config.backend]
-            filename = next((name for name in present if (version_dir / name).exists()), filename)
         return ModelSpec(
             name=self.name,
             version=source.version,
             config=config,
             version_dir=version_dir,
-            model_file=version_dir / filename,
+            model_file=version_dir / config.default_model_filename,
             strict_devices=self._options.strict_devices,
         )
 

@@ -185,13 +185,13 @@ class ModelRepositoryManager:
 
     def _complete(self, source: VersionSource) -> ModelConfig:
         """On a worker thread: the configuration with what the model file knows, checked."""
-        config = source.config
-        if config.HasField("ensemble_scheduling") or config.platform == "ensemble":
-            config = ModelConfig()
-            config.CopyFrom(source.config)
-            config.platform = "ensemble"
-        elif not self._options.disable_auto_complete_config:
-            config = autocomplete.complete(config, source.model_dir, source.version)
+        if self._options.disable_auto_complete_config:
+            config = autocomplete.complete_backend_only(source.config, source.model_dir, source.version)
+        else:
+            config = autocomplete.complete(source.config, source.model_dir, source.version)
+        for backend, setting, value in self._options.backend_config:
+            if backend == config.backend and setting not in config.parameters:
+                config.parameters[setting].string_value = value
         problems = validation.validate(config, name=config.name)
         if problems:
             raise invalid(f"the configuration of '{config.name}' is not valid: {'; '.join(map(str, problems))}")

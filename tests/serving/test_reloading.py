@@ -193,3 +193,22 @@ async def test_one_broken_model_does_not_keep_others_from_loading(tmp_path):
         assert not server.ready(), "strict readiness waits for every model that was asked for"
     async with core(tmp_path, load_model=("*",), strict_readiness=False) as server:
         assert server.ready()
+
+
+async def test_a_backends_command_line_setting_is_the_default_of_its_models_parameter(tmp_path):
+    settings = (("onnxruntime", "intra_op_thread_count", "1"), ("pytorch", "INFERENCE_MODE", "true"))
+    model_factory.onnx_scale(tmp_path)
+    async with core(tmp_path, load_model=("scale",), backend_config=settings) as server:
+        parameters = server.model_config("scale").parameters
+        assert parameters["intra_op_thread_count"].string_value == "1"
+        assert "INFERENCE_MODE" not in parameters
+
+
+async def test_without_completion_a_partial_configuration_is_refused(tmp_path):
+    model_factory.onnx_scale(tmp_path, "whole")
+    model_factory.onnx_scale(tmp_path, "partial", config=None)
+    async with core(tmp_path, load_model=("*",), disable_auto_complete_config=True) as server:
+        assert server.model_ready("whole")
+        assert not server.model_ready("partial")
+    async with core(tmp_path, load_model=("*",)) as server:
+        assert server.model_ready("partial")
