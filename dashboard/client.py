@@ -30,7 +30,11 @@ FEED_SILENCE_S = 5.0
 
 
 class Unreachable(Unavailable):
-    """No answer came: the server is down, starting, or hangs."""
+    """No answer came: the server is down, starting, or hangs. `midway`: the connection broke after the question was asked."""
+
+    def __init__(self, message: str, *, midway: bool = False) -> None:
+        super().__init__(message)
+        self.midway = midway
 
 
 class Refused(DashboardError):
@@ -148,7 +152,8 @@ class _Routes:
             httpx.ReadTimeout: "it did not answer in time",
         }
         reason = next((text for kind, text in reasons.items() if isinstance(error, kind)), "the connection was lost")
-        return Unreachable(f"inference server {self.server.name} does not answer: {reason}")
+        midway = isinstance(error, httpx.ReadError | httpx.RemoteProtocolError)
+        return Unreachable(f"inference server {self.server.name} does not answer: {reason}", midway=midway)
 
 
 def _json(content: bytes) -> Any:

@@ -38,9 +38,8 @@ class DataFolderLock:
 def lock_data_folder(folder: Path) -> DataFolderLock:
     lock = DataFolderLock(folder)
     if not lock.acquire():
-        raise Conflict(
-            f"Slipway already runs on this data folder (process {lock.holder()}): stop it, or set SLIPWAY_DATA to another folder"
-        )
+        who = f"Slipway already runs on this data folder (process {lock.holder()})"
+        raise Conflict(f"{who}: stop it, or set SLIPWAY_DATA to another folder")
     return lock
 
 

@@ -1,0 +1,80 @@
+"""`manage.py up`: prepare the data folder, then start and watch the dashboard, the inference server, watch and the worker."""
+
+import asyncio
+from contextlib import suppress
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
+from django.utils import timezone
+
+from dashboard.exceptions import DashboardError
+from dashboard.models import Server
+from dashboard.supervisor import commands
+from dashboard.supervisor.preflight import check_ports, lock_data_folder
+from dashboard.supervisor.recorder import Recorder, follow_requests
+from dashboard.supervisor.setup import Prepared, prepare
+from dashboard.supervisor.supervisor import Status, Supervisor
+
+
+class Command(BaseCommand):
+    help = "Start everything, watch over it, and stop it with Ctrl-C."
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        try:
+            lock = lock_data_folder(settings.DATA_DIR)
+            check_ports(settings.DASHBOARD_HOST, commands.ports())
+            prepared = prepare()
+        except DashboardError as error:
+            raise CommandError(f"{error.message[:1].upper()}{error.message[1:]}.") from None
+        self._say_prepared(prepared)
+        asyncio.run(self._supervise(prepared.server))
+        lock.release()
+
+    async def _supervise(self, server: Server) -> None:
+        recorder = Recorder(server)
+
+        def report(status: Status, kind: str, sentence: str) -> None:
+            recorder.report(status, kind, sentence)
+            if sentence:
+                self._say(sentence)
+
+        supervisor = Supervisor(commands.process_specs(), commands.STAGES, report)
+        beside = [asyncio.create_task(recorder.run()), asyncio.create_task(follow_requests(server, supervisor))]
+        try:
+            await supervisor.run(on_live=self._say_addresses)
+        finally:
+            for task in beside:
+                task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await task
+            await recorder.flush()
+
+    def _say(self, line: str) -> None:
+        self.stdout.write(f"{timezone.now():%H:%M:%S} {line}")
+        self.stdout.flush()
+
+    def _say_prepared(self, prepared: Prepared) -> None:
+        if prepared.migrated:
+            self._say("The database is up to date.")
+        if prepared.examples:
+            self._say(f"Published the example models {', '.join(prepared.examples)}.")
+        if prepared.password:
+            self.stdout.write(f"\n  Sign in as {prepared.administrator} with the password {prepared.password}")
+            self.stdout.write("  It is shown only now: keep it, or change it after you signed in.\n\n")
+        elif prepared.administrator:
+            self._say(f"Made the administrator {prepared.administrator} with the password of SLIPWAY_ADMIN_PASSWORD.")
+
+    def _say_addresses(self) -> None:
+        host = commands.reachable_host()
+        host = f"[{host}]" if ":" in host else host
+        lines = (
+            ("Dashboard", f"http://{host}:{settings.DASHBOARD_PORT}/"),
+            ("Inference, HTTP", f"http://{host}:{settings.SERVER_HTTP_PORT}"),
+            ("Inference, gRPC", f"{host}:{settings.SERVER_GRPC_PORT}"),
+            ("Metrics", f"http://{host}:{settings.SERVER_METRICS_PORT}/metrics"),
+            ("Logs", str(settings.LOG_DIR)),
+        )
+        self.stdout.write("\n" + "".join(f"  {what:<16} {where}\n" for what, where in lines))
+        self.stdout.write("  Ctrl-C stops everything.\n\n")
+        self.stdout.flush()

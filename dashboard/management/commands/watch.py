@@ -1,0 +1,27 @@
+"""`manage.py watch`: holds desired state against actual state, runs the clocks, keeps metrics history."""
+
+import asyncio
+import time
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
+
+from dashboard.supervisor.preflight import DataFolderLock
+from dashboard.watch.watcher import watch
+
+# A watcher whose `up` was killed takes a moment to end.
+LOCK_TIMEOUT_S = 15.0
+
+
+class Command(BaseCommand):
+    help = "Keep servers and models as the database says; collect metrics; expire, re-queue and prune."
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        lock = DataFolderLock(settings.DATA_DIR, "watch")
+        deadline = time.monotonic() + LOCK_TIMEOUT_S
+        while not lock.acquire():
+            if time.monotonic() > deadline:
+                raise CommandError(f"another watcher already runs on this data folder (process {lock.holder()})")
+            time.sleep(0.2)
+        asyncio.run(watch())

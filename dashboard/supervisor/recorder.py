@@ -1,0 +1,91 @@
+"""What happens to the processes, as rows that pages read. Writing never holds up a restart."""
+
+import asyncio
+import logging
+from dataclasses import asdict
+
+from asgiref.sync import sync_to_async
+from django.db import DatabaseError, close_old_connections
+
+from dashboard.choices import ServerStatus
+from dashboard.models import Server
+from dashboard.services.server_state import server_info_record, server_process_record, server_restart_take
+from dashboard.services.servers import server_event_record
+from dashboard.supervisor.supervisor import Status, Supervisor
+
+logger = logging.getLogger(__name__)
+
+REQUEST_INTERVAL_S = 0.3
+SERVER = "server"  # the process that is the inference server
+
+_STATES = {
+    "starting": ServerStatus.STARTING,
+    "live": ServerStatus.LIVE,
+    "down": ServerStatus.DOWN,
+    "stopped": ServerStatus.STOPPED,
+}
+
+Change = tuple[Status, str, str]
+
+
+class Recorder:
+    """`report` is the supervisor's; `run` writes in the background, `flush` writes what is left."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._changes: asyncio.Queue[Change] = asyncio.Queue()
+        self._processes: dict[str, dict[str, object]] = {}
+
+    def report(self, status: Status, kind: str, sentence: str) -> None:
+        self._changes.put_nowait((status, kind, sentence))
+
+    async def run(self) -> None:
+        while True:
+            change = await self._changes.get()
+            await sync_to_async(self._write)(change)
+
+    async def flush(self) -> None:
+        while not self._changes.empty():
+            await sync_to_async(self._write)(self._changes.get_nowait())
+
+    def _write(self, change: Change) -> None:
+        """A database that does not answer costs a line in the history, never a process."""
+        status, kind, sentence = change
+        close_old_connections()
+        try:
+            self._write_process(status)
+            if status.name == SERVER:
+                self._write_server(status, kind, sentence)
+        except DatabaseError:
+            logger.exception("not recorded: %s", sentence or status.state)
+
+    def _write_process(self, status: Status) -> None:
+        values = asdict(status)
+        values["started_at"] = status.started_at.isoformat() if status.started_at else None
+        self._processes[status.name] = values
+        server_info_record(server=self._server, key="processes", value=self._processes)
+
+    def _write_server(self, status: Status, kind: str, sentence: str) -> None:
+        server_process_record(
+            server=self._server,
+            state=_STATES[status.state],
+            pid=status.pid,
+            started_at=status.started_at,
+            restarts=status.restarts,
+            reason=status.reason,
+        )
+        if kind:
+            server_event_record(server=self._server, kind=kind, message=sentence)
+
+
+async def follow_requests(server: Server, supervisor: Supervisor) -> None:
+    """Restarts of the inference server that somebody asked for on its page."""
+    while True:
+        await asyncio.sleep(REQUEST_INTERVAL_S)
+        try:
+            asked = await sync_to_async(server_restart_take)(server=server)
+        except DatabaseError:
+            logger.exception("could not look for restart requests")
+            continue
+        if asked:
+            await supervisor.processes[SERVER].restart("somebody asked for it on its page")

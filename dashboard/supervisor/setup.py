@@ -1,0 +1,39 @@
+"""What a data folder needs before the processes start. Done once; a second time it changes nothing."""
+
+from dataclasses import dataclass
+
+from django.core.management import call_command
+from django.db import connection
+from django.db.migrations.executor import MigrationExecutor
+
+from dashboard.models import Server
+from dashboard.services.accounts import administrator_ensure
+from dashboard.services.examples import examples_publish
+from dashboard.services.servers import server_ensure_local
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """`password`: the new administrator's, to be shown once; "" when SLIPWAY_ADMIN_PASSWORD gave it."""
+
+    server: Server
+    migrated: bool
+    administrator: str
+    password: str
+    examples: list[str]
+
+
+def prepare() -> Prepared:
+    migrated = migrate()
+    server = server_ensure_local()
+    administrator, password = administrator_ensure() or ("", "")
+    return Prepared(server, migrated, administrator, password, examples_publish())
+
+
+def migrate() -> bool:
+    """Whether there was anything to migrate."""
+    executor = MigrationExecutor(connection)
+    if not executor.migration_plan(executor.loader.graph.leaf_nodes()):
+        return False
+    call_command("migrate", interactive=False, verbosity=0)
+    return True

@@ -1,0 +1,8 @@
+"""What `manage.py watch` is made of: the one process that acts by itself.
+
+plan        desired state against actual state -> what to load and unload (no I/O)
+reconciler  carries the plan out on one server, again and again
+collector   the live feed of one server into metrics history
+clocks      what happens from time to time: expiry, lost jobs, pruning
+watcher     all of these together
+"""

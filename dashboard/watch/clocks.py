@@ -1,0 +1,54 @@
+"""What happens from time to time: the kind of work -> how often, and the function (no arguments)."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from asgiref.sync import sync_to_async
+from django.contrib.sessions.models import Session
+from django.utils import timezone
+
+from dashboard.services.jobs import jobs_requeue_lost
+from dashboard.services.metrics import metrics_prune
+from dashboard.services.uploads import uploads_expire
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    name: str
+    seconds: float
+    work: Callable[[], Any]
+
+
+def _prune_metrics() -> int:
+    return metrics_prune(time.time())
+
+
+def _clear_sessions() -> int:
+    return Session.objects.filter(expire_date__lt=timezone.now()).delete()[0]
+
+
+CLOCKS = (
+    Clock("queue lost jobs again", 10.0, jobs_requeue_lost),
+    Clock("expire uploads", 60.0, uploads_expire),
+    Clock("prune metrics", 60.0, _prune_metrics),
+    Clock("clear sessions", 3600.0, _clear_sessions),
+)
+
+
+async def run_clock(clock: Clock) -> None:
+    """For ever; one failure is logged and the next turn comes all the same."""
+    while True:
+        try:
+            done = await sync_to_async(clock.work)()
+        except Exception:
+            logger.exception("could not %s", clock.name)
+        else:
+            if done:
+                logger.info("%s: %s", clock.name, done)
+        await asyncio.sleep(clock.seconds)

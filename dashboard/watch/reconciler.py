@@ -1,0 +1,196 @@
+"""Brings one server to what the database asks for, by load and unload, and writes down what the server says."""
+
+import asyncio
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Coroutine
+from typing import Any
+
+from asgiref.sync import sync_to_async
+from django.db import DatabaseError
+
+from dashboard.choices import DesiredState, EventKind, ModelStatus
+from dashboard.client import AsyncServerClient, Unreachable
+from dashboard.exceptions import DashboardError
+from dashboard.models import Model, ModelSync, Server
+from dashboard.services import server_state
+from dashboard.services.server_state import VersionStatus
+from dashboard.watch.plan import Attempts, Wanted, make_plan
+
+logger = logging.getLogger(__name__)
+
+BUSY_INTERVAL_S = 0.2
+CALM_INTERVAL_S = 0.5
+INDEX_INTERVAL_S = 1.0
+SEEN_INTERVAL_S = 5.0
+CONCURRENT_LOADS = 4
+
+_HELD = (
+    "The inference server ended {} times in a row while it loaded this model, so it is not tried again by itself. "
+    "Load it once more to try, or set slipway.isolation to process in its configuration."
+)
+
+
+class Reconciler:
+    """`instance`: the server's id of its process, as far as it is known; the collector sets it."""
+
+    def __init__(self, server: Server, client: AsyncServerClient) -> None:
+        self.server = server
+        self.instance = ""
+        self._client = client
+        self._attempts: dict[str, Attempts] = defaultdict(Attempts)
+        self._calls: dict[str, asyncio.Task[None]] = {}
+        self._slots = asyncio.Semaphore(CONCURRENT_LOADS)
+        self._statuses: list[VersionStatus] | None = None
+        self._generations: dict[str, tuple[bool, int]] = {}
+        self._answers: bool | None = None
+        self._seen: tuple[bool, str] | None = None
+        self._index_at = self._seen_at = 0.0
+
+    async def run(self) -> None:
+        try:
+            while True:
+                await asyncio.sleep(await self._step_or_wait())
+        finally:
+            for call in self._calls.values():
+                call.cancel()
+
+    async def _step_or_wait(self) -> float:
+        """Seconds until the next look."""
+        try:
+            return BUSY_INTERVAL_S if await self.step() else CALM_INTERVAL_S
+        except DatabaseError:
+            logger.exception("the database did not answer; trying again")
+            return INDEX_INTERVAL_S
+
+    async def step(self) -> bool:
+        """One look; whether the next one should come soon."""
+        wanted = await sync_to_async(self._read_wanted)()
+        generations = {one.name: (one.loaded, one.generation) for one in wanted}
+        changed, self._generations = generations != self._generations, generations
+        now = time.monotonic()
+        if not (changed or self._calls or not self._answers) and now < self._index_at:
+            return False
+        self._index_at = now + INDEX_INTERVAL_S
+        try:
+            statuses = _statuses(await self._client.index())
+        except DashboardError as error:
+            await self._lost(error)
+            return True
+        await self._act(wanted, statuses, now)
+        return bool(self._calls)
+
+    def _read_wanted(self) -> list[Wanted]:
+        applied = dict(ModelSync.objects.filter(server=self.server).values_list("model_id", "applied_generation"))
+        rows = Model.objects.values_list("pk", "name", "desired_state", "generation")
+        return [
+            Wanted(pk, name, state == DesiredState.LOADED, generation, applied.get(pk, -1))
+            for pk, name, state, generation in rows
+        ]
+
+    async def _act(self, wanted: list[Wanted], statuses: list[VersionStatus], now: float) -> None:
+        states: dict[str, set[str]] = defaultdict(set)
+        for status in statuses:
+            states[status.name].add(status.state)
+        for one in wanted:
+            self._attempts[one.name].renew(one.generation)
+        plan = make_plan(wanted, states, self._attempts, set(self._calls), now)
+        for one in plan.load:
+            self._begin(one, self._load(one, reload=ModelStatus.READY in states[one.name]))
+        for one in plan.unload:
+            self._begin(one, self._unload(one))
+        await self._write_down(statuses, ready=not plan.pending)
+
+    async def _write_down(self, statuses: list[VersionStatus], *, ready: bool) -> None:
+        if statuses != self._statuses:
+            await sync_to_async(server_state.model_states_record)(server=self.server, statuses=statuses)
+            self._statuses = statuses
+        seen = (ready, self.instance)
+        if not self._answers or seen != self._seen or time.monotonic() >= self._seen_at:
+            await sync_to_async(server_state.server_seen)(server=self.server, ready=ready, instance=self.instance)
+            self._answers, self._seen = True, seen
+            self._seen_at = time.monotonic() + SEEN_INTERVAL_S
+
+    async def _lost(self, error: DashboardError) -> None:
+        if self._answers is not False:
+            logger.warning("%s", error.message)
+            await sync_to_async(server_state.server_lost)(server=self.server, reason=error.message)
+        self._answers, self._statuses, self._seen = False, None, None
+
+    # -- calls -----------------------------------------------------------------------------------------------------
+    def _begin(self, one: Wanted, work: Coroutine[Any, Any, None]) -> None:
+        task = self._calls[one.name] = asyncio.create_task(work)
+        task.add_done_callback(lambda done: self._ended(one, done))
+
+    def _ended(self, one: Wanted, task: "asyncio.Task[None]") -> None:
+        self._calls.pop(one.name, None)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.error("bringing model %s into step failed", one.name, exc_info=error)
+            self._attempts[one.name].failed(time.monotonic(), "")
+
+    async def _load(self, one: Wanted, *, reload: bool) -> None:
+        async with self._slots:
+            began = time.monotonic()
+            try:
+                await self._client.load(one.name)
+            except Unreachable as error:
+                # Whether it died of this model or of something else, we cannot know; see plan.CRASH_RETRY_S.
+                if error.midway:
+                    await self._crashed(one)
+            except DashboardError as error:
+                await self._failed(one, error.message)
+            else:
+                seconds = time.monotonic() - began
+                await self._succeeded(one, EventKind.MODEL_LOADED, "Reloaded" if reload else "Loaded", seconds)
+
+    async def _unload(self, one: Wanted) -> None:
+        try:
+            await self._client.unload(one.name)
+        except Unreachable:
+            return
+        except DashboardError as error:
+            await self._failed(one, error.message)
+        else:
+            await self._succeeded(one, EventKind.MODEL_UNLOADED, "Unloaded", 0.0)
+
+    async def _succeeded(self, one: Wanted, kind: str, verb: str, seconds: float) -> None:
+        attempts = self._attempts[one.name]
+        attempts.failures = attempts.crashes = 0
+        attempts.next_at = 0.0
+        took = f" in {seconds:.1f} s" if seconds >= 0.1 else ""
+        await sync_to_async(server_state.model_sync_succeeded)(
+            server=self.server,
+            model_id=one.id,
+            generation=one.generation,
+            instance=self.instance,
+            event=(kind, f"{verb} {one.name}{took}."),
+        )
+
+    async def _failed(self, one: Wanted, error: str) -> None:
+        logger.warning("model %s: %s", one.name, error)
+        attempts = self._attempts[one.name]
+        attempts.failed(time.monotonic(), error)
+        await sync_to_async(server_state.model_sync_failed)(
+            server=self.server, model_id=one.id, attempts=attempts.failures, error=error
+        )
+
+    async def _crashed(self, one: Wanted) -> None:
+        attempts = self._attempts[one.name]
+        attempts.crashed(time.monotonic())
+        if not attempts.held:
+            return
+        error = _HELD.format(attempts.crashes)
+        logger.error("model %s: %s", one.name, error)
+        await sync_to_async(server_state.model_sync_failed)(
+            server=self.server, model_id=one.id, attempts=attempts.crashes, error=error
+        )
+
+
+def _statuses(index: list[dict[str, str]]) -> list[VersionStatus]:
+    """Rows of versions; a model that was never loaded has a row without one, which says nothing."""
+    return [
+        VersionStatus(row["name"], int(row["version"]), row["state"], row.get("reason", ""))
+        for row in index
+        if row.get("version") and row.get("state")
+    ]

@@ -1,0 +1,44 @@
+"""All that `watch` does, until it is told to stop."""
+
+import asyncio
+import logging
+import signal
+
+from asgiref.sync import sync_to_async
+
+from dashboard.client import AsyncServerClient
+from dashboard.models import Server
+from dashboard.selectors.servers import servers
+from dashboard.watch.clocks import CLOCKS, run_clock
+from dashboard.watch.collector import Collector
+from dashboard.watch.reconciler import Reconciler
+
+logger = logging.getLogger(__name__)
+
+
+async def watch() -> None:
+    """Until SIGINT or SIGTERM. A part that fails ends the whole: `up` starts it again."""
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    found = await sync_to_async(lambda: list(servers()))()
+    parts = [asyncio.create_task(watch_server(server)) for server in found]
+    parts += [asyncio.create_task(run_clock(clock)) for clock in CLOCKS]
+    stopping = asyncio.create_task(stop.wait())
+    logger.info("watching %d server%s", len(found), "" if len(found) == 1 else "s")
+    try:
+        done, _ = await asyncio.wait([stopping, *parts], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for part in parts:
+            part.cancel()
+        await asyncio.gather(*parts, return_exceptions=True)
+    for part in done - {stopping}:
+        part.result()
+
+
+async def watch_server(server: Server) -> None:
+    async with AsyncServerClient(server) as client, asyncio.TaskGroup() as group:
+        reconciler = Reconciler(server, client)
+        group.create_task(reconciler.run())
+        group.create_task(Collector(client, reconciler).run())
