@@ -1,6 +1,9 @@
 from django.urls import include, path
 
+from dashboard.health import healthz
+
 urlpatterns = [
+    path("healthz", healthz),
     path("api/v1/", include("dashboard.api.urls")),
     path("", include("dashboard.views.urls")),
 ]
