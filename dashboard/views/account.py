@@ -1,0 +1,106 @@
+"""Signing in, the person's own settings, API tokens, and the health that every page shows."""
+
+from datetime import timedelta
+
+from django.contrib import messages
+from django.contrib.auth import get_user_model, update_session_auth_hash
+from django.contrib.auth.forms import PasswordChangeForm
+from django.contrib.auth.views import LoginView
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.utils import timezone
+from django.views.decorators.http import require_GET, require_POST
+
+from dashboard.authorisation import Right, actor_of, requires
+from dashboard.choices import TokenRight
+from dashboard.exceptions import DashboardError
+from dashboard.forms.tokens import TokenForm
+from dashboard.models import ApiToken
+from dashboard.selectors import activity
+from dashboard.services.tokens import token_create, token_revoke
+from dashboard.templatetags.pages import health
+from dashboard.templatetags.slipway import THEMES, sentence
+from dashboard.views.common import act
+
+sign_in = LoginView.as_view(template_name="sign_in.html", redirect_authenticated_user=True)
+
+
+@require_GET
+@requires(Right.VIEW)
+def health_part(request: HttpRequest) -> HttpResponse:
+    return render(request, "parts/health.html", {"health": health()})
+
+
+@require_GET
+@requires(Right.VIEW)
+def settings(request: HttpRequest) -> HttpResponse:
+    return _settings(request)
+
+
+def _settings(request: HttpRequest, **forms: object) -> HttpResponse:
+    people = get_user_model().objects.order_by("username") if actor_of(request).may(Right.ADMINISTER) else None
+    context = {
+        "password_form": PasswordChangeForm(request.user),
+        "token_form": TokenForm(user=request.user),
+        "tokens": activity.tokens(request.user),
+        "right_labels": dict(TokenRight.choices),
+        "people": people,
+        "theme_now": request.COOKIES.get("slipway_theme", "system"),
+        "theme_choices": (("system", "As the system"), ("light", "Light"), ("dark", "Dark")),
+        **forms,
+    }
+    return render(request, "settings.html", context, status=400 if forms and "new_token" not in forms else 200)
+
+
+@require_POST
+@requires(Right.VIEW)
+def password_change(request: HttpRequest) -> HttpResponse:
+    form = PasswordChangeForm(request.user, request.POST)
+    if not form.is_valid():
+        return _settings(request, password_form=form)
+    form.save()
+    update_session_auth_hash(request, form.user)
+    messages.success(request, "Your password is changed. Other browsers are signed out.")
+    return redirect("settings")
+
+
+@require_POST
+@requires(Right.VIEW)
+def theme_set(request: HttpRequest) -> HttpResponse:
+    response = redirect("settings")
+    chosen = request.POST.get("theme")
+    if chosen in THEMES:
+        response.set_cookie("slipway_theme", chosen, max_age=timedelta(days=365), samesite="Lax")
+    else:
+        response.delete_cookie("slipway_theme")
+    return response
+
+
+@require_POST
+@requires(Right.VIEW)
+def token_new(request: HttpRequest) -> HttpResponse:
+    """Makes a token and shows it, this once."""
+    form = TokenForm(request.POST, user=request.user)
+    if not form.is_valid():
+        return _settings(request, token_form=form)
+    days = form.cleaned_data["days"]
+    try:
+        token, secret = token_create(
+            user=request.user,
+            actor=actor_of(request),
+            name=form.cleaned_data["name"],
+            rights=form.cleaned_data["rights"],
+            expires_at=timezone.now() + timedelta(days=days) if days else None,
+        )
+    except DashboardError as error:
+        form.add_error(None, sentence(error.message))
+        return _settings(request, token_form=form)
+    return _settings(request, new_token=token, new_secret=secret)
+
+
+@require_POST
+@requires(Right.VIEW)
+def token_end(request: HttpRequest, pk: int) -> HttpResponse:
+    token = get_object_or_404(ApiToken, pk=pk, user=request.user)
+    done = f"Token {token.name} is revoked. Clients that use it are refused from now on."
+    return act(request, lambda: token_revoke(token=token, actor=actor_of(request)), done, "settings")

@@ -1,0 +1,56 @@
+"""What several pages share: whole page or its changing part, pages of a list, actions that end in a redirect."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from django.contrib import messages
+from django.core.paginator import Paginator
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils.http import url_has_allowed_host_and_scheme
+
+from dashboard.exceptions import DashboardError
+from dashboard.templatetags.slipway import sentence
+
+PAGE_SIZE = 50
+
+
+def respond(request: HttpRequest, name: str, context: dict[str, Any]) -> HttpResponse:
+    """The page `name`.html, or for htmx only `name`_body.html, the part of it that changes by itself."""
+    part = request.htmx and not request.htmx.boosted
+    return render(request, f"{name}_body.html" if part else f"{name}.html", context)
+
+
+def page_of(request: HttpRequest, rows: Any) -> Any:
+    return Paginator(rows, PAGE_SIZE).get_page(request.GET.get("page"))
+
+
+def act(request: HttpRequest, action: Callable[[], Any], done: str, then: str, *args: Any) -> HttpResponse:
+    """Runs a service and says what happened; on a refusal says why, and changes nothing."""
+    try:
+        action()
+    except DashboardError as error:
+        messages.error(request, sentence(error.message))
+    else:
+        messages.success(request, done)
+    return back(request, then, *args)
+
+
+def back(request: HttpRequest, then: str, *args: Any) -> HttpResponse:
+    """To the page that the form names in `next`, when it is one of ours, else to the view `then`."""
+    target = request.POST.get("next", "")
+    if target and url_has_allowed_host_and_scheme(target, allowed_hosts={request.get_host()}):
+        return redirect(target)
+    return redirect(then, *args)
+
+
+def sorted_rows(
+    rows: Iterable[Any], sort: str, keys: dict[str, Callable[[Any], Any]], default: str
+) -> tuple[list[Any], str]:
+    """Rows by the key that `sort` names (`-` turns it); what has no value comes last either way."""
+    name = sort if sort.removeprefix("-") in keys else default
+    key, reverse = keys[name.removeprefix("-")], name.startswith("-")
+    rows = list(rows)
+    known = [row for row in rows if key(row) is not None]
+    unknown = [row for row in rows if key(row) is None]
+    return sorted(known, key=key, reverse=reverse) + unknown, name

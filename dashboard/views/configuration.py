@@ -1,0 +1,146 @@
+"""A model's configuration: the form and the text, what a change would do, applying it, and going back."""
+
+import json
+from dataclasses import asdict
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import get_object_or_404
+from django.views.decorators.http import require_http_methods, require_POST
+
+from dashboard.authorisation import Right, actor_of, requires
+from dashboard.exceptions import DashboardError, Invalid
+from dashboard.models import Model
+from dashboard.selectors import models as select
+from dashboard.services import configuration as services
+from dashboard.services import drift
+from dashboard.services.config_fields import DATA_TYPES
+from dashboard.templatetags.slipway import sentence
+from dashboard.views.common import act, respond
+from dashboard.views.models import model_context
+
+HISTORY = 30
+KINDS = (("AUTO", "whatever there is"), ("CPU", "CPU"), ("GPU", "GPU"), ("MODEL", "as the model says"))
+
+
+def editor_context(model_name: str, text: str) -> dict[str, Any]:
+    """What parts/config_editor.html needs to begin with `text`."""
+    preview = services.config_preview(model_name=model_name, text=text)
+    return {
+        "text": text,
+        "fields": preview.fields,
+        "tensor_sides": (("inputs", "Inputs"), ("outputs", "Outputs")),
+        "kinds": KINDS,
+        "data_types": [name for name in DATA_TYPES if name != "INVALID"],
+        "blank_group": {"count": 1, "kind": "AUTO", "gpus": [], "name": ""},
+        "blank_tensor": {"name": "", "data_type": "FP32", "dims": [], "reshape": None},
+    }
+
+
+@require_http_methods(["GET", "POST"])
+@requires(Right.VIEW)
+def model_configuration(request: HttpRequest, name: str) -> HttpResponse:
+    if request.method == "POST":
+        return _apply(request, name)
+    return _page(request, name)
+
+
+def _page(request: HttpRequest, name: str, text: str | None = None, refused: str = "") -> HttpResponse:
+    context = model_context(name, "configuration")
+    model: Model = context["model"]
+    revision = select.current_revision(model)
+    current = revision.text if revision else ""
+    context |= editor_context(name, current if text is None else text)
+    context |= {
+        "revision": revision,
+        "revisions": select.revisions(model)[:HISTORY],
+        "preview_url": request.path + "/preview",
+        "refused": sentence(refused),
+    }
+    response = respond(request, "model/configuration", context)
+    response.status_code = 400 if refused else 200
+    return response
+
+
+@requires(Right.OPERATE)
+def _apply(request: HttpRequest, name: str) -> HttpResponse:
+    """Keeps what was typed when the text is refused."""
+    model = select.model_get(name)
+    text = request.POST.get("text", "").replace("\r\n", "\n")
+    base = request.POST.get("base_revision", "")
+    try:
+        services.config_apply(
+            model=model,
+            text=text,
+            actor=actor_of(request),
+            summary=request.POST.get("summary", "").strip(),
+            base_revision=int(base) if base.isdigit() else None,
+        )
+    except DashboardError as error:
+        return _page(request, name, text, error.message)
+    return act(request, lambda: None, "The configuration is applied.", "model_configuration", name)
+
+
+@require_POST
+@requires(Right.VIEW)
+def preview(request: HttpRequest, name: str) -> JsonResponse:
+    """What a text, or fields laid over a text, would be: JSON {"text"} or {"base", "fields"}."""
+    return preview_response(request, name)
+
+
+def preview_response(request: HttpRequest, model_name: str) -> JsonResponse:
+    try:
+        given = json.loads(request.body)
+    except ValueError:
+        raise Invalid("expected a JSON object") from None
+    if not isinstance(given, dict):
+        raise Invalid("expected a JSON object")
+    fields = given.get("fields")
+    if fields is not None:
+        found = services.config_preview(model_name=model_name, base=str(given.get("base", "")), fields=fields)
+    else:
+        found = services.config_preview(model_name=model_name, text=str(given.get("text", "")))
+    return JsonResponse(asdict(found) | {"valid": found.valid, "effect_sentence": found.effect_sentence})
+
+
+@require_POST
+@requires(Right.OPERATE)
+def revert(request: HttpRequest, name: str, number: int) -> HttpResponse:
+    model = select.model_get(name)
+    revision = get_object_or_404(model.revisions, number=number)
+    done = f"Revision {number} is applied again, as a new revision."
+    return act(
+        request,
+        lambda: services.config_revert(revision=revision, actor=actor_of(request)),
+        done,
+        "model_configuration",
+        name,
+    )
+
+
+@require_POST
+@requires(Right.OPERATE)
+def drift_adopt(request: HttpRequest, name: str) -> HttpResponse:
+    model = select.model_get(name)
+    done = "The text on disk is adopted as a new revision."
+    return act(
+        request,
+        lambda: drift.drift_adopt(model=model, actor=actor_of(request)),
+        done,
+        "model_configuration",
+        name,
+    )
+
+
+@require_POST
+@requires(Right.OPERATE)
+def drift_overwrite(request: HttpRequest, name: str) -> HttpResponse:
+    model = select.model_get(name)
+    done = "The current revision is written over the text on disk."
+    return act(
+        request,
+        lambda: drift.drift_overwrite(model=model, actor=actor_of(request)),
+        done,
+        "model_configuration",
+        name,
+    )

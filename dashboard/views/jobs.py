@@ -1,0 +1,40 @@
+"""Long work: the list, one job as it goes, and cancelling it."""
+
+from django.http import HttpRequest, HttpResponse
+from django.views.decorators.http import require_GET, require_POST
+
+from dashboard.authorisation import Right, actor_of, requires
+from dashboard.choices import JobState
+from dashboard.selectors.activity import job_get, uploads_open
+from dashboard.selectors.activity import jobs as jobs_of
+from dashboard.services.jobs import job_cancel
+from dashboard.views.common import act, page_of, respond
+
+
+@require_GET
+@requires(Right.VIEW)
+def jobs(request: HttpRequest) -> HttpResponse:
+    state = request.GET.get("state", "")
+    context = {
+        "jobs": page_of(request, jobs_of(state=state if state in JobState else "")),
+        "uploads": uploads_open(),
+        "states": JobState.choices,
+        "state_now": state,
+    }
+    return respond(request, "jobs", context)
+
+
+@require_GET
+@requires(Right.VIEW)
+def job(request: HttpRequest, pk: int) -> HttpResponse:
+    found = job_get(pk)
+    over = found.state not in (JobState.QUEUED, JobState.RUNNING)
+    return respond(request, "job", {"job": found, "over": over, "upload": found.uploads.first()})
+
+
+@require_POST
+@requires(Right.OPERATE)
+def cancel(request: HttpRequest, pk: int) -> HttpResponse:
+    found = job_get(pk)
+    done = f"Job {pk} is asked to stop; it ends at its next step."
+    return act(request, lambda: job_cancel(job=found, actor=actor_of(request)), done, "job", pk)

@@ -1,0 +1,205 @@
+"""The list of models, and one model: its charts, versions and history, with what may be done to it."""
+
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.views.decorators.http import require_GET, require_POST
+
+from dashboard.authorisation import Right, actor_of, requires
+from dashboard.choices import VersionState
+from dashboard.models import Model
+from dashboard.selectors import models as select
+from dashboard.selectors.activity import activity, jobs
+from dashboard.selectors.recent import NO_NUMBERS, recent_numbers
+from dashboard.selectors.servers import model_states, servers
+from dashboard.services import models as model_services
+from dashboard.services import versions as version_services
+from dashboard.views.common import act, page_of, respond, sorted_rows
+
+_STATE_ORDER = {"failed": 0, "degraded": 1, "loading": 2, "ready": 3, "unloaded": 4}
+
+
+@require_GET
+@requires(Right.VIEW)
+def models(request: HttpRequest) -> HttpResponse:
+    search, tag = request.GET.get("q", "").strip(), request.GET.get("tag", "")
+    everything = select.models_overview()
+    rows = [row for row in everything if (not tag or tag in row.model.tags) and _matches(row, search)]
+    numbers = recent_numbers([row.name for row in rows])
+    keys = {
+        "name": lambda row: row.name.lower(),
+        "state": lambda row: (_STATE_ORDER.get(row.state, 9), row.name.lower()),
+        "rps": lambda row: numbers.get(row.name, NO_NUMBERS).rps,
+        "p99": lambda row: numbers.get(row.name, NO_NUMBERS).p99,
+        "errors": lambda row: numbers.get(row.name, NO_NUMBERS).error_share,
+    }
+    rows, sort = sorted_rows(rows, request.GET.get("sort", ""), keys, "name")
+    context = {
+        "rows": [(row, numbers.get(row.name, NO_NUMBERS)) for row in rows],
+        "total": len(everything),
+        "tags": sorted({tag for row in everything for tag in row.model.tags}),
+        "search": search,
+        "tag": tag,
+        "sort": sort,
+    }
+    return respond(request, "models", context)
+
+
+def _matches(row: select.ModelSummary, search: str) -> bool:
+    text = f"{row.name} {row.backend} {row.state} {' '.join(row.model.tags)}".lower()
+    return all(word in text for word in search.lower().split())
+
+
+def model_context(name: str, tab: str) -> dict[str, Any]:
+    """What the head of every page of one model needs."""
+    model = select.model_get(name)
+    return {
+        "model": model,
+        "summary": select.model_summary(model),
+        "roll_back_to": select.roll_back_target(model),
+        "tab": tab,
+    }
+
+
+@require_GET
+@requires(Right.VIEW)
+def model(request: HttpRequest, name: str) -> HttpResponse:
+    context = model_context(name, "overview")
+    found = context["model"]
+    versions = list(select.versions(found))
+    context |= {
+        "numbers": recent_numbers([name]).get(name, NO_NUMBERS),
+        "states": model_states(model_name=name),
+        "newest": versions[0] if versions else None,
+        "live": [version for version in versions if version.number in context["summary"].live_versions],
+        "changes": activity(model=found)[:6],
+        "servers": servers(),
+    }
+    return respond(request, "model/overview", context)
+
+
+@require_GET
+@requires(Right.VIEW)
+def model_head(request: HttpRequest, name: str) -> HttpResponse:
+    """The head alone: it refreshes itself on every tab."""
+    return respond(request, "model/head", model_context(name, request.GET.get("tab", "overview")))
+
+
+@require_GET
+@requires(Right.VIEW)
+def model_versions(request: HttpRequest, name: str) -> HttpResponse:
+    context = model_context(name, "versions")
+    states = {state.version: state for state in model_states(model_name=name)}
+    context |= {
+        "versions": [(version, states.get(version.number)) for version in select.versions(context["model"])],
+        "releases": select.releases(context["model"])[:20],
+    }
+    return respond(request, "model/versions", context)
+
+
+@require_GET
+@requires(Right.VIEW)
+def model_activity(request: HttpRequest, name: str) -> HttpResponse:
+    context = model_context(name, "activity")
+    context |= {
+        "entries": page_of(request, activity(model=context["model"])),
+        "jobs": jobs(model=context["model"])[:10],
+    }
+    return respond(request, "model/activity", context)
+
+
+def _model(name: str) -> Model:
+    return select.model_get(name)
+
+
+@require_POST
+@requires(Right.OPERATE)
+def model_load(request: HttpRequest, name: str) -> HttpResponse:
+    model = _model(name)
+    done = f"{name} is being loaded. Its state above follows."
+    return act(request, lambda: model_services.model_load(model=model, actor=actor_of(request)), done, "model", name)
+
+
+@require_POST
+@requires(Right.OPERATE)
+def model_unload(request: HttpRequest, name: str) -> HttpResponse:
+    model = _model(name)
+    done = f"{name} is being taken out of service. Requests under way are finished first."
+    return act(request, lambda: model_services.model_unload(model=model, actor=actor_of(request)), done, "model", name)
+
+
+@require_POST
+@requires(Right.OPERATE)
+def model_describe(request: HttpRequest, name: str) -> HttpResponse:
+    model = _model(name)
+    tags = [tag.strip() for tag in request.POST.get("tags", "").split(",") if tag.strip()]
+    text = request.POST.get("description", "").strip()
+
+    def describe() -> None:
+        model_services.model_describe(model=model, actor=actor_of(request), description=text, tags=tags)
+
+    return act(request, describe, "The description is saved.", "model", name)
+
+
+@require_POST
+@requires(Right.OPERATE)
+def model_delete(request: HttpRequest, name: str) -> HttpResponse:
+    model = _model(name)
+
+    def delete() -> None:
+        model_services.model_delete(model=model, actor=actor_of(request), confirm_name=request.POST.get("confirm", ""))
+
+    return act(request, delete, f"{name} is deleted. Its files are kept in the archive folder.", "models")
+
+
+@require_POST
+@requires(Right.OPERATE)
+def version_make_live(request: HttpRequest, name: str, number: int) -> HttpResponse:
+    version = select.version_get(_model(name), number)
+    done = f"Version {number} is being made live. The present one serves until it is ready."
+    return act(
+        request,
+        lambda: version_services.version_make_live(version=version, actor=actor_of(request)),
+        done,
+        "model_versions",
+        name,
+    )
+
+
+@require_POST
+@requires(Right.OPERATE)
+def model_roll_back(request: HttpRequest, name: str) -> HttpResponse:
+    model = _model(name)
+    target = select.roll_back_target(model)
+    done = f"Rolling back to version {target.number}." if target else "Rolling back."
+    return act(
+        request,
+        lambda: version_services.version_roll_back(model=model, actor=actor_of(request)),
+        done,
+        "model_versions",
+        name,
+    )
+
+
+@require_POST
+@requires(Right.OPERATE)
+def version_archive(request: HttpRequest, name: str, number: int) -> HttpResponse:
+    version = select.version_get(_model(name), number)
+    archived = version.state == VersionState.ARCHIVED
+    service = version_services.version_restore if archived else version_services.version_archive
+    done = f"Version {number} is {'restored; it is not live by that' if archived else 'archived'}."
+    return act(request, lambda: service(version=version, actor=actor_of(request)), done, "model_versions", name)
+
+
+@require_POST
+@requires(Right.OPERATE)
+def version_annotate(request: HttpRequest, name: str, number: int) -> HttpResponse:
+    version = select.version_get(_model(name), number)
+    note = request.POST.get("note", "").strip()
+    return act(
+        request,
+        lambda: version_services.version_annotate(version=version, actor=actor_of(request), note=note),
+        f"The note of version {number} is saved.",
+        "model_versions",
+        name,
+    )

@@ -1,0 +1,34 @@
+"""Is everything serving, what changed last, what is slow."""
+
+from django.http import HttpRequest, HttpResponse
+from django.views.decorators.http import require_GET
+
+from dashboard.authorisation import Right, requires
+from dashboard.selectors.activity import activity, uploads_open
+from dashboard.selectors.models import models_overview
+from dashboard.selectors.recent import busiest, recent_numbers
+from dashboard.selectors.servers import servers
+from dashboard.views.common import respond
+
+CHANGES = 10
+RUNNING_SLOW = 6
+
+
+@require_GET
+@requires(Right.VIEW)
+def overview(request: HttpRequest) -> HttpResponse:
+    summaries = models_overview()
+    numbers = recent_numbers([row.name for row in summaries])
+    context = {
+        "servers": servers(),
+        "summaries": summaries,
+        "attention": [row for row in summaries if row.needs_attention],
+        "loading": [row for row in summaries if row.state == "loading"],
+        "ready_count": sum(row.state == "ready" for row in summaries),
+        "wanted_count": sum(row.state != "unloaded" for row in summaries),
+        "total": numbers[""],
+        "busiest": busiest(numbers, RUNNING_SLOW),
+        "uploads": uploads_open(),
+        "changes": activity()[:CHANGES],
+    }
+    return respond(request, "overview", context)

@@ -1,0 +1,75 @@
+"""Trying a model in the browser: a form made from its signature, and the same request as code."""
+
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
+from django.views.decorators.http import require_GET
+
+from dashboard.authorisation import Right, requires
+from dashboard.choices import VersionState
+from dashboard.models import Version
+from dashboard.selectors import models as select
+from dashboard.selectors.servers import servers
+from dashboard.services.configuration import config_preview
+from dashboard.views.common import respond
+from dashboard.views.models import model_context
+
+SNIPPETS = (("curl", "curl"), ("http", "Python, HTTP"), ("grpc", "Python, gRPC"))
+
+
+@require_GET
+@requires(Right.VIEW)
+def model_playground(request: HttpRequest, name: str) -> HttpResponse:
+    context = model_context(name, "playground")
+    model, live = context["model"], context["summary"].live_versions
+    published = [row for row in select.versions(model) if row.state == VersionState.PUBLISHED]
+    version = _chosen(published, request.GET.get("version", ""), live)
+    fields = config_preview(model_name=name).fields
+    signature = _signature(version, fields)
+    context |= {
+        "signature": signature,
+        "version_numbers": [row.number for row in published],
+        "version_now": version.number if version else None,
+        "snippet_kinds": SNIPPETS,
+        "play": {
+            "model": name,
+            "version": version.number if version else None,
+            "live": live,
+            "signature": signature,
+            "max_batch_size": fields.get("max_batch_size", 0),
+            "infer": reverse("api:model-infer", args=[name]),
+            "server": _addresses(),
+        },
+    }
+    return respond(request, "model/playground", context)
+
+
+def _chosen(published: list[Version], wanted: str, live: list[int]) -> Version | None:
+    by_number = {str(row.number): row for row in published}
+    preferred = [wanted, *(str(number) for number in sorted(live, reverse=True))]
+    return next((by_number[number] for number in preferred if number in by_number), published[0] if published else None)
+
+
+def _signature(version: Version | None, fields: dict[str, Any]) -> dict[str, Any]:
+    """The version's own; where its file does not say (an ensemble, Python), that of the configuration."""
+    if version is not None and version.signature.get("inputs"):
+        return version.signature
+    batch = [-1] if fields.get("max_batch_size") else []
+    return {
+        side: [
+            {"name": row["name"], "datatype": _wire_type(row["data_type"]), "shape": [*batch, *row["dims"]]}
+            for row in fields.get(side, [])
+        ]
+        for side in ("inputs", "outputs")
+    }
+
+
+def _wire_type(name: str) -> str:
+    """TYPE_STRING is BYTES on the wire."""
+    return "BYTES" if name == "STRING" else name
+
+
+def _addresses() -> dict[str, str]:
+    server = servers().first()
+    return {"http": server.http_url, "grpc": server.grpc_url} if server else {"http": "", "grpc": ""}

@@ -1,0 +1,38 @@
+"""Inference servers: what they are doing, why they restarted, and restarting one."""
+
+from django.http import HttpRequest, HttpResponse
+from django.views.decorators.http import require_GET, require_POST
+
+from dashboard.authorisation import Right, actor_of, requires
+from dashboard.selectors import servers as select
+from dashboard.services.servers import server_restart
+from dashboard.views.common import act, respond
+
+EVENTS = 30
+
+
+@require_GET
+@requires(Right.VIEW)
+def servers(request: HttpRequest) -> HttpResponse:
+    rows = [(server, list(select.model_states(server=server))) for server in select.servers()]
+    return respond(request, "servers", {"rows": rows})
+
+
+@require_GET
+@requires(Right.VIEW)
+def server(request: HttpRequest, name: str) -> HttpResponse:
+    found = select.server_get(name)
+    context = {
+        "server": found,
+        "states": select.model_states(server=found),
+        "events": select.server_events(server=found)[:EVENTS],
+    }
+    return respond(request, "server", context)
+
+
+@require_POST
+@requires(Right.ADMINISTER)
+def restart(request: HttpRequest, name: str) -> HttpResponse:
+    found = select.server_get(name)
+    done = "The server is restarting. Requests under way are finished first, and every model comes back by itself."
+    return act(request, lambda: server_restart(server=found, actor=actor_of(request)), done, "server", name)

@@ -1,0 +1,180 @@
+"""From a file in the browser to a version: upload, inspect, configure, publish, on one page."""
+
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_GET, require_POST
+
+from dashboard.authorisation import Right, actor_of, requires
+from dashboard.choices import ServerStatus, UploadState
+from dashboard.exceptions import DashboardError
+from dashboard.models import Model, Upload
+from dashboard.selectors import models as select
+from dashboard.selectors.activity import OPEN_UPLOADS, upload_get
+from dashboard.selectors.servers import servers
+from dashboard.services.publication import upload_publish
+from dashboard.services.uploads import upload_cancel
+from dashboard.templatetags.slipway import sentence
+from dashboard.templatetags.units import size
+from dashboard.views.common import act
+from dashboard.views.configuration import editor_context, preview_response
+
+STEPS = (("upload", "Upload"), ("inspect", "Inspect"), ("configure", "Configure"), ("publish", "Publish"))
+# How far an upload in this state has come: the index of the step that is going on.
+_AT = {
+    UploadState.RECEIVING: 0,
+    UploadState.RECEIVED: 1,
+    UploadState.INSPECTING: 1,
+    UploadState.INSPECTED: 2,
+    UploadState.PUBLISHED: 4,
+}
+
+
+@require_GET
+@requires(Right.UPLOAD_DATA)
+def model_new(request: HttpRequest) -> HttpResponse:
+    """The flow's beginning; ?model=NAME for a new version of what exists."""
+    context = {"upload": None, "for_model": request.GET.get("model", ""), "steps": _steps(None)}
+    return _render(request, context)
+
+
+@require_GET
+@requires(Right.VIEW)
+def upload(request: HttpRequest, pk: str) -> HttpResponse:
+    return _page(request, upload_get(pk))
+
+
+def _page(request: HttpRequest, found: Upload, **more: Any) -> HttpResponse:
+    model = Model.objects.filter(name=found.model_name).first()
+    context = {
+        "upload": found,
+        "for_model": found.model_name,
+        "steps": _steps(found),
+        "upload_open": found.state in OPEN_UPLOADS,
+        "transfer": _transfer(found),
+        "next_number": model.last_number + 1 if model else 1,
+        **_proposal(request, found, more.pop("text", None)),
+        **_published(found, model),
+        "after": "live",
+        **more,
+    }
+    return _render(request, context)
+
+
+def _render(request: HttpRequest, context: dict[str, Any]) -> HttpResponse:
+    return render(request, "upload.html", context, status=400 if context.get("refused") else 200)
+
+
+def _transfer(found: Upload) -> dict[str, Any]:
+    files = [
+        {"number": row.number, "path": row.path, "size": row.size, "received": row.received}
+        for row in found.files.all()
+    ]
+    return {"id": str(found.pk), "model": found.model_name, "files": files}
+
+
+def _proposal(request: HttpRequest, found: Upload, text: str | None) -> dict[str, Any]:
+    """What inspection found, and the editor over the configuration that it proposes."""
+    if found.state != UploadState.INSPECTED:
+        return {}
+    proposal = found.proposal
+    executes_code = bool(proposal.get("executes_code"))
+    return {
+        "proposal": proposal,
+        "blocked": any(problem["severity"] == "error" for problem in proposal.get("problems", [])),
+        "may_publish": actor_of(request).may_upload_format(executes_code=executes_code),
+        "preview_url": f"{request.path}preview",
+        **editor_context(found.model_name, proposal.get("config", "") if text is None else text),
+    }
+
+
+def _published(found: Upload, model: Model | None) -> dict[str, Any]:
+    if found.state != UploadState.PUBLISHED or model is None:
+        return {}
+    summary = select.model_summary(model)
+    server = servers().first()
+    state = getattr(server, "state", None)
+    return {
+        "version": found.versions.first(),
+        "summary": summary,
+        "settled": summary.state != "loading",
+        "server_down": state is None or state.state not in (ServerStatus.READY, ServerStatus.LIVE),
+    }
+
+
+def _steps(found: Upload | None) -> list[tuple[str, str, str, str]]:
+    """(key, title, done | now | failed | later, what is known of it) for each step."""
+    at = _AT.get(UploadState(found.state), 0) if found else 0
+    details = _details(found)
+    rows = []
+    for index, (key, title) in enumerate(STEPS):
+        word = "done" if index < at else "now" if index == at else "later"
+        if found and found.state == UploadState.FAILED:
+            word = "failed" if index == _failed_step(found) else "done" if index < _failed_step(found) else "later"
+        rows.append((key, title, word, details[key]))
+    return rows
+
+
+def _failed_step(found: Upload) -> int:
+    return 1 if found.job_id else 0
+
+
+def _details(found: Upload | None) -> dict[str, str]:
+    details = {
+        "upload": "Choose a file or a folder",
+        "inspect": "Format, inputs and outputs are read",
+        "configure": "Review batching and instances",
+        "publish": "A new version, served when you say so",
+    }
+    if found is None:
+        return details
+    received, whole = found.received_bytes, found.size_bytes
+    details["upload"] = f"{size(received)} of {size(whole)}" if received < whole else f"{size(whole)}, checked"
+    if found.proposal:
+        problems = found.proposal.get("problems", [])
+        details["inspect"] = f"{found.proposal.get('format', '')}, " + (
+            f"{len(problems)} finding{'s' if len(problems) != 1 else ''}" if problems else "nothing wrong"
+        )
+    elif found.job is not None and found.job.step:
+        details["inspect"] = found.job.step
+    if found.state == UploadState.PUBLISHED:
+        details["configure"] = "Reviewed"
+        version = found.versions.first()
+        details["publish"] = f"Version {version.number}" if version else "Published"
+    return details
+
+
+@require_POST
+@requires(Right.VIEW)
+def preview(request: HttpRequest, pk: str) -> JsonResponse:
+    return preview_response(request, upload_get(pk).model_name)
+
+
+@require_POST
+@requires(Right.UPLOAD_DATA)
+def cancel(request: HttpRequest, pk: str) -> HttpResponse:
+    found = upload_get(pk)
+    done = "The upload is cancelled; what was received is removed."
+    return act(request, lambda: upload_cancel(upload=found, actor=actor_of(request)), done, "jobs")
+
+
+@require_POST
+@requires(Right.UPLOAD_DATA)
+def publish(request: HttpRequest, pk: str) -> HttpResponse:
+    """Keeps what was typed when the configuration is refused."""
+    found = upload_get(pk)
+    text = request.POST.get("text", "").replace("\r\n", "\n")
+    note, after = request.POST.get("note", "").strip(), request.POST.get("after", "keep")
+    try:
+        upload_publish(
+            upload=found,
+            actor=actor_of(request),
+            config_text=text,
+            note=note,
+            make_live=after == "live",
+            load=after in ("live", "load"),
+        )
+    except DashboardError as error:
+        return _page(request, upload_get(pk), text=text, note=note, after=after, refused=sentence(error.message))
+    return redirect("upload", pk=found.pk)

@@ -1,0 +1,74 @@
+// Numbers, sizes and times as the pages write them; the same rules as dashboard/templatetags/units.py.
+
+const NOTHING = "–";
+const PREFIXES = [["T", 1e12], ["G", 1e9], ["M", 1e6], ["k", 1e3], ["", 1]];
+const SIZES = ["B", "KiB", "MiB", "GiB", "TiB"];
+const AGES = [[60, 1, "s"], [3600, 60, "min"], [86400, 3600, "h"], [86400 * 60, 86400, "d"]];
+const missing = (value) => value === null || value === undefined || Number.isNaN(value);
+
+export function threeDigits(value) {
+  if (value === 0) return "0";
+  const magnitude = Math.abs(value);
+  const decimals = magnitude >= 100 ? 0 : magnitude >= 10 ? 1 : magnitude >= 1 ? 2 : 3;
+  const text = value.toFixed(decimals);
+  return text.includes(".") ? text.replace(/0+$/, "").replace(/\.$/, "") : text;
+}
+
+function scaled(value) {
+  const [prefix, factor] = PREFIXES.find(([, size]) => Math.abs(value) >= 0.9995 * size) ?? ["", 1];
+  return [threeDigits(value / factor), prefix];
+}
+
+export function count(value) {
+  return missing(value) ? NOTHING : scaled(value).join(" ").trim();
+}
+
+export function rate(value) {
+  if (missing(value)) return NOTHING;
+  const [digits, prefix] = scaled(value);
+  return prefix ? `${digits} ${prefix}/s` : `${digits}/s`;
+}
+
+export function latency(ms) {
+  if (missing(ms)) return NOTHING;
+  if (ms === 0) return "0 ms";
+  if (ms < 0.9995) return `${threeDigits(ms * 1e3)} µs`;
+  return ms < 999.5 ? `${threeDigits(ms)} ms` : `${threeDigits(ms / 1e3)} s`;
+}
+
+export function share(value) {
+  if (missing(value)) return NOTHING;
+  return value > 0 && value < 0.0001 ? "< 0.01 %" : `${threeDigits(value * 100)} %`;
+}
+
+export function size(value) {
+  if (missing(value)) return NOTHING;
+  let power = 0;
+  for (; Math.abs(value) >= 1023.5 && power < SIZES.length - 1; power += 1) value /= 1024;
+  return `${threeDigits(value)} ${SIZES[power]}`;
+}
+
+export function duration(seconds) {
+  if (missing(seconds)) return NOTHING;
+  if (seconds < 10) return `${threeDigits(Math.max(seconds, 0))} s`;
+  const whole = Math.round(seconds);
+  for (const [name, length, small, part] of [["d", 86400, "h", 3600], ["h", 3600, "min", 60], ["min", 60, "s", 1]]) {
+    if (whole < length) continue;
+    const rest = Math.floor((whole % length) / part);
+    return `${Math.floor(whole / length)} ${name}${rest ? ` ${rest} ${small}` : ""}`;
+  }
+  return `${whole} s`;
+}
+
+export function ago(moment, now = Date.now()) {
+  const seconds = (now - moment) / 1000;
+  if (Math.abs(seconds) < 5) return "just now";
+  for (const [limit, length, unit] of AGES) {
+    if (Math.abs(seconds) >= limit) continue;
+    const amount = `${Math.floor(Math.abs(seconds) / length)} ${unit}`;
+    return seconds > 0 ? `${amount} ago` : `in ${amount}`;
+  }
+  return new Date(moment).toLocaleDateString("en-GB", { day: "numeric", month: "short", year: "numeric", timeZone: "UTC" });
+}
+
+export const FORMATS = { count, rate, latency, share, size, duration };
