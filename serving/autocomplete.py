@@ -19,7 +19,7 @@ from serving.errors import invalid, not_found
 _PLATFORM_OF_FILE = {
     "model.onnx": "onnxruntime_onnx",
     "model.pt": "pytorch_libtorch",
-    "model.pt2": "torch_aoti",
+    "model.pt2": "",  # torch_aoti or, for a torch.export archive, none: the backend looks into the file
     "model.plan": "tensorrt_plan",
 }
 _PLATFORM_OF_BACKEND = {

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from serving.backends.signature import Signature, TensorSignature
+from serving.backends.text import looks_like_text
 from serving.errors import invalid
 
 # TensorProto.DataType -> KServe datatype
@@ -101,11 +102,7 @@ def read_onnx(path: Path) -> OnnxModel:
 
 
 def _why_unreadable(head: bytes, size: int) -> str:
-    try:
-        text = head.decode() if size <= len(head) else head[: head.rfind(b" ")].decode()
-    except UnicodeDecodeError:
-        text = ""
-    if text and all(character.isprintable() or character in "\r\n\t" for character in text):
+    if looks_like_text(head):
         return "expected an ONNX model, but the file is text"
     if head.startswith(b"\x08"):  # ir_version, the first field of every ONNX file
         return f"the ONNX file is truncated or damaged: its {size} bytes end in the middle of the model"

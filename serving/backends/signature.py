@@ -29,11 +29,12 @@ class TensorSignature(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """`max_batch_size` is set by formats that know it (a TensorRT optimisation profile)."""
+    """Formats that know set `max_batch_size`, the value to complete with, and `batch_limit`, 0 for no limit."""
 
     inputs: tuple[TensorSignature, ...]
     outputs: tuple[TensorSignature, ...]
     max_batch_size: int = DEFAULT_MAX_BATCH_SIZE
+    batch_limit: int = 0
 
     @property
     def can_batch(self) -> bool:
@@ -58,6 +59,10 @@ def complete_config(config: ModelConfig, signature: Signature) -> None:
         else:
             _add_all(given, tensors, config.max_batch_size, what)
     _check_all_inputs_fed(config, signature)
+    if 0 < signature.batch_limit < config.max_batch_size:
+        raise invalid(
+            f"max_batch_size is {config.max_batch_size}, but the model was made for batches of at most {signature.batch_limit}"
+        )
 
 
 def _complete_batching(config: ModelConfig, signature: Signature) -> None:

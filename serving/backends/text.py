@@ -1,0 +1,12 @@
+"""Tells text from binary data."""
+
+
+def looks_like_text(head: bytes) -> bool:
+    """Whether the first bytes of a file are UTF-8 text; a character cut at the end does not count against it."""
+    for cut in range(4):
+        try:
+            text = head[: len(head) - cut].decode()
+        except UnicodeDecodeError:
+            continue
+        return bool(text) and all(character.isprintable() or character in "\r\n\t\f" for character in text)
+    return False
