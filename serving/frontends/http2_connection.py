@@ -11,25 +11,20 @@ from collections.abc import Callable
 from typing import Generic, cast
 
 from serving.frontends import http2_frames as h2
+from serving.frontends.http2_allowance import Allowance
 from serving.frontends.http2_frames import ConnectionFailure, ErrorCode, Setting, StreamFailure
 from serving.frontends.http2_headers import MAX_HEADER_LIST_SIZE, Head, HeaderDecoder, HeaderList
+from serving.frontends.http2_reader import RECEIVED_FRAME_SIZE, FrameReader
 from serving.frontends.http2_stream import Output, Stream
 
 log = logging.getLogger(__name__)
 
 MAX_CONCURRENT_STREAMS = 1024
-RECEIVED_FRAME_SIZE = 256 * 1024
 STREAM_WINDOW = 16 << 20
 CONNECTION_WINDOW = 1 << 30  # what has come is consumed at once: backpressure is on streams
 _REPORT_AFTER = CONNECTION_WINDOW // 4
 
-# Frames that cost the peer nothing but make us work (RST_STREAM, PING, SETTINGS, PRIORITY, empty DATA, refused streams)
-# draw on an allowance that time and answered requests refill (CVE-2023-44487, CVE-2019-9512 to 9518).
-ALLOWANCE = 1000
-ALLOWANCE_PER_SECOND = 200
-MAX_CONTINUATIONS = 16
 MAX_REMEMBERED = 1000
-MAX_UNREAD_REPLIES = 64 * 1024  # bytes
 PREFACE_TIMEOUT_S = 10.0
 STALLED_TIMEOUT_S = 60.0  # for a peer that reads nothing of what has been written
 CLOSE_TIMEOUT_S = 5.0
@@ -45,7 +40,7 @@ _OUR_SETTINGS = h2.settings(
 ) + h2.window_update(0, CONNECTION_WINDOW - h2.DEFAULT_WINDOW)
 
 
-class Connection(asyncio.Protocol, Generic[Head]):
+class Connection(FrameReader, Generic[Head]):
     """Frames in, streams out. Every public method runs on the event loop's thread."""
 
     receive_window = STREAM_WINDOW
@@ -56,31 +51,19 @@ class Connection(asyncio.Protocol, Generic[Head]):
         make_stream: "Callable[[Connection[Head], int, Head], Stream]",
         connections: "set[Connection[Head]]",
     ) -> None:
+        super().__init__()
         self._decoder = HeaderDecoder(parse_head)
         self._make_stream = make_stream
         self._connections = connections
         self._streams: dict[int, Stream] = {}
         self._answered_early: set[int] = set()  # answered while the request was still coming: its rest is ignored
         self._last_stream_id = 0
-        self._rest = b""
-        self._expects_preface = True
-        self._expects_settings = True
-        self._body_left = 0  # bytes of a DATA frame that is being received in pieces
-        self._body_of = 0
-        self._body_ends = False
-        self._block: bytearray | None = None  # a header block that CONTINUATION frames complete
-        self._block_of = 0
-        self._block_ends = False
-        self._continuations = 0
         self._unreported = 0
-        self._unread_replies = 0  # bytes, since the transport paused
-        self._allowance: float = ALLOWANCE
+        self._allowance = Allowance()
         self._draining = False
         self._refusing = False
-        self._closing = False
         self._since = time.monotonic()  # of the state that a timeout watches: preface, stalled, closing
         self._handlers = {
-            h2.HEADERS: self._on_headers,
             h2.PRIORITY: self._on_priority,
             h2.RST_STREAM: self._on_rst_stream,
             h2.SETTINGS: self._on_settings,
@@ -88,7 +71,6 @@ class Connection(asyncio.Protocol, Generic[Head]):
             h2.PING: self._on_ping,
             h2.GOAWAY: self._on_goaway,
             h2.WINDOW_UPDATE: self._on_window_update,
-            h2.CONTINUATION: self._on_continuation,
         }
 
     # -- asyncio -----------------------------------------------------------------------------------------------------
@@ -100,7 +82,7 @@ class Connection(asyncio.Protocol, Generic[Head]):
         self._transport.write(_OUR_SETTINGS)
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._closing = True
+        self.closing = True
         self._connections.discard(self)
         self._abort_streams()
 
@@ -110,94 +92,27 @@ class Connection(asyncio.Protocol, Generic[Head]):
 
     def resume_writing(self) -> None:
         self.output.paused = False
-        self._unread_replies = 0
+        self._allowance.unread = 0
         self.output.pump()
 
-    def data_received(self, data: bytes) -> None:
-        if self._closing:
-            return
-        try:
-            self._parse(self._rest + data if self._rest else data)
-        except ConnectionFailure as failure:
-            self.fail(failure.code, failure.message)
-        except Exception:
-            log.exception("an HTTP/2 connection failed")
-            self.fail(ErrorCode.INTERNAL_ERROR, "internal error")
-
-    # -- frames in ---------------------------------------------------------------------------------------------------
-    def _parse(self, data: bytes) -> None:
-        """Handle every whole frame, and what there is of an unfinished DATA frame; keep the rest."""
-        position = self._skip_preface(data) if self._expects_preface else 0
-        end = len(data)
-        while not self._closing:
-            if self._body_left:
-                position = self._continue_body(data, position)
-            if end - position < h2.HEADER_SIZE:
-                break
-            high, low, kind, flags, stream_id = h2.FRAME_HEADER.unpack_from(data, position)
-            start = position + h2.HEADER_SIZE
-            stop = start + (high << 8 | low)
-            stream_id &= h2.MAX_WINDOW
-            if stop - start > RECEIVED_FRAME_SIZE:
-                raise ConnectionFailure(ErrorCode.FRAME_SIZE_ERROR, f"a frame is over {RECEIVED_FRAME_SIZE} bytes")
-            if stop > end and (kind != h2.DATA or flags & h2.FLAG_PADDED):
-                break
-            if self._block is not None and (kind != h2.CONTINUATION or stream_id != self._block_of):
-                raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, "a header block was interrupted")
-            if self._expects_settings and (kind != h2.SETTINGS or flags & h2.FLAG_ACK):
-                raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, "the first frame is not SETTINGS")
-            if stop > end:
-                self._begin_body(stream_id, flags, stop - start)
-                position = start
-                continue
-            try:
-                if kind == h2.DATA:
-                    self._on_data(stream_id, flags, data[start:stop])
-                elif (handler := self._handlers.get(kind)) is not None:
-                    handler(stream_id, flags, data[start:stop])
-                else:
-                    self._charge()
-            except StreamFailure as failure:
-                self._reset(failure)
-            position = stop
-        self._rest = data[position:]
-
-    def _skip_preface(self, data: bytes) -> int:
-        if not h2.PREFACE.startswith(data[: len(h2.PREFACE)]):
-            raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, "expected HTTP/2; this port speaks gRPC")
-        if len(data) < len(h2.PREFACE):
-            return 0
-        self._expects_preface = False
-        return len(h2.PREFACE)
-
     # -- DATA --------------------------------------------------------------------------------------------------------
-    def _on_data(self, stream_id: int, flags: int, data: bytes) -> None:
+    def on_data(self, stream_id: int, flags: int, data: bytes) -> None:
         ends = bool(flags & h2.FLAG_END_STREAM)
         stream = self._receiving(stream_id, len(data), ends)
         if flags & h2.FLAG_PADDED:
-            data = _without_padding(data)
+            data = h2.without_padding(data)
         if not data and not ends:
-            self._charge()
+            self._allowance.charge()
         if stream is not None:
             self._deliver(stream, data, ends)
 
-    def _begin_body(self, stream_id: int, flags: int, length: int) -> None:
-        self._body_of = stream_id
-        self._body_left = length
-        self._body_ends = bool(flags & h2.FLAG_END_STREAM)
-        try:
-            self._receiving(stream_id, length, self._body_ends)
-        except StreamFailure as failure:
-            self._reset(failure)
+    def on_part_begins(self, stream_id: int, length: int, ends: bool) -> None:
+        self._receiving(stream_id, length, ends)
 
-    def _continue_body(self, data: bytes, position: int) -> int:
-        """Deliver what has come of the unfinished DATA frame; returns where the next frame begins."""
-        stop = min(len(data), position + self._body_left)
-        self._body_left -= stop - position
-        stream = self._streams.get(self._body_of)
-        if stream is not None and stop > position:
-            self._deliver(stream, memoryview(data)[position:stop], self._body_ends and not self._body_left)
-        return stop
+    def on_part(self, stream_id: int, data: memoryview, ends: bool) -> None:
+        stream = self._streams.get(stream_id)
+        if stream is not None:
+            self._deliver(stream, data, ends)
 
     def _receiving(self, stream_id: int, length: int, ends: bool) -> Stream | None:
         """The stream that a DATA frame of so many bytes is for, or None where it is to be ignored; counts the bytes."""
@@ -238,41 +153,9 @@ class Connection(asyncio.Protocol, Generic[Head]):
             stream.receive_window = STREAM_WINDOW
             self._transport.write(h2.window_update(stream.id, used))
 
-    # -- HEADERS and CONTINUATION ------------------------------------------------------------------------------------
-    def _on_headers(self, stream_id: int, flags: int, block: bytes) -> None:
-        if not stream_id & 1:
-            raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, f"a client cannot open stream {stream_id}")
-        if flags & h2.FLAG_PADDED:
-            block = _without_padding(block)
-        if flags & h2.FLAG_PRIORITY:
-            if len(block) < 5:
-                raise ConnectionFailure(ErrorCode.FRAME_SIZE_ERROR, "HEADERS is too short for its priority")
-            block = block[5:]
-        ends = bool(flags & h2.FLAG_END_STREAM)
-        if flags & h2.FLAG_END_HEADERS:
-            self._open(stream_id, block, ends)
-            return
-        self._block = bytearray(block)
-        self._block_of = stream_id
-        self._block_ends = ends
-        self._continuations = 0
-
-    def _on_continuation(self, stream_id: int, flags: int, block: bytes) -> None:
-        if self._block is None:
-            raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, "CONTINUATION without HEADERS")
-        self._block += block
-        self._continuations += 1
-        if len(self._block) > MAX_HEADER_LIST_SIZE or self._continuations > MAX_CONTINUATIONS:
-            raise ConnectionFailure(ErrorCode.ENHANCE_YOUR_CALM, "the header block is too long")
-        if flags & h2.FLAG_END_HEADERS:
-            whole = bytes(self._block)
-            self._block = None
-            self._open(stream_id, whole, self._block_ends)
-
-    def _open(self, stream_id: int, block: bytes, ends: bool) -> None:
+    # -- header blocks ------------------------------------------------------------------------------------
+    def on_header_block(self, stream_id: int, block: bytes, ends: bool) -> None:
         """A whole header block: a new request, or the trailers of one."""
-        if len(block) > MAX_HEADER_LIST_SIZE:
-            raise ConnectionFailure(ErrorCode.ENHANCE_YOUR_CALM, "the header block is too long")
         if stream_id <= self._last_stream_id:
             self._trailers(stream_id, block, ends)
             return
@@ -301,9 +184,16 @@ class Connection(asyncio.Protocol, Generic[Head]):
         self._deliver(stream, b"", True)
 
     # -- the other frames --------------------------------------------------------------------------------------------
+    def on_frame(self, kind: int, stream_id: int, flags: int, payload: bytes) -> None:
+        handler = self._handlers.get(kind)
+        if handler is not None:
+            handler(stream_id, flags, payload)
+        else:
+            self._allowance.charge()  # an extension, ignored (section 5.5)
+
     def _on_priority(self, stream_id: int, flags: int, payload: bytes) -> None:
         """Priorities are deprecated and ignored (section 5.3.2)."""
-        self._charge()
+        self._allowance.charge()
         if not stream_id:
             raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, "PRIORITY on stream 0")
         if len(payload) != 5:
@@ -314,36 +204,24 @@ class Connection(asyncio.Protocol, Generic[Head]):
             raise ConnectionFailure(ErrorCode.FRAME_SIZE_ERROR, "RST_STREAM does not have 4 bytes")
         if not stream_id or stream_id > self._last_stream_id:
             raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, f"RST_STREAM on idle stream {stream_id}")
-        self._charge()
+        self._allowance.charge()
         self._answered_early.discard(stream_id)
         self._remove(stream_id)
 
     def _on_settings(self, stream_id: int, flags: int, payload: bytes) -> None:
         if stream_id:
             raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, "SETTINGS on a stream")
-        if len(payload) % 6 or (flags & h2.FLAG_ACK and payload):
-            raise ConnectionFailure(ErrorCode.FRAME_SIZE_ERROR, "SETTINGS has a wrong length")
+        values = h2.read_settings(flags, payload)
         if flags & h2.FLAG_ACK:
             return
-        self._charge()
-        self._expects_settings = False
-        for offset in range(0, len(payload), 6):
-            key = int.from_bytes(payload[offset : offset + 2], "big")
-            self._apply(key, int.from_bytes(payload[offset + 2 : offset + 6], "big"))
+        self._allowance.charge()
+        self.expects_settings = False
+        for key, value in values:
+            if key == Setting.INITIAL_WINDOW_SIZE:
+                self.output.set_initial_window(value, list(self._streams.values()))
+            elif key == Setting.MAX_FRAME_SIZE:
+                self.output.max_frame_size = value
         self._reply(h2.SETTINGS_ACK)
-
-    def _apply(self, key: int, value: int) -> None:
-        """One setting of the peer. Our header blocks use no dynamic table, so its size does not matter."""
-        if key == Setting.ENABLE_PUSH and value > 1:
-            raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, "ENABLE_PUSH is neither 0 nor 1")
-        if key == Setting.INITIAL_WINDOW_SIZE:
-            if value > h2.MAX_WINDOW:
-                raise ConnectionFailure(ErrorCode.FLOW_CONTROL_ERROR, "INITIAL_WINDOW_SIZE is over 2^31-1")
-            self.output.set_initial_window(value, list(self._streams.values()))
-        if key == Setting.MAX_FRAME_SIZE:
-            if not h2.DEFAULT_MAX_FRAME_SIZE <= value <= h2.LARGEST_MAX_FRAME_SIZE:
-                raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, "MAX_FRAME_SIZE is out of range")
-            self.output.max_frame_size = value
 
     def _on_push_promise(self, stream_id: int, flags: int, payload: bytes) -> None:
         raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, "a client cannot push")
@@ -354,7 +232,7 @@ class Connection(asyncio.Protocol, Generic[Head]):
         if len(payload) != 8:
             raise ConnectionFailure(ErrorCode.FRAME_SIZE_ERROR, "PING does not have 8 bytes")
         if not flags & h2.FLAG_ACK:
-            self._charge()
+            self._allowance.charge()
             self._reply(h2.frame(h2.PING, h2.FLAG_ACK, 0, payload))
         elif self._draining:
             self._refuse_new()
@@ -364,47 +242,34 @@ class Connection(asyncio.Protocol, Generic[Head]):
             raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, "GOAWAY on a stream")
         if len(payload) < 8:
             raise ConnectionFailure(ErrorCode.FRAME_SIZE_ERROR, "GOAWAY has fewer than 8 bytes")
-        self._charge()
+        self._allowance.charge()
         self._draining = self._refusing = True
         self._close_if_done()
 
     def _on_window_update(self, stream_id: int, flags: int, payload: bytes) -> None:
-        if len(payload) != 4:
-            raise ConnectionFailure(ErrorCode.FRAME_SIZE_ERROR, "WINDOW_UPDATE does not have 4 bytes")
         if stream_id > self._last_stream_id:
             raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, f"WINDOW_UPDATE on idle stream {stream_id}")
-        increment = int.from_bytes(payload, "big") & h2.MAX_WINDOW
-        if not increment:
-            if stream_id:
-                raise StreamFailure(ErrorCode.PROTOCOL_ERROR, stream_id)
-            raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, "WINDOW_UPDATE of 0")
+        increment = h2.read_increment(stream_id, payload)
         if not stream_id:
             self.output.open_connection_window(increment)
         elif (stream := self._streams.get(stream_id)) is not None:
             self.output.open_stream_window(stream, increment)
 
     # -- what a peer may cost ----------------------------------------------------------------------------------------
-    def _charge(self) -> None:
-        self._allowance -= 1
-        if self._allowance < 0:
-            raise ConnectionFailure(ErrorCode.ENHANCE_YOUR_CALM, "too many frames that ask for nothing")
-
     def _reply(self, data: bytes) -> None:
         """Answer a control frame, unless the peer reads none of the answers."""
         if self.output.paused:
-            self._unread_replies += len(data)
-            if self._unread_replies > MAX_UNREAD_REPLIES:
-                raise ConnectionFailure(ErrorCode.ENHANCE_YOUR_CALM, "the peer does not read")
+            self._allowance.charge_unread(len(data))
         self._transport.write(data)
 
     def watch(self, now: float, elapsed: float) -> None:
         """Called every second or so: refill the allowance, give up on a peer that has stopped."""
-        self._allowance = min(ALLOWANCE, self._allowance + ALLOWANCE_PER_SECOND * elapsed)
+        self._allowance.refill(elapsed)
         idle = now - self._since
-        if self._closing:
+        if self.closing:
             if idle > CLOSE_TIMEOUT_S:
                 self._transport.abort()
-        elif self._expects_settings:
+        elif self.expects_settings:
             if idle > PREFACE_TIMEOUT_S:
                 self.fail(ErrorCode.SETTINGS_TIMEOUT, "no SETTINGS came")
         elif self.output.paused and idle > STALLED_TIMEOUT_S:
@@ -415,7 +280,7 @@ class Connection(asyncio.Protocol, Generic[Head]):
         """The stream's whole response has been sent."""
         if self._streams.pop(stream.id, None) is None:
             return
-        self._allowance = min(ALLOWANCE, self._allowance + 1)
+        self._allowance.earn()
         if not stream.remote_ended:
             self._transport.write(h2.rst_stream(stream.id, ErrorCode.NO_ERROR))
             self._ignore(stream.id)
@@ -436,9 +301,9 @@ class Connection(asyncio.Protocol, Generic[Head]):
             self._answered_early.clear()
         self._answered_early.add(stream_id)
 
-    def _reset(self, failure: StreamFailure) -> None:
+    def on_stream_failure(self, failure: StreamFailure) -> None:
         """RST_STREAM for what the peer did wrong on one stream."""
-        self._charge()
+        self._allowance.charge()
         self._remove(failure.stream_id)
         self._ignore(failure.stream_id)
         self._reply(h2.rst_stream(failure.stream_id, failure.code))
@@ -460,14 +325,14 @@ class Connection(asyncio.Protocol, Generic[Head]):
     # -- the connection ends -----------------------------------------------------------------------------------------
     def drain(self) -> None:
         """Take no new streams, finish the open ones, then close (section 6.8: two GOAWAYs, so that none is lost)."""
-        if self._closing or self._draining:
+        if self.closing or self._draining:
             return
         self._draining = True
         self._transport.write(h2.goaway(h2.MAX_WINDOW, ErrorCode.NO_ERROR) + h2.frame(h2.PING, 0, 0, bytes(8)))
         asyncio.get_running_loop().call_later(DRAIN_NOTICE_S, self._refuse_new)
 
     def _refuse_new(self) -> None:
-        if self._closing or self._refusing:
+        if self.closing or self._refusing:
             return
         self._refusing = True
         self._transport.write(h2.goaway(self._last_stream_id, ErrorCode.NO_ERROR))
@@ -479,7 +344,7 @@ class Connection(asyncio.Protocol, Generic[Head]):
 
     def fail(self, code: ErrorCode, message: str) -> None:
         """GOAWAY with the reason, then close."""
-        if self._closing:
+        if self.closing:
             return
         log.debug("an HTTP/2 connection ends: %s: %s", code.name, message)
         self._transport.write(h2.goaway(self._last_stream_id, code, message))
@@ -487,17 +352,8 @@ class Connection(asyncio.Protocol, Generic[Head]):
 
     def close(self) -> None:
         """End the connection now; what has been written is still flushed."""
-        if not self._closing:
-            self._closing = True
+        if not self.closing:
+            self.closing = True
             self._since = time.monotonic()
             self._abort_streams()
             self._transport.close()
-
-
-def _without_padding(payload: bytes) -> bytes:
-    """The payload of a PADDED frame (section 6.1)."""
-    if not payload:
-        raise ConnectionFailure(ErrorCode.FRAME_SIZE_ERROR, "a padded frame has no pad length")
-    if payload[0] >= len(payload):
-        raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, "the padding is longer than the frame")
-    return payload[1 : len(payload) - payload[0]]

@@ -87,3 +87,50 @@ def goaway(last_stream_id: int, code: ErrorCode, debug: str = "") -> bytes:
 
 
 SETTINGS_ACK = frame(SETTINGS, FLAG_ACK, 0)
+
+
+def without_padding(payload: bytes) -> bytes:
+    """The payload of a PADDED frame (section 6.1)."""
+    if not payload:
+        raise ConnectionFailure(ErrorCode.FRAME_SIZE_ERROR, "a padded frame has no pad length")
+    if payload[0] >= len(payload):
+        raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, "the padding is longer than the frame")
+    return payload[1 : len(payload) - payload[0]]
+
+
+def header_fragment(flags: int, payload: bytes) -> bytes:
+    """The part of a header block that a HEADERS frame holds, without padding and (deprecated) priority."""
+    if flags & FLAG_PADDED:
+        payload = without_padding(payload)
+    if not flags & FLAG_PRIORITY:
+        return payload
+    if len(payload) < 5:
+        raise ConnectionFailure(ErrorCode.FRAME_SIZE_ERROR, "HEADERS is too short for its priority")
+    return payload[5:]
+
+
+def read_settings(flags: int, payload: bytes) -> list[tuple[int, int]]:
+    """The identifiers and values of a SETTINGS frame, checked (section 6.5.2); unknown ones are there too."""
+    if len(payload) % 6 or (flags & FLAG_ACK and payload):
+        raise ConnectionFailure(ErrorCode.FRAME_SIZE_ERROR, "SETTINGS has a wrong length")
+    values: list[tuple[int, int]] = list(struct.iter_unpack(">HL", payload))
+    for key, value in values:
+        if key == Setting.ENABLE_PUSH and value > 1:
+            raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, "ENABLE_PUSH is neither 0 nor 1")
+        if key == Setting.INITIAL_WINDOW_SIZE and value > MAX_WINDOW:
+            raise ConnectionFailure(ErrorCode.FLOW_CONTROL_ERROR, "INITIAL_WINDOW_SIZE is over 2^31-1")
+        if key == Setting.MAX_FRAME_SIZE and not DEFAULT_MAX_FRAME_SIZE <= value <= LARGEST_MAX_FRAME_SIZE:
+            raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, "MAX_FRAME_SIZE is out of range")
+    return values
+
+
+def read_increment(stream_id: int, payload: bytes) -> int:
+    """The increment of a WINDOW_UPDATE frame (section 6.9)."""
+    if len(payload) != 4:
+        raise ConnectionFailure(ErrorCode.FRAME_SIZE_ERROR, "WINDOW_UPDATE does not have 4 bytes")
+    increment = int.from_bytes(payload, "big") & MAX_WINDOW
+    if increment:
+        return increment
+    if stream_id:
+        raise StreamFailure(ErrorCode.PROTOCOL_ERROR, stream_id)
+    raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, "WINDOW_UPDATE of 0")
