@@ -64,6 +64,7 @@ class Unavailable(DashboardError):
 
 
 STATUS: dict[type[DashboardError], int] = {
+    DashboardError: 502,  # what an inference server says of itself
     Invalid: 400,
     Forbidden: 403,
     NotFound: 404,
@@ -77,4 +78,4 @@ STATUS: dict[type[DashboardError], int] = {
 
 def status_of(error: DashboardError) -> int:
     """The HTTP status of an error: that of its nearest class in STATUS."""
-    return next((STATUS[kind] for kind in type(error).__mro__ if kind in STATUS), 500)
+    return next(STATUS[kind] for kind in type(error).__mro__ if kind in STATUS)

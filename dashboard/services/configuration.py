@@ -17,7 +17,7 @@ from dashboard.models import ConfigRevision, Model
 from dashboard.services.audit import audit_record
 from dashboard.services.config_fields import FieldError, apply_fields, field_for, fields_of
 from dashboard.services.releases import generation_bump, release_record
-from dashboard.services.storage import disk_text, managed_repository, remember_config
+from dashboard.services.storage import disk_text, managed_repository, remember_config, repository_errors
 from repository import config_edit, config_text, model_config, publish, validation, version_policy
 from repository.errors import InvalidConfig
 from repository.layout import CONFIG_FILE
@@ -93,6 +93,7 @@ def config_preview(
     )
 
 
+@repository_errors()
 def config_apply(
     *, model: Model, text: str, actor: Actor, summary: str = "", base_revision: int | None = None
 ) -> ConfigRevision:
@@ -113,6 +114,7 @@ def config_apply(
         )
 
 
+@repository_errors()
 def config_revert(*, revision: ConfigRevision, actor: Actor) -> ConfigRevision:
     """Applies an earlier text as a new revision."""
     summary = f"Returned to configuration {revision.number}"

@@ -3,13 +3,13 @@
 from django.db import transaction
 
 from dashboard.authorisation import Actor, Right, require
-from dashboard.choices import VersionState
+from dashboard.choices import UploadState, VersionState
 from dashboard.exceptions import Conflict, NotFound
-from dashboard.models import ConfigRevision, Model, Version
+from dashboard.models import ConfigRevision, Model, Upload, Version
 from dashboard.services.audit import audit_record
 from dashboard.services.configuration import current_text, revision_add, text_check
 from dashboard.services.releases import generation_bump, release_record
-from dashboard.services.storage import disk_text, managed_repository, remember_config
+from dashboard.services.storage import disk_text, managed_repository, remember_config, repository_errors
 from repository import drift, model_config, publish, storage
 from repository.drift import Fingerprint
 from repository.layout import check_name
@@ -21,7 +21,8 @@ _last_seen: dict[int, Fingerprint] = {}
 
 def drift_check() -> list[str]:
     """Looks at every model's folder; stores what differs, and returns the names of the models that do."""
-    return [model.name for model in Model.objects.all() if _look(model)]
+    publishing = Upload.objects.filter(state=UploadState.PUBLISHING).values("model_name")
+    return [model.name for model in Model.objects.exclude(name__in=publishing) if _look(model)]
 
 
 def _look(model: Model) -> list[str]:
@@ -40,6 +41,7 @@ def _fingerprint(model: Model, previous: Fingerprint) -> Fingerprint:
     return drift.fingerprint(folder, previous) if folder.is_dir() else _NOTHING
 
 
+@repository_errors()
 def drift_adopt(*, model: Model, actor: Actor) -> ConfigRevision:
     """Takes what lies on disk as it is: the text as a new revision, new folders as versions, missing ones as archived."""
     require(actor, Right.UPLOAD_CODE)
@@ -67,6 +69,7 @@ def drift_adopt(*, model: Model, actor: Actor) -> ConfigRevision:
     return revision
 
 
+@repository_errors()
 def drift_overwrite(*, model: Model, actor: Actor) -> ConfigRevision:
     """Writes the adopted text over what is on disk. Files of versions cannot be brought back this way."""
     require(actor, Right.OPERATE)
@@ -90,6 +93,7 @@ def drift_overwrite(*, model: Model, actor: Actor) -> ConfigRevision:
     return revision
 
 
+@repository_errors()
 def model_adopt(*, name: str, actor: Actor) -> Model:
     """Takes a folder that somebody copied into the repository under management. It is not loaded by that."""
     require(actor, Right.UPLOAD_CODE)

@@ -8,7 +8,7 @@ from dashboard.exceptions import Conflict, Invalid
 from dashboard.models import AuditEntry, Model, ModelState
 from dashboard.services.audit import audit_record
 from dashboard.services.releases import generation_bump, release_record
-from dashboard.services.storage import managed_repository
+from dashboard.services.storage import managed_repository, repository_errors
 from repository import publish
 
 MAX_TAGS, MAX_TAG_LENGTH = 20, 40
@@ -81,6 +81,7 @@ def _clean_tags(tags: list[str]) -> list[str]:
     return clean
 
 
+@repository_errors()
 def model_delete(*, model: Model, actor: Actor, confirm_name: str) -> None:
     """Removes an unloaded model with all its files, for good. `confirm_name` must be its name."""
     require(actor, Right.OPERATE)

@@ -1,15 +1,35 @@
 """The managed repository, as the dashboard's settings place it, and what is remembered of its files."""
 
+import contextlib
 import hashlib
+from collections.abc import Iterator
 from pathlib import Path
 
 from django.conf import settings
 
+from dashboard import exceptions
 from dashboard.models import Model
 from repository import model_config
-from repository.errors import InvalidConfig, NotFound
+from repository.errors import Conflict, InvalidConfig, NoSpace, NotFound, RepositoryError
 from repository.layout import ModelRepository
 from repository.storage import Manifest
+
+_MEANING: dict[type[RepositoryError], type[exceptions.DashboardError]] = {
+    NotFound: exceptions.NotFound,
+    Conflict: exceptions.Conflict,
+    NoSpace: exceptions.StorageFull,
+    RepositoryError: exceptions.Invalid,
+}
+
+
+@contextlib.contextmanager
+def repository_errors() -> Iterator[None]:
+    """The repository's errors as the dashboard's own; also a decorator of services."""
+    try:
+        yield
+    except RepositoryError as error:
+        kind = next(_MEANING[kind] for kind in type(error).__mro__ if kind in _MEANING)
+        raise kind(error.message) from error
 
 
 def managed_repository() -> ModelRepository:

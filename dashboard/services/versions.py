@@ -10,16 +10,18 @@ from dashboard.selectors.models import roll_back_target
 from dashboard.services.audit import audit_record
 from dashboard.services.configuration import config_write, current_text, refuse_drift
 from dashboard.services.releases import chosen_versions
-from dashboard.services.storage import forget_version, managed_repository, remember_version
+from dashboard.services.storage import forget_version, managed_repository, remember_version, repository_errors
 from repository import config_edit, model_config, publish, storage, version_policy
 
 
+@repository_errors()
 def version_make_live(*, version: Version, actor: Actor, load: bool = True) -> ConfigRevision:
     """Serves this version alone: version_policy { specific { versions: [N] } } as a configuration revision."""
     summary = f"Made version {version.number} live"
     return _serve(version=version, actor=actor, load=load, summary=summary, action="version.make_live")
 
 
+@repository_errors()
 def version_roll_back(*, model: Model, actor: Actor, version: Version | None = None) -> ConfigRevision:
     """Returns to `version`, by default to the one that was served before the present one."""
     target = version or roll_back_target(model)
@@ -54,6 +56,7 @@ def pinned_text(model: Model, text: str, number: int) -> str:
     return config_edit.apply(text, config)
 
 
+@repository_errors()
 def version_archive(*, version: Version, actor: Actor) -> Version:
     """Takes a version that is not live out of the repository; its files are kept in the archive folder."""
     require(actor, Right.OPERATE)
@@ -69,6 +72,7 @@ def version_archive(*, version: Version, actor: Actor) -> Version:
     return version
 
 
+@repository_errors()
 def version_restore(*, version: Version, actor: Actor) -> Version:
     """Brings an archived version back. Conflict where that alone would make it live."""
     require(actor, Right.OPERATE)

@@ -1,0 +1,12 @@
+"""The job kind `inspect`: params {"upload": id}."""
+
+from typing import Any
+
+from dashboard.jobs.context import JobContext
+from dashboard.models import Upload
+from dashboard.services.inspection import upload_inspect
+
+
+def run(context: JobContext) -> dict[str, Any]:
+    upload = Upload.objects.get(pk=context.params["upload"])
+    return upload_inspect(upload=upload, context=context)
