@@ -77,6 +77,8 @@ class _Collector:
         self.headers: dict[str, str] = {}
         self.count = 0
         self.complete = False
+        self.keep_alive = False
+        self.parser: Any = None
 
     def on_url(self, url: bytes) -> None:
         self.url += url
@@ -90,12 +92,13 @@ class _Collector:
 
     def on_headers_complete(self) -> None:
         self.complete = True
+        self.keep_alive = self.parser.should_keep_alive()  # llhttp forgets it once a message without a body is over
 
 
 def parse_head(data: bytes) -> Head:
     """Parse a head that ends with its empty line. HttpError for whatever is malformed: the connection must then close."""
     collector = _Collector()
-    parser = httptools.HttpRequestParser(collector)
+    parser = collector.parser = httptools.HttpRequestParser(collector)
     try:
         parser.feed_data(data)
     except httptools.HttpParserUpgrade:
@@ -111,7 +114,7 @@ def parse_head(data: bytes) -> Head:
         method=parser.get_method().decode("latin-1"),
         path=_path(collector.url),
         headers=headers,
-        keep_alive=parser.should_keep_alive(),
+        keep_alive=collector.keep_alive,
         http_1_0=parser.get_http_version() == "1.0",
         content_length=_content_length(headers),
         header_length=_header_length(headers),

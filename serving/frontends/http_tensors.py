@@ -26,7 +26,7 @@ def load_json(body: Chunk) -> Any:
         if len(body) >= SIMDJSON_FROM:
             return _load_large(body)
         return orjson.loads(body)
-    except (ValueError, TypeError, RecursionError) as error:
+    except (ValueError, TypeError, RuntimeError) as error:  # RecursionError too
         return _load_leniently(body, error)
 
 
@@ -100,10 +100,20 @@ def _from_list(name: str, row: Datatype, data: list[Any]) -> NDArray[Any]:
         flat = np.array(data).reshape(-1)
     except (ValueError, OverflowError):
         raise invalid(f"input '{name}': 'data' is neither flat nor nested evenly") from None
+    if row.name == "UINT64" and flat.dtype.kind == "f":
+        flat = _wide_integers(flat, data)  # numpy makes a float of small and huge integers together
     allowed = {"b": "b", "f": "fiu"}.get(row.dtype.kind, "iu")
     if flat.size and flat.dtype.kind not in allowed:
         raise invalid(f"input '{name}': expected {row.name} elements in 'data', got something else")
     return flat
+
+
+def _wide_integers(flat: NDArray[Any], data: list[Any]) -> NDArray[Any]:
+    exact = np.array(data, dtype=np.object_).reshape(-1)
+    try:
+        return exact.astype(np.uint64) if all(type(element) is int for element in exact) else flat
+    except OverflowError:
+        return flat
 
 
 def _cast(name: str, row: Datatype, flat: NDArray[Any]) -> NDArray[Any]:
