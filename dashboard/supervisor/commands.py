@@ -3,7 +3,7 @@
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable
+from typing import Any
 
 from django.conf import settings
 
@@ -39,9 +39,7 @@ def process_specs() -> list[ProcessSpec]:
     return [_server(), _dashboard(), _watch(), _worker()]
 
 
-def _spec(
-    name: str, title: str, *command: str, answers: Callable[[], Awaitable[bool]] | None = None, stop: Stop
-) -> ProcessSpec:
+def _spec(name: str, title: str, *command: str, stop: Stop, **extra: Any) -> ProcessSpec:
     return ProcessSpec(
         name=name,
         title=title,
@@ -49,8 +47,8 @@ def _spec(
         log=settings.LOG_DIR / f"{name}.log",
         folder=BASE_DIR,
         environment={"DJANGO_SETTINGS_MODULE": "dashboard.settings"},
-        answers=answers,
         stop=stop,
+        **extra,
     )
 
 
@@ -72,25 +70,17 @@ def _dashboard() -> ProcessSpec:
 
 
 def _watch() -> ProcessSpec:
-    return _spec("watch", "watcher", str(BASE_DIR / "manage.py"), "watch", stop=((signal.SIGTERM, 5.0),))
+    command = (str(BASE_DIR / "manage.py"), "watch")
+    return _spec("watch", "watcher", *command, says_ready=b" watching ", stop=((signal.SIGTERM, 5.0),))
 
 
 def _worker() -> ProcessSpec:
     # Threads: a job's heavy work runs in processes of its own, and nothing outlives the worker.
-    arguments = (
-        "-A",
-        "dashboard",
-        "worker",
-        "--pool",
-        "threads",
-        "--loglevel",
-        "INFO",
-        "--without-gossip",
-        "--without-mingle",
-    )
+    options = ("--pool", "threads", "--loglevel", "INFO", "--without-gossip", "--without-mingle")
     # SIGTERM finishes the jobs under way; one that takes longer is queued again by `watch`.
-    stop = ((signal.SIGTERM, 5.0), (signal.SIGQUIT, 3.0))
-    return _spec("worker", "worker", "-m", "celery", *arguments, stop=stop)
+    stop = ((signal.SIGTERM, 8.0), (signal.SIGQUIT, 3.0))
+    command = ("-m", "celery", "-A", "dashboard", "--skip-checks", "worker", *options)
+    return _spec("worker", "worker", *command, says_ready=b" ready.", stop=stop)
 
 
 def _server() -> ProcessSpec:

@@ -17,7 +17,7 @@ Stop = tuple[tuple[signal.Signals, float], ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessSpec:
-    """What to run. `answers` tells whether the process does its work; None: running is enough."""
+    """What to run. `answers` tells whether the process does its work; without it, `says_ready` in its output does."""
 
     name: str
     title: str
@@ -26,6 +26,7 @@ class ProcessSpec:
     folder: Path
     environment: dict[str, str] = field(default_factory=dict)
     answers: Callable[[], Awaitable[bool]] | None = None
+    says_ready: bytes = b""
     stop: Stop = ((signal.SIGTERM, 10.0),)
 
 
@@ -55,6 +56,7 @@ class Child:
         self._began = 0.0
         self._process: asyncio.subprocess.Process | None = None
         self._output = -1
+        self.said_ready = not spec.says_ready
 
     async def start(self) -> int:
         """Its process id, which is its group's too."""
@@ -85,6 +87,7 @@ class Child:
             return False
         if data:
             self._log.write(data)
+            self.said_ready = self.said_ready or self.spec.says_ready in data
         else:
             asyncio.get_running_loop().remove_reader(self._output)
         return bool(data)

@@ -19,6 +19,8 @@ PROBE_INTERVAL_S = 0.1
 # A process that lives but has not answered for so long is taken for hung, and restarted.
 HUNG_AFTER_S = 60.0
 WATCH_INTERVAL_S = 5.0
+# A terminal, `make` and others may each pass on one and the same Ctrl-C.
+SAME_SIGNAL_S = 1.0
 
 
 @dataclass(slots=True)
@@ -108,7 +110,8 @@ class Supervised:
         self._child.kill()
 
     async def _answers(self) -> bool:
-        return self.spec.answers is None or await self.spec.answers()
+        assert self._child is not None
+        return self._child.said_ready and (self.spec.answers is None or await self.spec.answers())
 
     async def _wait_before_restart(self, ending: Ending) -> None:
         wanted, self._wanted = self._wanted, ""
@@ -146,9 +149,12 @@ class Supervised:
             self._wanted = why
             await self._child.stop()
 
-    async def stop(self) -> None:
+    def restart_no_more(self) -> None:
         self._stopping = True
         self._wake.set()
+
+    async def stop(self) -> None:
+        self.restart_no_more()
         if self._child is not None and self.status.pid is not None:
             await self._child.stop()
 
@@ -191,7 +197,7 @@ class Supervisor:
         self.processes = {spec.name: Supervised(spec, report, self._guard) for spec in specs}
         self._stages = stages
         self._end = asyncio.Event()
-        self._asked = 0
+        self._asked_at = 0.0
 
     async def run(self, on_live: Callable[[], None]) -> None:
         """Until SIGINT, SIGTERM or SIGHUP, then until all have ended. `on_live`: once everything answers."""
@@ -222,13 +228,17 @@ class Supervisor:
             loop.add_signal_handler(number, self._signalled)
 
     def _signalled(self) -> None:
-        self._asked += 1
-        self._end.set()
-        if self._asked > 1:  # the person is in a hurry
+        now = asyncio.get_running_loop().time()
+        if not self._end.is_set():
+            self._end.set()
+            self._asked_at = now
+        elif now - self._asked_at > SAME_SIGNAL_S:  # the person is in a hurry
             for process in self.processes.values():
                 process.kill()
 
     async def _stop_all(self) -> None:
+        for process in self.processes.values():
+            process.restart_no_more()
         for stage in self._stages:
             await asyncio.gather(*(self.processes[name].stop() for name in stage))
 

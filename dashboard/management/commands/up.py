@@ -18,6 +18,7 @@ from dashboard.supervisor.supervisor import Status, Supervisor
 
 
 class Command(BaseCommand):
+    requires_system_checks = []
     help = "Start everything, watch over it, and stop it with Ctrl-C."
 
     def handle(self, *args: Any, **options: Any) -> None:
