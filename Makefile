@@ -1,0 +1,62 @@
+# Slipway's commands. `make run` and `make test` set up everything they need in .venv; `make help` lists the rest.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+CHROMIUM ?= $(shell command -v chromium || command -v chromium-browser)
+PYTEST := $(BIN)/python -m pytest -p no:cacheprovider
+
+.PHONY: run test check bench soak screenshots examples clean help
+.DEFAULT_GOAL := help
+
+run: $(VENV)/.installed  ## Start the dashboard and the inference server; Ctrl-C stops all of it.
+	@exec $(BIN)/python manage.py up
+
+test: $(VENV)/.installed-dev chromium  ## Run every test. BROWSER=no leaves out those that drive a browser.
+	$(PYTEST) -m "not soak and not gpu$(if $(filter no,$(BROWSER)), and not browser)"
+
+check: $(VENV)/.installed-dev  ## Look for errors without running: ruff, mypy, missing migrations.
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python manage.py makemigrations --check --dry-run --settings tests.settings
+
+bench: $(VENV)/.installed-dev  ## Measure requests per second and latency beside a plain FastAPI server.
+	$(BIN)/python -m benchmarks
+
+soak: $(VENV)/.installed-dev  ## Run the long tests: reloads under load.
+	$(PYTEST) -m soak --timeout 3600
+
+screenshots: $(VENV)/.installed-dev chromium  ## Take pictures of every page.
+	$(BIN)/python -m tools.screenshots
+
+examples: $(VENV)/.installed-dev  ## Train the example models anew.
+	$(BIN)/python examples/train.py
+
+clean:  ## Remove what was installed and cached; the data folder stays.
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+help:  ## List these commands.
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
+
+.PHONY: chromium
+chromium:
+	@test "$(BROWSER)" = no || test -n "$(CHROMIUM)" || { \
+	  echo "The browser tests need Chromium: sudo apt-get install chromium (or leave them out: make test BROWSER=no)"; exit 1; }
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "Slipway needs Python 3.11 or newer: make run PYTHON=python3.11"; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
+	  echo "$(PYTHON) cannot make a virtual environment: sudo apt-get install python3-venv"; exit 1; }
+
+# The stamps are newer than the requirements they installed, so that a second run installs nothing.
+$(VENV)/.installed: requirements.txt | $(BIN)/python
+	@echo "Installing requirements.txt into $(VENV); the first time this takes some minutes."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
+	@touch $@
+
+$(VENV)/.installed-dev: requirements-dev.txt $(VENV)/.installed
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
+	@touch $@
