@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO
 
-from serving.backends.python_child.channel import Channel, ChannelError, Message, ProtocolError
+from serving.backends.python_child.channel import Channel, ChannelError, Message, ProtocolError, close_all
 from serving.backends.python_child.segments import SegmentMap, SegmentPool
 from serving.errors import unsupported
 
@@ -86,6 +86,7 @@ class ChildProcess:
                 ask = (questions or {}).get(str(answer.get("op")))
                 if ask is None:
                     return answer, received
+                close_all(received)
                 self._channel.send(ask(answer))
         except ProtocolError as error:
             raise self.broke(error) from None
@@ -107,8 +108,7 @@ class ChildProcess:
         except TimeoutError:
             log.warning("%s: finalize took longer than %g s; the process is killed", self.name, grace_s)
         else:
-            for descriptor in received:
-                os.close(descriptor)
+            close_all(received)
             if answer.get("op") != "finalized":
                 log.warning("%s: the process did not finalize as expected", self.name)
         self.end(max(0.0, deadline - time.monotonic()))
@@ -129,6 +129,7 @@ class ChildProcess:
                 self._pump.join(1.0)
                 self._channel.close()
                 self.inputs.close()
+                self.outputs.clear()
                 os.close(self._pidfd)
                 self._pidfd = -1
         return self._how_it_ended()

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from serving.backends.base import BackendInstance, ModelSpec
 from serving.backends.child_process import ChildProcess, ProcessDied
-from serving.backends.python_child.channel import Message, ProtocolError
+from serving.backends.python_child.channel import Message, ProtocolError, close_all
 from serving.backends.python_child.segments import KEEP_BYTES
 from serving.backends.python_child.tensors import Row, Writer, type_of
 from serving.batch import Batch
@@ -78,8 +78,10 @@ class ProcessInstance(BackendInstance):
         child.inputs.release(segment.id)
         try:
             self._decode(child, answer, received, batch)
-        except (ProtocolError, KeyError, TypeError, ValueError) as error:
+        except (ProtocolError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
             raise child.broke(ProtocolError(str(error))) from None
+        finally:
+            close_all(received)
 
     def _decode(self, child: ChildProcess, answer: Message, received: list[int], batch: Batch) -> None:
         if answer["op"] == "failed":
@@ -175,7 +177,8 @@ class ProcessKeeper:
         self._child = child = ChildProcess(self._name, self._python)
         try:
             answer, received = child.exchange(self._hello)
-            if answer.get("op") == "ready" and not received:
+            close_all(received)
+            if answer.get("op") == "ready":
                 return
             error = _error("", answer.get("code"), answer.get("message"))
         except ProcessDied as died:
@@ -247,7 +250,10 @@ def _tensor(row: Row, memory: Any) -> NDArray[Any]:
     datatype = DATATYPES[kind]
     count = math.prod(shape)
     if kind == "BYTES":
-        return deserialize_bytes(memoryview(memory)[offset : offset + length], count).reshape(shape)
+        try:
+            return deserialize_bytes(memoryview(memory)[offset : offset + length], count).reshape(shape)
+        except ServingError as error:
+            raise ProtocolError(f"output '{name}': {error}") from None
     if count * datatype.itemsize != length:
         raise ProtocolError(f"output '{name}' has {length} bytes, not those of its shape")
     return np.ndarray(shape, datatype.dtype, memory, offset) if count else np.empty(shape, datatype.dtype)

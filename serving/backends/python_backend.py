@@ -14,7 +14,7 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelInstanceGroup
 from serving.backends.base import Backend, BackendInstance
 from serving.backends.child_process import ChildProcess, ProcessDied
 from serving.backends.process_instance import ProcessInstance
-from serving.backends.python_child.channel import Message
+from serving.backends.python_child.channel import Message, close_all
 from serving.devices import Device, gpu_count
 from serving.errors import Code, ServingError, internal, invalid, not_found, unsupported
 from serving.message_json import message_to_json
@@ -104,7 +104,8 @@ def _run_complete_config(config: ModelConfig, path: Path) -> Message | None:
         "config": json.dumps(message_to_json(config)),
     }
     try:
-        answer, _ = child.exchange(message, timeout_s=COMPLETE_TIMEOUT_S)
+        answer, received = child.exchange(message, timeout_s=COMPLETE_TIMEOUT_S)
+        close_all(received)
     except ProcessDied as died:
         raise internal(f"{died} in auto_complete_config: {child.last_words()}".removesuffix(": ")) from None
     except TimeoutError:

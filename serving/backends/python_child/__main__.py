@@ -25,6 +25,7 @@ def main() -> None:
     descriptor, parent = int(sys.argv[1]), int(sys.argv[2])
     die_with(parent)
     faulthandler.enable()
+    sys.dont_write_bytecode = True  # a version folder stays as it was published
     end = socket.socket(fileno=descriptor)
     end.set_inheritable(False)
     # The script's own folder makes way for the project's root, and that goes again: a model's imports are its own.

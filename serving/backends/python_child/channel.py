@@ -54,6 +54,11 @@ class ProtocolError(ChannelError):
     pass
 
 
+def close_all(descriptors: Sequence[int]) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)
+
+
 class Channel:
     """One end. `pidfd` is the child's, at the server's end: its death is noticed even if a grandchild holds the socket."""
 
@@ -94,8 +99,7 @@ class Channel:
 
     def close(self) -> None:
         self._socket.close()
-        for descriptor in self._descriptors:
-            os.close(descriptor)
+        close_all(self._descriptors)
         self._descriptors.clear()
 
     # -- inside ----------------------------------------------------------------------------------------------------
@@ -117,8 +121,7 @@ class Channel:
             if not isinstance(message, dict):
                 raise ValueError("not an object")
         except ValueError as error:
-            for descriptor in descriptors:
-                os.close(descriptor)
+            close_all(descriptors)
             raise ProtocolError(f"a message is not a JSON object: {error}") from None
         return message, descriptors
 

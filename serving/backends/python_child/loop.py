@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any
 
-from serving.backends.python_child.channel import Channel, Closed, Message
+from serving.backends.python_child.channel import Channel, Closed, Message, close_all
 from serving.backends.python_child.segments import SegmentMap, SegmentPool
 from serving.backends.python_child.tensors import Writer
 
@@ -110,6 +110,7 @@ class _Executor:
             self._outputs.release(identifier)
         identifier = message["segment"]
         memory = self._inputs.open(identifier, descriptors[0]) if descriptors else self._inputs.get(identifier)
+        close_all(descriptors)
         self._link.open()
         writer = Writer()
         try:

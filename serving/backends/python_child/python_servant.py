@@ -64,13 +64,15 @@ class PythonServant(Servant):
 
     def execute(self, requests: list[Message], memory: Any, writer: Writer) -> list[Message]:
         mine = [self._request(index, request, memory) for index, request in enumerate(requests)]
-        result = self._model.execute(mine)
-        if inspect.iscoroutine(result):
-            result = self._run(result)
-        return [
-            self._describe(request, response, writer)
-            for request, response in zip(mine, _responses(mine, result), strict=True)
-        ]
+        try:
+            result = self._model.execute(mine)
+            if inspect.iscoroutine(result):
+                result = self._run(result)
+            responses = _responses(mine, result)
+            return [self._describe(*pair, writer) for pair in zip(mine, responses, strict=True)]
+        finally:
+            for request in mine:
+                request._release()
 
     def finalize(self) -> None:
         if hasattr(self._model, "finalize"):
@@ -115,7 +117,7 @@ class PythonServant(Servant):
 
 def _responses(requests: list[pb_utils.InferenceRequest], result: Any) -> list[pb_utils.InferenceResponse]:
     """One response for each request: returned by execute, or given to the request's sender."""
-    sent = [request.get_response_sender()._response for request in requests]
+    sent = [request._sender._response if request._sender is not None else None for request in requests]
     if result is None and all(response is not None for response in sent):
         return [response for response in sent if response is not None]
     if not isinstance(result, list):

@@ -43,6 +43,7 @@ class Segment:
 
     def close(self) -> None:
         """Give up this side's hold; the memory itself goes when nobody views it."""
+        self.memory.close()
         os.close(self.descriptor)
 
 
@@ -123,7 +124,7 @@ class SegmentMap:
         return len(self._maps)
 
     def open(self, identifier: int, descriptor: int) -> mmap.mmap:
-        """Map a segment that arrived; takes the descriptor. ProtocolError unless it is a sealed memory file."""
+        """Map a segment that arrived; the caller closes the descriptor. ProtocolError unless it is a sealed memory file."""
         try:
             if fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK == 0:
                 raise ProtocolError("a segment is not sealed against shrinking")
@@ -131,8 +132,6 @@ class SegmentMap:
             memory = mmap.mmap(descriptor, size, access=self._access)
         except (OSError, ValueError) as error:
             raise ProtocolError(f"a segment cannot be mapped: {error}") from None
-        finally:
-            os.close(descriptor)
         if size <= KEEP_BYTES:
             if len(self._maps) >= self._limit:
                 raise ProtocolError(f"more than {self._limit} segments are in use")
@@ -144,6 +143,9 @@ class SegmentMap:
             return self._maps[identifier]
         except (KeyError, TypeError):
             raise ProtocolError(f"segment {identifier!r} is unknown") from None
+
+    def clear(self) -> None:
+        self._maps.clear()
 
     def drop(self, identifiers: list[int]) -> None:
         for identifier in identifiers:

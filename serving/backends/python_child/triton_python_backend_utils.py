@@ -272,7 +272,7 @@ class InferenceRequest:
         self._priority = priority
         self._parameters = parameters or {}
         self._is_cancelled: Any = None  # set by the servant: asks the server
-        self._sender = InferenceResponseSender(self)
+        self._sender: InferenceResponseSender | None = None
 
     def inputs(self) -> list[Tensor]:
         return self._inputs
@@ -307,7 +307,14 @@ class InferenceRequest:
         return bool(self._is_cancelled()) if self._is_cancelled is not None else False
 
     def get_response_sender(self) -> "InferenceResponseSender":
+        if self._sender is None:
+            self._sender = InferenceResponseSender(self)
         return self._sender
+
+    def _release(self) -> None:
+        """`execute` is over: let go of the shared memory, even if the model keeps the request."""
+        self._inputs = []
+        self._sender = None
 
     def set_release_flags(self, flags: int) -> None:
         if flags != TRITONSERVER_REQUEST_RELEASE_ALL:

@@ -1,0 +1,98 @@
+"""Backend instances driven without a server: make one for a model folder, give it batches."""
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from repository import model_config
+from serving.autocomplete import complete
+from serving.backends import make_backend
+from serving.backends.base import BackendInstance, ModelSpec
+from serving.batch import Batch
+from serving.devices import CPU
+from serving.errors import ServingError
+from serving.request import InferenceRequest, InferenceResponse
+from tests.model_factory import python_model, tensors_text
+
+Tensors = list[tuple[str, str, list[int]]]
+FP32 = [("INPUT0", "FP32", [-1])], [("OUTPUT0", "FP32", [-1])]
+
+IDENTITY = """
+    import triton_python_backend_utils as pb_utils
+
+    class TritonPythonModel:
+        def execute(self, requests):
+            return [
+                pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT0", request.inputs()[0].as_numpy())])
+                for request in requests
+            ]
+"""
+
+
+def written_model(
+    repository: Path,
+    source: str,
+    inputs: Tensors = FP32[0],
+    outputs: Tensors = FP32[1],
+    max_batch_size: int = 8,
+    extra: str = "",
+    name: str = "model",
+) -> Path:
+    """The folder of a Python model with that source and configuration."""
+    head = f'name: "{name}" backend: "python" max_batch_size: {max_batch_size} '
+    text = head + tensors_text("input", inputs) + tensors_text("output", outputs) + extra
+    return python_model(repository, name, source, text)
+
+
+def spec_of(folder: Path, version: int = 1) -> ModelSpec:
+    """What the server would load, completed."""
+    config = complete(model_config.read(folder), folder, version)
+    version_dir = folder / str(version)
+    return ModelSpec(folder.name, version, config, version_dir, version_dir / config.default_model_filename)
+
+
+@contextlib.contextmanager
+def instance_of(folder: Path, name: str = "") -> Iterator[BackendInstance]:
+    spec = spec_of(folder)
+    backend = make_backend(spec)
+    backend.load()
+    instance = backend.create_instance(CPU, name or f"{spec.name}_0_0")
+    try:
+        yield instance
+    finally:
+        instance.close()
+        backend.unload()
+
+
+@contextlib.contextmanager
+def python_instance(repository: Path, source: str, **options: Any) -> Iterator[BackendInstance]:
+    with instance_of(written_model(repository, source, **options)) as instance:
+        yield instance
+
+
+def request(inputs: Any, **fields: Any) -> InferenceRequest:
+    """A request; one array alone is INPUT0. The batch size is the first dimension of the first input."""
+    named = inputs if isinstance(inputs, dict) else {"INPUT0": inputs}
+    shape = next(iter(named.values())).shape
+    fields.setdefault("batch_size", shape[0] if shape else 1)
+    return InferenceRequest("model", named, lambda response, final: None, **fields)
+
+
+def execute(instance: BackendInstance, *requests: InferenceRequest) -> list[Any]:
+    """The answers of one batch; an exception that fails the whole batch is the answer of each."""
+    batch = Batch(list(requests), sum(one.batch_size for one in requests))
+    try:
+        instance.execute(batch)
+    except ServingError as error:
+        return [error if answer is None else answer for answer in batch.responses]
+    return batch.responses
+
+
+def infer(instance: BackendInstance, inputs: Any, **fields: Any) -> dict[str, Any]:
+    """The outputs of one request alone; raises its error."""
+    [answer] = execute(instance, request(inputs, **fields))
+    if isinstance(answer, ServingError):
+        raise answer
+    assert isinstance(answer, InferenceResponse)
+    return answer.outputs
