@@ -23,7 +23,7 @@ def message_to_json(message: Message, unset_messages: bool = False) -> dict[str,
     return result
 
 
-def _repeated(field: FieldDescriptor, value: Any, unset_messages: bool) -> Any:
+def _repeated(field: Any, value: Any, unset_messages: bool) -> Any:
     kind = field.message_type
     if kind is not None and kind.GetOptions().map_entry:
         item = kind.fields_by_name["value"]
@@ -31,7 +31,7 @@ def _repeated(field: FieldDescriptor, value: Any, unset_messages: bool) -> Any:
     return [_single(field, item, unset_messages) for item in value]
 
 
-def _single(field: FieldDescriptor, value: Any, unset_messages: bool) -> Any:
+def _single(field: Any, value: Any, unset_messages: bool) -> Any:
     if field.type == FieldDescriptor.TYPE_MESSAGE:
         return message_to_json(value, unset_messages)
     if field.type == FieldDescriptor.TYPE_ENUM:
