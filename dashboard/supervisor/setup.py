@@ -6,6 +6,7 @@ from django.core.management import call_command
 from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 
+from dashboard.exceptions import DashboardError
 from dashboard.models import Server
 from dashboard.services.accounts import administrator_ensure
 from dashboard.services.examples import examples_publish
@@ -21,13 +22,23 @@ class Prepared:
     administrator: str
     password: str
     examples: list[str]
+    problem: str  # why examples are missing
 
 
 def prepare() -> Prepared:
     migrated = migrate()
     server = server_ensure_local()
     administrator, password = administrator_ensure() or ("", "")
-    return Prepared(server, migrated, administrator, password, examples_publish())
+    examples, problem = _examples()
+    return Prepared(server, migrated, administrator, password, examples, problem)
+
+
+def _examples() -> tuple[list[str], str]:
+    """An example that cannot be published is no reason not to start."""
+    try:
+        return examples_publish(), ""
+    except DashboardError as error:
+        return [], error.message
 
 
 def migrate() -> bool:

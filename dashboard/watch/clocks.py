@@ -11,8 +11,10 @@ from asgiref.sync import sync_to_async
 from django.contrib.sessions.models import Session
 from django.utils import timezone
 
+from dashboard.services.drift import drift_check
 from dashboard.services.jobs import jobs_requeue_lost
 from dashboard.services.metrics import metrics_prune
+from dashboard.services.publication import repository_reconcile
 from dashboard.services.uploads import uploads_expire
 
 logger = logging.getLogger(__name__)
@@ -35,6 +37,8 @@ def _clear_sessions() -> int:
 
 CLOCKS = (
     Clock("queue lost jobs again", 10.0, jobs_requeue_lost),
+    Clock("finish broken-off publications", 30.0, repository_reconcile),
+    Clock("notice changes by hand", 20.0, drift_check),
     Clock("expire uploads", 60.0, uploads_expire),
     Clock("prune metrics", 60.0, _prune_metrics),
     Clock("clear sessions", 3600.0, _clear_sessions),
@@ -43,12 +47,14 @@ CLOCKS = (
 
 async def run_clock(clock: Clock) -> None:
     """For ever; one failure is logged and the next turn comes all the same."""
+    said: Any = None
     while True:
         try:
             done = await sync_to_async(clock.work)()
         except Exception:
             logger.exception("could not %s", clock.name)
         else:
-            if done:
+            if done and done != said:
                 logger.info("%s: %s", clock.name, done)
+            said = done
         await asyncio.sleep(clock.seconds)

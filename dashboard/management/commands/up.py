@@ -60,6 +60,8 @@ class Command(BaseCommand):
             self._say("The database is up to date.")
         if prepared.examples:
             self._say(f"Published the example models {', '.join(prepared.examples)}.")
+        if prepared.problem:
+            self._say(f"Not all example models are there: {prepared.problem}.")
         if prepared.password:
             self.stdout.write(f"\n  Sign in as {prepared.administrator} with the password {prepared.password}")
             self.stdout.write("  It is shown only now: keep it, or change it after you signed in.\n\n")
