@@ -1,0 +1,141 @@
+"""Dependencies point one way: dashboard -> repository <- serving, and downwards inside each. Read from the imports."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+FRAMEWORKS = {"torch", "onnxruntime", "tensorrt", "onnx", "onnxscript", "sklearn"}
+WEB = {"django", "rest_framework", "channels", "celery", "daphne", "whitenoise", "drf_spectacular"}
+
+# Inside serving a module imports only from its own step or a lower one; modules that are not named stand on step 0.
+SERVING_STEPS = {
+    "__main__": 9,
+    "inspect": 9,
+    "frontends": 8,
+    "server": 7,
+    "model_repository_manager": 6,
+    "model_lifecycle": 5,
+    "autocomplete": 5,
+    "model": 4,
+    "schedulers": 3,
+    "instance": 2,
+    "instance_groups": 2,
+    "warmup": 2,
+    "backends": 1,
+}
+
+# Inside dashboard: what a part may not import.
+ENTRANCES = {"views", "api", "consumers", "forms", "templatetags", "management", "routing", "asgi", "urls"}
+RUNTIME = {"supervisor", "watch"}
+DASHBOARD_BANS = {
+    "models": ENTRANCES | RUNTIME | {"services", "selectors", "client", "live", "tasks", "jobs"},
+    "client": ENTRANCES | RUNTIME | {"services", "selectors", "tasks", "jobs", "live"},
+    "selectors": ENTRANCES | RUNTIME | {"services", "tasks", "jobs"},
+    "services": ENTRANCES | RUNTIME,
+    "jobs": ENTRANCES | RUNTIME,
+    "tasks": ENTRANCES | RUNTIME,
+    "api": {"views", "forms", "templatetags", "consumers"} | RUNTIME,
+    "views": {"api", "consumers", "watch"},
+}
+
+
+def sources(package: str) -> list[Path]:
+    return [path for path in sorted((ROOT / package).rglob("*.py")) if "migrations" not in path.parts]
+
+
+def imported(path: Path) -> Iterator[str]:
+    """Every module a file imports, also inside functions; of `from a.b import c` both a.b and a.b.c."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def breaches(package: str, forbidden: set[str]) -> list[str]:
+    return [
+        f"{path.relative_to(ROOT)} imports {name}"
+        for path in sources(package)
+        for name in imported(path)
+        if name.partition(".")[0] in forbidden
+    ]
+
+
+def part(module: str, package: str) -> str:
+    """ "serving.schedulers.queue" -> "schedulers" for package serving; "" for what lies elsewhere."""
+    first, _, rest = module.partition(".")
+    return rest.partition(".")[0] if first == package else ""
+
+
+@pytest.mark.parametrize(
+    ("package", "forbidden"),
+    [
+        ("repository", {"dashboard", "serving", "numpy"} | WEB | FRAMEWORKS),
+        ("serving", {"dashboard"} | WEB),
+        ("dashboard", {"serving"} | FRAMEWORKS),
+    ],
+)
+def test_packages_depend_only_on_the_repository_between_them(package: str, forbidden: set[str]) -> None:
+    assert breaches(package, forbidden) == []
+
+
+def test_inside_serving_imports_point_downwards() -> None:
+    parts = {path.relative_to(ROOT / "serving").parts[0].removesuffix(".py") for path in sources("serving")}
+    wrong = []
+    for path in sources("serving"):
+        here = path.relative_to(ROOT / "serving").parts[0].removesuffix(".py")
+        for name in imported(path):
+            there = part(name, "serving")
+            if there in parts and SERVING_STEPS.get(there, 0) > SERVING_STEPS.get(here, 0):
+                wrong.append(f"{path.relative_to(ROOT)} imports {name}")
+    assert wrong == []
+
+
+def test_frontends_reach_models_only_through_the_server() -> None:
+    wrong = [
+        f"{path.relative_to(ROOT)} imports {name}"
+        for path in sources("serving/frontends")
+        for name in imported(path)
+        if 0 < SERVING_STEPS.get(part(name, "serving"), 0) < SERVING_STEPS["server"]
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("here", sorted(DASHBOARD_BANS))
+def test_inside_the_dashboard_imports_point_downwards(here: str) -> None:
+    folder = ROOT / "dashboard" / here
+    files = sources(f"dashboard/{here}") if folder.is_dir() else [folder.with_suffix(".py")]
+    wrong = [
+        f"{path.relative_to(ROOT)} imports {name}"
+        for path in files
+        for name in imported(path)
+        if part(name, "dashboard") in DASHBOARD_BANS[here]
+    ]
+    assert wrong == []
+
+
+def test_a_server_without_models_loads_no_framework() -> None:
+    """They take seconds and hundreds of megabytes: each is imported when a model first needs it."""
+    code = "import sys, serving.__main__; print(*sorted({'torch', 'onnxruntime', 'tensorrt'} & set(sys.modules)))"
+    result = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert result.stdout.split() == []
+
+
+@pytest.mark.parametrize("package", ["serving", "repository", "dashboard"])
+def test_no_module_grows_beyond_400_lines(package: str) -> None:
+    lengths = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in sources(package)}
+    assert {name: length for name, length in lengths.items() if length > 400} == {}
+
+
+def test_every_folder_of_tests_is_a_package() -> None:
+    """Otherwise tests/serving would shadow serving."""
+    folders = {path.parent for path in (ROOT / "tests").rglob("test_*.py")}
+    assert [str(folder.relative_to(ROOT)) for folder in folders if not (folder / "__init__.py").exists()] == []
