@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from django.conf import settings
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
 
 from dashboard.exceptions import DashboardError, status_of
@@ -19,6 +19,17 @@ def content_security_policy(get_response: Handler) -> Handler:
         response = get_response(request)
         response.setdefault("Content-Security-Policy", policy)
         return response
+
+    return middleware
+
+
+def refuse_nul(get_response: Handler) -> Handler:
+    """No name holds a NUL, and databases differ in what they make of one."""
+
+    def middleware(request: HttpRequest) -> HttpResponse:
+        if "\0" in request.path or "%00" in request.META.get("QUERY_STRING", ""):
+            return JsonResponse({"error": "an address holds no NUL character"}, status=400)
+        return get_response(request)
 
     return middleware
 

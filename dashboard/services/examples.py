@@ -7,7 +7,7 @@ from django.conf import settings
 from dashboard.authorisation import SYSTEM
 from dashboard.choices import UploadState
 from dashboard.exceptions import Conflict
-from dashboard.models import AuditEntry, Model, Upload
+from dashboard.models import AuditEntry, Model, Upload, Version
 from dashboard.services.jobs import job_run
 from dashboard.services.models import model_describe
 from dashboard.services.publication import upload_publish
@@ -32,7 +32,7 @@ def examples_publish() -> list[str]:
 def _publish_model(folder: Path) -> bool:
     deleted = AuditEntry.objects.filter(action="model.delete", model_name=folder.name).exists()
     numbers = version_folders(folder) or [1]
-    missing = [number for number in numbers if not _has(folder.name, number)]
+    missing = numbers[_published(folder.name) :]
     if deleted or not missing:
         return False
     for number in missing:
@@ -41,9 +41,9 @@ def _publish_model(folder: Path) -> bool:
     return True
 
 
-def _has(name: str, number: int) -> bool:
-    """Numbers are given out in order, so an earlier run that was stopped half-way is continued where it was."""
-    return Model.objects.filter(name=name, last_number__gte=number).exists()
+def _published(name: str) -> int:
+    """How many of its versions an earlier run, perhaps stopped half-way, has published."""
+    return Version.objects.filter(model__name=name, created_by_name=SYSTEM.name).count()
 
 
 def _publish_version(folder: Path, number: int, *, newest: bool) -> None:

@@ -1,0 +1,1 @@
+"""One module per resource. A view decodes, calls a service or selector, and encodes."""

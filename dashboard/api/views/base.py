@@ -1,0 +1,37 @@
+"""What every endpoint has."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from django.db.models import QuerySet
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.serializers import BaseSerializer
+from rest_framework.views import APIView
+
+from dashboard.api.pagination import Pages
+from dashboard.authorisation import Actor, Right, actor_of
+
+
+class Endpoint(APIView):
+    """`rights` says who may call which method; what is not named is refused (api.permissions.HasRight)."""
+
+    rights: dict[str, Right] = {}
+    pagination_class = Pages
+
+    @property
+    def actor(self) -> Actor:
+        return actor_of(self.request)
+
+    def page(self, rows: QuerySet | Sequence[Any], serializer: type[BaseSerializer]) -> Response:
+        pages = self.pagination_class()
+        return pages.get_paginated_response(
+            serializer(pages.paginate_queryset(rows, self.request, self), many=True).data
+        )
+
+
+def data_of(request: Request, serializer: type[BaseSerializer]) -> dict[str, Any]:
+    """The body, in the shape that the serializer describes; a ValidationError, which is a 400, otherwise."""
+    given = serializer(data=request.data)
+    given.is_valid(raise_exception=True)
+    return dict(given.validated_data)
