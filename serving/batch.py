@@ -23,11 +23,22 @@ class Batch:
     A decoupled backend leaves positions None and calls `send(request, response, final)`, from any thread.
     """
 
-    __slots__ = ("ended_ns", "infer_done_ns", "input_done_ns", "requests", "responses", "send", "size", "started_ns")
+    __slots__ = (
+        "ended_ns",
+        "infer_done_ns",
+        "input_done_ns",
+        "padding",
+        "requests",
+        "responses",
+        "send",
+        "size",
+        "started_ns",
+    )
 
-    def __init__(self, requests: list[InferenceRequest], size: int) -> None:
+    def __init__(self, requests: list[InferenceRequest], size: int, padding: int = 0) -> None:
         self.requests = requests
         self.size = size  # the sum of the requests' batch sizes
+        self.padding = padding  # how many of them only fill an empty slot of the sequence batcher
         self.responses: list[InferenceResponse | ServingError | None] = [None] * len(requests)
         self.send: Send = _no_send
         self.started_ns = 0

@@ -21,6 +21,8 @@ from serving.instance_groups import placements
 from serving.request import InferenceRequest, InferenceResponse
 from serving.schedulers.dynamic_batch import DynamicBatchScheduler
 from serving.schedulers.ensemble import EnsembleScheduler
+from serving.schedulers.instance_scheduler import InstanceScheduler
+from serving.schedulers.sequence_batch import SequenceBatchScheduler
 from serving.statistics import BatchStatistics, ModelStatistics
 from serving.tensor_check import TensorCheck
 from serving.warmup import warmup_batches
@@ -52,9 +54,12 @@ class Model:
         self._drained: asyncio.Future[None] | None = None
         self._in_flight = 0
         self._take_config(spec.config)
-        self.scheduler: EnsembleScheduler | DynamicBatchScheduler
+        self.scheduler: EnsembleScheduler | InstanceScheduler
         if spec.config.platform == "ensemble":
             self.scheduler = EnsembleScheduler(spec.config, spec.version, infer, self._answered)
+        elif spec.config.HasField("sequence_batching"):
+            model_dir = spec.version_dir.parent
+            self.scheduler = SequenceBatchScheduler(spec.config, model_dir, loop, self._rejected, self._batch_done)
         else:
             self.scheduler = DynamicBatchScheduler(spec.config, loop, self._rejected, self._batch_done)
 
@@ -97,7 +102,7 @@ class Model:
 
     async def _place_instances(self, config: ModelConfig) -> None:
         """Bring the instances to what the configuration's groups ask for: start new ones first, then let others go."""
-        assert isinstance(self.scheduler, DynamicBatchScheduler)
+        assert isinstance(self.scheduler, InstanceScheduler)
         assert self._backend is not None
         wanted, self.warnings = placements(config, type(self._backend), self.spec.strict_devices)
         for warning in self.warnings:
@@ -256,7 +261,7 @@ class Model:
     def _count_batch(self, batch: Batch) -> None:
         """Compute times count once for each request, as in Triton, and once for each batch in `batches`."""
         statistics = self.statistics
-        requests = len(batch.requests)
+        requests = len(batch.requests) - batch.padding
         input_ns = batch.input_done_ns - batch.started_ns if batch.input_done_ns else 0
         infer_from = batch.input_done_ns or batch.started_ns
         infer_to = batch.infer_done_ns or batch.ended_ns
@@ -276,7 +281,7 @@ class Model:
         rows.compute_infer_ns += infer_to - infer_from
         rows.compute_output_ns += output_ns
         statistics.compute_latency.add(batch.ended_ns - batch.started_ns)
-        statistics.inference_count += batch.size
+        statistics.inference_count += batch.size - batch.padding
         statistics.execution_count += 1
         statistics.last_inference_ms = time.time_ns() // 1_000_000
         statistics.revision += 1

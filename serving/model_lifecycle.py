@@ -225,8 +225,10 @@ def _fixed_part(config: ModelConfig) -> bytes:
     """The configuration without what can be changed while the model serves."""
     fixed = ModelConfig()
     fixed.CopyFrom(config)
-    for name in ("instance_group", "dynamic_batching", "version_policy"):
-        fixed.ClearField(name)
+    fixed.ClearField("version_policy")
+    if not config.HasField("sequence_batching"):  # sequences are bound to their instances
+        fixed.ClearField("instance_group")
+        fixed.ClearField("dynamic_batching")
     for key in [key for key in fixed.parameters if key.startswith("slipway.") and key != "slipway.isolation"]:
         del fixed.parameters[key]
     return bytes(fixed.SerializeToString(deterministic=True))

@@ -1,0 +1,283 @@
+"""The sequence batcher: requests of one sequence run in order on one instance, in one batch slot.
+
+Direct: a sequence keeps its slot, and row i of a batch is slot i, rows of slots without a request included (READY false).
+Oldest: an instance holds up to `max_candidate_sequences` sequences and batches their oldest requests, one of each.
+A sequence begins with START, ends with END or after `max_sequence_idle_microseconds`, and waits in the backlog while no
+slot is free. Source: Triton, docs/user_guide/architecture.md (Stateful Models).
+"""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from tritonclient.grpc.model_config_pb2 import ModelConfig
+
+from serving.batch import Batch
+from serving.errors import invalid, unavailable
+from serving.instance import Instance
+from serving.request import InferenceRequest, InferenceResponse, Tensor
+from serving.schedulers.base import Reject
+from serving.schedulers.batch_rules import BatchRules
+from serving.schedulers.instance_scheduler import InstanceScheduler, OnBatchDone
+from serving.schedulers.sequence_controls import SequenceControls
+
+DEFAULT_IDLE_S = 1.0
+
+
+class _Sequence:
+    """Alive from START until END has run, or until it was idle too long."""
+
+    __slots__ = ("id", "last", "requests", "running", "slot", "state", "timer")
+
+    def __init__(self, id_: int | str) -> None:
+        self.id = id_
+        self.requests: deque[InferenceRequest] = deque()
+        self.slot: _Slot | None = None
+        self.running = False
+        self.state: dict[str, Tensor] = {}
+        self.last = 0.0
+        self.timer: asyncio.TimerHandle | None = None
+
+
+class _Slot:
+    __slots__ = ("index", "instance", "sequence")
+
+    def __init__(self, instance: Instance, index: int) -> None:
+        self.instance = instance
+        self.index = index
+        self.sequence: _Sequence | None = None
+
+
+class SequenceBatchScheduler(InstanceScheduler):
+    """See the module's docstring."""
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        model_dir: Path,
+        loop: asyncio.AbstractEventLoop,
+        reject: Reject,
+        on_done: OnBatchDone,
+    ) -> None:
+        super().__init__(loop, on_done)
+        self._reject = reject
+        self._controls = SequenceControls(config, model_dir)
+        self._slots: dict[Instance, list[_Slot]] = {}
+        self._sequences: dict[int | str, _Sequence] = {}  # those that may take further requests
+        self._of: dict[InferenceRequest, _Sequence] = {}  # waiting or running
+        self._asked: dict[InferenceRequest, tuple[str, ...]] = {}
+        self._backlog: deque[_Sequence] = deque()
+        self._pending = 0
+        self.configure(config)
+
+    def configure(self, config: ModelConfig) -> None:
+        batching = config.sequence_batching
+        rows = max(1, config.max_batch_size)
+        self._model = config.name
+        self._oldest = batching.HasField("oldest")
+        self._idle_s = batching.max_sequence_idle_microseconds / 1e6 or DEFAULT_IDLE_S
+        if self._oldest:
+            oldest = batching.oldest
+            self._slot_count = oldest.max_candidate_sequences or rows
+            preferred = tuple(sorted(size for size in oldest.preferred_batch_size if size <= rows))
+            self._rules = BatchRules(rows, preferred, oldest.max_queue_delay_microseconds * 1000)
+            self._preserve_ordering = oldest.preserve_ordering
+        else:
+            direct = batching.direct
+            self._slot_count = rows
+            self._rules = BatchRules(rows, (), direct.max_queue_delay_microseconds * 1000)
+            self._wanted_slots = max(1, int(np.ceil(direct.minimum_slot_utilization * rows)))
+
+    @property
+    def pending(self) -> int:
+        return self._pending
+
+    def add_instance(self, instance: Instance) -> None:
+        self._slots[instance] = [_Slot(instance, index) for index in range(self._slot_count)]
+        super().add_instance(instance)
+        self._place_backlog()
+
+    # -- requests --------------------------------------------------------------------------------------------------
+    def submit(self, request: InferenceRequest) -> None:
+        if not request.sequence_id:
+            raise invalid(
+                f"inference request to model '{self._model}' must specify a non-zero or non-empty correlation ID"
+            )
+        if request.batch_size != 1:
+            raise invalid(
+                f"inference request to model '{self._model}' must specify batch-size 1 due to requirements of sequence batcher"
+            )
+        self._controls.check(request)
+        sequence = self._sequences.get(request.sequence_id)
+        if sequence is None:
+            if not request.sequence_start:
+                raise invalid(
+                    f"inference request for sequence {request.sequence_id} to model '{self._model}' must specify the "
+                    "START flag on the first request of the sequence"
+                )
+            sequence = self._sequences[request.sequence_id] = _Sequence(request.sequence_id)
+        self._queue(sequence, request)
+        if sequence.slot is None and len(sequence.requests) == 1:
+            self._place(sequence)
+        if request.sequence_end:
+            del self._sequences[request.sequence_id]  # the next START of this id is another sequence
+        self._wake()
+
+    def remove(self, request: InferenceRequest) -> bool:
+        """Cancelling a waiting request cancels all that wait in its sequence, and ends it."""
+        sequence = self._of.get(request)
+        if sequence is None or request not in sequence.requests:
+            return False
+        waiting = list(sequence.requests)
+        self._forget_waiting(sequence)
+        self._end(sequence)
+        for other in waiting:
+            if other is not request:
+                other.cancel()
+        return True
+
+    def _queue(self, sequence: _Sequence, request: InferenceRequest) -> None:
+        sequence.requests.append(request)
+        sequence.last = self._loop.time()
+        self._of[request] = sequence
+        self._pending += 1
+        if sequence.timer is None:
+            sequence.timer = self._loop.call_later(self._idle_s, self._look_if_idle, sequence)
+
+    def _forget_waiting(self, sequence: _Sequence) -> None:
+        for request in sequence.requests:
+            del self._of[request]
+        self._pending -= len(sequence.requests)
+        sequence.requests.clear()
+
+    # -- slots -----------------------------------------------------------------------------------------------------
+    def _place(self, sequence: _Sequence) -> None:
+        """Give a new sequence the lowest free slot, spread over the instances; the backlog when there is none."""
+        free = [slot for slots in self._slots.values() for slot in slots if slot.sequence is None]
+        if not free:
+            self._backlog.append(sequence)
+            timeout_us = sequence.requests[0].timeout_us
+            if timeout_us:
+                self._loop.call_later(timeout_us / 1e6, self._backlog_timeout, sequence)
+            return
+        slot = min(free, key=lambda slot: slot.index)
+        slot.sequence, sequence.slot = sequence, slot
+
+    def _place_backlog(self) -> None:
+        while self._backlog and any(slot.sequence is None for slots in self._slots.values() for slot in slots):
+            self._place(self._backlog.popleft())
+            self._wake()
+
+    def _backlog_timeout(self, sequence: _Sequence) -> None:
+        if sequence.slot is None and sequence in self._backlog:
+            waiting = list(sequence.requests)
+            self._forget_waiting(sequence)
+            self._end(sequence)
+            for request in waiting:
+                self._reject(request, unavailable("timeout of the corresponding sequence has been expired"))
+
+    def _look_if_idle(self, sequence: _Sequence) -> None:
+        sequence.timer = None
+        quiet = self._loop.time() - sequence.last
+        if sequence.requests or sequence.running or quiet < self._idle_s:
+            again = self._idle_s if sequence.requests or sequence.running else self._idle_s - quiet
+            sequence.timer = self._loop.call_later(again, self._look_if_idle, sequence)
+        else:
+            self._end(sequence)
+
+    def _end(self, sequence: _Sequence) -> None:
+        """Forget a sequence and give its slot to the next in the backlog."""
+        if self._sequences.get(sequence.id) is sequence:
+            del self._sequences[sequence.id]
+        if sequence.timer is not None:
+            sequence.timer.cancel()
+        if sequence in self._backlog:
+            self._backlog.remove(sequence)
+        if sequence.slot is not None and not sequence.running:
+            sequence.slot.sequence = None
+            sequence.slot = None
+            self._place_backlog()
+
+    # -- batches ---------------------------------------------------------------------------------------------------
+    def _next_batch(self, instance: Instance) -> Batch | None:
+        ready = [slot.sequence for slot in self._slots[instance] if slot.sequence and slot.sequence.requests]
+        if not ready:
+            return None
+        return self._oldest_batch(ready) if self._oldest else self._direct_batch(instance, ready)
+
+    def _oldest_batch(self, ready: list[_Sequence]) -> Batch | None:
+        first = sorted((sequence.requests[0] for sequence in ready), key=lambda request: request.queued_ns)
+        requests, rows, wait_ns = self._rules.choose(first, time.monotonic_ns())
+        if wait_ns:
+            self._wake_in(wait_ns)
+            return None
+        for request in requests:
+            self._start(request)
+        return Batch(requests, rows)
+
+    def _direct_batch(self, instance: Instance, ready: list[_Sequence]) -> Batch | None:
+        first = [sequence.requests[0] for sequence in ready]
+        oldest = min(request.queued_ns for request in first)
+        remaining = oldest + self._rules.delay_ns - time.monotonic_ns()
+        if len(first) < self._wanted_slots and remaining > 0:
+            self._wake_in(remaining)
+            return None
+        pattern = min(first, key=lambda request: request.queued_ns)
+        rows = list(self._rows(instance, pattern))
+        live = [request for request in rows if not request.finished]
+        return Batch(rows, len(rows), padding=len(rows) - len(live))
+
+    def _rows(self, instance: Instance, pattern: InferenceRequest) -> Iterator[InferenceRequest]:
+        """One request a slot, up to the last slot that has one; a stand-in where a slot has none that fits."""
+        taken = [self._fitting(slot, pattern) for slot in self._slots[instance]]
+        last = max(index for index, request in enumerate(taken) if request is not None)
+        for request in taken[: last + 1]:
+            if request is not None:
+                self._start(request)
+                yield request
+            else:
+                yield self._stand_in(pattern)
+
+    def _fitting(self, slot: _Slot, pattern: InferenceRequest) -> InferenceRequest | None:
+        if slot.sequence is None or not slot.sequence.requests:
+            return None
+        request = slot.sequence.requests[0]
+        return request if request.batch_key == pattern.batch_key else None
+
+    def _stand_in(self, pattern: InferenceRequest) -> InferenceRequest:
+        """Zeros in the shapes of a real request, with READY false; nobody waits for its answer."""
+        inputs = {name: _zeros_like(array) for name, array in pattern.inputs.items()}
+        stand_in = InferenceRequest(pattern.model_name, inputs, lambda response, final: None, finished=True)
+        self._controls.prepare(stand_in, {}, ready=False)
+        return stand_in
+
+    def _start(self, request: InferenceRequest) -> None:
+        sequence = self._of[request]
+        sequence.requests.popleft()
+        sequence.running = True
+        self._pending -= 1
+        if request.sequence_start:
+            sequence.state = {}
+        self._asked[request] = request.requested
+        self._controls.prepare(request, sequence.state, ready=True)
+
+    def _executed(self, instance: Instance, batch: Batch) -> None:
+        for request, answer in zip(batch.requests, batch.responses, strict=True):
+            sequence = self._of.pop(request, None)
+            if sequence is None:  # a stand-in
+                continue
+            sequence.running = False
+            sequence.last = self._loop.time()
+            asked = self._asked.pop(request)
+            if isinstance(answer, InferenceResponse):
+                self._controls.keep_state(answer.outputs, asked, sequence.state)
+            ended = request.sequence_end or self._sequences.get(sequence.id) is not sequence
+            if ended and not sequence.requests:
+                self._end(sequence)
+
+
+def _zeros_like(array: Tensor) -> Tensor:
+    return np.full(array.shape, b"", np.object_) if array.dtype == np.object_ else np.zeros_like(array)

@@ -1,0 +1,230 @@
+"""The sequence batcher: order, slots, controls, implicit state, backlog, idle sequences, cancellation."""
+
+import asyncio
+
+import numpy as np
+import onnx.helper
+import pytest
+
+from serving.errors import Code, ServingError
+from tests import model_factory
+from tests.serving.gate import until
+from tests.serving.in_process import core, infer
+
+pytestmark = pytest.mark.asyncio
+
+CONTROLS = """control_input { name: "START" control { kind: CONTROL_SEQUENCE_START fp32_false_true: [0, 1] } }
+    control_input { name: "END" control { kind: CONTROL_SEQUENCE_END fp32_false_true: [0, 1] } }
+    control_input { name: "READY" control { kind: CONTROL_SEQUENCE_READY fp32_false_true: [0, 1] } }
+    control_input { name: "CORRID" control { kind: CONTROL_SEQUENCE_CORRID data_type: TYPE_INT64 } }"""
+STATE = """state { input_name: "SUM_IN" output_name: "SUM_OUT" data_type: TYPE_FP32 dims: [1] %s }"""
+
+
+def accumulator(repository, strategy="direct { }", rows=4, state=STATE % "", settings="", outputs="", instances=1):
+    """TOTAL = IN + (START ? 0 : SUM_IN); the controls are echoed, so that a test sees what the model saw."""
+    node = onnx.helper.make_node
+    column = ["batch", 1]
+    nodes = [
+        node("Sub", ["one", "START"], ["keep"]),
+        node("Mul", ["SUM_IN", "keep"], ["kept"]),
+        node("Add", ["IN", "kept"], ["TOTAL"]),
+        node("Identity", ["TOTAL"], ["SUM_OUT"]),
+        node("Concat", ["START", "END", "READY"], ["CONTROLS"], axis=1),
+        node("Identity", ["CORRID"], ["ID"]),
+    ]
+    inputs = [(name, "FP32", column) for name in ("IN", "START", "END", "READY", "SUM_IN")] + [
+        ("CORRID", "INT64", column)
+    ]
+    made = [
+        ("TOTAL", "FP32", column),
+        ("SUM_OUT", "FP32", column),
+        ("CONTROLS", "FP32", ["batch", 3]),
+        ("ID", "INT64", column),
+    ]
+    content = model_factory.onnx_bytes(nodes, inputs, made, {"one": np.ones((1, 1), np.float32)})
+    model_factory.write_onnx(repository, "sum", content)
+    (repository / "sum" / "config.pbtxt").write_text(
+        f"""backend: "onnxruntime" max_batch_size: {rows}
+        input [{{ name: "IN" data_type: TYPE_FP32 dims: [1] }}]
+        output [{{ name: "TOTAL" data_type: TYPE_FP32 dims: [1] }}, {{ name: "CONTROLS" data_type: TYPE_FP32 dims: [3] }},
+                {{ name: "ID" data_type: TYPE_INT64 dims: [1] }} {outputs}]
+        instance_group {{ kind: KIND_CPU count: {instances} }}
+        sequence_batching {{ {strategy} {settings} {CONTROLS} {state} }}"""
+    )
+
+
+async def step(server, sequence, value, flags="", **fields):
+    inputs = {"IN": np.array([[value]], np.float32)}
+    return await infer(
+        server, "sum", inputs, sequence_id=sequence, sequence_start="s" in flags, sequence_end="e" in flags, **fields
+    )
+
+
+async def total(server, sequence, value, flags="", **fields):
+    return float((await step(server, sequence, value, flags, **fields))["TOTAL"][0, 0])
+
+
+@pytest.mark.parametrize("strategy", ["direct { }", "oldest { max_candidate_sequences: 4 }"])
+async def test_each_sequence_has_a_state_of_its_own(tmp_path, strategy):
+    accumulator(tmp_path, strategy)
+    async with core(tmp_path, load_model=("sum",)) as server:
+        assert await asyncio.gather(*(total(server, i, i, "s") for i in (1, 2, 3))) == [1, 2, 3]
+        assert await asyncio.gather(*(total(server, i, 10) for i in (1, 2, 3))) == [11, 12, 13]
+        assert await asyncio.gather(*(total(server, i, 100, "e") for i in (1, 2, 3))) == [111, 112, 113]
+
+
+@pytest.mark.parametrize("strategy", ["direct { }", "oldest { max_candidate_sequences: 4 }"])
+async def test_requests_of_one_sequence_run_in_order_however_fast_they_come(tmp_path, strategy):
+    accumulator(tmp_path, strategy, instances=2)
+    async with core(tmp_path, load_model=("sum",)) as server:
+        calls = [total(server, 7, 1, "s" if i == 0 else "e" if i == 19 else "") for i in range(20)]
+        assert await asyncio.gather(*calls) == list(range(1, 21))
+
+
+async def test_the_model_sees_start_end_ready_and_the_correlation_id(tmp_path):
+    accumulator(tmp_path)
+    async with core(tmp_path, load_model=("sum",)) as server:
+        first, middle, last = [await step(server, 42, 1, flags) for flags in ("s", "", "e")]
+        assert [answer["CONTROLS"].tolist() for answer in (first, middle, last)] == [
+            [[1, 0, 1]],
+            [[0, 0, 1]],
+            [[0, 1, 1]],
+        ]
+        assert first["ID"].tolist() == [[42]]
+
+
+async def test_implicit_state_is_given_back_only_when_it_is_an_output_that_was_asked_for(tmp_path):
+    accumulator(tmp_path, outputs=', { name: "SUM_OUT" data_type: TYPE_FP32 dims: [1] }')
+    async with core(tmp_path, load_model=("sum",)) as server:
+        assert "SUM_OUT" in await step(server, 1, 1, "s")
+        assert set(await step(server, 1, 1, "", requested=("TOTAL",))) == {"TOTAL"}
+        assert await total(server, 1, 1, "e") == 3
+    accumulator(tmp_path)
+    async with core(tmp_path, load_model=("sum",)) as server:
+        assert "SUM_OUT" not in await step(server, 1, 1, "s")
+
+
+@pytest.mark.parametrize(
+    ("initial", "expected"),
+    [
+        ('initial_state { name: "i" data_type: TYPE_FP32 dims: [1] zero_data: true }', 5),
+        ('initial_state { name: "i" data_type: TYPE_FP32 dims: [1] data_file: "seven" }', 12),
+    ],
+)
+async def test_the_state_of_a_new_sequence_comes_from_the_configuration(tmp_path, initial, expected):
+    accumulator(tmp_path, state=STATE % initial)
+    (tmp_path / "sum" / "initial_state").mkdir()
+    (tmp_path / "sum" / "initial_state" / "seven").write_bytes(np.float32(7).tobytes())
+    config = (tmp_path / "sum" / "config.pbtxt").read_text()
+    start = 'control_input { name: "START" control { kind: CONTROL_SEQUENCE_START fp32_false_true: [0, 1] } }'
+    (tmp_path / "sum" / "config.pbtxt").write_text(config.replace(start, start.replace("[0, 1]", "[0, 0]")))
+    async with core(tmp_path, load_model=("sum",)) as server:
+        assert await total(server, 1, 5, "s") == expected
+
+
+async def test_a_sequence_waits_in_the_backlog_until_a_slot_is_free(tmp_path):
+    accumulator(tmp_path, rows=1, settings="max_sequence_idle_microseconds: 60000000")
+    async with core(tmp_path, load_model=("sum",)) as server:
+        assert await total(server, 1, 1, "s") == 1
+        waiting = asyncio.create_task(total(server, 2, 5, "s"))
+        following = asyncio.create_task(total(server, 2, 6, "e"))
+        await asyncio.sleep(0)
+        assert await total(server, 1, 1) == 2
+        assert not waiting.done()
+        assert await total(server, 1, 1, "e") == 3
+        assert await waiting == 5
+        assert await following == 11
+
+
+async def test_an_idle_sequence_loses_its_slot_and_must_start_again(tmp_path):
+    accumulator(tmp_path, rows=1, settings="max_sequence_idle_microseconds: 30000")
+    async with core(tmp_path, load_model=("sum",)) as server:
+        await total(server, 1, 1, "s")
+        assert await total(server, 2, 5, "s") == 5, "the slot of the idle sequence was given on"
+        with pytest.raises(ServingError, match="must specify the START flag"):
+            await total(server, 1, 1)
+
+
+async def test_a_backlog_request_with_a_timeout_is_rejected_when_no_slot_comes_free(tmp_path):
+    accumulator(tmp_path, rows=1, settings="max_sequence_idle_microseconds: 60000000")
+    async with core(tmp_path, load_model=("sum",)) as server:
+        await total(server, 1, 1, "s")
+        with pytest.raises(ServingError, match="timeout of the corresponding sequence") as caught:
+            await total(server, 2, 1, "s", timeout_us=10_000)
+        assert caught.value.code is Code.UNAVAILABLE
+        assert await total(server, 1, 1, "e") == 2
+
+
+async def test_a_second_start_begins_anew(tmp_path):
+    accumulator(tmp_path)
+    async with core(tmp_path, load_model=("sum",)) as server:
+        await total(server, 1, 1, "s")
+        assert await total(server, 1, 5, "s") == 5
+        assert await total(server, 1, 1, "e") == 6
+
+
+async def test_a_batch_has_a_row_for_each_slot_up_to_the_last_that_is_ready(tmp_path):
+    accumulator(tmp_path, "direct { minimum_slot_utilization: 1.0 max_queue_delay_microseconds: 20000 }", rows=3)
+    async with core(tmp_path, load_model=("sum",)) as server:
+        await asyncio.gather(*(total(server, i, i, "s") for i in (1, 2, 3)))
+        assert await asyncio.gather(total(server, 1, 1), total(server, 3, 1)) == [2, 4]
+        assert await total(server, 3, 1, "e") == 5, "the rows of the slots before it were filled"
+        statistics = server.model_statistics("sum").model_stats[0]
+        assert statistics.inference_count == 6
+        assert {row.batch_size for row in statistics.batch_stats} == {3}
+
+
+@pytest.mark.parametrize(
+    ("sequence", "values", "flags", "message"),
+    [
+        (0, [1], "s", "must specify a non-zero or non-empty correlation ID"),
+        ("", [1], "s", "must specify a non-zero or non-empty correlation ID"),
+        (9, [1], "", "sequence 9 to model 'sum' must specify the START flag"),
+        (9, [1, 2], "s", "must specify batch-size 1"),
+        ("name", [1], "s", "which takes an integer"),
+    ],
+)
+async def test_what_is_wrong_with_a_sequence_request_is_said(tmp_path, sequence, values, flags, message):
+    accumulator(tmp_path)
+    async with core(tmp_path, load_model=("sum",)) as server:
+        inputs = {"IN": np.array(values, np.float32).reshape(-1, 1)}
+        with pytest.raises(ServingError, match=message) as caught:
+            await infer(server, "sum", inputs, sequence_id=sequence, sequence_start="s" in flags)
+        assert caught.value.code is Code.INVALID_ARG
+
+
+async def test_string_ids_reach_a_string_control(tmp_path):
+    accumulator(tmp_path)
+    text = (tmp_path / "sum" / "config.pbtxt").read_text()
+    assert "CORRID" in text
+    corrid = 'control_input { name: "CORRID" control { kind: CONTROL_SEQUENCE_CORRID data_type: TYPE_INT64 } }'
+    node = onnx.helper.make_node
+    content = model_factory.onnx_bytes(
+        [node("Identity", ["CORRID"], ["ID"]), node("Identity", ["IN"], ["TOTAL"])],
+        [("IN", "FP32", ["batch", 1]), ("CORRID", "BYTES", ["batch", 1])],
+        [("ID", "BYTES", ["batch", 1]), ("TOTAL", "FP32", ["batch", 1])],
+    )
+    model_factory.write_onnx(tmp_path, "sum", content)
+    (tmp_path / "sum" / "config.pbtxt").write_text(
+        f"""backend: "onnxruntime" max_batch_size: 2 sequence_batching {{ oldest {{ }}
+        {corrid.replace("TYPE_INT64", "TYPE_STRING")} }}
+        input [{{ name: "IN" data_type: TYPE_FP32 dims: [1] }}]
+        output [{{ name: "TOTAL" data_type: TYPE_FP32 dims: [1] }}, {{ name: "ID" data_type: TYPE_STRING dims: [1] }}]"""
+    )
+    async with core(tmp_path, load_model=("sum",)) as server:
+        answer = await step(server, "e333c95a", 1, "s")
+        assert answer["ID"].tolist() == [[b"e333c95a"]]
+
+
+async def test_cancelling_a_waiting_request_cancels_the_rest_of_its_sequence(tmp_path):
+    accumulator(tmp_path, rows=1, settings="max_sequence_idle_microseconds: 60000000")
+    async with core(tmp_path, load_model=("sum",)) as server:
+        await total(server, 1, 1, "s")
+        scheduler = server._manager.resolve("sum", "").scheduler
+        waiting = [asyncio.create_task(total(server, 2, 1, "s")), asyncio.create_task(total(server, 2, 1))]
+        await until(lambda: scheduler.pending == 2, "the backlog")
+        next(request for request in scheduler._of if request.sequence_start).cancel()
+        results = await asyncio.gather(*waiting, return_exceptions=True)
+        assert [error.code for error in results] == [Code.CANCELLED, Code.CANCELLED]
+        assert scheduler.pending == 0
+        assert await total(server, 1, 1, "e") == 2
