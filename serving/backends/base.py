@@ -43,7 +43,11 @@ class BackendInstance(ABC):
 
     @abstractmethod
     def execute(self, batch: Batch) -> None:
-        """Answer the batch (see Batch). `batch.requests` is never empty."""
+        """Answer the batch (see Batch). `batch.requests` is never empty.
+
+        Inputs may be device tensors (see request.Tensor; `devices.host_array` copies one to the host). Outputs are host
+        arrays, unless every request of the batch has `device_outputs` and the backend finds it cheaper to leave them.
+        """
 
     def close(self) -> None:  # noqa: B027
         """Free what this instance holds. Called once, on its thread."""
@@ -55,7 +59,8 @@ class ArrayInstance(BackendInstance):
     def __init__(self, spec: ModelSpec, device: Device) -> None:
         super().__init__(device)
         self.spec = spec
-        self.output_names = [output.name for output in spec.config.output]
+        states = [state.output_name for state in spec.config.sequence_batching.state]
+        self.output_names = list(dict.fromkeys([*(output.name for output in spec.config.output), *states]))
 
     @abstractmethod
     def run(self, inputs: dict[str, NDArray[Any]], outputs: list[str]) -> dict[str, Any]:

@@ -66,7 +66,9 @@ class OnnxRuntimeBackend(Backend):
             raise invalid(problem)
         check_options(self.spec)
         signature = model.signature()
-        complete_config(copy.deepcopy(self.spec.config), signature)  # complete as it is: this checks it against the file
+        complete_config(
+            copy.deepcopy(self.spec.config), signature
+        )  # complete as it is: this checks it against the file
         if not self.spec.config.max_batch_size:
             self._scalars = [tensor.name for tensor in signature.inputs if tensor.shape == ()]
 
@@ -119,8 +121,8 @@ class OnnxRuntimeInstance(ArrayInstance):
         self._run: Run = self._run_bound if self._bound else session.run
         self._scalar_inputs = scalars
         self._batches = spec.config.max_batch_size > 0
-        self._text_inputs = [entry.name for entry in spec.config.input if entry.data_type == mc.TYPE_STRING]
-        self._text_outputs = {entry.name for entry in spec.config.output if entry.data_type == mc.TYPE_STRING}
+        self._text_inputs = [node.name for node in session.get_inputs() if node.type == "tensor(string)"]
+        self._text_outputs = {node.name for node in session.get_outputs() if node.type == "tensor(string)"}
 
     def run(self, inputs: dict[str, NDArray[Any]], outputs: list[str]) -> dict[str, Any]:
         if self._scalar_inputs:
@@ -151,6 +153,18 @@ class OnnxRuntimeInstance(ArrayInstance):
             binding.bind_output(name)  # ONNX Runtime copies to the host and waits for the copy
         self._session.run_with_iobinding(binding, options)
         return [_host_array(value) for value in binding.get_outputs()]
+
+
+def check_loads(path: Path) -> None:
+    """INVALID_ARG where ONNX Runtime refuses the model; on the CPU and without optimising it."""
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 1
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    try:
+        ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    except Exception as error:
+        raise session_error(error) from None
 
 
 def _closed(outputs: list[str], inputs: dict[str, Any], options: ort.RunOptions) -> list[Any]:
