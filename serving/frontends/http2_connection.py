@@ -343,17 +343,25 @@ class Connection(FrameReader, Generic[Head]):
             self.close()
 
     def fail(self, code: ErrorCode, message: str) -> None:
-        """GOAWAY with the reason, then close."""
+        """GOAWAY with the reason, then nothing more."""
         if self.closing:
             return
         log.debug("an HTTP/2 connection ends: %s: %s", code.name, message)
         self._transport.write(h2.goaway(self._last_stream_id, code, message))
-        self.close()
+        self._end()
+        # Closing with unread data would reset the TCP connection, and the reason might not arrive: read until the peer
+        # hangs up, or until `watch` loses patience.
+        self._transport.write_eof()
 
     def close(self) -> None:
         """End the connection now; what has been written is still flushed."""
-        if not self.closing:
-            self.closing = True
-            self._since = time.monotonic()
-            self._abort_streams()
+        if self.closing:
+            self._transport.abort()
+        else:
+            self._end()
             self._transport.close()
+
+    def _end(self) -> None:
+        self.closing = True
+        self._since = time.monotonic()
+        self._abort_streams()
