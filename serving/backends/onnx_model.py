@@ -20,6 +20,12 @@ _DATATYPES = {
     9: "BOOL", 10: "FP16", 11: "FP64", 12: "UINT32", 13: "UINT64", 16: "BF16",
 }  # fmt: skip
 
+# Types of ONNX that no KServe datatype carries, to be named in an error.
+_OTHER_TYPES = {
+    14: "COMPLEX64", 15: "COMPLEX128", 17: "FLOAT8E4M3FN", 18: "FLOAT8E4M3FNUZ", 19: "FLOAT8E5M2", 20: "FLOAT8E5M2FNUZ",
+    21: "UINT4", 22: "INT4", 23: "FLOAT4E2M1",
+}  # fmt: skip
+
 # Where tensors hide: message -> {field number: message}. Walked for external data, which may lie in any of them.
 _TENSOR_PATHS: dict[str, dict[int, str]] = {
     "Model": {7: "Graph", 20: "TrainingInfo", 25: "Function"},
@@ -221,7 +227,7 @@ def _value_info(data: _Buffer, start: int, end: int, model: OnnxModel) -> Tensor
                 if kind == 1:
                     element, shape = _tensor_type(data, type_start, type_end)
                     datatype = _DATATYPES.get(element, "")
-                    problem = f"a tensor of ONNX type {element}"
+                    problem = f"a tensor of ONNX type {_OTHER_TYPES.get(element, element)}"
                 else:
                     problem = {4: "a sequence", 5: "a map", 8: "a sparse tensor", 9: "an optional"}.get(kind, problem)
     if not datatype:

@@ -1,0 +1,106 @@
+"""Reads a Python backend's model.py as text, by its syntax tree; nothing of it runs."""
+
+import ast
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tritonclient.grpc import model_config_pb2 as mc
+
+_MAX_SOURCE_BYTES = 8 << 20
+_CLASS = "TritonPythonModel"
+_DATA_TYPES = frozenset(mc.DataType.keys())
+
+
+@dataclass(slots=True)
+class PythonModel:
+    """What the source says: problems that keep it from being served, and the tensors that it names literally.
+
+    A tensor is {"name", "data_type", "dims"}; the last two only where auto_complete_config gives them as literals.
+    """
+
+    problems: list[str] = field(default_factory=list)
+    inputs: list[dict[str, Any]] = field(default_factory=list)
+    outputs: list[dict[str, Any]] = field(default_factory=list)
+    max_batch_size: int = 0
+
+
+def read_python_model(path: Path) -> PythonModel:
+    model = PythonModel()
+    if path.stat().st_size > _MAX_SOURCE_BYTES:
+        model.problems.append(f"the source has more than {_MAX_SOURCE_BYTES >> 20} MiB")
+        return model
+    try:
+        tree = ast.parse(path.read_bytes())
+    except SyntaxError as error:
+        model.problems.append(f"line {error.lineno}: {error.msg}")
+        return model
+    except (ValueError, RecursionError, MemoryError):
+        model.problems.append("the source is no Python text")
+        return model
+    found = next((node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == _CLASS), None)
+    if found is None:
+        model.problems.append(f"the source has no class {_CLASS}, which Triton's Python backend expects")
+        return model
+    _read_class(found, tree, model)
+    return model
+
+
+def _read_class(node: ast.ClassDef, tree: ast.Module, model: PythonModel) -> None:
+    methods = {item.name for item in node.body if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef)}
+    if "execute" not in methods and not node.bases:
+        model.problems.append(f"class {_CLASS} has no method 'execute'")
+    literals = _literals(tree)
+    for call in (found for found in ast.walk(tree) if isinstance(found, ast.Call)):
+        _read_call(call, literals, model)
+
+
+def _literals(tree: ast.Module) -> dict[str, Any]:
+    """Names that are given a literal somewhere: {"input0": {"name": "INPUT0", ...}}."""
+    found: dict[str, Any] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
+            value = _literal(node.value)
+            if value is not None:
+                found[node.targets[0].id] = value
+    return found
+
+
+def _literal(node: ast.expr) -> Any:
+    try:
+        return ast.literal_eval(node)
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
+        return None
+
+
+def _read_call(call: ast.Call, literals: dict[str, Any], model: PythonModel) -> None:
+    name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+    values = [literals.get(arg.id) if isinstance(arg, ast.Name) else _literal(arg) for arg in call.args]
+    match name, values:
+        case "add_input", [dict() as tensor, *_]:
+            _add(model.inputs, tensor)
+        case "add_output", [dict() as tensor, *_]:
+            _add(model.outputs, tensor)
+        case "get_input_tensor_by_name", [_, str() as tensor_name]:
+            _add(model.inputs, {"name": tensor_name})
+        case "Tensor", [str() as tensor_name, *_]:
+            _add(model.outputs, {"name": tensor_name})
+        case "set_max_batch_size", [int() as size]:
+            model.max_batch_size = max(0, size)
+
+
+def _add(tensors: list[dict[str, Any]], tensor: dict[str, Any]) -> None:
+    """One entry for each name; what is said twice is merged. Values of a wrong kind are left out."""
+    if not isinstance(tensor.get("name"), str):
+        return
+    clean = {"name": tensor["name"]}
+    if tensor.get("data_type") in _DATA_TYPES:
+        clean["data_type"] = tensor["data_type"]
+    dims = tensor.get("dims")
+    if isinstance(dims, list | tuple) and dims and all(isinstance(dim, int) for dim in dims):
+        clean["dims"] = list(dims)
+    for known in tensors:
+        if known["name"] == clean["name"]:
+            known.update(clean)
+            return
+    tensors.append(clean)
