@@ -40,6 +40,7 @@ class ProcessInstance(BackendInstance):
     def __init__(self, spec: ModelSpec, device: Device, name: str, hello: Message, python: str) -> None:
         super().__init__(device)
         self._spec = spec
+        self._failure = f"model '{spec.name}' failed: " if hello["servant"] == "python" else ""
         self._keeper = ProcessKeeper(name, hello, python)
         self._output_names = [output.name for output in spec.config.output]
 
@@ -85,7 +86,7 @@ class ProcessInstance(BackendInstance):
 
     def _decode(self, child: ChildProcess, answer: Message, received: list[int], batch: Batch) -> None:
         if answer["op"] == "failed":
-            raise _error(f"model '{self._spec.name}' failed: ", answer["code"], answer["message"])
+            raise _error(self._failure, answer["code"], answer["message"])
         responses = answer["responses"]
         if answer["op"] != "result" or len(responses) != len(batch.requests):
             raise ProtocolError(f"{len(batch.requests)} responses were expected")

@@ -4,6 +4,7 @@ Source of the API: the README of triton-inference-server/python_backend. The chi
 """
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import ClassVar
@@ -78,8 +79,8 @@ def interpreter(config: ModelConfig, model_dir: Path) -> str:
         return sys.executable
     if value.endswith(_PACKED):
         raise unsupported("EXECUTION_ENV_PATH names a packed environment: unpack it and give the folder")
-    path = Path(value.replace(_MODEL_DIRECTORY, str(model_dir)))
-    if value.startswith(_MODEL_DIRECTORY) and not path.resolve().is_relative_to(model_dir.resolve()):
+    path = Path(os.path.normpath(value.replace(_MODEL_DIRECTORY, str(model_dir))))
+    if value.startswith(_MODEL_DIRECTORY) and not path.is_relative_to(model_dir):
         raise invalid("EXECUTION_ENV_PATH must not lead out of the model's folder")
     python = path / "bin" / "python" if path.is_dir() else path
     if not python.is_file() or not python.name.startswith("python"):

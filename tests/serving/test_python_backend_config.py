@@ -1,0 +1,211 @@
+"""auto_complete_config, execution environments, and loading a Python model as the server does."""
+
+import json
+import os
+import sys
+import venv
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tritonclient.grpc.model_config_pb2 import TYPE_FP32, TYPE_INT32, ModelConfig, ModelInstanceGroup
+
+from repository import model_config
+from serving.autocomplete import complete
+from serving.backends import python_backend
+from serving.errors import Code, ServingError
+from tests.model_factory import python_model, write_config
+from tests.serving.instances import IDENTITY, infer, instance_of, python_instance, written_model
+from tests.serving_process import descendants
+
+
+def completing(body: str) -> str:
+    return f"""
+        import os
+        import time
+        import triton_python_backend_utils as pb_utils
+
+        class TritonPythonModel:
+            @staticmethod
+            def auto_complete_config(config):
+                {body}
+                return config
+
+            def execute(self, requests):
+                return [
+                    pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT0", request.inputs()[0].as_numpy())])
+                    for request in requests
+                ]
+    """
+
+
+WHOLE = (
+    'config.add_input({"name": "INPUT0", "data_type": "TYPE_FP32", "dims": [-1]}); '
+    'config.add_output({"name": "OUTPUT0", "data_type": "TYPE_FP32", "dims": [-1]}); '
+    "config.set_max_batch_size(4); config.set_dynamic_batching()"
+)
+
+
+def completed(tmp_path: Path, body: str, text: str = "") -> ModelConfig:
+    folder = python_model(tmp_path, "model", completing(body), text)
+    return complete(model_config.read(folder), folder, 1)
+
+
+def test_a_model_without_a_configuration_completes_itself_and_serves(tmp_path):
+    folder = python_model(tmp_path, "model", completing(WHOLE))
+    write_config(folder, "")
+    config = complete(model_config.read(folder), folder, 1)
+    assert (config.name, config.backend, config.max_batch_size) == ("model", "python", 4)
+    assert (config.input[0].name, config.input[0].data_type, list(config.input[0].dims)) == ("INPUT0", TYPE_FP32, [-1])
+    assert config.HasField("dynamic_batching")
+    assert [(group.kind, group.count) for group in config.instance_group] == [(ModelInstanceGroup.KIND_CPU, 1)]
+    with instance_of(folder) as instance:
+        assert infer(instance, np.ones((1, 3), np.float32))["OUTPUT0"].shape == (1, 3)
+
+
+def test_what_the_configuration_says_already_is_kept(tmp_path):
+    text = (
+        'input { name: "INPUT0" data_type: TYPE_FP32 dims: [-1] optional: true } instance_group { count: 3 kind: KIND_CPU } '
+        'parameters { key: "k" value { string_value: "v" } }'
+    )
+    config = completed(tmp_path, WHOLE, text)
+    assert len(config.input) == 1
+    assert config.input[0].optional
+    assert config.instance_group[0].count == 3
+    assert config.parameters["k"].string_value == "v"
+
+
+@pytest.mark.parametrize(
+    ("body", "text", "expected"),
+    [
+        (WHOLE, "max_batch_size: 8", "has max_batch_size 8, but auto_complete_config sets 4"),
+        (WHOLE, 'input { name: "INPUT0" data_type: TYPE_INT32 dims: [-1] }', "data_type TYPE_INT32 for input 'INPUT0'"),
+        (WHOLE, 'output { name: "OUTPUT0" data_type: TYPE_FP32 dims: [7] }', r"dims \[7\] for output 'OUTPUT0'"),
+        (WHOLE, "sequence_batching { }", "has sequence_batching, but auto_complete_config sets dynamic_batching"),
+        ('config.add_input({"name": "A"})', "", "is missing 'data_type'"),
+        ('config.add_input({"name": "A", "colour": 1})', "", "has no property 'colour'"),
+        ('config.add_input({"name": "A", "data_type": "FP32", "dims": []})', "", "not valid: .*FP32"),
+        ('config.set_model_transaction_policy({"speed": 1})', "", "has no property 'speed'"),
+        ('config.as_dict()["name"] = "other"', "", "must not change the model's name"),
+        ('config = "yes"', "", "must return the pb_utils.ModelConfig"),
+        ('raise RuntimeError("no model")', "", r"RuntimeError: no model \(model.py, line 9, in auto_complete_config\)"),
+        ("os._exit(4)", "", "ended with exit status 4 in auto_complete_config"),
+    ],
+)
+def test_a_completion_that_contradicts_or_fails_is_refused_with_the_reason(tmp_path, body, text, expected):
+    with pytest.raises(ServingError, match=expected) as error:
+        completed(tmp_path, body, text)
+    assert str(tmp_path) not in error.value.message
+    assert not descendants(os.getpid())
+
+
+def test_a_completion_that_hangs_is_ended(tmp_path, monkeypatch):
+    monkeypatch.setattr(python_backend, "COMPLETE_TIMEOUT_S", 0.5)
+    with pytest.raises(ServingError, match=r"auto_complete_config took longer than 0\.5 s") as error:
+        completed(tmp_path, "time.sleep(60)")
+    assert error.value.code is Code.INVALID_ARG
+    assert not descendants(os.getpid())
+
+
+def test_as_dict_shows_the_configuration_with_its_defaults(tmp_path):
+    body = (
+        "seen = config.as_dict(); "
+        "config.add_input({\"name\": f\"{seen['name']}_{seen['max_batch_size']}_{len(seen['input'])}\", "
+        '"data_type": "TYPE_INT32", "dims": seen["output"][0]["dims"]})'
+    )
+    config = completed(tmp_path, body, 'output { name: "OUTPUT0" data_type: TYPE_FP32 dims: [2, -1] }')
+    assert (config.input[0].name, config.input[0].data_type, list(config.input[0].dims)) == (
+        "model_0_0",
+        TYPE_INT32,
+        [2, -1],
+    )
+
+
+def test_a_model_that_completes_nothing_starts_no_process_for_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(python_backend, "ChildProcess", None)
+    folder = written_model(tmp_path, IDENTITY)
+    assert complete(model_config.read(folder), folder, 1).max_batch_size == 8
+
+
+def test_a_decoupled_model_is_refused_plainly(tmp_path):
+    with (
+        pytest.raises(ServingError, match="decoupled models are not supported yet") as error,
+        python_instance(tmp_path, IDENTITY, extra="model_transaction_policy { decoupled: true }"),
+    ):
+        pass
+    assert error.value.code is Code.UNSUPPORTED
+
+
+# -- execution environments --------------------------------------------------------------------------------------------
+def environment(path: str) -> str:
+    return f'parameters {{ key: "EXECUTION_ENV_PATH" value {{ string_value: {json.dumps(path)} }} }}'
+
+
+@pytest.fixture
+def own_environment(tmp_path) -> Path:
+    """A virtual environment inside the model's folder that sees numpy alone, and a package of its own."""
+    folder = tmp_path / "model" / "env"
+    venv.create(folder, with_pip=False, symlinks=True)
+    packages = next(folder.glob("lib/python*/site-packages"))
+    installed = Path(np.__file__).parent
+    for name in ("numpy", "numpy.libs"):
+        if (installed.parent / name).exists():
+            (packages / name).symlink_to(installed.parent / name)
+    (packages / "only_here.py").write_text("WHERE = 'own environment'\n")
+    return folder
+
+
+REPORT = """
+    import importlib.util
+    import sys
+    import only_here
+    import numpy as np
+    import triton_python_backend_utils as pb_utils
+
+    class TritonPythonModel:
+        def execute(self, requests):
+            texts = np.array([only_here.WHERE, sys.prefix, str(importlib.util.find_spec("orjson"))], object)
+            return [pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT0", texts)]) for _ in requests]
+"""
+
+
+@pytest.mark.parametrize("path", ["$$TRITON_MODEL_DIRECTORY/env", "$$TRITON_MODEL_DIRECTORY/env/bin/python"])
+def test_a_model_may_bring_its_own_environment(tmp_path, own_environment, path):
+    outputs = [("OUTPUT0", "BYTES", [-1])]
+    with python_instance(tmp_path, REPORT, outputs=outputs, extra=environment(path)) as instance:
+        texts = [text.decode() for text in infer(instance, np.ones((1, 1), np.float32))["OUTPUT0"]]
+    assert texts == ["own environment", str(own_environment), "None"]
+
+
+def test_an_environment_without_numpy_says_so(tmp_path):
+    venv.create(tmp_path / "model" / "env", with_pip=False, symlinks=True)
+    extra = environment("$$TRITON_MODEL_DIRECTORY/env")
+    with (
+        pytest.raises(ServingError, match="No module named 'numpy'"),
+        python_instance(tmp_path, IDENTITY, extra=extra),
+    ):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("$$TRITON_MODEL_DIRECTORY/env.tar.gz", "unpack it and give the folder"),
+        ("$$TRITON_MODEL_DIRECTORY/nothing", "must name the folder of a Python environment"),
+        ("/bin/sh", "must name the folder of a Python environment"),
+        ("$$TRITON_MODEL_DIRECTORY/../other", "must not lead out of the model's folder"),
+    ],
+)
+def test_an_environment_that_cannot_be_used_is_refused(tmp_path, path, expected):
+    with (
+        pytest.raises(ServingError, match=expected) as error,
+        python_instance(tmp_path, IDENTITY, extra=environment(path)),
+    ):
+        pass
+    assert str(tmp_path) not in error.value.message
+
+
+def test_the_servers_own_python_is_the_default(tmp_path):
+    source = REPORT.replace("    import only_here\n", "").replace("only_here.WHERE", "'own'")
+    with python_instance(tmp_path, source, outputs=[("OUTPUT0", "BYTES", [-1])]) as instance:
+        assert infer(instance, np.ones((1, 1), np.float32))["OUTPUT0"][1].decode() == sys.prefix
