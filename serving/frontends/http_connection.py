@@ -50,6 +50,7 @@ class Exchange:
         if not self.done:
             self.chunks = chunks
             self.done = True
+            self.request = None  # it refers back: left alone, only the garbage collector would free its tensors
             self.connection.flush()
 
     def fail(self, error: Exception) -> None:
@@ -78,8 +79,9 @@ class Exchange:
     def abandon(self) -> None:
         """The client has gone."""
         self.done = True
-        if self.request is not None:
-            self.request.cancel()
+        request, self.request = self.request, None
+        if request is not None:
+            request.cancel()
         if self.task is not None:
             self.task.cancel()
         self.connection.listener.abandoned(self)

@@ -31,20 +31,20 @@ def infer(server: InferenceServer, exchange: Exchange) -> None:
         elif isinstance(response, ServingError):
             exchange.fail(response)
         else:
+            request = exchange.request
             exchange.fail(unsupported("HTTP end point doesn't support models with decoupled transaction policy"))
-            if not final:
+            if request is not None and not final:
                 request.cancel()
 
     if header_length == 0:
-        request, plan = decode_raw(server.model_config(model, version), exchange.binary, version, on_response)
+        exchange.request, plan = decode_raw(server.model_config(model, version), exchange.binary, version, on_response)
     else:
         if header_length is not None and header_length > len(exchange.body):
             length = len(exchange.body)
             raise invalid(f"inference header size should be in range (0, {length}), got: {header_length}")
-        request, plan = decode(exchange.body, exchange.binary, model, version, on_response)
-    exchange.request = request
+        exchange.request, plan = decode(exchange.body, exchange.binary, model, version, on_response)
     exchange.body = exchange.binary = b""  # the tensors hold what they need
-    server.infer(request)
+    server.infer(exchange.request)
 
 
 def _answer(exchange: Exchange, header: bytes, parts: list[Chunk]) -> None:

@@ -35,7 +35,8 @@ def _load_large(body: Chunk) -> Any:
     document = simdjson.Parser().parse(bytes(body) if isinstance(body, memoryview) else body)
     if not isinstance(document, simdjson.Object):
         return document
-    result = {key: _plain(value) for key, value in document.items() if key != "inputs"}
+    # `items()` would make Python objects of everything
+    result = {key: _plain(document[key]) for key in document.keys() if key != "inputs"}  # noqa: SIM118
     if "inputs" in document:
         inputs = document["inputs"]
         result["inputs"] = [_input(item) for item in inputs] if isinstance(inputs, simdjson.Array) else _plain(inputs)
@@ -45,7 +46,7 @@ def _load_large(body: Chunk) -> Any:
 def _input(item: Any) -> Any:
     if not isinstance(item, simdjson.Object):
         return _plain(item)
-    return {key: value if key == "data" else _plain(value) for key, value in item.items()}
+    return {key: item[key] if key == "data" else _plain(item[key]) for key in item.keys()}  # noqa: SIM118
 
 
 def _plain(value: Any) -> Any:
