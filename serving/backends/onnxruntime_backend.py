@@ -16,7 +16,6 @@ import ml_dtypes
 import numpy as np
 import onnxruntime as ort
 from numpy.typing import NDArray
-from tritonclient.grpc import model_config_pb2 as mc
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from serving.backends.base import ArrayInstance, Backend, ModelSpec
