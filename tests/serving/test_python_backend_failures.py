@@ -85,6 +85,7 @@ def test_a_path_of_this_machine_is_not_told(tmp_path):
         ("return [None]", "must return InferenceResponse objects, not NoneType"),
         ("return [pb_utils.InferenceResponse(['x'])]", "must be pb_utils.Tensor objects, not str"),
         ("return [pb_utils.InferenceResponse([pb_utils.Tensor('OUTPUT0', [1])])]", "from a numpy array, not from list"),
+        ("return [pb_utils.InferenceResponse([], parameters={'a': [1]})]", "parameters must be strings, numbers or bool"),
         ("sys.exit(3)", "SystemExit: 3"),
         ('raise ValueError("\\ud800 is half a character")', "is half a character"),
     ],

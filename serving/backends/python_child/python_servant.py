@@ -3,7 +3,6 @@
 import asyncio
 import importlib.util
 import inspect
-import json
 import sys
 import types
 from pathlib import Path
@@ -111,8 +110,7 @@ class PythonServant(Servant):
             for tensor in response.output_tensors()
             if tensor.name() in wanted
         ]
-        parameters = json.loads(response.parameters())
-        return {"outputs": rows, "parameters": parameters} if parameters else {"outputs": rows}
+        return {"outputs": rows, "parameters": response._parameters} if response._parameters else {"outputs": rows}
 
 
 def _responses(requests: list[pb_utils.InferenceRequest], result: Any) -> list[pb_utils.InferenceResponse]:

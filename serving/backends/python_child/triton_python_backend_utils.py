@@ -338,7 +338,10 @@ class InferenceResponse:
     ) -> None:
         self._outputs = list(output_tensors)
         self._error = error
-        self._parameters = dict(parameters or {})
+        self._parameters = dict(parameters) if parameters else {}
+        for key, value in self._parameters.items():
+            if not isinstance(key, str) or not isinstance(value, str | int | float):
+                raise TritonModelException("response parameters must be strings, numbers or booleans, by name")
         for tensor in self._outputs:
             if not isinstance(tensor, Tensor):
                 raise TypeError(f"output_tensors must be pb_utils.Tensor objects, not {type(tensor).__name__}")
