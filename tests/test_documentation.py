@@ -1,0 +1,57 @@
+"""The documentation names every setting, flag, parameter and file that there is."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from dashboard.environment import VARIABLES
+from serving.options import build_parser
+
+ROOT = Path(__file__).resolve().parent.parent
+CONFIGURATION = (ROOT / "docs" / "configuration.md").read_text()
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md")), *ROOT.glob("*/README.md")]
+
+
+@pytest.mark.parametrize("name", sorted(VARIABLES))
+def test_every_environment_variable_is_documented(name: str) -> None:
+    assert f"| `{name}` |" in CONFIGURATION
+
+
+def test_no_environment_variable_is_documented_that_does_not_exist() -> None:
+    documented = set(re.findall(r"^\| `([A-Z_]+)` \|", CONFIGURATION, re.MULTILINE))
+    assert documented - set(VARIABLES) == set()
+
+
+@pytest.mark.parametrize("flag", sorted({name for action in build_parser()._actions for name in action.option_strings}))
+def test_every_flag_of_the_inference_server_is_documented(flag: str) -> None:
+    if flag not in ("-h", "--help"):
+        assert f"`{flag}`" in CONFIGURATION
+
+
+def test_no_flag_is_documented_that_does_not_exist() -> None:
+    known = {name for action in build_parser()._actions for name in action.option_strings}
+    rows = [line.split("|")[1] for line in CONFIGURATION.splitlines() if line.startswith("| `--")]
+    documented = {flag for row in rows for flag in re.findall(r"`(--[a-z-]+)`", row)}
+    assert documented - known == set()
+
+
+def test_every_parameter_of_slipways_own_is_documented() -> None:
+    reads = re.compile(r"""get_parameter\(\s*\w+,\s*"(\w+)\"""")
+    for path in [*(ROOT / "serving").rglob("*.py"), *(ROOT / "dashboard").rglob("*.py")]:
+        for name in reads.findall(path.read_text()):
+            assert f"`slipway.{name}`" in CONFIGURATION, path.name
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_between_pages_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):
+        if "://" not in target:
+            assert (page.parent / target).exists(), target
+
+
+def test_every_make_target_has_a_line_in_make_help() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    phony = {name for line in re.findall(r"^\.PHONY: (.*)$", makefile, re.MULTILINE) for name in line.split()}
+    helped = set(re.findall(r"^([a-z]+):.*## ", makefile, re.MULTILINE))
+    assert phony - helped == {"chromium"}
