@@ -162,7 +162,8 @@ def text_check(*, text: str, model: Model | None = None, model_name: str = "") -
         problems = _check(text, config, model, name)
     errors = [problem for problem in problems if problem.severity == "error"]
     if config is None or errors:
-        raise Invalid(f"the configuration is not valid: {errors[0].message}", problems=problems)
+        where = f"{errors[0].path}: " if config is not None and errors[0].path else ""
+        raise Invalid(f"the configuration is not valid: {where}{errors[0].message}", problems=problems)
     return config
 
 

@@ -1,0 +1,149 @@
+"""People with different rights, a repository of the test's own, and uploads made the way a client makes them."""
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.contrib.auth import get_user_model
+from django.contrib.auth.models import Permission
+from rest_framework.test import APIClient
+
+from dashboard.authorisation import Actor
+from dashboard.models import Upload, Version
+from dashboard.services import jobs
+from dashboard.services.publication import upload_publish
+from dashboard.services.uploads import upload_complete, upload_create, upload_receive_chunk
+from tests import model_factory
+
+
+@pytest.fixture(autouse=True)
+def data_folder(settings: Any, tmp_path: Path) -> Path:
+    for name, folder in (("MODEL_REPOSITORY", "models"), ("STAGING_DIR", "staging"), ("ARCHIVE_DIR", "archive")):
+        path = tmp_path / folder
+        path.mkdir()
+        setattr(settings, name, path)
+    settings.AUTH_FILE = tmp_path / "auth.json"
+    return tmp_path
+
+
+@pytest.fixture
+def unqueued(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """No broker: the jobs that would have been announced to a worker."""
+    announced: list[int] = []
+    monkeypatch.setattr(jobs, "_announce", lambda delay, job_id: announced.append(job_id))
+    return announced
+
+
+@pytest.fixture
+def person(db: None) -> Callable[..., Any]:
+    """person("operate", "upload_data"): somebody who may do that."""
+
+    def make(*permissions: str, name: str = "", **more: Any) -> Any:
+        users = get_user_model().objects
+        user = users.create_user(name or f"person{users.count()}", password="a long secret", **more)
+        user.user_permissions.set(Permission.objects.filter(codename__in=permissions))
+        return user
+
+    return make
+
+
+@pytest.fixture
+def actor(person: Callable[..., Any]) -> Actor:
+    """Somebody who may do everything but administer."""
+    return Actor(user=person("operate", "upload_data", "upload_code", name="olga"))
+
+
+@pytest.fixture
+def api(actor: Actor) -> APIClient:
+    client = APIClient(enforce_csrf_checks=False)
+    client.force_authenticate(actor.user)
+    return client
+
+
+def relu_bytes(width: int = 4, *, output: str = "y") -> bytes:
+    """An ONNX model x[-1, width] -> ReLU -> y."""
+    shape = ["batch", width]
+    node = model_factory.helper.make_node("Relu", ["x"], [output])
+    return model_factory.onnx_bytes([node], [("x", "FP32", shape)], [(output, "FP32", shape)])
+
+
+@pytest.fixture
+def received(actor: Actor, unqueued: list[int]) -> Callable[..., Upload]:
+    """received({"model.onnx": bytes}): an upload of which every byte arrived."""
+
+    def send(files: dict[str, bytes], model_name: str = "relu", by: Actor = actor) -> Upload:
+        rows = [
+            {"path": path, "size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+            for path, content in files.items()
+        ]
+        upload = upload_create(actor=by, model_name=model_name, files=rows)
+        for number, content in enumerate(files.values()):
+            if content:
+                upload_receive_chunk(upload=upload, number=number, offset=0, chunk=content, actor=by)
+        return upload
+
+    return send
+
+
+@pytest.fixture
+def inspected(received: Callable[..., Upload]) -> Callable[..., Upload]:
+    """The same, inspected by the real `python -m serving.inspect`."""
+
+    def send(files: dict[str, bytes] | None = None, model_name: str = "relu", **more: Any) -> Upload:
+        upload = received(files or {"model.onnx": relu_bytes()}, model_name, **more)
+        job = upload_complete(upload=upload, actor=more.get("by") or Actor(user=upload.user))
+        jobs.job_run(job_id=job.pk)
+        upload.refresh_from_db()
+        return upload
+
+    return send
+
+
+@pytest.fixture
+def published(received: Callable[..., Upload], actor: Actor) -> Callable[..., Version]:
+    """published(): one more version of `relu`; published(load=True, make_live=True), ...
+
+    Inspection has its own tests; here its answer is put in by hand.
+    """
+
+    def publish(model_name: str = "relu", config_text: str | None = None, **asked: Any) -> Version:
+        upload = received({"model.onnx": relu_bytes()}, model_name)
+        as_inspected(upload)
+        text = CONFIG if config_text is None else config_text
+        return upload_publish(upload=upload, actor=actor, config_text=text, **{"load": False, **asked})
+
+    return publish
+
+
+CONFIG = """# The widest ReLU of the house.
+backend: "onnxruntime"
+max_batch_size: 8
+input [ { name: "x" data_type: TYPE_FP32 dims: [ 4 ] } ]
+output [ { name: "y" data_type: TYPE_FP32 dims: [ 4 ] } ]
+"""
+
+
+def as_inspected(upload: Upload, **proposal: Any) -> Upload:
+    """What the inspection of relu_bytes() leaves."""
+    version = upload.folder / "version"
+    version.mkdir()
+    (version / "model.onnx").write_bytes((upload.folder / "files" / "0").read_bytes())
+    tensors = {
+        "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, 4]}],
+        "outputs": [{"name": "y", "datatype": "FP32", "shape": [-1, 4]}],
+    }
+    upload.proposal = {
+        "format": "onnx",
+        "filename": "model.onnx",
+        "executes_code": False,
+        "problems": [],
+        "config": CONFIG,
+        **tensors,
+        **proposal,
+    }
+    upload.contents = {"files": ["model.onnx"], "config_text": None, "model_files": {}}
+    upload.state = "inspected"
+    upload.save()
+    return upload
