@@ -38,7 +38,7 @@ def model_playground(request: HttpRequest, name: str) -> HttpResponse:
             "live": live,
             "signature": signature,
             "max_batch_size": fields.get("max_batch_size", 0),
-            "infer": reverse("api:model-infer", args=[name]),
+            "infer": _infer_address(name, version, live),
             "server": _addresses(),
         },
     }
@@ -68,6 +68,13 @@ def _signature(version: Version | None, fields: dict[str, Any]) -> dict[str, Any
 def _wire_type(name: str) -> str:
     """TYPE_STRING is BYTES on the wire."""
     return "BYTES" if name == "STRING" else name
+
+
+def _infer_address(name: str, version: Version | None, live: list[int]) -> str:
+    """With the version only when it is not the one that the server chooses by itself."""
+    if version is None or not live or version.number == max(live):
+        return reverse("api_model_infer", args=[name])
+    return reverse("api_version_infer", args=[name, version.number])
 
 
 def _addresses() -> dict[str, str]:

@@ -23,9 +23,11 @@ export class Live {
     const scheme = location.protocol === "https:" ? "wss" : "ws";
     this.socket = new WebSocket(`${scheme}://${location.host}${this.path}`);
     this.socket.onmessage = (event) => {
-      this.last = Date.now();
+      const message = JSON.parse(event.data);
       this.tries = 0;
-      this.onPoint(JSON.parse(event.data));
+      if (message.type === "lost" || message.type === "error") return;
+      this.last = Date.now();
+      this.onPoint(message);
       this.onFresh(true, 0);
     };
     this.socket.onclose = () => {

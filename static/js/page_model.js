@@ -1,0 +1,17 @@
+// A model's charts and the figures above them.
+
+import { $$, data } from "./dom.js";
+import { Board } from "./charts.js";
+import { remember, texts, write } from "./numbers.js";
+
+const { model } = data("charts-config");
+const show = () => write($$("[data-now]"), "now", texts(model));
+
+new Board({
+  pick: (message) => message.models[model],
+  onPoint: (message) => {
+    remember(model, message.models[model]);
+    show();
+  },
+});
+document.body.addEventListener("htmx:afterSwap", show);
