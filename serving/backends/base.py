@@ -21,6 +21,7 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from serving.batch import Batch
 from serving.devices import Device
+from serving.ragged import RaggedLayout
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,7 @@ class ArrayInstance(BackendInstance):
         super().__init__(device)
         self.spec = spec
         states = [state.output_name for state in spec.config.sequence_batching.state]
+        self._ragged = RaggedLayout(spec.config) if RaggedLayout.needed(spec.config) else None
         self.output_names = list(dict.fromkeys([*(output.name for output in spec.config.output), *states]))
 
     @abstractmethod
@@ -67,11 +69,15 @@ class ArrayInstance(BackendInstance):
         """Inputs by name, shape [batch, ...] (no batch dimension when max_batch_size is 0) -> the named outputs."""
 
     def execute(self, batch: Batch) -> None:
-        inputs = batch.gather()
+        ragged = self._ragged
+        inputs = batch.gather() if ragged is None else ragged.gather(batch)
         batch.input_done()
         outputs = self.run(inputs, batch.union_of_requested(self.output_names))
         batch.infer_done()
-        batch.scatter(outputs, self.spec.name, self.spec.version)
+        if ragged is None:
+            batch.scatter(outputs, self.spec.name, self.spec.version)
+        else:
+            ragged.scatter(batch, outputs, self.spec.name, self.spec.version)
 
 
 class Backend(ABC):

@@ -55,7 +55,7 @@ def complete_config(config: ModelConfig, signature: Signature) -> None:
         (config.output, signature.outputs, "output"),
     ):
         if given:
-            _complete_given(given, tensors, config.max_batch_size, what)
+            _complete_given(given, tensors, config.max_batch_size, what, _joined_end_to_end(config))
         else:
             _add_all(given, tensors, config.max_batch_size, what)
     _check_all_inputs_fed(config, signature)
@@ -94,14 +94,22 @@ def _add_all(given: Any, tensors: Sequence[TensorSignature], max_batch_size: int
         _fill(entry, tensor, max_batch_size, what)
 
 
-def _complete_given(given: Any, tensors: Sequence[TensorSignature], max_batch_size: int, what: str) -> None:
+def _joined_end_to_end(config: ModelConfig) -> set[str]:
+    """Tensors without a batch dimension in the model: ragged inputs and what is split by their shapes."""
+    ragged = {entry.name for entry in config.input if entry.allow_ragged_batch}
+    return ragged | {name for output in config.batch_output for name in output.target_name}
+
+
+def _complete_given(
+    given: Any, tensors: Sequence[TensorSignature], max_batch_size: int, what: str, joined: set[str]
+) -> None:
     by_name = {tensor.name: tensor for tensor in tensors}
     for entry in given:
         tensor = by_name.get(entry.name)
         if tensor is None:
             raise invalid(f"{what} '{entry.name}' is not in the model, whose {what}s are {_names(tensors)}")
         _fill(entry, tensor, max_batch_size, what)
-        _check(entry, tensor, max_batch_size, what)
+        _check(entry, tensor._replace(shape=None) if entry.name in joined else tensor, max_batch_size, what)
 
 
 def _fill(entry: Any, tensor: TensorSignature, max_batch_size: int, what: str) -> None:
