@@ -339,7 +339,7 @@ class Connection(FrameReader, Generic[Head]):
         self._close_if_done()
 
     def _close_if_done(self) -> None:
-        if self._refusing and not self._streams:
+        if self._refusing and not self._streams and not self.closing:
             self.close()
 
     def fail(self, code: ErrorCode, message: str) -> None:
