@@ -30,6 +30,7 @@ from serving.backends.onnxruntime_options import (
     why_no_cuda,
 )
 from serving.backends.signature import complete_config
+from serving.batch import Batch
 from serving.devices import Device
 from serving.errors import invalid, not_found, unavailable
 
@@ -116,12 +117,17 @@ class OnnxRuntimeInstance(ArrayInstance):
         self._options = run_options(spec.config)
         self._session: ort.InferenceSession | None = session
         types = {node.type for node in (*session.get_inputs(), *session.get_outputs())}
-        self._bound = device.kind == "gpu" or "tensor(bfloat16)" in types
-        self._run: Run = self._run_bound if self._bound else session.run
+        self._on_gpu = device.kind == "gpu"
+        self._stay_on_device = False
+        self._run: Run = self._run_bound if self._on_gpu or "tensor(bfloat16)" in types else session.run
         self._scalar_inputs = scalars
         self._batches = spec.config.max_batch_size > 0
         self._text_inputs = [node.name for node in session.get_inputs() if node.type == "tensor(string)"]
         self._text_outputs = {node.name for node in session.get_outputs() if node.type == "tensor(string)"}
+
+    def execute(self, batch: Batch) -> None:
+        self._stay_on_device = self._on_gpu and all(request.device_outputs for request in batch.requests)
+        super().execute(batch)
 
     def run(self, inputs: dict[str, NDArray[Any]], outputs: list[str]) -> dict[str, Any]:
         if self._scalar_inputs:
@@ -149,9 +155,14 @@ class OnnxRuntimeInstance(ArrayInstance):
         for name, tensor in inputs.items():
             binding.bind_ortvalue_input(name, _ort_value(tensor))
         for name in outputs:
-            binding.bind_output(name)  # ONNX Runtime copies to the host and waits for the copy
+            if self._stay_on_device:
+                binding.bind_output(name, "cuda", self.device.id)
+            else:
+                binding.bind_output(name)  # ONNX Runtime copies to the host and waits for the copy
         self._session.run_with_iobinding(binding, options)
-        return [_host_array(value) for value in binding.get_outputs()]
+        binding.synchronize_outputs()
+        to_tensor = _device_tensor if self._stay_on_device else _host_array
+        return [to_tensor(value) for value in binding.get_outputs()]
 
 
 def check_loads(path: Path) -> None:
@@ -178,6 +189,13 @@ def _ort_value(tensor: Any) -> ort.OrtValue:
     if tensor.dtype == _BF16:
         return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(tensor.view(np.uint16), _ONNX_BF16)
     return ort.OrtValue.ortvalue_from_numpy(tensor)
+
+
+def _device_tensor(value: ort.OrtValue) -> Any:
+    """A torch tensor over the same device memory: what the next step of an ensemble takes by reference."""
+    import torch
+
+    return torch.from_dlpack(value)
 
 
 def _host_array(value: ort.OrtValue) -> NDArray[Any]:

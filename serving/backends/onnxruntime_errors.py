@@ -11,6 +11,7 @@ _STATUS = re.compile(r"^\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : ")
 # "/onnxruntime_src/onnxruntime/core/graph/model.cc:256 onnxruntime::Model::Model(const T&, ...) " before the message
 _ORIGIN = re.compile(r"/\S+:\d+ [^()]*\((?:[^()]|\([^()]*\))*\)(?: const)? ?")
 _LOAD = re.compile(r"Load model from .*? failed:")
+_ADVICE = re.compile(r"for the following indices|Please fix either the inputs/outputs or the model\.?")
 _PATH = re.compile(r"(?<![\w.])/(?:[\w.+-]+/)+[\w.+-]*")
 _OPSET = re.compile(
     r"Opset (\d+) is under development.*Current official support for domain (\S+) is till opset (\d+)", re.S
@@ -21,7 +22,7 @@ _IR = re.compile(r"Unsupported model IR version: (\d+), max supported IR version
 def sentence(error: Exception) -> str:
     """The error's own words without status codes, C++ signatures, paths and line breaks."""
     text = _STATUS.sub("", str(error))
-    for pattern in (_LOAD, _ORIGIN, _PATH):
+    for pattern in (_LOAD, _ORIGIN, _ADVICE, _PATH):
         text = pattern.sub("", text)
     return " ".join(text.split()).rstrip(". ") or type(error).__name__
 
