@@ -5,7 +5,7 @@ channel.py           control messages over a socket, file descriptors with them 
 segments.py          tensors in sealed shared memory                                  (both sides)
 loop.py              initialize, execute, finalize; what a servant is
 tensors.py           the rows that describe tensors in a segment, and V2 datatypes
-python_servant.py    Triton's TritonPythonModel;  triton_python_backend_utils.py, model_config.py, dlpack.py  its API
+python_servant.py    Triton's TritonPythonModel; its API: triton_python_backend_utils.py, pb_*.py, model_config.py, dlpack.py
 backend_servant.py   any other backend, for `slipway.isolation: process`
 
 Except for backend_servant, everything here needs only the standard library and numpy: a model may bring its own Python.

@@ -1,0 +1,54 @@
+"""The errors of triton_python_backend_utils.
+
+TritonModelException
+ +-- NotSupportedYet     business logic scripting, decoupled responses, custom metrics, loading models from a model
+"""
+
+from enum import Enum
+from typing import NoReturn
+
+
+class TritonModelException(Exception):
+    """Raised by a model: its text is what the client is told."""
+
+
+class NotSupportedYet(TritonModelException):
+    pass
+
+
+def not_supported(what: str) -> NoReturn:
+    raise NotSupportedYet(f"{what} is not supported yet")
+
+
+class ErrorCode(Enum):
+    UNKNOWN = "UNKNOWN"
+    INTERNAL = "INTERNAL"
+    NOT_FOUND = "NOT_FOUND"
+    INVALID_ARG = "INVALID_ARG"
+    UNAVAILABLE = "UNAVAILABLE"
+    UNSUPPORTED = "UNSUPPORTED"
+    ALREADY_EXISTS = "ALREADY_EXISTS"
+    CANCELLED = "CANCELLED"
+
+
+class TritonError:
+    """An error for one response; INTERNAL unless a code is given."""
+
+    UNKNOWN = ErrorCode.UNKNOWN
+    INTERNAL = ErrorCode.INTERNAL
+    NOT_FOUND = ErrorCode.NOT_FOUND
+    INVALID_ARG = ErrorCode.INVALID_ARG
+    UNAVAILABLE = ErrorCode.UNAVAILABLE
+    UNSUPPORTED = ErrorCode.UNSUPPORTED
+    ALREADY_EXISTS = ErrorCode.ALREADY_EXISTS
+    CANCELLED = ErrorCode.CANCELLED
+
+    def __init__(self, message: str, code: ErrorCode = ErrorCode.INTERNAL) -> None:
+        self._message = str(message)
+        self._code = ErrorCode(code)
+
+    def message(self) -> str:
+        return self._message
+
+    def code(self) -> ErrorCode:
+        return self._code

@@ -1,0 +1,168 @@
+"""pb_utils.InferenceRequest, InferenceResponse and InferenceResponseSender."""
+
+import json
+from collections.abc import Iterable
+from enum import Enum
+from typing import Any, NoReturn
+
+from serving.backends.python_child.pb_errors import TritonError, TritonModelException, not_supported
+from serving.backends.python_child.pb_tensor import Tensor
+
+TRITONSERVER_RESPONSE_COMPLETE_FINAL = 1
+TRITONSERVER_REQUEST_RELEASE_ALL = 1
+TRITONSERVER_REQUEST_RELEASE_RESCHEDULE = 2
+
+
+class _MemoryType(Enum):
+    TRITONSERVER_MEMORY_CPU = 0
+    TRITONSERVER_MEMORY_GPU = 2
+
+
+TRITONSERVER_MEMORY_CPU = _MemoryType.TRITONSERVER_MEMORY_CPU
+TRITONSERVER_MEMORY_GPU = _MemoryType.TRITONSERVER_MEMORY_GPU
+
+
+class PreferredMemory:
+    """Where the outputs of an inference on another model should lie."""
+
+    def __init__(self, preferred_memory_type: _MemoryType, preferred_device_id: int = 0) -> None:
+        self.preferred_memory_type = preferred_memory_type
+        self.preferred_device_id = preferred_device_id
+
+
+class InferenceRequest:
+    """One request that `execute` is to answer."""
+
+    def __init__(
+        self,
+        request_id: str = "",
+        correlation_id: int | str = 0,
+        inputs: Iterable[Tensor] = (),
+        requested_output_names: Iterable[str] = (),
+        model_name: str = "",
+        model_version: int = -1,
+        flags: int = 0,
+        timeout: int = 0,
+        preferred_memory: PreferredMemory | None = None,
+        trace: Any = None,
+        parameters: dict[str, Any] | None = None,
+        *,
+        priority: int = 0,
+    ) -> None:
+        self._id = request_id
+        self._correlation_id = correlation_id
+        self._inputs = list(inputs)
+        self._requested = list(requested_output_names)
+        self._flags = flags
+        self._timeout = timeout
+        self._priority = priority
+        self._parameters = parameters or {}
+        self._is_cancelled: Any = None  # set by the servant: asks the server
+        self._sender: InferenceResponseSender | None = None
+
+    def inputs(self) -> list[Tensor]:
+        return self._inputs
+
+    def request_id(self) -> str:
+        return self._id
+
+    def correlation_id(self) -> int | str:
+        return self._correlation_id
+
+    def flags(self) -> int:
+        return self._flags
+
+    def set_flags(self, flags: int) -> None:
+        self._flags = flags
+
+    def timeout(self) -> int:
+        """Microseconds; 0 for none."""
+        return self._timeout
+
+    def priority(self) -> int:
+        return self._priority
+
+    def parameters(self) -> str:
+        """A JSON object as text."""
+        return json.dumps(self._parameters)
+
+    def requested_output_names(self) -> list[str]:
+        return self._requested
+
+    def is_cancelled(self) -> bool:
+        return bool(self._is_cancelled()) if self._is_cancelled is not None else False
+
+    def get_response_sender(self) -> "InferenceResponseSender":
+        if self._sender is None:
+            self._sender = InferenceResponseSender(self)
+        return self._sender
+
+    def _release(self) -> None:
+        """`execute` is over: let go of the shared memory, even if the model keeps the request."""
+        self._inputs = []
+        self._sender = None
+
+    def set_release_flags(self, flags: int) -> None:
+        if flags != TRITONSERVER_REQUEST_RELEASE_ALL:
+            not_supported("rescheduling a request")
+
+    def exec(self, decoupled: bool = False) -> NoReturn:
+        not_supported("an inference on another model (business logic scripting)")
+
+    def async_exec(self, decoupled: bool = False) -> NoReturn:
+        not_supported("an inference on another model (business logic scripting)")
+
+
+class InferenceResponse:
+    """Output tensors, or an error in their place."""
+
+    def __init__(
+        self,
+        output_tensors: Iterable[Tensor] = (),
+        error: TritonError | None = None,
+        parameters: dict[str, Any] | None = None,
+    ) -> None:
+        self._outputs = list(output_tensors)
+        self._error = error
+        self._parameters = dict(parameters) if parameters else {}
+        for key, value in self._parameters.items():
+            if not isinstance(key, str) or not isinstance(value, str | int | float):
+                raise TritonModelException("response parameters must be strings, numbers or booleans, by name")
+        for tensor in self._outputs:
+            if not isinstance(tensor, Tensor):
+                raise TypeError(f"output_tensors must be pb_utils.Tensor objects, not {type(tensor).__name__}")
+
+    def output_tensors(self) -> list[Tensor]:
+        return self._outputs
+
+    def has_error(self) -> bool:
+        return self._error is not None
+
+    def error(self) -> TritonError | None:
+        return self._error
+
+    def parameters(self) -> str:
+        return json.dumps(self._parameters)
+
+
+class InferenceResponseSender:
+    """Answers a request from inside `execute`, in place of returning the response: exactly one, before it returns."""
+
+    def __init__(self, request: InferenceRequest) -> None:
+        self._request = request
+        self._response: InferenceResponse | None = None
+        self._closed = False
+
+    def send(self, response: InferenceResponse | None = None, flags: int = 0) -> None:
+        if self._closed:
+            raise TritonModelException("the final response of this request was sent before")
+        if response is not None:
+            if self._response is not None:
+                raise TritonModelException("a model that is not decoupled sends exactly one response for each request")
+            self._response = response
+        self._closed = flags == TRITONSERVER_RESPONSE_COMPLETE_FINAL
+        if self._closed and self._response is None:
+            raise TritonModelException("a model that is not decoupled sends exactly one response for each request")
+
+    def is_cancelled(self) -> bool:
+        return self._request.is_cancelled()
