@@ -60,7 +60,7 @@ def _publish_version(folder: Path, number: int, *, newest: bool) -> None:
     if upload.state != UploadState.INSPECTED:
         raise Conflict(f"example {folder.name} cannot be published: {upload.error}")
     text = upload.proposal["config"]
-    upload_publish(upload=upload, actor=SYSTEM, config_text=text, note=NOTE, make_live=newest, load=newest)
+    upload_publish(upload=upload, actor=SYSTEM, config_text=text, note=NOTE, load=newest)
 
 
 def _wanted(path: Path, folder: Path, number: int) -> bool:

@@ -55,10 +55,11 @@ def run_inspector(version_dir: Path, *, name: str, config_file: Path | None, con
     with tempfile.TemporaryDirectory(dir=version_dir.parent) as scratch, tempfile.TemporaryFile() as output:
         with tempfile.TemporaryFile() as errors:
             status = _run(command, Path(scratch), output, errors, context)
-            for line in _tail(errors):
-                context.log(line)
+            said = _tail(errors)
+        for line in said:
+            context.log(line)
         if status != 0:
-            raise Invalid(_reason(status))
+            raise Invalid(_reason(status, said))
         return _parsed(output)
 
 
@@ -106,11 +107,13 @@ def _tail(errors: IO[bytes]) -> list[str]:
     return errors.read().decode(errors="replace").splitlines()[-40:]
 
 
-def _reason(status: int) -> str:
+def _reason(status: int, said: list[str]) -> str:
     if -status in (signal.SIGKILL, signal.SIGXCPU):
         return "the inspection needed more time or memory than it is allowed"
     if status < 0:
         return f"the model file made its reader crash ({signal.Signals(-status).name})"
+    if status == 1 and len(said) == 1:
+        return said[0]
     return "the file could not be inspected; the job's log has the reader's own words"
 
 
