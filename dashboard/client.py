@@ -7,6 +7,7 @@ Both have the same methods (those of `_Routes`); the second's are awaited. What 
 Unreachable where no answer came, else the class that fits the status, with the server's own words.
 """
 
+import atexit
 import threading
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
@@ -182,6 +183,7 @@ def _shared_pool() -> httpx.Client:
     with _pool_lock:
         if _pool is None:
             _pool = httpx.Client(**_OPTIONS)
+            atexit.register(_pool.close)
         return _pool
 
 
@@ -229,7 +231,7 @@ class AsyncServerClient(_Routes):
                     yield event
         except httpx.HTTPError as error:
             raise self._unreachable(error) from None
-        raise Unreachable(f"inference server {self.server.name} ended its live feed")
+        raise Unreachable(f"inference server {self.server.name} does not answer: its live feed ended", midway=True)
 
 
 async def _events(lines: AsyncIterator[str]) -> AsyncIterator[FeedEvent]:

@@ -37,15 +37,17 @@ class FixedServer:
         self._http, self._grpc, self._metrics = free_ports(3)
         self.process: ServerProcess | None = None
 
+    def addresses(self) -> dict[str, str]:
+        """As the columns of its row."""
+        return {
+            "http_url": f"http://{HOST}:{self._http}",
+            "grpc_url": f"{HOST}:{self._grpc}",
+            "metrics_url": f"http://{HOST}:{self._metrics}",
+        }
+
     def row(self) -> Server:
         """The server's row in the database."""
-        server = Server.objects.create(
-            name="local",
-            http_url=f"http://{HOST}:{self._http}",
-            grpc_url=f"{HOST}:{self._grpc}",
-            metrics_url=f"http://{HOST}:{self._metrics}",
-            bundled=True,
-        )
+        server = Server.objects.create(name="local", bundled=True, **self.addresses())
         ServerState.objects.create(server=server)
         return server
 
