@@ -1,0 +1,134 @@
+"""GET /v2/slipway/live: hello, then once a second what changed, for as many as listen, at no cost when none does."""
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+from tests.serving.raw_http import RawClient, build, infer_body, tensor
+from tests.serving_process import ServerProcess, wait_until
+
+PATH = "/v2/slipway/live"
+
+
+class Subscriber:
+    """Events of one stream, in order."""
+
+    def __init__(self, address: str) -> None:
+        self.client = RawClient(address)
+        self.client.send(build("GET", PATH))
+        head = b""
+        while not head.endswith(b"\r\n\r\n"):
+            head += self.client.file.readline()
+        assert head.startswith(b"HTTP/1.1 200")
+        assert b"text/event-stream" in head
+
+    def next(self) -> tuple[str, Any]:
+        kind = self.client.file.readline().decode().removeprefix("event: ").strip()
+        data = self.client.file.readline().decode().removeprefix("data: ")
+        assert self.client.file.readline() == b"\n"
+        return kind, json.loads(data)
+
+    def close(self) -> None:
+        self.client.__exit__()
+
+
+@pytest.fixture
+def subscriber(http_server: ServerProcess) -> Iterator[Subscriber]:
+    with closing(Subscriber(http_server.metrics)) as one:
+        yield one
+
+
+def ask(raw: RawClient) -> None:
+    assert raw.request("POST", "/v2/models/identity_int8/infer", infer_body(tensor([1], datatype="INT8"))).status == 200
+
+
+def test_the_first_events_say_who_speaks_and_describe_every_model(subscriber: Subscriber) -> None:
+    kind, hello = subscriber.next()
+    assert kind == "hello"
+    assert set(hello) == {"server_id", "instance", "started", "bounds_us"}
+    assert hello["bounds_us"] == sorted(hello["bounds_us"])
+    kind, stats = subscriber.next()
+    assert kind == "stats"
+    assert set(stats) == {"time", "server", "models"}
+    assert {"rss_bytes", "cpu_seconds", "threads", "gpus"} == set(stats["server"])
+    names = {model["name"] for model in stats["models"]}
+    assert {"add_sub", "slow", "identity_fp32"} <= names
+    assert next(model for model in stats["models"] if model["name"] == "add_sub")["state"] == "READY"
+
+
+def test_later_events_hold_only_what_changed_and_come_each_second(subscriber: Subscriber, raw: RawClient) -> None:
+    subscriber.next()
+    first = subscriber.next()[1]
+    before = next(model for model in first["models"] if model["name"] == "identity_int8")
+    ask(raw)
+    started = time.monotonic()
+    changed = subscriber.next()[1]
+    assert time.monotonic() - started < 1.5
+    assert [model["name"] for model in changed["models"]] == ["identity_int8"]
+    after = changed["models"][0]
+    assert after["success"]["count"] == before["success"]["count"] + 1
+    assert after["request_latency"]["total"] == before["request_latency"]["total"] + 1
+    assert sum(after["request_latency"]["counts"].values()) == after["request_latency"]["total"]
+    assert after["batches"]["1"] >= 1
+    assert subscriber.next()[1]["models"] == []
+
+
+def test_each_subscriber_is_told_what_it_has_not_heard(http_server: ServerProcess, subscriber: Subscriber) -> None:
+    subscriber.next()
+    subscriber.next()
+    with closing(Subscriber(http_server.metrics)) as late:
+        assert late.next()[0] == "hello"
+        assert len(late.next()[1]["models"]) > 5
+        assert subscriber.next()[1]["models"] == []
+
+
+def test_a_change_of_state_is_told(http_server: ServerProcess, subscriber: Subscriber) -> None:
+    subscriber.next()
+    subscriber.next()
+    http_server.post("/v2/repository/models/identity_uint16/unload")
+
+    def told() -> bool:
+        return any(
+            (model["name"], model["state"]) == ("identity_uint16", "UNAVAILABLE")
+            for model in subscriber.next()[1]["models"]
+        )
+
+    wait_until(told, 10, "the state in the feed")
+    assert http_server.post("/v2/repository/models/identity_uint16/load")[0] == 200
+
+
+def test_subscribers_that_do_not_read_or_leave_disturb_nobody(http_server: ServerProcess, raw: RawClient) -> None:
+    silent = [Subscriber(http_server.metrics) for _ in range(3)]
+    for one in silent[:2]:
+        one.close()
+    ask(raw)
+    with closing(Subscriber(http_server.metrics)) as reader:
+        assert [reader.next()[0] for _ in range(3)] == ["hello", "stats", "stats"]
+    silent[2].close()
+
+
+def test_the_feed_answers_head_and_refuses_too_many_subscribers(http_server: ServerProcess) -> None:
+    with RawClient(http_server.metrics) as client:
+        assert client.request("HEAD", PATH).status == 200
+        assert client.request("GET", "/nowhere").status == 404
+    many = [Subscriber(http_server.metrics) for _ in range(64)]
+    with RawClient(http_server.metrics) as client:
+        assert client.request("GET", PATH).status == 503
+    for one in many:
+        one.close()
+    with closing(Subscriber(http_server.metrics)) as again:
+        assert again.next()[0] == "hello"
+
+
+def test_a_shutdown_ends_the_streams(http_models: Any) -> None:
+    with (
+        ServerProcess(http_models, "--model-control-mode=explicit") as server,
+        closing(Subscriber(server.metrics)) as one,
+    ):
+        one.next()
+        assert server.terminate() == 0
+        assert one.client.file.read() is not None
