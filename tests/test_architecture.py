@@ -16,6 +16,7 @@ WEB = {"django", "rest_framework", "channels", "celery", "daphne", "whitenoise",
 SERVING_STEPS = {
     "__main__": 9,
     "inspect": 9,
+    "inspection": 5,
     "frontends": 8,
     "server": 7,
     "model_repository_manager": 6,
