@@ -120,6 +120,7 @@ class OnnxRuntimeInstance(ArrayInstance):
         self._on_gpu = device.kind == "gpu"
         self._stay_on_device = False
         self._run: Run = self._run_bound if self._on_gpu or "tensor(bfloat16)" in types else session.run
+        self._shapes_vary = any(-1 in entry.dims for entry in spec.config.input)
         self._scalar_inputs = scalars
         self._batches = spec.config.max_batch_size > 0
         self._text_inputs = [node.name for node in session.get_inputs() if node.type == "tensor(string)"]
@@ -137,7 +138,7 @@ class OnnxRuntimeInstance(ArrayInstance):
         try:
             results = dict(zip(outputs, self._run(outputs, inputs, self._options), strict=True))
         except Exception as error:
-            raise run_error(error) from None
+            raise run_error(error, self._shapes_vary) from None
         for name in self._text_outputs & results.keys():
             results[name] = _encoded(results[name])
         if not self._batches:

@@ -12,6 +12,7 @@ _STATUS = re.compile(r"^\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : ")
 _ORIGIN = re.compile(r"/\S+:\d+ [^()]*\((?:[^()]|\([^()]*\))*\)(?: const)? ?")
 _LOAD = re.compile(r"Load model from .*? failed:")
 _ADVICE = re.compile(r"for the following indices|Please fix either the inputs/outputs or the model\.?")
+_MISFIT = re.compile(r"broadcast|dimension|shape|element count", re.IGNORECASE)
 _PATH = re.compile(r"(?<![\w.])/(?:[\w.+-]+/)+[\w.+-]*")
 _OPSET = re.compile(
     r"Opset (\d+) is under development.*Current official support for domain (\S+) is till opset (\d+)", re.S
@@ -32,9 +33,9 @@ def session_error(error: Exception) -> ServingError:
     return invalid(_version_problem(str(error)) or f"ONNX Runtime cannot load the model: {sentence(error)}")
 
 
-def run_error(error: Exception) -> ServingError:
-    """A run that failed: INVALID_ARG where ONNX Runtime blames the inputs, INTERNAL otherwise."""
-    if type(error).__name__ == "InvalidArgument":
+def run_error(error: Exception, shapes_vary: bool) -> ServingError:
+    """INVALID_ARG where the inputs are to blame (by the status, or free dimensions that do not fit), INTERNAL otherwise."""
+    if type(error).__name__ == "InvalidArgument" or (shapes_vary and _MISFIT.search(str(error))):
         return invalid(f"the model refuses the inputs: {sentence(error)}")
     return internal(f"the model failed: {sentence(error)}")
 
