@@ -316,6 +316,27 @@ def python_model(repository: Path, name: str, source: str, config: str | None = 
     return path.parent.parent if config is None else write_config(path.parent.parent, config)
 
 
+def python_scale(
+    repository: Path,
+    name: str = "scale",
+    factor: float = 2.0,
+    max_batch_size: int = 8,
+    version: int = 1,
+    extra: str = "",
+) -> Path:
+    """As `onnx_scale`, in the Python backend."""
+    source = f"""
+        import triton_python_backend_utils as pb_utils
+
+        class TritonPythonModel:
+            def execute(self, requests):
+                inputs = [pb_utils.get_input_tensor_by_name(request, "INPUT0").as_numpy() for request in requests]
+                return [pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT0", array * {factor})]) for array in inputs]
+    """
+    tensors = [("INPUT0", "FP32", [1])], [("OUTPUT0", "FP32", [1])]
+    return python_model(repository, name, source, _config(name, "python", max_batch_size, *tensors, extra), version)
+
+
 def python_sleeper(
     repository: Path, name: str = "sleeper", max_batch_size: int = 8, version: int = 1, extra: str = ""
 ) -> Path:
