@@ -219,7 +219,7 @@ FILE_UPLOAD_TEMP_DIR = STAGING_DIR
 
 # -- queue and channel layer -----------------------------------------------------------------------------------------
 REDIS_URL = _env["REDIS_URL"]
-CELERY_BROKER_URL = REDIS_URL or "filesystem://"
+CELERY_BROKER_URL = REDIS_URL or "filesystem://localhost"
 if not REDIS_URL:
     CELERY_BROKER_TRANSPORT_OPTIONS = {
         "data_folder_in": str(BROKER_DIR / "queue"),
