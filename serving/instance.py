@@ -9,8 +9,8 @@ from queue import SimpleQueue
 
 from serving.backends.base import Backend, BackendInstance
 from serving.batch import Batch, Send
-from serving.devices import Device
 from serving.errors import ServingError, internal
+from serving.instance_groups import Placement
 from serving.request import InferenceRequest, InferenceResponse
 
 log = logging.getLogger(__name__)
@@ -21,9 +21,10 @@ OnDone = Callable[["Instance", Batch], None]
 class Instance:
     """Owned by a scheduler. One hand-off to the thread and one back for each batch."""
 
-    def __init__(self, backend: Backend, device: Device, name: str, loop: asyncio.AbstractEventLoop) -> None:
-        self.name = name
-        self.device = device
+    def __init__(self, backend: Backend, place: Placement, loop: asyncio.AbstractEventLoop) -> None:
+        self.place = place
+        self.name = place.name
+        self.device = place.device
         self.on_done: OnDone = lambda instance, batch: None
         self.on_streamed: Send = lambda request, response, final: None
         self._backend = backend
@@ -31,7 +32,7 @@ class Instance:
         self._batches: SimpleQueue[Batch | None] = SimpleQueue()
         self._started: asyncio.Future[None] = loop.create_future()
         self._stopped: asyncio.Future[None] = loop.create_future()
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
 
     async def start(self, warmup: "list[Batch]") -> None:
         """Make the backend's instance and run the warm-up batches on it; raises ServingError."""

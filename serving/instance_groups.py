@@ -3,20 +3,31 @@
 Source: Triton, docs/user_guide/model_configuration.md (Instance Groups).
 """
 
+from typing import NamedTuple
+
 from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelInstanceGroup
 
 from serving.backends.base import Backend
 from serving.devices import CPU, Device, gpu_count
 from serving.errors import invalid, unavailable
+from serving.rate_limiter import NO_DEMAND, Demand, demand_of
 
 
-def placements(config: ModelConfig, backend: type[Backend], strict: bool) -> tuple[list[tuple[str, Device]], list[str]]:
-    """(instance name, device) for every instance, and a warning for each group that fell back to the CPU.
+class Placement(NamedTuple):
+    """One instance: Triton's name for it, where it runs, and what the rate limiter makes it wait for."""
+
+    name: str
+    device: Device
+    demand: Demand = NO_DEMAND
+
+
+def placements(config: ModelConfig, backend: type[Backend], strict: bool) -> tuple[list[Placement], list[str]]:
+    """Every instance, and a warning for each group that fell back to the CPU.
 
     UNAVAILABLE where a group needs a GPU that is not there and `strict` forbids the fallback.
     """
     groups = list(config.instance_group) or [ModelInstanceGroup(kind=ModelInstanceGroup.KIND_AUTO)]
-    placed: list[tuple[str, Device]] = []
+    placed: list[Placement] = []
     warnings: list[str] = []
     for number, group in enumerate(groups):
         devices, warning = _devices(group, backend, strict)
@@ -24,7 +35,8 @@ def placements(config: ModelConfig, backend: type[Backend], strict: bool) -> tup
             warnings.append(warning)
         prefix = group.name or f"{config.name}_{number}"
         for device in devices:
-            placed += [(f"{prefix}_{index}", device) for index in range(max(1, group.count))]
+            demand = demand_of(group, device)
+            placed += [Placement(f"{prefix}_{index}", device, demand) for index in range(max(1, group.count))]
     return placed, warnings
 
 

@@ -6,19 +6,18 @@ submit(request) -> check -> scheduler -> instance thread -> _batch_done -> reque
 import asyncio
 import logging
 import time
-from collections.abc import Callable
-from concurrent.futures import Executor
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from serving.backends import make_backend
 from serving.backends.base import Backend, ModelSpec
 from serving.batch import Batch
-from serving.devices import Device
 from serving.errors import Code, ServingError, internal, unavailable
 from serving.instance import Instance
-from serving.instance_groups import placements
-from serving.request import InferenceRequest, InferenceResponse
+from serving.instance_groups import Placement, placements
+from serving.request import InferenceRequest, InferenceResponse, Tensor
+from serving.response_cache import ModelCache
+from serving.runtime import Runtime
 from serving.schedulers.dynamic_batch import DynamicBatchScheduler
 from serving.schedulers.ensemble import EnsembleScheduler
 from serving.schedulers.instance_scheduler import InstanceScheduler
@@ -29,8 +28,6 @@ from serving.warmup import warmup_batches
 
 log = logging.getLogger(__name__)
 
-Infer = Callable[[InferenceRequest], None]
-
 
 class Model:
     """READY between `load` and `drain`. All methods run on the event loop's thread."""
@@ -39,29 +36,33 @@ class Model:
         self,
         spec: ModelSpec,
         statistics: ModelStatistics,
-        infer: Infer,
-        loop: asyncio.AbstractEventLoop,
-        executor: Executor,
+        runtime: Runtime,
     ) -> None:
         self.spec = spec
         self.statistics = statistics
         self.warnings: list[str] = []
-        self._loop = loop
-        self._executor = executor
+        self._loop = loop = runtime.loop
+        self._executor = runtime.executor
+        self._limiter = runtime.limiter
         self._backend: Backend | None = None
         self._instances: list[Instance] = []
         self._draining = False
         self._drained: asyncio.Future[None] | None = None
         self._in_flight = 0
+        caches = runtime.cache is not None and spec.config.response_cache.enable
+        self._cache = ModelCache(runtime.cache) if runtime.cache is not None and caches else None
+        self._cache_keys: dict[InferenceRequest, bytes] = {}  # of requests under way that the cache did not have
         self._take_config(spec.config)
         self.scheduler: EnsembleScheduler | InstanceScheduler
         if spec.config.platform == "ensemble":
-            self.scheduler = EnsembleScheduler(spec.config, spec.version, infer, self._answered)
+            self.scheduler = EnsembleScheduler(spec.config, spec.version, runtime.infer, self._answered)
         elif spec.config.HasField("sequence_batching"):
             model_dir = spec.version_dir.parent
             self.scheduler = SequenceBatchScheduler(spec.config, model_dir, loop, self._rejected, self._batch_done)
         else:
             self.scheduler = DynamicBatchScheduler(spec.config, loop, self._rejected, self._batch_done)
+        if isinstance(self.scheduler, InstanceScheduler):
+            self.scheduler.limiter = runtime.limiter
 
     def _take_config(self, config: ModelConfig) -> None:
         self.config = config
@@ -108,18 +109,18 @@ class Model:
         for warning in self.warnings:
             log.warning("model '%s': %s", self.spec.name, warning)
         surplus = list(self._instances)
-        missing: list[tuple[str, Device]] = []
-        for name, device in wanted:
-            match = next((instance for instance in surplus if instance.device == device), None)
+        missing: list[Placement] = []
+        for place in wanted:
+            match = next((one for one in surplus if one.place[1:] == place[1:]), None)
             if match is None:
-                missing.append((name, device))
+                missing.append(place)
             else:
                 surplus.remove(match)
-        started = [Instance(self._backend, device, name, self._loop) for name, device in missing]
+        started = [Instance(self._backend, place, self._loop) for place in missing]
         results = await asyncio.gather(*(self._start(one, config) for one in started), return_exceptions=True)
         failure = next((result for result in results if isinstance(result, BaseException)), None)
         if failure is not None:
-            await asyncio.gather(*(instance.stop() for instance in started))
+            await asyncio.gather(*(self._stop(instance) for instance in started))
             raise failure
         for instance in started:
             self._instances.append(instance)
@@ -127,15 +128,22 @@ class Model:
         for instance in surplus:
             self._instances.remove(instance)
             await self.scheduler.remove_instance(instance)
-            await instance.stop()
+            await self._stop(instance)
+
+    async def _stop(self, instance: Instance) -> None:
+        if self._limiter is not None:
+            self._limiter.unregister(instance)
+        await instance.stop()
 
     async def _start(self, instance: Instance, config: ModelConfig) -> None:
+        if self._limiter is not None:
+            self._limiter.register(instance, instance.place.demand)
         instance.on_streamed = self._streamed
         await instance.start(warmup_batches(config, self.spec))
 
     async def _free(self) -> None:
         instances, self._instances = self._instances, []
-        await asyncio.gather(*(instance.stop() for instance in instances))
+        await asyncio.gather(*(self._stop(instance) for instance in instances))
         if self._backend is not None:
             backend, self._backend = self._backend, None
             await self._loop.run_in_executor(self._executor, backend.unload)
@@ -159,6 +167,8 @@ class Model:
             self._check.request(request)
             request.queued_ns = time.monotonic_ns()
             self._admit(request)
+            if self._cache is not None and self._answered_by_cache(self._cache, request):
+                return
             try:
                 self.scheduler.submit(request)
             except ServingError:
@@ -177,6 +187,8 @@ class Model:
         """The request has its final answer, or none is owed to it."""
         request.on_cancel = None
         self._in_flight -= 1
+        if self._cache is not None:
+            self._cache_keys.pop(request, None)
         if self._drained is not None and not self._in_flight and not self._drained.done():
             self._drained.set_result(None)
 
@@ -200,6 +212,27 @@ class Model:
         statistics.fail.ns += time.monotonic_ns() - request.arrival_ns
         statistics.failures[reason] = statistics.failures.get(reason, 0) + 1
         statistics.revision += 1
+
+    def _answered_by_cache(self, cache: ModelCache, request: InferenceRequest) -> bool:
+        start = time.monotonic_ns()
+        key = cache.key(request)
+        outputs = cache.get(key)
+        took = time.monotonic_ns() - start
+        looked = self.statistics.cache_miss if outputs is None else self.statistics.cache_hit
+        looked.count += 1
+        looked.ns += took
+        if outputs is None:
+            self._cache_keys[request] = key
+            return False
+        self._loop.call_soon(self._cache_hit, request, outputs)
+        return True
+
+    def _cache_hit(self, request: InferenceRequest, outputs: dict[str, Tensor]) -> None:
+        if request.finished:
+            return
+        self._count_success(request, time.monotonic_ns())
+        self._release(request)
+        request.respond(self._check.response(InferenceResponse(self.spec.name, self.spec.version, request.id, outputs)))
 
     # -- answers ---------------------------------------------------------------------------------------------------
     def _answered(self, request: InferenceRequest, answer: InferenceResponse | ServingError) -> None:
@@ -246,9 +279,16 @@ class Model:
             if isinstance(answer, ServingError):
                 self._finish_failed(request, "BACKEND")
             else:
+                if self._cache is not None:
+                    self._keep(self._cache, request, answer.outputs)
                 self._count_success(request, batch.ended_ns)
                 self._release(request)
             request.respond(self._check.response(answer))
+
+    def _keep(self, cache: ModelCache, request: InferenceRequest, outputs: dict[str, Tensor]) -> None:
+        start = time.monotonic_ns()
+        cache.put(self._cache_keys[request], outputs)
+        self.statistics.cache_miss.ns += time.monotonic_ns() - start
 
     def _count_success(self, request: InferenceRequest, now: int) -> None:
         statistics = self.statistics

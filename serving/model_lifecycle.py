@@ -9,7 +9,6 @@ import ctypes
 import gc
 import logging
 from collections.abc import Callable
-from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -18,9 +17,9 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from serving.backends.base import ModelSpec
 from serving.errors import Code, ServingError, invalid, not_found, unavailable
-from serving.model import Infer, Model
+from serving.model import Model
 from serving.model_source import VersionSource
-from serving.options import Options
+from serving.runtime import Runtime
 from serving.statistics import ModelStatistics
 
 log = logging.getLogger(__name__)
@@ -56,10 +55,7 @@ class ModelLifecycle:
     def __init__(
         self,
         name: str,
-        options: Options,
-        loop: asyncio.AbstractEventLoop,
-        executor: Executor,
-        infer: Infer,
+        runtime: Runtime,
         complete: Complete,
     ) -> None:
         self.name = name
@@ -68,10 +64,9 @@ class ModelLifecycle:
         self.default: Model | None = None  # the highest READY version
         self.wanted = False  # asked for and not unloaded since: strict readiness waits for it
         self.error = ""  # why the last load failed before any version could be named
-        self._options = options
-        self._loop = loop
-        self._executor = executor
-        self._infer = infer
+        self._runtime = runtime
+        self._loop = runtime.loop
+        self._executor = runtime.executor
         self._complete = complete
         self._drains: set[asyncio.Task[None]] = set()
 
@@ -144,7 +139,7 @@ class ModelLifecycle:
         if old is not None and entry.key[0] == source.files and _needs_no_reload(old.config, config):
             await old.reconfigure(config)
         else:
-            model = Model(self._spec(source, config), entry.statistics, self._infer, self._loop, self._executor)
+            model = Model(self._spec(source, config), entry.statistics, self._runtime)
             await model.load()
             entry.model = model
             if old is not None:
@@ -161,7 +156,7 @@ class ModelLifecycle:
             config=config,
             version_dir=version_dir,
             model_file=version_dir / config.default_model_filename,
-            strict_devices=self._options.strict_devices,
+            strict_devices=self._runtime.strict_devices,
         )
 
     # -- unloading -------------------------------------------------------------------------------------------------

@@ -22,7 +22,10 @@ from serving.model import Model
 from serving.model_lifecycle import ModelLifecycle
 from serving.model_source import Files, VersionSource, fingerprint, read_source, write_override
 from serving.options import Options
+from serving.rate_limiter import RateLimiter
 from serving.request import InferenceRequest
+from serving.response_cache import ResponseCache
+from serving.runtime import Runtime
 from serving.statistics import ModelStatistics
 
 log = logging.getLogger(__name__)
@@ -39,6 +42,14 @@ class ModelRepositoryManager:
         self._loop = loop
         self._repositories = [ModelRepository(root) for root in options.model_repository]
         self._executor = ThreadPoolExecutor(options.model_load_thread_count, thread_name_prefix="load")
+        self._runtime = Runtime(
+            loop=loop,
+            executor=self._executor,
+            infer=self.infer,
+            strict_devices=options.strict_devices,
+            cache=ResponseCache(options.cache_size) if options.cache_size else None,
+            limiter=RateLimiter(options.rate_limit_resource) if options.rate_limit == "execution_count" else None,
+        )
         self._models: dict[str, ModelLifecycle] = {}
         self._waiting_loads: dict[str, asyncio.Task[None]] = {}
         self._seen: dict[str, Files] = {}  # poll mode: what each model looked like when it was last taken up
@@ -139,9 +150,7 @@ class ModelRepositoryManager:
         if folder is None and not files and lifecycle is None:
             raise not_found(f"failed to load '{name}': no model of that name is in the model repository")
         if lifecycle is None:
-            lifecycle = self._models[name] = ModelLifecycle(
-                name, self._options, self._loop, self._executor, self.infer, self._complete
-            )
+            lifecycle = self._models[name] = ModelLifecycle(name, self._runtime, self._complete)
         async with lifecycle.lock:
             self._waiting_loads.pop(name, None)  # whoever asks from here on may mean newer files
             lifecycle.wanted = True

@@ -46,6 +46,9 @@ class Options:
     exit_timeout_secs: float = 30.0
     model_load_thread_count: int = 4
     backend_config: tuple[tuple[str, str, str], ...] = ()
+    cache_config: tuple[tuple[str, str, str], ...] = ()
+    rate_limit: str = "off"
+    rate_limit_resource: tuple[tuple[str, int, int | None], ...] = ()
     allow_http: bool = True
     http_address: str = "0.0.0.0"
     http_port: int = 8000
@@ -65,6 +68,11 @@ class Options:
     log_info: bool = True
     log_warning: bool = True
     log_error: bool = True
+
+    @property
+    def cache_size(self) -> int:
+        """Bytes of the response cache; 0 without one."""
+        return next((int(value) for _, setting, value in self.cache_config if setting == "size"), 0)
 
 
 # tritonserver's flags that tune what this server does not have; taken, so that its command lines work, and warned of.
@@ -126,7 +134,7 @@ def build_parser() -> argparse.ArgumentParser:
             extra.setdefault("default", defaults.get(name))
         parser.add_argument(flag, type=kind, help=text, **extra)
 
-    for group in (_repository_flags, _http_flags, _grpc_flags, _other_flags):
+    for group in (_repository_flags, _scheduling_flags, _http_flags, _grpc_flags, _other_flags):
         group(add)
     for flag in WITHOUT_EFFECT:
         parser.add_argument(flag, nargs="?", dest="ignored", action=_Ignored, help=argparse.SUPPRESS)
@@ -171,6 +179,29 @@ def _repository_flags(add: Add) -> None:
         "--backend-config",
         _backend_setting,
         "<backend>,<setting>=<value>; may be repeated",
+        action="append",
+        default=[],
+    )
+
+
+def _scheduling_flags(add: Add) -> None:
+    add(
+        "--cache-config",
+        _cache_setting,
+        "local,size=<bytes>: keep answers of models with response_cache",
+        action="append",
+        default=[],
+    )
+    add(
+        "--rate-limit",
+        str,
+        "execution_count: instances wait for the resources of their groups",
+        choices=("off", "execution_count"),
+    )
+    add(
+        "--rate-limit-resource",
+        _resource,
+        "<name>:<count>[:<device>]: copies of a resource; by default as many as the largest demand",
         action="append",
         default=[],
     )
@@ -258,6 +289,21 @@ def _backend_setting(text: str) -> tuple[str, str, str]:
     if not (comma and equals and setting):
         raise argparse.ArgumentTypeError(f"expected <backend>,<setting>=<value>, got '{text}'")
     return backend, setting, value
+
+
+def _cache_setting(text: str) -> tuple[str, str, str]:
+    cache, setting, value = _backend_setting(text)
+    if cache != "local" or setting != "size" or not value.isdigit():
+        raise argparse.ArgumentTypeError(f"expected local,size=<bytes>, got '{text}'")
+    return cache, setting, value
+
+
+def _resource(text: str) -> tuple[str, int, int | None]:
+    name, _, rest = text.partition(":")
+    count, colon, device = rest.partition(":")
+    if not name or not count.isdigit() or (colon and not device.isdigit()):
+        raise argparse.ArgumentTypeError(f"expected <name>:<count>[:<device>], got '{text}'")
+    return name, int(count), int(device) if device else None
 
 
 def _restriction(text: str) -> Restriction:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from serving.batch import Batch
 from serving.instance import Instance
+from serving.rate_limiter import RateLimiter
 from serving.schedulers.base import Scheduler
 
 OnBatchDone = Callable[[Batch], None]
@@ -18,6 +19,7 @@ class InstanceScheduler(Scheduler):
     def __init__(self, loop: asyncio.AbstractEventLoop, on_done: OnBatchDone) -> None:
         self._loop = loop
         self._on_done = on_done
+        self.limiter: RateLimiter | None = None
         self._preserve_ordering = False
         self._idle: deque[Instance] = deque()
         self._leaving: dict[Instance, asyncio.Future[None]] = {}
@@ -69,9 +71,14 @@ class InstanceScheduler(Scheduler):
             if not self.pending:
                 return
             instance = self._idle.popleft()
+            if self.limiter is not None and not self.limiter.acquire(instance, self._wake):
+                self._idle.append(instance)
+                continue
             batch = self._next_batch(instance)
             if batch is None:
                 self._idle.append(instance)
+                if self.limiter is not None:
+                    self.limiter.release(instance)
                 continue
             if self._preserve_ordering or self._ordered:
                 self._ordered.append(batch)
@@ -79,6 +86,8 @@ class InstanceScheduler(Scheduler):
 
     def _instance_done(self, instance: Instance, batch: Batch) -> None:
         self._executed(instance, batch)
+        if self.limiter is not None:
+            self.limiter.release(instance)
         leaving = self._leaving.pop(instance, None)
         if leaving is not None:
             leaving.set_result(None)

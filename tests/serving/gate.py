@@ -21,6 +21,7 @@ from serving.devices import Device
 from serving.errors import ServingError
 from serving.model import Model
 from serving.request import InferenceRequest, InferenceResponse
+from serving.runtime import Runtime
 from serving.statistics import ModelStatistics
 
 BACKENDS["gate"] = "tests.serving.gate:GateBackend"
@@ -67,7 +68,9 @@ class _GateInstance(ArrayInstance):
 
 
 @contextlib.asynccontextmanager
-async def gated_model(settings: str = "", max_batch_size: int = 8) -> AsyncIterator[tuple[Model, GateBackend]]:
+async def gated_model(
+    settings: str = "", max_batch_size: int = 8, runtime: Runtime | None = None
+) -> AsyncIterator[tuple[Model, GateBackend]]:
     """A loaded model with one instance that waits at the gate; `settings` is added to its config.pbtxt."""
     config = text_format.Parse(
         f"""name: "gated" backend: "gate" max_batch_size: {max_batch_size}
@@ -78,7 +81,7 @@ async def gated_model(settings: str = "", max_batch_size: int = 8) -> AsyncItera
     spec = ModelSpec("gated", 1, config, Path("/nowhere"), Path("/nowhere/gate"))
     with ThreadPoolExecutor(1) as executor:
         loop = asyncio.get_running_loop()
-        model = Model(spec, ModelStatistics("gated", 1), lambda request: None, loop, executor)
+        model = Model(spec, ModelStatistics("gated", 1), runtime or Runtime(loop, executor, lambda request: None))
         await model.load()
         backend = GateBackend.latest
         try:

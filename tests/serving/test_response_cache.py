@@ -1,0 +1,92 @@
+"""The response cache: equal requests of a model that asks for it run once."""
+
+import numpy as np
+import pytest
+
+from serving.response_cache import ResponseCache
+from tests import model_factory
+from tests.serving.in_process import core, infer
+
+pytestmark = pytest.mark.asyncio
+CACHED = "response_cache { enable: true }"
+OPTIONS = {"cache_config": (("local", "size", "100000"),), "load_model": ("scale",)}
+
+
+def _inputs(value):
+    return {"INPUT0": np.array([[value]], np.float32)}
+
+
+async def _statistics(server):
+    return server.model_statistics("scale").model_stats[0]
+
+
+async def test_an_equal_request_is_answered_without_running_the_model(tmp_path):
+    model_factory.onnx_scale(tmp_path, extra=CACHED)
+    async with core(tmp_path, **OPTIONS) as server:
+        answers = [(await infer(server, "scale", _inputs(value)))["OUTPUT0"].tolist() for value in (1, 1, 2, 1)]
+        assert answers == [[[2.0]], [[2.0]], [[4.0]], [[2.0]]]
+        statistics = await _statistics(server)
+        assert statistics.inference_stats.cache_hit.count == 2
+        assert statistics.inference_stats.cache_miss.count == 2
+        assert statistics.inference_stats.success.count == 4
+        assert statistics.execution_count == 2
+
+
+async def test_a_reloaded_model_does_not_give_the_old_answers(tmp_path):
+    model_factory.onnx_scale(tmp_path, factor=2.0, extra=CACHED)
+    async with core(tmp_path, **OPTIONS) as server:
+        await infer(server, "scale", _inputs(1))
+        model_factory.onnx_scale(tmp_path, factor=3.0, extra=CACHED)
+        await server.load_model("scale")
+        assert (await infer(server, "scale", _inputs(1)))["OUTPUT0"].tolist() == [[3.0]]
+
+
+async def test_models_that_do_not_ask_are_not_cached(tmp_path):
+    model_factory.onnx_scale(tmp_path)
+    async with core(tmp_path, **OPTIONS) as server:
+        await infer(server, "scale", _inputs(1))
+        await infer(server, "scale", _inputs(1))
+        assert (await _statistics(server)).execution_count == 2
+
+
+async def test_requested_outputs_shapes_and_datatypes_are_part_of_the_request(tmp_path):
+    model_factory.onnx_add_sub(tmp_path, "scale", extra=CACHED)
+    async with core(tmp_path, **OPTIONS) as server:
+        inputs = {"INPUT0": np.ones((1, 4), np.float32), "INPUT1": np.ones((1, 4), np.float32)}
+        assert set(await infer(server, "scale", inputs)) == {"OUTPUT0", "OUTPUT1"}
+        assert set(await infer(server, "scale", inputs, requested=("OUTPUT1",))) == {"OUTPUT1"}
+        assert (await _statistics(server)).inference_stats.cache_hit.count == 0
+
+
+def _entry(size):
+    return {"y": np.zeros(size, np.uint8)}
+
+
+async def test_the_least_recently_used_goes_first_and_the_bound_holds():
+    cache = ResponseCache(1000)
+    for key in (b"a", b"b", b"c"):
+        cache.put(key, _entry(300))
+    assert cache.get(b"a") is not None
+    cache.put(b"d", _entry(300))
+    assert cache.get(b"b") is None
+    assert cache.get(b"a") is not None
+    assert cache.used <= 1000
+    assert cache.evictions == 1
+
+
+async def test_what_is_larger_than_the_cache_is_not_kept_and_evicts_nothing():
+    cache = ResponseCache(1000)
+    cache.put(b"a", _entry(300))
+    cache.put(b"big", _entry(5000))
+    assert cache.get(b"big") is None
+    assert cache.get(b"a") is not None
+
+
+async def test_the_cache_keeps_copies():
+    cache = ResponseCache(1000)
+    outputs = _entry(10)
+    cache.put(b"a", outputs)
+    outputs["y"][:] = 7
+    kept = cache.get(b"a")
+    assert kept is not None
+    assert kept["y"].tolist() == [0] * 10
