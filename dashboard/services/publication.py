@@ -23,7 +23,13 @@ from dashboard.services.audit import audit_record
 from dashboard.services.configuration import current_text, refuse_drift, revision_add, text_check
 from dashboard.services.models import last_number_ever
 from dashboard.services.releases import chosen_versions, generation_bump, release_record
-from dashboard.services.storage import managed_repository, remember_config, remember_version, repository_errors
+from dashboard.services.storage import (
+    managed_repository,
+    remember_beside,
+    remember_config,
+    remember_version,
+    repository_errors,
+)
 from dashboard.services.uploads import upload_require_own
 from repository import config_edit, model_config, publish, storage, version_policy
 from repository.errors import Conflict as Held
@@ -181,6 +187,7 @@ def _record(upload: Upload, actor: Actor, manifest: Manifest) -> Version:
         version = _version_row(upload, model, actor, manifest)
         _adopt_text(model, upload.publication["text"], actor, version.number)
         remember_version(model, version.number, manifest)
+        remember_beside(model, upload.contents["model_files"])
         if upload.publication["load"] or upload.publication["make_live"]:
             model.desired_state = DesiredState.LOADED
             model.save(update_fields=["desired_state"])

@@ -2,7 +2,7 @@
 
 import contextlib
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from django.conf import settings
@@ -12,7 +12,7 @@ from dashboard.models import Model
 from repository import model_config
 from repository.errors import Conflict, InvalidConfig, NoSpace, NotFound, RepositoryError
 from repository.layout import ModelRepository
-from repository.storage import Manifest
+from repository.storage import Manifest, hash_file
 
 _MEANING: dict[type[RepositoryError], type[exceptions.DashboardError]] = {
     NotFound: exceptions.NotFound,
@@ -58,6 +58,16 @@ def remember_version(model: Model, number: int, manifest: Manifest) -> None:
     files = dict(model.fingerprint.get("files", {}))
     for name, entry in manifest.files.items():
         files[f"{number}/{name}"] = [entry.size, (folder / name).stat().st_mtime_ns, entry.sha256]
+    _remember(model, {"config": model.fingerprint.get("config", ""), "files": files})
+
+
+def remember_beside(model: Model, names: Iterable[str]) -> None:
+    """Files beside the versions: labels, a vocabulary."""
+    folder = managed_repository().model_dir(model.name)
+    files = dict(model.fingerprint.get("files", {}))
+    for name in names:
+        entry = hash_file(folder / name)
+        files[name] = [entry.size, (folder / name).stat().st_mtime_ns, entry.sha256]
     _remember(model, {"config": model.fingerprint.get("config", ""), "files": files})
 
 
