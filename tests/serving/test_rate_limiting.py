@@ -2,6 +2,7 @@
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 
@@ -46,9 +47,9 @@ def test_priority_2_gets_half_the_chances_of_priority_1():
     contending = ["seldom", "often"]
     for _ in range(30):
         woken: list[str] = []
-        running = next(one for one in contending if limiter.acquire(one, lambda one=one: woken.append(one)))
+        running = next(one for one in contending if limiter.acquire(one, partial(woken.append, one)))
         for one in {"seldom", "often"} - {running}:
-            assert not limiter.acquire(one, lambda one=one: woken.append(one))
+            assert not limiter.acquire(one, partial(woken.append, one))
         ran.append(running)
         limiter.release(running)
         contending = [running, *woken]  # who ran asks again at once
