@@ -1,0 +1,216 @@
+"""`manage.py up` as a person has it: real processes on real ports."""
+
+import os
+import re
+import signal
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from pathlib import Path
+
+import httpx
+import orjson
+import psutil
+import pytest
+
+from tests import model_factory
+from tests.dashboard.processes import HOST, PORT_SETTINGS, Up, free_ports
+from tests.serving_process import wait_until
+
+CONTROL_HEADER = "slipway-control-key"
+TABLES = ("auth_user", "dashboard_model", "dashboard_version", "dashboard_configrevision", "dashboard_auditentry")
+
+
+@pytest.fixture(scope="module")
+def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    """Started once for the tests that leave it running."""
+    with Up(tmp_path_factory.mktemp("up") / "data") as running:
+        running.start()
+        wait_until(lambda: models_are_ready(running), 60, "every example is ready")
+        yield running
+
+
+def models(up: Up) -> list[str]:
+    return [name for (name,) in up.query("SELECT name FROM dashboard_model WHERE desired_state = 'loaded'")]
+
+
+def models_are_ready(up: Up) -> bool:
+    names = models(up)
+    try:
+        answers = [httpx.get(f"{up.http_url}/v2/models/{name}/ready").status_code for name in names]
+    except httpx.HTTPError:
+        return False
+    return bool(names) and set(answers) == {200}
+
+
+def server_state(up: Up) -> tuple[str, int | None, int, str]:
+    return up.query("SELECT state, pid, restarts, last_reason FROM dashboard_serverstate")[0]
+
+
+def events(up: Up, since: int = 0) -> list[tuple[str, str]]:
+    return up.query("SELECT kind, message FROM dashboard_serverevent WHERE id > ? ORDER BY id", since)
+
+
+def last_event(up: Up) -> int:
+    return up.query("SELECT coalesce(max(id), 0) FROM dashboard_serverevent")[0][0]
+
+
+def alive(pids: set[int]) -> set[int]:
+    return {pid for pid in pids if psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE}
+
+
+def test_every_address_that_it_prints_answers(up: Up):
+    assert httpx.get(f"{up.dashboard_url}/healthz").json() == {"status": "ok"}
+    assert httpx.get(f"{up.http_url}/v2/health/live").status_code == 200
+    assert "nv_" in httpx.get(f"http://{HOST}:{up.ports[3]}/metrics").text
+    for port in up.ports:
+        assert f"{HOST}:{port}" in up.output
+    assert {"digits", "digits_torch", "digits_pipeline"} <= set(models(up))
+
+
+def test_the_administrators_password_is_generated_and_signs_in(up: Up):
+    assert len(up.password) >= 12
+    with httpx.Client(base_url=up.dashboard_url, follow_redirects=True) as browser:
+        token = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', browser.get("/sign-in").text)
+        form = {"username": "admin", "password": up.password, "csrfmiddlewaretoken": token.group(1)}
+        answer = browser.post("/sign-in", data=form, headers={"Referer": f"{up.dashboard_url}/sign-in"})
+    assert answer.status_code == 200
+    assert answer.url.path == "/"
+
+
+def test_secrets_are_neither_in_the_process_list_nor_in_logs_nor_readable_by_others(up: Up):
+    key = (up.data / "control_key").read_text()
+    commands = [argument for pid in up.processes() for argument in psutil.Process(pid).cmdline()]
+    logs = [path.read_text(errors="replace") for path in (up.data / "logs").iterdir()]
+    for text in (*commands, *logs, up.output):
+        assert key not in text
+    for name in ("control_key", "secret_key", "server.args"):
+        assert (up.data / name).stat().st_mode & 0o077 == 0
+
+
+def test_control_routes_need_the_key(up: Up):
+    index = f"{up.http_url}/v2/repository/index"
+    assert httpx.post(index, content=b"{}").status_code in (401, 403)
+    headers = {CONTROL_HEADER: (up.data / "control_key").read_text()}
+    assert httpx.post(index, content=b"{}", headers=headers).status_code == 200
+
+
+def test_a_server_killed_with_sigkill_is_back_within_seconds_with_every_model(up: Up):
+    seen = last_event(up)
+    _, pid, restarts, _ = server_state(up)
+    killed_at = time.time()
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: server_state(up)[1] not in (None, pid), 10, "a new process")
+    started_at = up.query("SELECT started_at FROM dashboard_serverstate")[0][0]
+    began_s = datetime.fromisoformat(started_at).replace(tzinfo=UTC).timestamp() - killed_at
+    wait_until(lambda: live(up), 30, "the server lives")
+    lived_s = time.time() - killed_at
+    wait_until(lambda: models_are_ready(up) and server_state(up)[0] == "ready", 60, "every model is back")
+    assert began_s < 1
+    assert lived_s < 15, "five seconds on a machine that does nothing else"
+    assert server_state(up)[2] == restarts + 1
+    told = [(kind, message) for kind, message in events(up, seen) if kind in ("crashed", "restarted")]
+    assert [kind for kind, _ in told] == ["crashed", "restarted"]
+    assert "The inference server was killed by SIGKILL after" in told[0][1]
+
+
+def live(up: Up) -> bool:
+    try:
+        return httpx.get(f"{up.http_url}/v2/health/live").status_code == 200
+    except httpx.HTTPError:
+        return False
+
+
+def test_a_restart_that_is_asked_for_is_an_orderly_one(up: Up):
+    seen = last_event(up)
+    pid = server_state(up)[1]
+    up.query("UPDATE dashboard_serverstate SET restart_requested_at = '2026-01-01 00:00:00'")
+    wait_until(lambda: server_state(up)[1] not in (None, pid), 60, "a new process")
+    wait_until(lambda: models_are_ready(up), 60, "every model is back")
+    told = [(kind, message) for kind, message in events(up, seen) if kind in ("crashed", "stopped")]
+    assert told == [("stopped", "The inference server was restarted, because somebody asked for it on its page.")]
+    assert up.query("SELECT restart_requested_at FROM dashboard_serverstate") == [(None,)]
+
+
+def test_a_dead_watcher_or_worker_is_replaced(up: Up):
+    def pids() -> dict[str, int]:
+        names = {"watch": "manage.py watch", "worker": "celery"}
+        found = {pid: " ".join(psutil.Process(pid).cmdline()) for pid in up.processes()}
+        return {name: pid for name, part in names.items() for pid, line in found.items() if part in line}
+
+    before = pids()
+    assert set(before) == {"watch", "worker"}
+    for pid in before.values():
+        os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: set(pids()) == set(before) and not set(pids().values()) & set(before.values()), 30, "new ones")
+
+
+def test_a_second_up_on_the_same_data_folder_says_who_runs_there(up: Up):
+    with Up(up.data) as second:
+        second.start(wait=False)
+        assert second.process.wait(60) == 1
+        assert f"Slipway already runs on this data folder (process {up.pid})" in second.output
+    assert live(up)
+
+
+def test_a_taken_port_is_named_before_anything_starts(up: Up, tmp_path: Path):
+    with Up(tmp_path / "data", [*free_ports(3), up.ports[1]]) as second:
+        second.start(wait=False)
+        assert second.process.wait(60) == 1
+        assert f"port {up.ports[1]} on {HOST} is taken: free it, or set SLIPWAY_METRICS_PORT" in second.output
+        assert not (second.data / "db.sqlite3").exists()
+
+
+def test_ctrl_c_ends_everything_and_a_second_run_changes_nothing(tmp_path: Path):
+    with Up(tmp_path / "data", SLIPWAY_ADMIN_PASSWORD="chosen-by-a-person") as first:
+        first.start()
+        assert "chosen-by-a-person" not in first.output
+        processes = first.processes()
+        assert len(processes) >= 5
+        with ThreadPoolExecutor(1) as executor:
+            under_way = executor.submit(ask_sleeper, first, seconds=2.0)
+            wait_until(lambda: in_flight(first, "sleeper"), 30, "a request is under way")
+            assert first.stop(signal.SIGINT) == 0
+            assert under_way.result().status_code == 200
+        assert not alive(processes)
+        rows = {table: first.query(f"SELECT * FROM {table}") for table in TABLES}
+        assert server_state(first)[:2] == ("stopped", None)
+    with Up(tmp_path / "data", first.ports) as second:
+        second.start()
+        assert not second.password
+        assert "Published" not in second.output
+        assert {table: second.query(f"SELECT * FROM {table}") for table in TABLES} == rows
+        wait_until(lambda: models_are_ready(second), 60, "every model is back")
+        killed_leaves_no_orphan(second)
+
+
+def ask_sleeper(up: Up, seconds: float) -> httpx.Response:
+    """A request that takes so long, to a model that is loaded beside those of the dashboard."""
+    model_factory.python_sleeper(up.data / "models")
+    headers = {CONTROL_HEADER: (up.data / "control_key").read_text()}
+    httpx.post(f"{up.http_url}/v2/repository/models/sleeper/load", headers=headers, timeout=60).raise_for_status()
+    tensor = {"name": "INPUT0", "datatype": "FP32", "shape": [1, 1], "data": [seconds]}
+    return httpx.post(f"{up.http_url}/v2/models/sleeper/infer", json={"inputs": [tensor]}, timeout=60)
+
+
+def in_flight(up: Up, name: str) -> bool:
+    """From the first counters of the live feed."""
+    with httpx.stream("GET", f"http://{HOST}:{up.ports[3]}/v2/slipway/live") as response:
+        data = (line.removeprefix("data: ") for line in response.iter_lines() if line.startswith("data: "))
+        next(data)
+        return any(model["name"] == name and model["in_flight"] for model in orjson.loads(next(data))["models"])
+
+
+def killed_leaves_no_orphan(up: Up) -> None:
+    """SIGKILL cannot be caught: the guardian ends what is left."""
+    processes = up.processes()
+    os.kill(up.pid, signal.SIGKILL)
+    up.process.wait()
+    wait_until(lambda: not alive(processes), 45, "no orphan is left")
+
+
+def test_every_port_setting_is_checked():
+    from dashboard.supervisor.commands import PORT_SETTINGS as checked
+
+    assert tuple(checked) == PORT_SETTINGS
