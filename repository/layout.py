@@ -6,6 +6,7 @@
 <root>/../archive/<model>/<version>     versions taken out of service, kept
 """
 
+import os
 import re
 from pathlib import Path
 
@@ -71,7 +72,8 @@ class ModelRepository:
         """The names of the folders that can be models, sorted. What cannot be one is passed over."""
         if not self.root.is_dir():
             return []
-        return sorted(entry.name for entry in self.root.iterdir() if self._is_model(entry))
+        with os.scandir(self.root) as entries:
+            return sorted(entry.name for entry in entries if self._is_model(entry))
 
     def versions(self, name: str) -> list[int]:
         """The versions on disk, ascending; empty where there are none (an ensemble's folder may be made by hand)."""
@@ -121,17 +123,22 @@ class ModelRepository:
             raise Conflict(f"a model '{name}' exists already") from None
         return path
 
-    def _is_model(self, entry: Path) -> bool:
+    def _is_model(self, entry: "os.DirEntry[str]") -> bool:
         try:
-            return self.model_dir(entry.name).is_dir()
+            check_name(entry.name)
+            if entry.is_symlink():
+                self.model_dir(entry.name)
         except (InvalidName, UnsafePath):
             return False
+        return entry.is_dir()
 
     def _inside(self, path: Path) -> Path:
-        """The path itself, unless a link in it leads out of the root."""
-        root = self.root.resolve()
-        if not path.resolve().is_relative_to(root):
-            raise UnsafePath(f"'{path.name}' is a link that leads out of the repository")
+        """The path itself, unless a link in it, below the root, leads out of the root."""
+        below = path
+        while below != self.root:
+            if below.is_symlink() and not below.resolve().is_relative_to(self.root.resolve()):
+                raise UnsafePath(f"'{below.name}' is a link that leads out of the repository")
+            below = below.parent
         return path
 
 
@@ -139,5 +146,6 @@ def version_folders(model_dir: Path) -> list[int]:
     """The version numbers that are folders below a model's, ascending."""
     if not model_dir.is_dir():
         return []
-    found = (parse_version(entry.name) for entry in model_dir.iterdir() if entry.is_dir())
+    with os.scandir(model_dir) as entries:
+        found = [parse_version(entry.name) for entry in entries if entry.is_dir()]
     return sorted(version for version in found if version is not None)
