@@ -19,6 +19,8 @@ from dashboard.usage import Usage, combine, combine_side_by_side, figures, unpac
 # A chart looks whole with so many points; the coarsest resolution that still gives them is read.
 ENOUGH_POINTS = 240
 MAX_POINTS = 600
+# A range that ends now was asked for a moment ago; rows are kept a little longer than they are promised.
+_SLACK_S = 10
 _FIGURES = tuple(name for name in figures(Usage(), 1.0) if name not in ("batch", "failures"))
 # Buckets of a heat map: four to each doubling, everything below 16 us in one.
 _BAND_BUCKETS = 4
@@ -145,7 +147,7 @@ def _resolution(start: float, end: float, now: float) -> int:
     finest_first = sorted(RESOLUTIONS)
     enough = [span for span in finest_first if (end - start) / span >= ENOUGH_POINTS]
     wanted = max(enough, default=finest_first[0])
-    kept = [span for span in finest_first if span >= wanted and start >= now - RESOLUTIONS[span]]
+    kept = [span for span in finest_first if span >= wanted and start >= now - RESOLUTIONS[span] - _SLACK_S]
     return kept[0] if kept else finest_first[-1]
 
 

@@ -12,6 +12,7 @@ from dashboard.usage import Usage, combine, figures, unpack
 NOW_SECONDS = 15
 SPARK_SECONDS = 15 * 60
 SPARK_STEP = 30
+_ROW_SECONDS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +70,10 @@ def _newest(names: set[str], now: float) -> dict[str, Usage]:
 
 def _sparks(names: set[str], now: float) -> dict[str, list[float]]:
     """Requests a second in steps of SPARK_STEP, oldest first."""
-    start = int(now) - SPARK_SECONDS
+    start = int(now) // _ROW_SECONDS * _ROW_SECONDS - SPARK_SECONDS
     steps = SPARK_SECONDS // SPARK_STEP
     found: dict[str, list[float]] = defaultdict(lambda: [0.0] * steps)
-    rows = MetricSample.objects.filter(resolution=10, at__gte=start, model_name__in=names)
+    rows = MetricSample.objects.filter(resolution=_ROW_SECONDS, at__gte=start, model_name__in=names)
     for name, at, data in rows.values_list("model_name", "at", "data"):
         packed = decode(data)
         step = min((at - start) // SPARK_STEP, steps - 1)

@@ -44,11 +44,7 @@ _ACTION_ICONS = (
     ("drift.", "degraded"),
 )
 _EVENT_STATES = {
-    EventKind.STARTED: "starting",
     EventKind.READY: "ready",
-    EventKind.CRASHED: "crashed",
-    EventKind.RESTARTED: "restarted",
-    EventKind.STOPPED: "stopped",
     EventKind.UNREACHABLE: "down",
     EventKind.MODEL_LOADED: "ready",
     EventKind.MODEL_UNLOADED: "unloaded",

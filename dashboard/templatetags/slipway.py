@@ -26,6 +26,8 @@ _STATES: dict[str, tuple[str, str]] = {
     "inspecting": ("loading", "loading"),
     "degraded": ("degraded", "degraded"),
     "drift": ("degraded", "degraded"),
+    "started": ("", "play"),
+    "restarted": ("", "restart"),
     "expired": ("", "stopped"),
     "failed": ("failed", "failed"),
     "down": ("failed", "failed"),

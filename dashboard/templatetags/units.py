@@ -1,5 +1,7 @@
 """Numbers, sizes and times as the pages write them: a unit, and at most three significant digits.
 
+What was not measured (None, or "" where a template finds nothing) is a dash.
+
 static/js/format.js does the same in the browser; tests/dashboard/test_units.py holds the shared examples.
 """
 
@@ -35,7 +37,7 @@ def _scaled(value: float) -> tuple[str, str]:
 @register.filter
 def count(value: float | None) -> str:
     """1234567 as `1.23 M`."""
-    if value is None:
+    if value in (None, ""):
         return NOTHING
     digits, prefix = _scaled(value)
     return f"{digits} {prefix}".rstrip()
@@ -44,7 +46,7 @@ def count(value: float | None) -> str:
 @register.filter
 def rate(value: float | None) -> str:
     """Per second: 8912.3 as `8.91 k/s`."""
-    if value is None:
+    if value in (None, ""):
         return NOTHING
     digits, prefix = _scaled(value)
     return f"{digits} {prefix}/s" if prefix else f"{digits}/s"
@@ -53,7 +55,7 @@ def rate(value: float | None) -> str:
 @register.filter
 def latency(milliseconds: float | None) -> str:
     """A duration in milliseconds as `124 µs`, `1.24 ms` or `12.4 s`."""
-    if milliseconds is None:
+    if milliseconds in (None, ""):
         return NOTHING
     if milliseconds == 0:
         return "0 ms"
@@ -67,7 +69,7 @@ def latency(milliseconds: float | None) -> str:
 @register.filter
 def share(value: float | None) -> str:
     """A share from 0 to 1 as a percentage."""
-    if value is None:
+    if value in (None, ""):
         return NOTHING
     if 0 < value < 0.0001:
         return "< 0.01 %"
@@ -77,7 +79,7 @@ def share(value: float | None) -> str:
 @register.filter
 def size(value: float | None) -> str:
     """Bytes as `12.4 MiB`."""
-    if value is None:
+    if value in (None, ""):
         return NOTHING
     power = 0
     while abs(value) >= 1023.5 and power < len(_SIZES) - 1:
@@ -88,7 +90,7 @@ def size(value: float | None) -> str:
 @register.filter
 def duration(value: timedelta | float | None) -> str:
     """How long something took or has been going on: `42 s`, `3 min 20 s`, `2 h 5 min`, `4 d 3 h`."""
-    if value is None:
+    if value in (None, ""):
         return NOTHING
     seconds = value.total_seconds() if isinstance(value, timedelta) else float(value)
     if seconds < 10:

@@ -6,7 +6,7 @@ from django.contrib import messages
 from django.contrib.auth import get_user_model, update_session_auth_hash
 from django.contrib.auth.forms import PasswordChangeForm
 from django.contrib.auth.views import LoginView
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_GET, require_POST
@@ -40,7 +40,7 @@ def settings(request: HttpRequest) -> HttpResponse:
 def _settings(request: HttpRequest, **forms: object) -> HttpResponse:
     people = get_user_model().objects.order_by("username") if actor_of(request).may(Right.ADMINISTER) else None
     context = {
-        "password_form": PasswordChangeForm(request.user),
+        "password_form": _password_form(request),
         "token_form": TokenForm(user=request.user),
         "tokens": activity.tokens(request.user),
         "right_labels": dict(TokenRight.choices),
@@ -52,10 +52,17 @@ def _settings(request: HttpRequest, **forms: object) -> HttpResponse:
     return render(request, "settings.html", context, status=400 if forms and "new_token" not in forms else 200)
 
 
+def _password_form(request: HttpRequest, given: QueryDict | None = None) -> PasswordChangeForm:
+    """Without the focus that Django gives it: it is one form of several on its page."""
+    form = PasswordChangeForm(request.user, given)
+    form.fields["old_password"].widget.attrs.pop("autofocus", None)
+    return form
+
+
 @require_POST
 @requires(Right.VIEW)
 def password_change(request: HttpRequest) -> HttpResponse:
-    form = PasswordChangeForm(request.user, request.POST)
+    form = _password_form(request, request.POST)
     if not form.is_valid():
         return _settings(request, password_form=form)
     form.save()

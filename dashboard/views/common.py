@@ -1,6 +1,6 @@
 """What several pages share: whole page or its changing part, pages of a list, actions that end in a redirect."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from django.contrib import messages
@@ -15,10 +15,12 @@ from dashboard.templatetags.slipway import sentence
 PAGE_SIZE = 50
 
 
-def respond(request: HttpRequest, name: str, context: dict[str, Any]) -> HttpResponse:
-    """The page `name`.html, or for htmx only `name`_body.html, the part of it that changes by itself."""
-    part = request.htmx and not request.htmx.boosted
-    return render(request, f"{name}_body.html" if part else f"{name}.html", context)
+def respond(request: HttpRequest, name: str, context: dict[str, Any], parts: Sequence[str] = ("body",)) -> HttpResponse:
+    """The page `name`.html, or for htmx only a part of it that refreshes by itself: `name`_body.html, or that of ?part=."""
+    if not request.htmx:
+        return render(request, f"{name}.html", context)
+    wanted = request.GET.get("part")
+    return render(request, f"{name}_{wanted if wanted in parts else parts[0]}.html", context)
 
 
 def page_of(request: HttpRequest, rows: Any) -> Any:

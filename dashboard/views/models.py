@@ -11,7 +11,7 @@ from dashboard.models import Model
 from dashboard.selectors import models as select
 from dashboard.selectors.activity import activity, jobs
 from dashboard.selectors.recent import NO_NUMBERS, recent_numbers
-from dashboard.selectors.servers import model_states, servers
+from dashboard.selectors.servers import model_states
 from dashboard.services import models as model_services
 from dashboard.services import versions as version_services
 from dashboard.views.common import act, page_of, respond, sorted_rows
@@ -73,9 +73,8 @@ def model(request: HttpRequest, name: str) -> HttpResponse:
         "newest": versions[0] if versions else None,
         "live": [version for version in versions if version.number in context["summary"].live_versions],
         "changes": activity(model=found)[:6],
-        "servers": servers(),
     }
-    return respond(request, "model/overview", context)
+    return respond(request, "model/overview", context, parts=("now", "rows"))
 
 
 @require_GET

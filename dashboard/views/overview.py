@@ -11,7 +11,7 @@ from dashboard.selectors.servers import servers
 from dashboard.views.common import respond
 
 CHANGES = 10
-RUNNING_SLOW = 6
+BUSIEST = 8
 
 
 @require_GET
@@ -27,8 +27,8 @@ def overview(request: HttpRequest) -> HttpResponse:
         "ready_count": sum(row.state == "ready" for row in summaries),
         "wanted_count": sum(row.state != "unloaded" for row in summaries),
         "total": numbers[""],
-        "busiest": busiest(numbers, RUNNING_SLOW),
+        "busiest": busiest(numbers, BUSIEST),
         "uploads": uploads_open(),
         "changes": activity()[:CHANGES],
     }
-    return respond(request, "overview", context)
+    return respond(request, "overview", context, parts=("now", "rows"))

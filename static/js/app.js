@@ -163,6 +163,13 @@ function markRegion(event, fresh) {
   note.textContent = `last update ${seconds} s ago, reconnecting`;
 }
 
+/** A refresh must not take away what a person opened, focused by keyboard, types into or marked to copy. */
+function inUse(region) {
+  const marked = getSelection();
+  const selecting = !marked.isCollapsed && region.contains(marked.anchorNode);
+  return selecting || $("details[open], :focus-visible", region) !== null;
+}
+
 function showHealth() {
   const health = $("#health");
   if (!health) return;
@@ -222,11 +229,8 @@ document.body.addEventListener("htmx:afterSwap", () => {
 });
 document.body.addEventListener("htmx:afterRequest", (event) => markRegion(event, event.detail.successful));
 document.body.addEventListener("htmx:beforeSwap", (event) => {
-  // A refresh must not take a menu or a field away from under the person who uses it.
   const region = event.detail.target;
-  if (region.matches?.("[data-refresh]") && region.contains(document.activeElement) && typing(document.activeElement)) {
-    event.detail.shouldSwap = false;
-  }
+  if (region.matches?.("[data-refresh]") && inUse(region)) event.detail.shouldSwap = false;
 });
 
 $$("[data-filter]").forEach(filterRows);

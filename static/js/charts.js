@@ -7,7 +7,7 @@ import { Live, showFreshness } from "./live.js";
 import { Plot } from "./plot.js";
 
 const SPANS = { "15m": 900, "1h": 3600, "6h": 21600, "24h": 86400, "7d": 604800, "30d": 2592000 };
-const BAD_MARKERS = ["crashed", "unreachable", "stopped"];
+const BAD_MARKERS = ["crashed", "unreachable"];
 const LONGEST_LIVE_STEP = 2;
 const SERIES = ["rps", "p50", "p95", "p99", "errors", "queue_ms", "compute_ms", "pending"];
 

@@ -53,12 +53,12 @@ export class Pad {
   }
 
   paint() {
-    const style = getComputedStyle(this.canvas);
-    stroke(this.canvas, this.strokes, style.color, null);
+    const { color } = getComputedStyle(document.body);
+    stroke(this.canvas, this.strokes, color, null);
     const pixels = fit(this.ink(), SIDE, 8);
     const context = this.seen.getContext("2d");
     const image = context.createImageData(8, 8);
-    const ink = style.color.match(/[\d.]+/g).map(Number);
+    const ink = color.match(/[\d.]+/g).map(Number);
     pixels.forEach((value, index) => image.data.set([ink[0], ink[1], ink[2], value * 255], index * 4));
     context.putImageData(image, 0, 0);
   }

@@ -82,10 +82,26 @@ export class Plot {
     const quiet = !known.length || (this.name !== "memory" && !known.some((value) => value > 0));
     if (quiet) return { traces: [], top: 1 };
     const few = rows[0].filter((value) => value !== null && value !== undefined).length < FEW_POINTS;
-    const traces = this.kind.series.map(([, tint, label], index) => this.trace(view.times, rows[index], colour(tint), label, few));
+    const traces = this.kind.series.flatMap(([, tint, label], index) => this.pieces(view.times, rows[index]).map(([x, y]) => this.trace(x, y, colour(tint), label, few)));
     const highest = this.kind.kind === "stack" ? Math.max(...rows[0].map((value, i) => (value ?? 0) + (rows[1][i] ?? 0))) : Math.max(...known);
     const positive = known.filter((value) => value > 0);
     return { traces, top: this.kind.steadyTop ?? highest, low: Math.min(...positive) };
+  }
+
+  /** An area is drawn in pieces: plotly.js would fill across the gaps where nobody watched. */
+  pieces(times, row) {
+    if (this.kind.kind !== "area") return [[times, row]];
+    const pieces = [];
+    let open = null;
+    row.forEach((value, index) => {
+      if (value === null || value === undefined) open = null;
+      else {
+        if (!open) pieces.push((open = [[], []]));
+        open[0].push(times[index]);
+        open[1].push(value);
+      }
+    });
+    return pieces;
   }
 
   trace(x, y, tint, name, few) {
