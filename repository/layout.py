@@ -136,16 +136,23 @@ class ModelRepository:
         """The path itself, unless a link in it, below the root, leads out of the root."""
         below = path
         while below != self.root:
-            if below.is_symlink() and not below.resolve().is_relative_to(self.root.resolve()):
+            if below.is_symlink() and not self._resolves_inside(below):
                 raise UnsafePath(f"'{below.name}' is a link that leads out of the repository")
             below = below.parent
         return path
 
+    def _resolves_inside(self, link: Path) -> bool:
+        try:
+            return link.resolve().is_relative_to(self.root.resolve())
+        except (OSError, RuntimeError):  # a link that leads to itself
+            return False
+
 
 def version_folders(model_dir: Path) -> list[int]:
     """The version numbers that are folders below a model's, ascending."""
-    if not model_dir.is_dir():
+    try:
+        with os.scandir(model_dir) as entries:
+            found = [parse_version(entry.name) for entry in entries if entry.is_dir()]
+    except (FileNotFoundError, NotADirectoryError):
         return []
-    with os.scandir(model_dir) as entries:
-        found = [parse_version(entry.name) for entry in entries if entry.is_dir()]
     return sorted(version for version in found if version is not None)

@@ -97,6 +97,14 @@ def test_a_link_that_leads_out_of_the_repository_is_refused(
         assert repository.models() == []
 
 
+def test_a_link_to_itself_is_refused(repository: ModelRepository) -> None:
+    repository.root.mkdir()
+    (repository.root / "loop").symlink_to("loop")
+    assert repository.models() == []
+    with pytest.raises(UnsafePath):
+        repository.versions("loop")
+
+
 def test_a_repository_may_itself_be_reached_by_a_link(tmp_path: Path) -> None:
     (tmp_path / "real/digits/1").mkdir(parents=True)
     (tmp_path / "models").symlink_to(tmp_path / "real")
