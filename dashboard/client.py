@@ -89,7 +89,12 @@ class _Routes:
 
     def __init__(self, server: Server) -> None:
         self.server = server
-        self._key = {settings.SERVER_CONTROL_HEADER: settings.SERVER_CONTROL_KEY} if server.bundled else {}
+        # The keys of the bundled server, which no other one is shown.
+        own = server.bundled
+        self._key = {settings.SERVER_CONTROL_HEADER: settings.SERVER_CONTROL_KEY} if own else {}
+        self._token = (
+            {"Authorization": f"Bearer {settings.SERVER_INFER_KEY}"} if own and settings.REQUIRE_TOKENS else {}
+        )
 
     def _send(self, call: Call) -> Any:
         raise NotImplementedError
@@ -130,7 +135,8 @@ class _Routes:
     def infer_raw(self, name: str, body: bytes, headers: Mapping[str, str], version: str = "") -> Any:
         """Pass a request on as it is; the RawAnswer is the server's, refusals too."""
         path = f"{_model_path(name, version)}/infer"
-        return self._send(Call("POST", path, body, headers, timeout=INFER_TIMEOUT_S, parse=False))
+        call = Call("POST", path, body, {**headers, **self._token}, timeout=INFER_TIMEOUT_S, parse=False)
+        return self._send(call)
 
     def _request(self, client: Any, call: Call) -> Any:
         headers = {**(call.headers or {}), **(self._key if call.control else {})}

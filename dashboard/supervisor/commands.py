@@ -121,6 +121,8 @@ def server_arguments() -> list[str]:
         "--grpc-restricted-protocol": restricted,
         "--strict-devices": str(settings.STRICT_DEVICES).lower(),
     }
+    if settings.REQUIRE_TOKENS:
+        arguments["--auth-file"] = settings.AUTH_FILE
     return [f"{flag}={value}" for flag, value in arguments.items()]
 
 

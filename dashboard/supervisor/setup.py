@@ -11,6 +11,7 @@ from dashboard.models import Server
 from dashboard.services.accounts import administrator_ensure
 from dashboard.services.examples import examples_publish
 from dashboard.services.servers import server_ensure_local
+from dashboard.services.tokens import auth_file_write
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,7 @@ def prepare() -> Prepared:
     migrated = migrate()
     server = server_ensure_local()
     administrator, password = administrator_ensure() or ("", "")
+    auth_file_write()
     examples, problem = _examples()
     return Prepared(server, migrated, administrator, password, examples, problem)
 

@@ -51,7 +51,7 @@ class FixedServer:
         ServerState.objects.create(server=server)
         return server
 
-    def start(self) -> ServerProcess:
+    def start(self, *flags: str) -> ServerProcess:
         key = f"{settings.SERVER_CONTROL_HEADER}={settings.SERVER_CONTROL_KEY}"
         self.process = ServerProcess(
             self._repository,
@@ -60,6 +60,7 @@ class FixedServer:
             f"--grpc-port={self._grpc}",
             f"--metrics-port={self._metrics}",
             f"--http-restricted-api=model-repository:{key}",
+            *flags,
             wait="live",
         )
         return self.process.start()

@@ -1,8 +1,10 @@
 """The client: every route of a real server, refusals as sentences, a server that is not there."""
 
 import asyncio
+import hashlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import orjson
@@ -63,6 +65,22 @@ def test_control_routes_are_closed_without_the_key(server: Server):
     with pytest.raises(Forbidden) as error:
         ServerClient(stranger).index()
     assert settings.SERVER_CONTROL_KEY not in error.value.message
+
+
+def test_where_tokens_are_required_the_dashboard_shows_its_own(tmp_path: Path, settings: Any):
+    settings.REQUIRE_TOKENS = True
+    settings.AUTH_FILE = tmp_path / "auth.json"
+    sha256 = hashlib.sha256(settings.SERVER_INFER_KEY.encode()).hexdigest()
+    token = {"name": "dashboard", "sha256": sha256, "models": ["*"], "rights": ["infer"], "expires_at": None}
+    settings.AUTH_FILE.write_bytes(orjson.dumps({"tokens": [token]}))
+    with fixed_server(tmp_path / "models") as inference:
+        model_factory.onnx_identity(tmp_path / "models", "identity")
+        inference.start(f"--auth-file={settings.AUTH_FILE}")
+        local = Server(name="local", bundled=True, **inference.addresses())
+        client = ServerClient(local)
+        client.load("identity")
+        assert client.infer_raw("identity", BODY, {}).status == 200
+        assert httpx.post(f"{local.http_url}/v2/models/identity/infer", content=BODY).status_code == 401
 
 
 def test_a_server_that_is_not_there_is_one_sentence():
