@@ -210,7 +210,8 @@ class PytorchInstance(ArrayInstance):
         output_indexes = indexed(self.output_names)
         self._output_index = dict(zip(self.output_names, output_indexes or range(len(self.output_names)), strict=True))
         self._dtypes = {entry.name: BY_CONFIG[entry.data_type].dtype for entry in config.output}
-        self._dims = {entry.name: tuple(entry.dims) for entry in config.output}
+        inner = 0 if config.max_batch_size else 1  # a List[str] has one dimension: the batch, or else the first of dims
+        self._string_dims = {entry.name: [1] * (len(entry.dims) - inner) for entry in config.output}
         self._shapes_vary = any(-1 in entry.dims for entry in config.input)
         self._stay_on_device = False
         if device.kind == "cpu":
@@ -267,7 +268,7 @@ class PytorchInstance(ArrayInstance):
     def _output(self, result: Any, name: str) -> Any:
         value = self._pick(result, name)
         if isinstance(value, list) and all(isinstance(element, str) for element in value):
-            return from_strings(value).reshape(len(value), *([1] * (len(self._dims[name]) - 1)))
+            return from_strings(value).reshape(len(value), *self._string_dims[name])
         if not isinstance(value, torch.Tensor):
             raise internal(f"the model's output '{name}' is a {type(value).__name__}, expected a tensor")
         if self._stay_on_device:

@@ -20,6 +20,7 @@ from serving.errors import ServingError, internal, invalid, unavailable
 
 _INDEXED = re.compile(r".+__(\d+)")
 _PATH = re.compile(r"(?<![\w.])/(?:[\w.+-]+/)+[\w.+-]*")
+_RAISED = re.compile(r"^(?:[\w.]*(?:Error|Exception): )+(.*)$", re.MULTILINE)
 _INPUT_FAULT = re.compile(
     r"must match|mismatch|cannot be multiplied|is invalid for input|broadcast|same reduction dim|Expected .* (size|dim)"
 )
@@ -191,8 +192,9 @@ def indexed(names: Sequence[str]) -> list[int] | None:
 
 def sentence(error: Exception) -> str:
     """The last line of the matter: TorchScript puts a traceback before it, the C++ side one after it."""
-    text = str(error).rpartition("RuntimeError: ")[2].strip() or type(error).__name__
-    first = _PATH.sub("", text.splitlines()[0])
+    text = str(error).strip() or type(error).__name__
+    raised = _RAISED.findall(text)
+    first = _PATH.sub("", raised[-1] if raised else text.splitlines()[0])
     return " ".join(first.split()).rstrip(". :")
 
 
