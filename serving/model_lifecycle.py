@@ -28,6 +28,9 @@ log = logging.getLogger(__name__)
 Complete = Callable[[VersionSource], ModelConfig]
 
 
+KEEPS_SERVING = "the last reload failed, what was loaded before keeps serving: "
+
+
 class State(Enum):
     """Triton's model states, as the repository index shows them."""
 
@@ -93,6 +96,10 @@ class ModelLifecycle:
     def ready_versions(self) -> list[int]:
         return sorted(version for version, entry in self.versions.items() if entry.model is not None)
 
+    def failed_reload(self, entry: VersionEntry) -> str:
+        """Why the last load of this serving version failed before its files were looked at; "" where it did not."""
+        return KEEPS_SERVING + self.error if self.error and entry.model is not None else ""
+
     def _because(self) -> str:
         reasons = [self.error, *(entry.reason for entry in self.versions.values())]
         return next((f": {reason}" for reason in reasons if reason), "")
@@ -130,7 +137,7 @@ class ModelLifecycle:
             if entry.model is None:
                 entry.state, entry.reason = State.UNAVAILABLE, error.message
             else:
-                entry.reason = f"the last reload failed, what was loaded before keeps serving: {error.message}"
+                entry.reason = KEEPS_SERVING + error.message
             raise
 
     async def _replace(self, entry: VersionEntry, source: VersionSource) -> None:

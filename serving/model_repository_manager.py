@@ -87,7 +87,8 @@ class ModelRepositoryManager:
                 continue
             for version, entry in sorted(lifecycle.versions.items()):
                 if not ready or entry.state.value == "READY":
-                    reason = entry.reason or ("; ".join(entry.model.warnings) if entry.model else "")
+                    reason = entry.reason or lifecycle.failed_reload(entry)
+                    reason = reason or ("; ".join(entry.model.warnings) if entry.model else "")
                     answer.models.add(name=name, version=str(version), state=entry.state.value, reason=reason)
         return answer
 
