@@ -15,7 +15,7 @@ from serving.batch import Batch
 from serving.errors import Code, ServingError, internal, unavailable
 from serving.instance import Instance
 from serving.instance_groups import Placement, placements
-from serving.request import InferenceRequest, InferenceResponse, Tensor
+from serving.request import InferenceRequest, InferenceResponse, Parameters, Tensor
 from serving.response_cache import ModelCache
 from serving.runtime import Runtime
 from serving.schedulers.dynamic_batch import DynamicBatchScheduler
@@ -27,6 +27,9 @@ from serving.tensor_check import TensorCheck
 from serving.warmup import warmup_batches
 
 log = logging.getLogger(__name__)
+
+# A request with this parameter is answered with the time it spent in the queue and in its batch, beside the outputs.
+TIMING = "slipway_timing"
 
 
 class Model:
@@ -281,6 +284,8 @@ class Model:
             else:
                 if self._cache is not None:
                     self._keep(self._cache, request, answer.outputs)
+                if request.parameters and request.parameters.get(TIMING):
+                    answer.parameters |= _timing(waited, batch)
                 self._count_success(request, batch.ended_ns)
                 self._release(request)
             request.respond(self._check.response(answer))
@@ -325,3 +330,7 @@ class Model:
         statistics.execution_count += 1
         statistics.last_inference_ms = time.time_ns() // 1_000_000
         statistics.revision += 1
+
+
+def _timing(waited_ns: int, batch: Batch) -> Parameters:
+    return {"slipway_queue_us": waited_ns // 1000, "slipway_compute_us": (batch.ended_ns - batch.started_ns) // 1000}

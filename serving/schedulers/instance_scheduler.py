@@ -26,7 +26,8 @@ class InstanceScheduler(Scheduler):
         self._ordered: deque[Batch] = deque()  # dispatched, not yet delivered; used with preserve_ordering
         self._finished: set[Batch] = set()
         self._dispatch_scheduled = False
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
+        self._timer_at = 0.0  # of the loop's clock
 
     @abstractmethod
     def _next_batch(self, instance: Instance) -> Batch | None:
@@ -55,10 +56,13 @@ class InstanceScheduler(Scheduler):
     def _wake_in(self, nanoseconds: int) -> None:
         """Look again after the queue delay, at the latest."""
         seconds = nanoseconds / 1e9
+        when = self._loop.time() + seconds
         if self._timer is not None:
-            if self._timer.when() <= self._loop.time() + seconds and not self._timer.cancelled():
+            if self._timer_at <= when:
                 return
             self._timer.cancel()
+        # Kept by ourselves: for a delay below a millisecond uvloop gives a handle that does not know its time.
+        self._timer_at = when
         self._timer = self._loop.call_later(seconds, self._timer_fired)
 
     def _timer_fired(self) -> None:
