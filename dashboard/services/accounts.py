@@ -57,7 +57,7 @@ def account_update(
 ) -> AbstractUser:
     """Changes rights, or lets in and shuts out; what is None stays. Shut out, a person's tokens end with them."""
     require(actor, Right.ADMINISTER)
-    if is_active is False and user.pk == actor.user.pk:
+    if is_active is False and actor.user is not None and user.pk == actor.user.pk:
         raise Conflict("you cannot shut out yourself")
     with transaction.atomic():
         before = _facts(user)

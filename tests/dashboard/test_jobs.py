@@ -1,0 +1,257 @@
+"""A job runs once at a time, whoever announces it how often, and outlives its worker."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.conf import settings as django_settings
+from django.utils import timezone
+
+from dashboard import jobs as kinds
+from dashboard.authorisation import SYSTEM, Actor
+from dashboard.choices import JobState
+from dashboard.exceptions import Conflict, Invalid, NotFound
+from dashboard.jobs.context import JobContext, JobSuperseded
+from dashboard.models import AuditEntry, Job
+from dashboard.services.jobs import job_cancel, job_create, job_run, jobs_requeue_lost
+
+pytestmark = pytest.mark.django_db
+LONG_AGO = timedelta(minutes=5)
+
+
+@pytest.fixture(autouse=True)
+def kind(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """A kind of job, `trial`, that does what the test says."""
+    does: dict[str, Any] = {"run": lambda context: {"answer": 42}}
+    monkeypatch.setitem(kinds.KINDS, "trial", "tests.dashboard.test_jobs.run_trial")
+    monkeypatch.setattr(sys.modules[__name__], "_trial", does)
+    return does
+
+
+_trial: dict[str, Any] = {}
+
+
+def run_trial(context: JobContext) -> Any:
+    return _trial["run"](context)
+
+
+@pytest.fixture
+def job(unqueued: list[int]) -> Job:
+    return job_create(kind="trial", params={"a": 1}, actor=SYSTEM, title="A trial")
+
+
+def test_a_job_is_announced_when_its_transaction_commits(
+    unqueued: list[int], django_capture_on_commit_callbacks: Any
+) -> None:
+    with django_capture_on_commit_callbacks(execute=True):
+        job = job_create(kind="trial", params={}, actor=SYSTEM)
+        assert unqueued == []
+    assert unqueued == [job.pk]
+
+
+def test_a_job_of_an_unknown_kind_is_refused() -> None:
+    with pytest.raises(Invalid, match="expected a job of kind"):
+        job_create(kind="nonsense", params={}, actor=SYSTEM)
+
+
+def test_a_job_runs_with_progress_log_and_result(job: Job, kind: dict[str, Any]) -> None:
+    def work(context: JobContext) -> dict[str, Any]:
+        assert context.params == {"a": 1}
+        context.progress(30, "Thinking")
+        context.log("first")
+        context.log("second")
+        row = Job.objects.get()
+        assert (row.state, row.progress, row.step, row.log) == (JobState.RUNNING, 30, "Thinking", "first\nsecond\n")
+        return {"answer": 42}
+
+    kind["run"] = work
+    job_run(job_id=job.pk)
+    job.refresh_from_db()
+    assert (job.state, job.progress, job.result) == (JobState.SUCCEEDED, 100, {"answer": 42})
+    assert job.started_at <= job.finished_at
+
+
+def test_a_job_announced_twice_runs_once(job: Job, kind: dict[str, Any]) -> None:
+    runs = []
+    kind["run"] = lambda context: runs.append(job_run(job_id=job.pk))
+    job_run(job_id=job.pk)
+    job_run(job_id=job.pk)
+    assert len(runs) == 1
+
+
+def test_an_expected_failure_is_told_whole_and_an_unexpected_one_is_not(
+    job: Job, kind: dict[str, Any], unqueued: list[int]
+) -> None:
+    def fail(error: Exception) -> Any:
+        def work(context: JobContext) -> None:
+            raise error
+
+        return work
+
+    kind["run"] = fail(NotFound("there is no such upload"))
+    job_run(job_id=job.pk)
+    other = job_create(kind="trial", params={}, actor=SYSTEM)
+    kind["run"] = fail(RuntimeError("/secret/path"))
+    job_run(job_id=other.pk)
+    errors = list(Job.objects.order_by("pk").values_list("state", "error"))
+    assert errors[0] == (JobState.FAILED, "there is no such upload")
+    assert "/secret/path" not in errors[1][1]
+    assert "worker's log" in errors[1][1]
+
+
+def test_a_queued_job_is_cancelled_at_once(job: Job, actor: Actor) -> None:
+    job_cancel(job=job, actor=actor)
+    assert job.state == JobState.CANCELLED
+    job_run(job_id=job.pk)
+    job.refresh_from_db()
+    assert job.state == JobState.CANCELLED
+    assert AuditEntry.objects.get().summary == f"Cancelled job {job.pk} (A trial)"
+    with pytest.raises(Conflict, match="cancelled"):
+        job_cancel(job=job, actor=actor)
+
+
+def test_a_running_job_is_cancelled_at_its_next_step(job: Job, kind: dict[str, Any], actor: Actor) -> None:
+    def work(context: JobContext) -> None:
+        job_cancel(job=job, actor=actor)
+        context.progress(50)
+        raise AssertionError
+
+    kind["run"] = work
+    job_run(job_id=job.pk)
+    job.refresh_from_db()
+    assert job.state == JobState.CANCELLED
+
+
+def test_a_lost_job_is_queued_again_and_given_up_at_the_third_time(
+    job: Job, unqueued: list[int], django_capture_on_commit_callbacks: Any
+) -> None:
+    states = []
+    for _ in range(3):
+        Job.objects.update(state=JobState.RUNNING, heartbeat_at=timezone.now() - LONG_AGO)
+        with django_capture_on_commit_callbacks(execute=True):
+            assert jobs_requeue_lost() == 1
+        states.append(Job.objects.get().state)
+    assert states == [JobState.QUEUED, JobState.QUEUED, JobState.FAILED]
+    assert "lost 3 times" in Job.objects.get().error
+    assert unqueued == [job.pk, job.pk]
+
+
+def test_a_job_that_nobody_took_is_announced_again(
+    job: Job, unqueued: list[int], django_capture_on_commit_callbacks: Any
+) -> None:
+    assert jobs_requeue_lost() == 0
+    Job.objects.update(queued_at=timezone.now() - LONG_AGO)
+    with django_capture_on_commit_callbacks(execute=True):
+        assert jobs_requeue_lost() == 1
+    assert unqueued == [job.pk]
+    assert jobs_requeue_lost() == 0
+
+
+def test_a_cancelled_job_whose_worker_died_is_not_queued_again(job: Job) -> None:
+    Job.objects.update(state=JobState.RUNNING, heartbeat_at=timezone.now() - LONG_AGO, cancel_requested=True)
+    jobs_requeue_lost()
+    assert Job.objects.get().state == JobState.CANCELLED
+
+
+def test_a_worker_that_was_taken_for_lost_writes_no_more(job: Job, kind: dict[str, Any]) -> None:
+    def work(context: JobContext) -> None:
+        Job.objects.update(heartbeat_at=timezone.now() - LONG_AGO)
+        jobs_requeue_lost()
+        context.log("from the grave")
+        with pytest.raises(JobSuperseded):
+            context.progress(99)
+        raise JobSuperseded
+
+    kind["run"] = work
+    job_run(job_id=job.pk)
+    job.refresh_from_db()
+    assert (job.state, job.attempt, job.progress, job.log) == (JobState.QUEUED, 1, 0, "")
+
+
+def test_a_log_has_an_end(job: Job, kind: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dashboard.jobs.context.LOG_LIMIT", 10)
+    kind["run"] = lambda context: [context.log("12345") for _ in range(5)] and {}
+    job_run(job_id=job.pk)
+    job.refresh_from_db()
+    assert job.log == "12345\n12345\n"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_working_job_shows_that_it_lives(job: Job, kind: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dashboard.jobs.context.HEARTBEAT_SECONDS", 0.01)
+
+    def work(context: JobContext) -> dict[str, Any]:
+        first = Job.objects.get().heartbeat_at
+        deadline = time.monotonic() + 5
+        while Job.objects.get().heartbeat_at == first and time.monotonic() < deadline:
+            threading.Event().wait(0.01)
+        return {"beat": Job.objects.get().heartbeat_at > first}
+
+    kind["run"] = work
+    job_run(job_id=job.pk)
+    job.refresh_from_db()
+    assert job.result == {"beat": True}
+
+
+# -- a real worker ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def worker_data(tmp_path: Any) -> dict[str, str]:
+    """A data folder with a database, and the environment that names it."""
+    environment = {
+        **os.environ,
+        "SLIPWAY_DATA": str(tmp_path / "worker"),
+        "DJANGO_SETTINGS_MODULE": "dashboard.settings",
+    }
+    manage(environment, "migrate", "-v0")
+    return environment
+
+
+def manage(environment: dict[str, str], *arguments: str, stdin: str = "") -> str:
+    done = subprocess.run(
+        [sys.executable, "manage.py", *arguments],
+        cwd=django_settings.BASE_DIR,
+        env=environment,
+        input=stdin,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    return done.stdout.strip()
+
+
+def test_a_real_worker_takes_a_job_from_the_file_broker(worker_data: dict[str, str]) -> None:
+    code = """
+from dashboard.authorisation import SYSTEM
+from dashboard.services.uploads import upload_create, upload_receive_chunk, upload_complete
+from tests.dashboard.conftest import relu_bytes
+content = relu_bytes()
+upload = upload_create(actor=SYSTEM, model_name="relu", files=[{"path": "m.onnx", "size": len(content)}])
+upload_receive_chunk(upload=upload, number=0, offset=0, chunk=content, actor=SYSTEM)
+upload_complete(upload=upload, actor=SYSTEM)
+"""
+    manage(worker_data, "shell", "--no-imports", stdin=code)
+    worker = subprocess.Popen(
+        [sys.executable, "-m", "celery", "-A", "dashboard", "worker", "--pool=solo", "--loglevel=WARNING"],
+        cwd=django_settings.BASE_DIR,
+        env=worker_data,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    try:
+        ask = "from dashboard.models import Job, Upload; print(Job.objects.get().state, Upload.objects.get().state)"
+        deadline = time.monotonic() + 40
+        while (said := manage(worker_data, "shell", "--no-imports", "-c", ask)) != "succeeded inspected":
+            assert time.monotonic() < deadline, said
+    finally:
+        os.killpg(worker.pid, signal.SIGTERM)
+        worker.communicate(timeout=20)

@@ -1,0 +1,155 @@
+"""The same services on PostgreSQL and Redis, moved there by two variables; the test starts both itself."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from django.conf import settings
+
+POSTGRES_BIN = next(iter(sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)), None)
+SCRIPT = """
+import time
+from concurrent.futures import ThreadPoolExecutor
+from django.contrib.auth import get_user_model
+from django.db import connection, connections
+from dashboard.authorisation import SYSTEM, Actor
+from dashboard.models import *
+from dashboard.selectors.models import *
+from dashboard.services.accounts import administrator_ensure
+from dashboard.services.configuration import config_apply
+from dashboard.services.drift import drift_check
+from dashboard.services.jobs import jobs_requeue_lost
+from dashboard.services.publication import repository_reconcile, upload_publish
+from dashboard.services.tokens import token_authenticate, token_create
+from dashboard.services.uploads import upload_complete, upload_create, upload_receive_chunk, uploads_expire
+from dashboard.services.versions import version_archive, version_make_live, version_roll_back
+from tests.dashboard.conftest import CONFIG, relu_bytes
+
+assert connection.vendor == "postgresql"
+administrator_ensure()
+user = get_user_model().objects.get()
+_, secret = token_create(user=user, actor=Actor(user=user), name="t", rights=["read"])
+assert token_authenticate(secret=secret)
+
+def publish(number):
+    content = relu_bytes()
+    upload = upload_create(actor=SYSTEM, model_name="relu", files=[{"path": "m.onnx", "size": len(content)}])
+    upload_receive_chunk(upload=upload, number=0, offset=0, chunk=content, actor=SYSTEM)
+    upload_complete(upload=upload, actor=SYSTEM)
+    deadline = time.monotonic() + 60
+    while upload.state in ("received", "inspecting"):
+        assert time.monotonic() < deadline, Job.objects.values()
+        time.sleep(0.1)
+        upload.refresh_from_db()
+    assert upload.state == "inspected", upload.error
+    version = upload_publish(upload=upload, actor=SYSTEM, config_text=CONFIG, load=True)
+    connections.close_all()
+    return version.number
+
+with ThreadPoolExecutor(3) as pool:
+    assert sorted(pool.map(publish, range(3))) == [1, 2, 3]
+model = model_get("relu")
+assert live_versions(model) == [3], live_versions(model)
+version_make_live(version=version_get(model, 1), actor=SYSTEM)
+version_roll_back(model=model, actor=SYSTEM)
+assert live_versions(model) == [3]
+config_apply(model=model, text=model.revisions.first().text + "# more\\n", actor=SYSTEM)
+version_archive(version=version_get(model, 1), actor=SYSTEM)
+assert drift_check() == [] and repository_reconcile() == [] and uploads_expire() == 0
+jobs_requeue_lost()
+assert models_overview()[0].live_versions == [3]
+print("all is well")
+"""
+
+pytestmark = pytest.mark.skipif(
+    POSTGRES_BIN is None or shutil.which("redis-server") is None,
+    reason="needs Debian's packages postgresql and redis-server",
+)
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def wait_for(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline, f"{what} does not answer"
+        time.sleep(0.05)
+
+
+def answers(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def stop(process: subprocess.Popen[bytes]) -> None:
+    process.send_signal(signal.SIGINT)
+    process.wait(20)
+
+
+@pytest.fixture
+def postgres(tmp_path: Path) -> Iterator[str]:
+    """An empty cluster's address. PostgreSQL does not run as root, so `nobody` runs it there."""
+    assert POSTGRES_BIN is not None
+    folder, port = tmp_path / "postgres", free_port()
+    as_user = {"user": "nobody", "group": "nogroup"} if os.geteuid() == 0 else {}
+    folder.mkdir()
+    if as_user:
+        shutil.chown(folder, "nobody", "nogroup")
+        for parent in (tmp_path, *tmp_path.parents):
+            if parent.owner() == "root" and parent.name.startswith("pytest-"):
+                parent.chmod(0o755)
+        tmp_path.chmod(0o755)
+    initdb = [POSTGRES_BIN / "initdb", "-D", folder / "data", "-U", "slipway", "-A", "trust", "--no-sync"]
+    subprocess.run(initdb, cwd=folder, check=True, capture_output=True, timeout=60, **as_user)
+    command = [POSTGRES_BIN / "postgres", "-D", folder / "data", "-k", folder, "-h", "127.0.0.1", "-p", str(port), "-F"]
+    server = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **as_user)
+    ready = [POSTGRES_BIN / "pg_isready", "-h", "127.0.0.1", "-p", str(port), "-q"]
+    try:
+        wait_for(lambda: subprocess.run(ready, check=False).returncode == 0, "PostgreSQL")
+        yield f"postgres://slipway@127.0.0.1:{port}/postgres"
+    finally:
+        stop(server)
+
+
+@pytest.fixture
+def redis(tmp_path: Path) -> Iterator[str]:
+    port = free_port()
+    command = ["redis-server", "--bind", "127.0.0.1", "--port", str(port), "--save", "", "--dir", str(tmp_path)]
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    try:
+        wait_for(lambda: answers(port), "Redis")
+        yield f"redis://127.0.0.1:{port}/0"
+    finally:
+        stop(server)
+
+
+def test_the_services_work_on_postgresql_with_a_worker_behind_redis(postgres: str, redis: str, tmp_path: Path) -> None:
+    environment = {
+        **os.environ,
+        "SLIPWAY_DATA": str(tmp_path / "data"),
+        "DJANGO_SETTINGS_MODULE": "dashboard.settings",
+        "DATABASE_URL": postgres,
+        "REDIS_URL": redis,
+    }
+    where = {"cwd": settings.BASE_DIR, "env": environment}
+    subprocess.run([sys.executable, "manage.py", "migrate", "-v0"], check=True, timeout=60, **where)
+    command = [sys.executable, "-m", "celery", "-A", "dashboard", "worker", "--pool=solo", "--loglevel=ERROR"]
+    worker = subprocess.Popen(command, stdout=subprocess.DEVNULL, **where)
+    try:
+        shell = [sys.executable, "manage.py", "shell", "--no-imports", "-c", SCRIPT]
+        done = subprocess.run(shell, capture_output=True, text=True, timeout=120, check=False, **where)
+        assert done.stdout.strip() == "all is well", done.stderr
+    finally:
+        worker.terminate()
+        worker.wait(20)
