@@ -50,8 +50,10 @@ class InferCall(Call):
                 self.fail_because(error)
 
     def abandon(self) -> None:
-        if self.request is not None:
-            self.request.cancel()
+        """Also lets go of the request: it refers to this call, and its tensors would wait for the cycle collector."""
+        request, self.request = self.request, None
+        if request is not None:
+            request.cancel()
 
 
 class StreamInferCall(Call):
@@ -128,5 +130,7 @@ class _Slot:
             message.infer_response.id = self.request.id if self.request is not None else ""
             data = message.SerializeToString()
             self.ready.append(([data], len(data)))
-        self.done = final
+        if final:
+            self.done = True
+            self.request = None  # which refers to this slot
         self.call.flush()
