@@ -33,7 +33,8 @@ def read_python_model(path: Path) -> PythonModel:
     try:
         tree = ast.parse(path.read_bytes())
     except SyntaxError as error:
-        model.problems.append(f"line {error.lineno}: {error.msg}")
+        place = f"line {error.lineno}: {error.msg}" if error.lineno else "the source is no Python text"
+        model.problems.append(place)
         return model
     except (ValueError, RecursionError, MemoryError):
         model.problems.append("the source is no Python text")

@@ -249,6 +249,8 @@ def _check_given(report: Report, model: Path, given: ModelConfig, name: str) -> 
     completed.CopyFrom(given)
     completed.name = completed.name or name
     wanted = completed.default_model_filename
+    if not model_config.backend_of(completed):
+        completed.backend = report.format.backend
     try:
         completed.default_model_filename = model.name
         complete_backend(completed, model.parent)
