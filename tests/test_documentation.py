@@ -50,6 +50,11 @@ def test_links_between_pages_lead_somewhere(page: Path) -> None:
             assert (page.parent / target).exists(), target
 
 
+def test_the_tests_that_compatibility_names_exist() -> None:
+    named = re.findall(r"`(tests/[^`]+)`", (ROOT / "docs" / "compatibility.md").read_text())
+    assert [name for name in named if not any(ROOT.glob(name.rstrip("/")))] == []
+
+
 def test_every_make_target_has_a_line_in_make_help() -> None:
     makefile = (ROOT / "Makefile").read_text()
     phony = {name for line in re.findall(r"^\.PHONY: (.*)$", makefile, re.MULTILINE) for name in line.split()}
