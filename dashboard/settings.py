@@ -165,6 +165,7 @@ DATABASES = {"default": _database()}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 # -- accounts and cookies --------------------------------------------------------------------------------------------
+AUTHENTICATION_BACKENDS = ["dashboard.authentication.PatientBackend"]
 LOGIN_URL = "sign_in"
 LOGIN_REDIRECT_URL = "overview"
 LOGOUT_REDIRECT_URL = "sign_in"
@@ -252,8 +253,8 @@ REST_FRAMEWORK = {
     "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
     "DEFAULT_PAGINATION_CLASS": "dashboard.api.pagination.Pages",
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
-    "DEFAULT_THROTTLE_CLASSES": ["dashboard.api.throttles.AnonymousThrottle", "dashboard.api.throttles.UserThrottle"],
-    "DEFAULT_THROTTLE_RATES": {"anonymous": "60/min", "user": "6000/min"},
+    "DEFAULT_THROTTLE_CLASSES": ["dashboard.api.throttles.UserThrottle"],
+    "DEFAULT_THROTTLE_RATES": {"user": "6000/min"},
     "EXCEPTION_HANDLER": "dashboard.api.exception_handler.exception_handler",
     "TEST_REQUEST_DEFAULT_FORMAT": "json",
 }

@@ -1,10 +1,6 @@
-"""Generous for work, narrow for guessing tokens. Counted in each web process."""
+"""Generous for work: a chunked upload is many requests. Counted in each web process."""
 
-from rest_framework.throttling import AnonRateThrottle, UserRateThrottle
-
-
-class AnonymousThrottle(AnonRateThrottle):
-    scope = "anonymous"
+from rest_framework.throttling import UserRateThrottle
 
 
 class UserThrottle(UserRateThrottle):
