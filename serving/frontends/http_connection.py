@@ -356,7 +356,7 @@ class Connection(asyncio.BufferedProtocol):
                 self.abort()
             self._backlog = backlog
         elif self._discarding:
-            if age > limits.linger_s:
+            if age > limits.linger_s and not self._exchanges:
                 self.abort()
         elif self._head is not None:
             received = self._filled if self._chunked is None else len(self._chunked.data)

@@ -79,6 +79,18 @@ def test_a_client_that_does_not_read_is_closed_and_others_are_served(repository:
     uvloop.run(main())
 
 
+def test_a_refusal_waits_for_the_answers_before_it(repository: Path) -> None:
+    async def main() -> None:
+        async with http_frontend(repository, SHORT) as (frontend, _), connection(frontend) as (reader, writer):
+            slow = build("POST", "/v2/models/slow/infer", infer_body(tensor([1.0])))
+            writer.write(slow * 10 + b"POST /v2 HTTP/1.1\r\nContent-Length: 999999999\r\n\r\n")
+            statuses = [(await read_answer(reader))[0] for _ in range(11)]
+            assert statuses == [200] * 10 + [413]
+            assert await reader.read() == b""
+
+    uvloop.run(main())
+
+
 def test_a_slow_reader_gets_a_large_answer_whole(repository: Path) -> None:
     async def main() -> None:
         async with (
