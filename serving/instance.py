@@ -83,6 +83,7 @@ class Instance:
         while (batch := get()) is not None:
             self._execute(impl, batch)
             call_soon(self._done, batch)
+            del batch  # or its tensors would stay until the next batch comes
 
     def _execute(self, impl: BackendInstance, batch: Batch) -> None:
         batch.started_ns = time.monotonic_ns()
