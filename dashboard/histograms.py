@@ -33,7 +33,7 @@ def subtract(later: Mapping[int, int], earlier: Mapping[int, int]) -> Counts:
 
 
 def percentiles_ms(counts: Mapping[int, int], shares: Sequence[float]) -> list[float | None]:
-    """The value in ms below which each share (ascending, 0..1) of the durations lies, linear inside its bucket; None when empty."""
+    """The value in ms below which each share (ascending, 0 to 1) lies, linear inside its bucket; None when empty."""
     total = sum(counts.values())
     if not total:
         return [None] * len(shares)
