@@ -101,6 +101,7 @@ class Authoriser:
             for group in restriction.apis:
                 self._keys[group] = (prefix + restriction.header.lower(), restriction.value.encode())
         self._tokens = tokens
+        self._noun = "protocol" if prefix else "API"  # Triton's words
         self.open = not self._keys and tokens is None
 
     @classmethod
@@ -116,7 +117,7 @@ class Authoriser:
         if key is not None:
             header, expected = key
             if not hmac.compare_digest(headers.get(header, "").encode(), expected):
-                raise PermissionDenied(f"this API is restricted, expecting header '{header}'")
+                raise PermissionDenied(f"This {self._noun} is restricted, expecting header '{header}'")
         if self._tokens is not None and group in GUARDED:
             self._check_token(self._tokens, GUARDED[group], headers, model)
 
