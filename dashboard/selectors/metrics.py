@@ -18,7 +18,7 @@ from dashboard.usage import Usage, combine, combine_side_by_side, figures, unpac
 
 # A chart looks whole with so many points; the coarsest resolution that still gives them is read.
 ENOUGH_POINTS = 240
-MAX_POINTS = 600
+MAX_POINTS = 900
 # A range that ends now was asked for a moment ago; rows are kept a little longer than they are promised.
 _SLACK_S = 10
 _FIGURES = tuple(name for name in figures(Usage(), 1.0) if name not in ("batch", "failures"))

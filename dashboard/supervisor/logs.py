@@ -20,7 +20,11 @@ class RotatingLog:
         self._size = self._file.tell()
 
     def write(self, data: bytes) -> None:
-        self._file.write(data)
+        """A full disk costs lines of the log, never a process."""
+        try:
+            self._file.write(data)
+        except OSError:
+            return
         self._size += len(data)
         # Only between two lines: a follower never sees half a line end.
         if self._size > self.max_bytes and data.endswith(b"\n"):

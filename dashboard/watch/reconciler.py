@@ -5,6 +5,7 @@ import logging
 import time
 from collections import defaultdict
 from collections.abc import Coroutine
+from contextlib import suppress
 from typing import Any
 
 from asgiref.sync import sync_to_async
@@ -16,6 +17,7 @@ from dashboard.exceptions import DashboardError
 from dashboard.models import Model, ModelSync, Server
 from dashboard.services import server_state
 from dashboard.services.server_state import VersionStatus
+from dashboard.services.servers import server_event_record
 from dashboard.watch.plan import Attempts, Wanted, make_plan
 
 logger = logging.getLogger(__name__)
@@ -45,13 +47,18 @@ class Reconciler:
         self._statuses: list[VersionStatus] | None = None
         self._generations: dict[str, tuple[bool, int]] = {}
         self._answers: bool | None = None
+        self._returning = False  # the server was down, and its models are on their way back
         self._seen: tuple[bool, str] | None = None
         self._index_at = self._seen_at = 0.0
+        self._wake = asyncio.Event()  # a call has ended: look at once
 
     async def run(self) -> None:
         try:
             while True:
-                await asyncio.sleep(await self._step_or_wait())
+                pause = await self._step_or_wait()
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._wake.wait(), pause)
+                self._wake.clear()
         finally:
             for call in self._calls.values():
                 call.cancel()
@@ -66,6 +73,8 @@ class Reconciler:
 
     async def step(self) -> bool:
         """One look; whether the next one should come soon."""
+        # What ends while we look is judged at the next look: what we read may be older than its end.
+        busy = set(self._calls)
         wanted = await sync_to_async(self._read_wanted)()
         generations = {one.name: (one.loaded, one.generation) for one in wanted}
         changed, self._generations = generations != self._generations, generations
@@ -78,7 +87,7 @@ class Reconciler:
         except DashboardError as error:
             await self._lost(error)
             return True
-        await self._act(wanted, statuses, now)
+        await self._act(wanted, statuses, busy | set(self._calls), now)
         return bool(self._calls)
 
     def _read_wanted(self) -> list[Wanted]:
@@ -89,18 +98,20 @@ class Reconciler:
             for pk, name, state, generation in rows
         ]
 
-    async def _act(self, wanted: list[Wanted], statuses: list[VersionStatus], now: float) -> None:
+    async def _act(self, wanted: list[Wanted], statuses: list[VersionStatus], busy: set[str], now: float) -> None:
         states: dict[str, set[str]] = defaultdict(set)
         for status in statuses:
             states[status.name].add(status.state)
         for one in wanted:
             self._attempts[one.name].renew(one.generation)
-        plan = make_plan(wanted, states, self._attempts, set(self._calls), now)
+        plan = make_plan(wanted, states, self._attempts, busy, now)
         for one in plan.load:
             self._begin(one, self._load(one, reload=ModelStatus.READY in states[one.name]))
         for one in plan.unload:
             self._begin(one, self._unload(one))
         await self._write_down(statuses, ready=not plan.pending)
+        if self._returning and not plan.pending:
+            await self._returned([one.name for one in wanted if one.loaded], states)
 
     async def _write_down(self, statuses: list[VersionStatus], *, ready: bool) -> None:
         if statuses != self._statuses:
@@ -112,7 +123,19 @@ class Reconciler:
             self._answers, self._seen = True, seen
             self._seen_at = time.monotonic() + SEEN_INTERVAL_S
 
+    async def _returned(self, names: list[str], states: dict[str, set[str]]) -> None:
+        """The end of what began with a crash, in a sentence."""
+        self._returning = False
+        missing = [name for name in names if ModelStatus.READY not in states[name]]
+        if not names:
+            return
+        message = "Every model is loaded again."
+        if missing:
+            message = f"{len(names) - len(missing)} of {len(names)} models are loaded again; not {', '.join(missing)}."
+        await sync_to_async(server_event_record)(server=self.server, kind=EventKind.READY, message=message)
+
     async def _lost(self, error: DashboardError) -> None:
+        self._returning = self._returning or self._answers is True
         if self._answers is not False:
             logger.warning("%s", error.message)
             await sync_to_async(server_state.server_lost)(server=self.server, reason=error.message)
@@ -125,6 +148,8 @@ class Reconciler:
 
     def _ended(self, one: Wanted, task: "asyncio.Task[None]") -> None:
         self._calls.pop(one.name, None)
+        self._index_at = 0.0
+        self._wake.set()
         if not task.cancelled() and (error := task.exception()) is not None:
             logger.error("bringing model %s into step failed", one.name, exc_info=error)
             self._attempts[one.name].failed(time.monotonic(), "")
@@ -158,13 +183,15 @@ class Reconciler:
         attempts = self._attempts[one.name]
         attempts.failures = attempts.crashes = 0
         attempts.next_at = 0.0
+        # A model that only returns is no news; see `_returned`.
+        news = one.generation != one.applied_generation
         took = f" in {seconds:.1f} s" if seconds >= 0.1 else ""
         await sync_to_async(server_state.model_sync_succeeded)(
             server=self.server,
             model_id=one.id,
             generation=one.generation,
             instance=self.instance,
-            event=(kind, f"{verb} {one.name}{took}."),
+            event=(kind, f"{verb} {one.name}{took}." if news else ""),
         )
 
     async def _failed(self, one: Wanted, error: str) -> None:

@@ -32,12 +32,13 @@ def test_a_long_run_makes_the_next_restart_immediate():
 
 
 def test_a_log_is_rotated_by_size_and_keeps_few_files(tmp_path: Path):
-    path = tmp_path / "server.log"
+    (tmp_path / "logs").mkdir()
+    path = tmp_path / "logs" / "server.log"
     log = RotatingLog(path, max_bytes=100)
     for number in range(100):
         log.write(f"this is line {number}\n".encode())
     log.close()
-    names = {file.name for file in tmp_path.iterdir()}
+    names = {file.name for file in path.parent.iterdir()}
     assert names == {"server.log", *(f"server.log.{number}" for number in range(1, KEPT + 1))}
     assert path.stat().st_mode & 0o077 == 0
 

@@ -121,8 +121,10 @@ def test_every_model_returns_after_the_server_was_killed(inference: FixedServer,
         server,
         (inference.start, ready(*names)),
         (inference.kill, known_as_down),
-        (inference.start, lambda: ready(*names)() and settled(server)),
+        (inference.start, lambda: ready(*names)() and bool(events(EventKind.READY))),
     )
+    assert events(EventKind.READY) == [("", "Every model is loaded again.")]
+    assert len(events(EventKind.MODEL_LOADED)) == len(names)
 
 
 def test_a_new_generation_is_loaded_and_an_unload_follows_the_wish(inference: FixedServer, repository: Path):

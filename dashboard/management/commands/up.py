@@ -52,8 +52,9 @@ class Command(BaseCommand):
             await recorder.flush()
 
     def _say(self, line: str) -> None:
-        self.stdout.write(f"{timezone.now():%H:%M:%S} {line}")
-        self.stdout.flush()
+        with suppress(OSError):  # the terminal may have gone; the log of the processes stays
+            self.stdout.write(f"{timezone.now():%H:%M:%S} {line}")
+            self.stdout.flush()
 
     def _say_prepared(self, prepared: Prepared) -> None:
         if prepared.migrated:

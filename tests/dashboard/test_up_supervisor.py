@@ -1,0 +1,112 @@
+"""The supervisor with small processes that misbehave: deaf, hung, talkative, with children of their own."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from dashboard.supervisor import guardian, supervisor
+from dashboard.supervisor.process import ProcessSpec
+from dashboard.supervisor.supervisor import Status, Supervisor
+from tests.serving_process import wait_until
+
+SAY_READY = "print('ready', flush=True); "
+SLEEP = "import time; time.sleep(600)"
+DEAF = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); " + SAY_READY + SLEEP
+
+Told = list[tuple[Status, str, str]]
+
+
+def spec(tmp_path: Path, code: str, **extra: object) -> ProcessSpec:
+    return ProcessSpec(
+        name="child",
+        title="child",
+        command=(sys.executable, "-c", code),
+        log=tmp_path / "child.log",
+        folder=tmp_path,
+        stop=((signal.SIGTERM, 0.3),),
+        **{"says_ready": b"ready", **extra},
+    )
+
+
+def run(one: ProcessSpec, done: Callable[[Told], bool]) -> Told:
+    """Supervise it until `done` is content with what was told, then stop."""
+    told: Told = []
+
+    async def scenario() -> None:
+        watched = Supervisor([one], [("child",)], lambda *change: told.append(change))
+        running = asyncio.create_task(watched.run(on_live=lambda: None))
+        async with asyncio.timeout(30):
+            while not done(told):
+                await asyncio.sleep(0.02)
+        os.kill(os.getpid(), signal.SIGTERM)
+        await running
+
+    asyncio.run(scenario())
+    return told
+
+
+def sentences(told: Told, kind: str) -> list[str]:
+    return [sentence for _, this, sentence in told if this == kind]
+
+
+def test_a_deaf_process_is_killed_when_its_time_is_over(tmp_path: Path):
+    told = run(spec(tmp_path, DEAF), lambda told: bool(sentences(told, "started")))
+    assert told[-1][0].state == "stopped"
+    pid = next(status.pid for status, kind, _ in told if kind == "started")
+    assert not psutil.pid_exists(pid)
+
+
+def test_children_of_a_dead_process_go_before_it_is_restarted(tmp_path: Path):
+    code = (
+        "import subprocess, sys, os, signal; "
+        f"child = subprocess.Popen([sys.executable, '-c', {SLEEP!r}]); print(child.pid, 'ready', flush=True); "
+        "os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    told = run(spec(tmp_path, code), lambda told: len(sentences(told, "crashed")) >= 2)
+    assert sentences(told, "crashed")[0].startswith("The child was killed by SIGKILL after")
+    children = [int(line.split()[0]) for line in (tmp_path / "child.log").read_text().splitlines()]
+    assert len(children) >= 2
+    wait_until(lambda: not any(map(psutil.pid_exists, children)), 10, "no child of a child is left")
+
+
+def test_the_last_words_of_a_process_that_gives_up_are_told(tmp_path: Path):
+    told = run(spec(tmp_path, "raise SystemExit('the port is taken')"), lambda told: bool(sentences(told, "crashed")))
+    sentence = sentences(told, "crashed")[0]
+    assert "ended with exit code 1" in sentence
+    assert sentence.endswith("Its last words: the port is taken")
+
+
+def test_a_hung_process_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(supervisor, "HUNG_AFTER_S", 0.3)
+    monkeypatch.setattr(supervisor, "WATCH_INTERVAL_S", 0.05)
+    answered = iter([True])
+
+    async def answers() -> bool:
+        return next(answered, False)
+
+    told = run(spec(tmp_path, SAY_READY + SLEEP, answers=answers), lambda told: told[-1:] and told[-1][0].restarts == 1)
+    assert "it had not answered for" in sentences(told, "stopped")[0]
+
+
+def test_nothing_is_restarted_once_it_is_to_end(tmp_path: Path):
+    told = run(spec(tmp_path, SAY_READY + SLEEP), lambda told: bool(sentences(told, "started")))
+    assert [status.restarts for status, _, _ in told] == [0] * len(told)
+
+
+def test_the_guardian_ends_what_is_left_when_its_input_closes():
+    deaf = subprocess.Popen([sys.executable, "-c", DEAF], start_new_session=True, stdout=subprocess.PIPE)
+    gone = subprocess.Popen([sys.executable, "-c", SLEEP], start_new_session=True)
+    command = [sys.executable, "-I", "-S", guardian.__file__, "0.5"]
+    with deaf, gone, subprocess.Popen(command, stdin=subprocess.PIPE, text=True) as guard:
+        assert deaf.stdout.readline() == b"ready\n"
+        guard.stdin.write(f"+{deaf.pid}\n+{gone.pid}\n+{os.getpid()}\n-{os.getpid()}\n")
+        guard.stdin.close()
+        assert guard.wait(20) == 0
+        assert (deaf.wait(10), gone.wait(10)) == (-signal.SIGKILL, -signal.SIGTERM)
