@@ -93,11 +93,15 @@ def _finish(job: Job, state: JobState | None, changes: dict[str, Any]) -> None:
 def jobs_requeue_lost(*, older_than: timedelta = timedelta(seconds=30)) -> int:
     """Queues anew what a dead worker left behind, and what the broker lost; gives up after MAX_ATTEMPTS.
 
-    A queued job that no worker took within `older_than` is announced again: a second announcement is harmless.
+    A queued job that no worker took within `older_than` is announced again, which is harmless when it was not lost;
+    while workers are busy, seldom.
     """
-    cut = timezone.now() - older_than
+    now = timezone.now()
+    cut = now - older_than
+    busy = Job.objects.filter(state=JobState.RUNNING, heartbeat_at__gte=cut).exists()
+    unheard = now - older_than * (20 if busy else 1)
     lost = Job.objects.filter(
-        Q(state=JobState.RUNNING, heartbeat_at__lt=cut) | Q(state=JobState.QUEUED, queued_at__lt=cut)
+        Q(state=JobState.RUNNING, heartbeat_at__lt=cut) | Q(state=JobState.QUEUED, queued_at__lt=unheard)
     )
     return sum(_requeue(job) for job in lost)
 

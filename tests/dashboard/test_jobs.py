@@ -153,6 +153,13 @@ def test_a_job_that_nobody_took_is_announced_again(
     assert jobs_requeue_lost() == 0
 
 
+def test_while_workers_are_busy_queued_jobs_are_left_to_wait(job: Job) -> None:
+    job_create(kind="trial", params={}, actor=SYSTEM)
+    Job.objects.filter(pk=job.pk).update(state=JobState.RUNNING, heartbeat_at=timezone.now())
+    Job.objects.update(queued_at=timezone.now() - LONG_AGO)
+    assert jobs_requeue_lost() == 0
+
+
 def test_a_cancelled_job_whose_worker_died_is_not_queued_again(job: Job) -> None:
     Job.objects.update(state=JobState.RUNNING, heartbeat_at=timezone.now() - LONG_AGO, cancel_requested=True)
     jobs_requeue_lost()

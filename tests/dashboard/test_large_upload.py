@@ -1,0 +1,81 @@
+"""A large file passes through the real web process in bounded memory."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+from django.conf import settings
+
+# The promise is under 150 MB for a 2 GB file. What grows at all grows with the first chunks.
+SIZE = int(os.environ.get("LARGE_UPLOAD_BYTES", 256 << 20))
+CHUNK = 8 << 20
+ALLOWED_GROWTH = 150_000_000
+PREPARE = """
+from dashboard.authorisation import Actor
+from dashboard.services.accounts import administrator_ensure
+from dashboard.services.tokens import token_create
+from django.contrib.auth import get_user_model
+administrator_ensure()
+user = get_user_model().objects.get()
+print(token_create(user=user, actor=Actor(user=user), name="t", rights=["read", "write"])[1])
+"""
+
+
+@pytest.fixture
+def daphne(tmp_path: Path) -> Iterator[tuple[str, str, psutil.Process]]:
+    """(address, token, process) of a dashboard with an administrator."""
+    environment = {**os.environ, "SLIPWAY_DATA": str(tmp_path / "data"), "DJANGO_SETTINGS_MODULE": "dashboard.settings"}
+    where = {"cwd": settings.BASE_DIR, "env": environment}
+    subprocess.run([sys.executable, "manage.py", "migrate", "-v0"], check=True, timeout=60, **where)
+    shell = [sys.executable, "manage.py", "shell", "--no-imports", "-c", PREPARE]
+    token = subprocess.run(shell, check=True, capture_output=True, text=True, timeout=60, **where).stdout.strip()
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
+    command = [sys.executable, "-m", "daphne", "-b", "127.0.0.1", "-p", str(port), "dashboard.asgi:application"]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **where)
+    address = f"http://127.0.0.1:{port}"
+    try:
+        deadline = time.monotonic() + 30
+        while not answers(address):
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        yield address, token, psutil.Process(process.pid)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(20)
+
+
+def answers(address: str) -> bool:
+    try:
+        return httpx.get(f"{address}/healthz", trust_env=False).status_code == 200
+    except httpx.HTTPError:
+        return False
+
+
+def test_the_web_process_stays_small_while_a_large_file_arrives(daphne: tuple[str, str, psutil.Process]) -> None:
+    address, token, process = daphne
+    headers = {"Authorization": f"Bearer {token}"}
+    chunk = os.urandom(CHUNK)
+    with httpx.Client(base_url=f"{address}/api/v1", headers=headers, trust_env=False, timeout=30) as client:
+        client.get("/me").raise_for_status()
+        before, peak = process.memory_info().rss, 0
+        asked = {"model_name": "large", "files": [{"path": "m.onnx", "size": SIZE}]}
+        upload = client.post("/uploads", json=asked).raise_for_status().json()["id"]
+        for offset in range(0, SIZE, CHUNK):
+            body = chunk[: SIZE - offset]
+            answer = client.put(f"/uploads/{upload}/files/0", params={"offset": offset}, content=body)
+            assert answer.json() == {"received": offset + len(body), "size": SIZE}
+            peak = max(peak, process.memory_info().rss)
+        assert client.delete(f"/uploads/{upload}").status_code == 204
+    print(f"grew by {(peak - before) / 1e6:.0f} MB")
+    assert peak - before < ALLOWED_GROWTH
