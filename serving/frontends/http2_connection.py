@@ -6,6 +6,7 @@ of the Stream subclass that `make_stream` returns.
 
 import asyncio
 import logging
+import socket
 import time
 from collections.abc import Callable
 from typing import Generic, cast
@@ -77,6 +78,8 @@ class Connection(FrameReader, Generic[Head]):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=1 << 20)
+        # So that a peer whose machine has gone is noticed at last.
+        self._transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self.output = Output(self._transport)
         self._connections.add(self)
         self._transport.write(_OUR_SETTINGS)

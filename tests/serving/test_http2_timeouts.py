@@ -1,0 +1,113 @@
+"""A peer that has stopped, at the start or in the middle, loses its connection after a while."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from tritonclient.grpc import service_pb2 as pb
+
+from serving.authorisation import Authoriser
+from serving.frontends import grpc_server, http2_connection
+from serving.frontends.grpc_server import GrpcServer
+from serving.options import Options
+from tests.model_factory import onnx_identity
+from tests.serving.http2_peer import GOAWAY, PREFACE, Peer, framed, settings, window_update
+from tests.serving.in_process import core
+from tests.serving_process import wait_until
+
+SETTINGS_TIMEOUT = 4
+
+
+@contextlib.asynccontextmanager
+async def listening(repository: Path) -> AsyncIterator[str]:
+    """The address of a gRPC frontend in this process, so that its timeouts can be shortened."""
+    async with core(repository, load_model=("*",)) as server:
+        options = Options(model_repository=(repository,), grpc_address="127.0.0.1", grpc_port=0)
+        frontend = GrpcServer(server, options, Authoriser.from_options(options, "grpc"))
+        await frontend.start()
+        try:
+            yield "{}:{}".format(*frontend.address)
+        finally:
+            await frontend.close()
+
+
+@pytest.fixture(autouse=True)
+def short_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grpc_server, "_WATCH_S", 0.05)
+    for name in ("PREFACE_TIMEOUT_S", "STALLED_TIMEOUT_S", "CLOSE_TIMEOUT_S"):
+        monkeypatch.setattr(http2_connection, name, 0.3)
+
+
+def cut_off(peer: Peer) -> bool:
+    """Without reading: whether the server has hung up."""
+    try:
+        peer.send(window_update(0, 1))
+    except OSError:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("said", [b"", PREFACE[:10], PREFACE])
+def test_a_peer_that_never_sends_its_settings_is_told_and_dropped(tmp_path: Path, said: bytes) -> None:
+    async def run() -> int:
+        async with listening(tmp_path) as address:
+            return await asyncio.to_thread(wait_for_the_end, address)
+
+    def wait_for_the_end(address: str) -> int:
+        with Peer(address, handshake=False) as peer:
+            peer.send(said)
+            return peer.goaway().code
+
+    assert asyncio.run(run()) == SETTINGS_TIMEOUT
+
+
+def test_a_peer_that_goes_on_sending_after_goaway_is_cut_off(tmp_path: Path) -> None:
+    def provoke(address: str) -> None:
+        with Peer(address) as peer:
+            peer.send(b"x" * 9)
+            peer.next(GOAWAY)
+            wait_until(lambda: cut_off(peer), 20, "the connection's end")
+
+    async def run() -> None:
+        async with listening(tmp_path) as address:
+            await asyncio.to_thread(provoke, address)
+
+    asyncio.run(run())
+
+
+def test_a_peer_that_does_not_read_its_response_is_cut_off_and_others_are_served(tmp_path: Path) -> None:
+    onnx_identity(tmp_path, "identity", "UINT8")
+
+    def stall(address: str) -> None:
+        request = pb.ModelInferRequest(model_name="identity", raw_input_contents=[bytes(16 << 20)])
+        request.inputs.add(name="INPUT0", datatype="UINT8", shape=[1, 16 << 20])
+        with Peer(address, handshake=False) as peer, Peer(address) as other:
+            peer.send(PREFACE, settings(initial_window_size=(1 << 31) - 1), window_update(0, 1 << 30))
+            peer.open(1, "ModelInfer")
+            peer.data(1, framed(request.SerializeToString()))
+            number = 1
+            while not cut_off(peer):
+                assert other.is_served(number)
+                number += 2
+
+    async def run() -> None:
+        async with listening(tmp_path) as address:
+            await asyncio.wait_for(asyncio.to_thread(stall, address), 30)
+
+    asyncio.run(run())
+
+
+def test_a_connection_without_calls_stays(tmp_path: Path) -> None:
+    def idle(address: str) -> bool:
+        with Peer(address) as peer:
+            return all(peer.is_served(number) for number in (1, 3, 5))
+
+    async def run() -> bool:
+        async with listening(tmp_path) as address:
+            with await asyncio.to_thread(Peer, address) as peer:
+                await asyncio.sleep(0.8)  # longer than every timeout above
+                return await asyncio.to_thread(peer.is_served, 1) and await asyncio.to_thread(idle, address)
+
+    assert asyncio.run(run())
