@@ -13,8 +13,8 @@ import numpy as np
 
 from serving.errors import ServingError
 from serving.frontends.http_body import ChunkedBody, decompress, too_large
-from serving.frontends.http_message import UNKNOWN_HEAD, Chunk, Head, HttpError, Reply, connection_header, error_reply
-from serving.request import InferenceRequest
+from serving.frontends.http_exchange import Exchange
+from serving.frontends.http_message import UNKNOWN_HEAD, Chunk, Head, HttpError, Reply
 
 if TYPE_CHECKING:
     from serving.frontends.http_listener import Listener
@@ -24,67 +24,6 @@ MAX_PIPELINED = 32  # requests of one connection under way at once; further ones
 JOIN_BELOW = 64 << 10  # smaller answers are joined and written by one call
 ALIGNMENT = 64  # of the binary part of a large body, so that tensors can be views of it
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-
-
-class Exchange:
-    """One request and its answer. A handler gets it, and returns a Reply, an awaitable of one, or None when it calls
-    `reply` itself later (inference) or streams (`start_stream`, `write`, `end`)."""
-
-    __slots__ = ("binary", "body", "chunks", "connection", "done", "head", "request", "task")
-
-    def __init__(self, connection: "Connection", head: Head, body: Chunk, binary: Chunk = b"") -> None:
-        self.connection = connection
-        self.head = head
-        self.body = body  # the whole body, or its first Inference-Header-Content-Length bytes
-        self.binary = binary  # what follows those
-        self.chunks: list[Chunk] = []  # encoded, waiting for the answers before it
-        self.done = False
-        self.request: InferenceRequest | None = None  # cancelled when the client goes
-        self.task: asyncio.Task[None] | None = None
-
-    def reply(self, reply: Reply) -> None:
-        self.send(reply.encode(self.head, self.connection.closes_after(self)))
-
-    def send(self, chunks: list[Chunk]) -> None:
-        """The whole answer, already encoded."""
-        if not self.done:
-            self.chunks = chunks
-            self.done = True
-            self.request = None  # it refers back: left alone, only the garbage collector would free its tensors
-            self.connection.flush()
-
-    def fail(self, error: Exception) -> None:
-        self.connection.listener.note_error(error)
-        self.reply(error_reply(error))
-
-    def start_stream(self, content_type: str) -> None:
-        """Begin an answer without a known length: it ends when the connection closes."""
-        self.connection.closing = True
-        start = f"HTTP/1.1 200 OK\r\nContent-Type: {content_type}\r\nCache-Control: no-store\r\n"
-        self.write((start + connection_header(self.head, True) + "\r\n").encode())
-
-    def write(self, chunk: Chunk) -> None:
-        self.chunks.append(chunk)
-        self.connection.flush()
-
-    def end(self) -> None:
-        self.done = True
-        self.connection.flush()
-
-    @property
-    def backlog(self) -> int:
-        """Bytes that this client has not taken yet."""
-        return self.connection.backlog()
-
-    def abandon(self) -> None:
-        """The client has gone."""
-        self.done = True
-        request, self.request = self.request, None
-        if request is not None:
-            request.cancel()
-        if self.task is not None:
-            self.task.cancel()
-        self.connection.listener.abandoned(self)
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -219,9 +158,7 @@ class Connection(asyncio.BufferedProtocol):
         if head.content_length < 0:
             self._chunked = ChunkedBody(self.listener.max_body)
         else:
-            # np.empty leaves the pages untouched: a claimed length costs memory only as it is filled
-            shift = -(head.header_length or 0) % ALIGNMENT
-            self._body = np.empty(head.content_length + shift, np.uint8).data[shift:]
+            self._body = _body_buffer(head)
             self._filled = len(received)
             self._body[: self._filled] = received
         if head.expects_continue and not len(received) and not self._exchanges and self._transport is not None:
@@ -377,6 +314,16 @@ class Connection(asyncio.BufferedProtocol):
     def abort(self) -> None:
         if self._transport is not None:
             self._transport.abort()
+
+
+def _body_buffer(head: Head) -> memoryview:
+    """Room for a large body, its binary part aligned. np.empty leaves the pages untouched: a length that is only claimed
+    costs no memory."""
+    shift = -(head.header_length or 0) % ALIGNMENT
+    try:
+        return np.empty(head.content_length + shift, np.uint8).data[shift:]
+    except MemoryError:
+        raise HttpError(503, f"the server has no room for a body of {head.content_length} bytes now") from None
 
 
 def split_body(head: Head, whole: memoryview) -> tuple[memoryview, memoryview]:

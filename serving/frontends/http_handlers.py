@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 
 from serving.errors import invalid, unsupported
-from serving.frontends.http_connection import Exchange
+from serving.frontends.http_exchange import Exchange
 from serving.frontends.http_message import Reply, json_reply
 from serving.message_json import message_to_json
 from serving.server import InferenceServer

@@ -5,7 +5,7 @@ import asyncio
 from serving.errors import ServingError, invalid, unsupported
 from serving.frontends.http_body import SMALLEST_COMPRESSED, compress
 from serving.frontends.http_codec import Plan, decode, decode_raw, encode
-from serving.frontends.http_connection import Exchange
+from serving.frontends.http_exchange import Exchange
 from serving.frontends.http_message import Chunk, Reply
 from serving.request import InferenceResponse
 from serving.server import InferenceServer

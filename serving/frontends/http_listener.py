@@ -1,7 +1,7 @@
 """What the HTTP and the metrics frontend share: a listening socket, a table of routes, limits, time-outs and draining.
 
 A route is one line: method, pattern, API group (serving/authorisation.py), handler. In a pattern {name} is one path segment and
-[...] may be missing. A handler is called with (context, exchange); see http_connection.Exchange for what it returns.
+[...] may be missing. A handler is called with (context, exchange); see http_exchange.Exchange for what it returns.
 """
 
 import asyncio
@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 
 from serving.authorisation import Authoriser
 from serving.errors import ServingError
-from serving.frontends.http_connection import Connection, Exchange
+from serving.frontends.http_connection import Connection
+from serving.frontends.http_exchange import Exchange
 from serving.frontends.http_message import Head, HttpError, Reply, parse_head
 
 log = logging.getLogger(__name__)

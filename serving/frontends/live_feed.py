@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 
 from serving.frontends.hardware import Hardware
-from serving.frontends.http_connection import Exchange
+from serving.frontends.http_exchange import Exchange
 from serving.server import InferenceServer
 from serving.statistics import BOUNDS_US, Duration, Histogram, ModelStatistics
 

@@ -4,7 +4,7 @@ from serving.authorisation import Authoriser
 from serving.errors import unavailable
 from serving.frontends import prometheus
 from serving.frontends.hardware import Hardware
-from serving.frontends.http_connection import Exchange
+from serving.frontends.http_exchange import Exchange
 from serving.frontends.http_listener import Listener, Route
 from serving.frontends.http_message import Reply
 from serving.frontends.live_feed import LiveFeed

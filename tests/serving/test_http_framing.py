@@ -5,7 +5,10 @@ import threading
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from serving.frontends.http_body import ChunkedBody
 from tests.serving.raw_http import RawClient, build, infer_body, samples, tensor
 from tests.serving_process import ServerProcess, wait_until
 
@@ -18,6 +21,8 @@ def chunked(body: bytes, sizes: list[int], extension: str = "", trailer: bytes =
     parts = []
     for size in sizes:
         piece, body = body[:size], body[size:]
+        if not piece:
+            break
         parts.append(f"{len(piece):x}{extension}\r\n".encode() + piece + b"\r\n")
     return b"".join(parts) + b"0\r\n" + trailer + b"\r\n"
 
@@ -68,6 +73,19 @@ def test_a_chunked_body_may_arrive_one_byte_at_a_time(raw: RawClient) -> None:
     for byte in chunked_head() + chunked(BODY, [50, 50, 1000]):
         raw.send(bytes([byte]))
     assert sums(raw.answer()) == SUM
+
+
+@settings(max_examples=200, deadline=None, database=None)
+@given(st.binary(max_size=300), st.lists(st.integers(1, 40), max_size=20), st.data())
+def test_a_chunked_body_is_the_same_however_it_is_cut(body: bytes, sizes: list[int], data: st.DataObject) -> None:
+    encoded = chunked(body, [*sizes, len(body)] if body else [])
+    decoder = ChunkedBody(1000)
+    stream = memoryview(encoded + b"next")
+    position = 0
+    while not decoder.done:
+        end = data.draw(st.integers(position + 1, len(stream)))
+        position += decoder.feed(stream[position:end])
+    assert (bytes(decoder.data), position) == (body, len(encoded))
 
 
 def test_a_large_body_is_received_whole_and_the_next_request_is_understood(raw: RawClient) -> None:

@@ -1,18 +1,21 @@
 """Slow, silent and greedy clients cost a bounded amount of time and memory, and draining answers what was asked."""
 
 import asyncio
+import contextlib
 import gc
 import json
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 import uvloop
 
 from serving.frontends.http_listener import Limits
 from tests.model_factory import onnx_identity, onnx_slow
 from tests.serving.http_in_process import connection, http_frontend, read_answer
-from tests.serving.raw_http import build, infer_body, tensor
+from tests.serving.raw_http import RawClient, build, infer_body, tensor
+from tests.serving_process import ServerProcess
 
 INFER = "/v2/models/identity/infer"
 SHORT = Limits(head_s=1, body_s=1, idle_s=2, stalled_s=1, linger_s=1, body_bytes_per_s=1 << 20)
@@ -89,6 +92,17 @@ def test_a_refusal_waits_for_the_answers_before_it(repository: Path) -> None:
             assert await reader.read() == b""
 
     uvloop.run(main())
+
+
+def test_a_length_that_is_only_claimed_costs_no_memory(repository: Path) -> None:
+    with ServerProcess(repository, "--http-max-input-size=1000000000") as server, contextlib.ExitStack() as clients:
+        process = psutil.Process(server.pid)
+        before = process.memory_info().rss
+        for _ in range(20):
+            client = clients.enter_context(RawClient(server.http))
+            client.send(f"POST {INFER} HTTP/1.1\r\nContent-Length: 900000000\r\n\r\n".encode() + b"x" * 1000)
+        assert server.get("/v2/health/live")[0] == 200
+        assert process.memory_info().rss - before < 30 << 20
 
 
 def test_a_slow_reader_gets_a_large_answer_whole(repository: Path) -> None:
