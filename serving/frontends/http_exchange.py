@@ -27,10 +27,11 @@ class Exchange:
         self.task: asyncio.Task[None] | None = None
 
     def reply(self, reply: Reply) -> None:
-        self.send(reply.encode(self.head, self.connection.closes_after(self)))
+        if not self.done:
+            self.send(reply.encode(self.head, self.connection.closes_after(self)))
 
     def send(self, chunks: list[Chunk]) -> None:
-        """The whole answer, already encoded."""
+        """The whole answer, already encoded. The client may have gone meanwhile."""
         if not self.done:
             self.chunks = chunks
             self.done = True

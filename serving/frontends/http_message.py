@@ -198,14 +198,19 @@ def json_reply(value: Any, status: int = 200, headers: Iterable[tuple[str, str]]
 def error_reply(error: Exception) -> Reply:
     """What a client is told of an exception; anything unforeseen is 500 without its text."""
     if isinstance(error, HttpError):
-        return json_reply({"error": error.message}, error.status, error.headers)
+        return _error(error.message, error.status, error.headers)
     if isinstance(error, Unauthenticated):
-        return json_reply({"error": error.message}, 401, (("WWW-Authenticate", "Bearer"),))
+        return _error(error.message, 401, (("WWW-Authenticate", "Bearer"),))
     if isinstance(error, PermissionDenied):
-        return json_reply({"error": error.message}, 403)
+        return _error(error.message, 403)
     if isinstance(error, ServingError):
-        return json_reply({"error": error.message}, STATUS[error.code])
-    return json_reply({"error": "the server failed to answer this request"}, 500)
+        return _error(error.message, STATUS[error.code])
+    return _error("the server failed to answer this request", 500)
+
+
+def _error(message: str, status: int, headers: Iterable[tuple[str, str]] = ()) -> Reply:
+    """A message may quote what the client sent, half a surrogate pair for one."""
+    return json_reply({"error": message.encode("utf-8", "replace").decode()}, status, headers)
 
 
 UNKNOWN_HEAD = Head("GET", "*", {}, False, False, 0, None, False)

@@ -41,6 +41,13 @@ BAD_JSON = [
     (infer_body({"datatype": "FP32", "shape": [1], "data": [1]}), 400, "'name'"),
     (one(name=5), 400, "'name'"),
     (one(name="nope"), 400, "INPUT0"),
+    (
+        b'{"inputs": [{"name": "\\ud800", "datatype": "\\udfff", "shape": [1], "data": [NaN]}]}',
+        400,
+        "unknown datatype '?'",
+    ),
+    (infer_body(tensor([1.0]), id="\ud800", parameters={"x": float("nan")}), 400, ""),
+    (infer_body(tensor([1.0] * 1000), id="\ud800"), 400, ""),
     (infer_body(tensor([1.0]), tensor([1.0])), 400, "more than once"),
     (infer_body(tensor([1.0]), tensor([1.0], name="nope")), 400, "unexpected inference input 'nope'"),
     (one(datatype="FLOAT"), 400, "unknown datatype 'FLOAT'"),
