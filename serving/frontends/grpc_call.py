@@ -72,8 +72,8 @@ class Call(Stream):
     def abandon(self) -> None:
         """Stop the work: the client has gone, or has its answer."""
 
-    def authorise(self, model: str) -> None:
-        """Raise unless these headers allow this method for this model."""
+    def authorise(self, model: str | None) -> None:
+        """Raise unless these headers allow this method (None: for any model, for all that is known yet)."""
         authoriser = self.frontend.authoriser
         if not authoriser.open:
             authoriser.check(self.method.group, self.head.headers, model)
@@ -93,8 +93,13 @@ class Call(Stream):
             self.fail(
                 Status.UNIMPLEMENTED, f"grpc-encoding is '{head.encoding[:40]}'; expected one of {', '.join(ENCODINGS)}"
             )
-        elif head.timeout_s is not None:
-            self.deadline = asyncio.get_running_loop().call_later(head.timeout_s, self._expired)
+        else:
+            if head.timeout_s is not None:
+                self.deadline = asyncio.get_running_loop().call_later(head.timeout_s, self._expired)
+            try:
+                self.authorise(None)  # before a large message is taken from someone who may not send it
+            except ServingError as error:
+                self.fail_with(error)
 
     def receive(self, data: "bytes | memoryview", end: bool) -> None:
         if self.answered:
@@ -168,7 +173,7 @@ class Call(Stream):
             return
         inflater = zlib.decompressobj(31 if self.head.encoding == "gzip" else zlib.MAX_WBITS)
         data = _inflate(inflater, memoryview(framed)[PREFIX_SIZE:], _INFLATED_AT_ONCE)
-        if inflater.eof:
+        if inflater.eof and len(data) <= self.frontend.max_message_size:
             self.message(data, 0)
         else:
             self.inflating = asyncio.get_running_loop().create_task(self._inflate_rest(inflater, data))

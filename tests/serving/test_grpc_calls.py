@@ -227,8 +227,16 @@ def test_inference_needs_a_token_for_the_model(strict: ServerProcess) -> None:
         assert peer.call(3, "ModelInfer", infer(), authorization="Bearer wrong").status == UNAUTHENTICATED
         assert peer.call(5, "ModelInfer", infer(), **TOKEN).status == 0
         assert peer.call(7, "ModelInfer", infer("add_sub"), **TOKEN).status == UNAVAILABLE
-        streamed = peer.call(9, "ModelStreamInfer", infer())
+        assert peer.call(9, "ModelStreamInfer", infer()).status == UNAUTHENTICATED
+        streamed = peer.call(11, "ModelStreamInfer", infer("add_sub"), **TOKEN)
         assert "token" in pb.ModelStreamInferResponse.FromString(streamed.message).error_message
+
+
+def test_who_may_not_call_is_told_before_the_message_is_taken(strict: ServerProcess) -> None:
+    with Peer(strict.grpc) as peer:
+        for number, method in ((1, "RepositoryModelLoad"), (3, "ModelInfer")):
+            peer.open(number, method)
+            assert peer.answer(number).status in (UNAVAILABLE, UNAUTHENTICATED)
 
 
 # -- streams ---------------------------------------------------------------------------------------------------------
