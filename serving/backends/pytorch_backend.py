@@ -23,7 +23,15 @@ from serving.backends.base import ArrayInstance, Backend, ModelSpec
 from serving.backends.parameters import Parameters, default_threads
 from serving.backends.signature import Signature, complete_config
 from serving.backends.torch_archive import Archive, Kind, export_signature, read_archive
-from serving.backends.torch_model import TorchModel, indexed, load_model, positions, run_error, torch_device
+from serving.backends.torch_model import (
+    TorchModel,
+    forget_exported_programs,
+    indexed,
+    load_model,
+    positions,
+    run_error,
+    torch_device,
+)
 from serving.backends.torch_signature import torchscript_signature
 from serving.backends.torch_tensors import from_strings, to_numpy, to_strings, to_torch
 from serving.batch import Batch
@@ -112,6 +120,7 @@ class PytorchBackend(Backend):
 
     def unload(self) -> None:
         self._shared.clear()
+        forget_exported_programs()
 
     @classmethod
     def gpu_available(cls) -> tuple[bool, str]:

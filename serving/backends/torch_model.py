@@ -4,6 +4,7 @@ Deprecation of TorchScript is not news to who serves it: torch's warnings of it 
 """
 
 import json
+import linecache
 import logging
 import re
 import warnings
@@ -124,6 +125,17 @@ def _load_export(path: Path, archive: Archive, device: torch.device) -> TorchMod
 def _export_program(path: Path) -> Any:
     with path.open("rb") as file:  # by its content: torch refuses a path that does not end in .pt2
         return torch.export.load(file)
+
+
+def forget_exported_programs() -> None:
+    """Empty what torch keeps for each program ever loaded: source lines for tracebacks, cached shape propagation."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.fx import graph_module
+
+    FakeTensorMode.cache_clear()
+    graph_module._loader.eval_cache.clear()
+    for name in [name for name in linecache.cache if name.startswith("<eval_with_key>")]:
+        del linecache.cache[name]
 
 
 def _unflattened(module: Any, in_spec: Any) -> Callable[..., Any]:
