@@ -48,6 +48,20 @@ def descendants(pid: int) -> set[int]:
     return found
 
 
+_before: set[int] = set()
+
+
+def remember_descendants() -> None:
+    """Called before each test of serving/: servers that fixtures keep for a whole run are not the test's own."""
+    _before.clear()
+    _before.update(descendants(os.getpid()))
+
+
+def new_descendants() -> set[int]:
+    """The processes that the running test has started and that still live."""
+    return descendants(os.getpid()) - _before
+
+
 class ServerProcess:
     """The inference server in a process of its own. `http`, `grpc` and `metrics` are "host:port" once it is up.
 

@@ -7,9 +7,14 @@ import pytest
 
 from tests.model_factory import ONNX_TYPES, onnx_add_sub, onnx_identity, onnx_slow
 from tests.serving.raw_http import RawClient
-from tests.serving_process import ServerProcess
+from tests.serving_process import ServerProcess, remember_descendants
 
 MAX_BODY = 8 << 20
+
+
+@pytest.fixture(autouse=True)
+def _descendants() -> None:
+    remember_descendants()
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,7 @@ from serving.devices import CPU
 from serving.errors import Code, ServingError
 from tests.model_factory import onnx_add_sub, onnx_identity, onnx_mlp, torchscript_add_sub
 from tests.serving.instances import execute, infer, instance_of, request, spec_of
-from tests.serving_process import descendants
+from tests.serving_process import new_descendants
 
 PROCESS = """parameters { key: "slipway.isolation" value { string_value: "\\"process\\"" } }"""
 
@@ -28,15 +28,15 @@ def test_a_batch_is_answered_as_in_the_server_itself(tmp_path):
         {f"INPUT{index}": random.standard_normal((rows, 4), np.float32) for index in (0, 1)} for rows in (1, 3, 2)
     ]
     with instance_of(folders[0]) as plain:
-        assert not descendants(os.getpid())
+        assert not new_descendants()
         expected = execute(plain, *(request(one, id=str(index)) for index, one in enumerate(inputs)))
     with instance_of(folders[1]) as apart:
-        assert len(descendants(os.getpid())) == 1
+        assert len(new_descendants()) == 1
         answers = execute(apart, *(request(one, id=str(index)) for index, one in enumerate(inputs)))
         for wanted in ("OUTPUT0",), ("OUTPUT1", "OUTPUT0"):
             [answer] = execute(apart, request(inputs[0], requested=wanted))
             assert set(answer.outputs) == set(wanted)
-    assert not descendants(os.getpid())
+    assert not new_descendants()
     for answer, reference in zip(answers, expected, strict=True):
         assert (answer.model_name, answer.id) == ("apart", reference.id)
         for name, output in reference.outputs.items():
@@ -64,7 +64,7 @@ def test_a_killed_process_fails_its_batch_and_is_restarted(tmp_path):
     with instance_of(onnx_mlp(tmp_path, sizes=(8, 4), extra=PROCESS)) as instance:
         array = np.ones((1, 8), np.float32)
         before = infer(instance, {"INPUT": array})["OUTPUT"]
-        [child] = descendants(os.getpid())
+        [child] = new_descendants()
         os.kill(child, 9)
         [answer] = execute(instance, request({"INPUT": array}))
         assert answer.code is Code.INTERNAL
@@ -89,7 +89,7 @@ def test_a_model_file_that_is_broken_fails_the_load_with_the_backends_words(tmp_
     plain = load_error(onnx_add_sub(tmp_path, "plain"))
     apart = load_error(onnx_add_sub(tmp_path, "apart", extra=PROCESS))
     assert (plain.code, plain.message) == (apart.code, apart.message.replace("apart", "plain"))
-    assert not descendants(os.getpid())
+    assert not new_descendants()
 
 
 @pytest.mark.parametrize(("value", "expected"), [('\\"thread\\"', "is 'thread'"), ("process", "is not JSON")])
@@ -104,4 +104,4 @@ def test_another_word_is_refused(tmp_path, value, expected):
 
 def test_none_is_the_default_and_may_be_said(tmp_path):
     with instance_of(onnx_add_sub(tmp_path, extra=isolation('\\"none\\"'))):
-        assert not descendants(os.getpid())
+        assert not new_descendants()

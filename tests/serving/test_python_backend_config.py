@@ -1,7 +1,6 @@
 """auto_complete_config, execution environments, and loading a Python model as the server does."""
 
 import json
-import os
 import sys
 import venv
 from pathlib import Path
@@ -16,7 +15,7 @@ from serving.backends import python_backend
 from serving.errors import Code, ServingError
 from tests.model_factory import python_model, write_config
 from tests.serving.instances import IDENTITY, infer, instance_of, python_instance, written_model
-from tests.serving_process import descendants
+from tests.serving_process import new_descendants
 
 
 def completing(body: str) -> str:
@@ -96,7 +95,7 @@ def test_a_completion_that_contradicts_or_fails_is_refused_with_the_reason(tmp_p
     with pytest.raises(ServingError, match=expected) as error:
         completed(tmp_path, body, text)
     assert str(tmp_path) not in error.value.message
-    assert not descendants(os.getpid())
+    assert not new_descendants()
 
 
 def test_a_completion_that_hangs_is_ended(tmp_path, monkeypatch):
@@ -104,7 +103,7 @@ def test_a_completion_that_hangs_is_ended(tmp_path, monkeypatch):
     with pytest.raises(ServingError, match=r"auto_complete_config took longer than 0\.5 s") as error:
         completed(tmp_path, "time.sleep(60)")
     assert error.value.code is Code.INVALID_ARG
-    assert not descendants(os.getpid())
+    assert not new_descendants()
 
 
 def test_as_dict_shows_the_configuration_with_its_defaults(tmp_path):

@@ -10,7 +10,7 @@ import pytest
 from serving.backends import process_instance
 from serving.errors import Code, ServingError
 from tests.serving.instances import IDENTITY, execute, infer, instance_of, python_instance, request, written_model
-from tests.serving_process import descendants, wait_until
+from tests.serving_process import new_descendants, wait_until
 
 ONE = np.ones((1, 1), np.float32)
 POISON = np.full((1, 1), -1, np.float32)
@@ -85,7 +85,10 @@ def test_a_path_of_this_machine_is_not_told(tmp_path):
         ("return [None]", "must return InferenceResponse objects, not NoneType"),
         ("return [pb_utils.InferenceResponse(['x'])]", "must be pb_utils.Tensor objects, not str"),
         ("return [pb_utils.InferenceResponse([pb_utils.Tensor('OUTPUT0', [1])])]", "from a numpy array, not from list"),
-        ("return [pb_utils.InferenceResponse([], parameters={'a': [1]})]", "parameters must be strings, numbers or bool"),
+        (
+            "return [pb_utils.InferenceResponse([], parameters={'a': [1]})]",
+            "parameters must be strings, numbers or bool",
+        ),
         ("sys.exit(3)", "SystemExit: 3"),
         ('raise ValueError("\\ud800 is half a character")', "is half a character"),
     ],
@@ -116,7 +119,7 @@ def test_a_model_that_does_not_start_gives_the_whole_reason(tmp_path, source, ex
     with pytest.raises(ServingError, match=expected) as error, python_instance(tmp_path, source):
         pass
     assert str(tmp_path) not in error.value.message
-    assert not descendants(os.getpid())
+    assert not new_descendants()
 
 
 def test_an_exception_in_finalize_goes_to_the_log_only(tmp_path, caplog):
@@ -157,7 +160,7 @@ def test_another_instance_is_not_disturbed_by_a_crash(tmp_path):
 
 def test_a_process_that_ends_between_requests_is_noticed_and_restarted(tmp_path):
     with python_instance(tmp_path, IDENTITY) as instance:
-        [child] = descendants(os.getpid())
+        [child] = new_descendants()
         os.kill(child, 9)
         answers = [execute(instance, request(ONE))[0] for _ in range(2)]
     assert isinstance(answers[0], ServingError)
@@ -198,7 +201,7 @@ def test_closing_while_a_restart_is_held_back_does_not_wait_for_it(tmp_path):
             execute(instance, request(POISON))
         start = time.monotonic()
     assert time.monotonic() - start < 0.9
-    assert not descendants(os.getpid())
+    assert not new_descendants()
 
 
 # -- hanging -----------------------------------------------------------------------------------------------------------
@@ -209,22 +212,22 @@ def test_a_finalize_that_hangs_is_killed_after_the_grace(tmp_path, monkeypatch, 
         start = time.monotonic()
     assert time.monotonic() - start < 5
     assert "finalize took longer than 0.3 s" in caplog.text
-    assert not descendants(os.getpid())
+    assert not new_descendants()
 
 
 def test_a_thread_that_keeps_the_process_alive_after_finalize_is_killed(tmp_path, monkeypatch):
     monkeypatch.setattr(process_instance, "FINALIZE_GRACE_S", 0.5)
     with python_instance(tmp_path, model("threading.Thread(target=time.sleep, args=(60,)).start()")) as instance:
         infer(instance, POISON)
-    assert not descendants(os.getpid())
+    assert not new_descendants()
 
 
 def test_what_a_model_started_ends_with_it(tmp_path):
     statement = 'import subprocess; subprocess.Popen(["sleep", "60"])'
     with python_instance(tmp_path, model(statement)) as instance:
         infer(instance, POISON)
-        assert len(descendants(os.getpid())) == 2
-    assert not descendants(os.getpid())
+        assert len(new_descendants()) == 2
+    assert not new_descendants()
 
 
 def test_two_instances_execute_at_the_same_time(tmp_path):

@@ -13,7 +13,7 @@ import pytest
 
 from serving.backends.python_child.segments import KEEP_BYTES, SegmentPool
 from tests.serving.instances import IDENTITY, execute, infer, instance_of, python_instance, request, written_model
-from tests.serving_process import ROOT, descendants, wait_until
+from tests.serving_process import ROOT, descendants, new_descendants, wait_until
 
 MIB = 1 << 20
 
@@ -40,7 +40,7 @@ def test_a_256_mb_tensor_is_copied_once_in_each_direction(tmp_path):
     array = np.ones((1, 64 * MIB), np.float32)
     with python_instance(tmp_path, IDENTITY) as instance:
         infer(instance, array[:, :1])
-        [child] = descendants(os.getpid())
+        [child] = new_descendants()
         before, child_before = reset_peak(os.getpid()), reset_peak(child)
         output = infer(instance, array)["OUTPUT0"]
         grown, child_grown = peak_of(os.getpid()) - before, peak_of(child) - child_before
@@ -75,7 +75,7 @@ def test_memory_is_used_again_and_does_not_pile_up(tmp_path):
     with python_instance(tmp_path, IDENTITY) as instance:
         for size in (10, 1000, 100_000, 300_000):
             infer(instance, array[:, :size])
-        [child] = descendants(os.getpid())
+        [child] = new_descendants()
         for _ in range(50):
             infer(instance, array)
         assert len(memory_files(os.getpid())) <= 4
@@ -100,7 +100,7 @@ def test_ten_starts_and_ends_leave_no_descriptor(tmp_path):
             execute(instance, request(np.ones((1, 4), np.float32)))
     gc.collect()
     assert len(os.listdir("/proc/self/fd")) == files
-    assert not descendants(os.getpid())
+    assert not new_descendants()
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
