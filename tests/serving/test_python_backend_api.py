@@ -140,33 +140,33 @@ def test_an_input_may_be_changed_in_place_without_harm_to_the_clients_array(tmp_
         assert np.array_equal(infer(instance, array)["OUTPUT0"], array * 2)
 
 
-@pytest.mark.parametrize("name", ["FP32", "BF16", "BOOL", "INT8"])
-def test_dlpack_goes_both_ways_with_torch(tmp_path, name):
+def test_dlpack_goes_both_ways_with_torch(tmp_path):
     source = """
         import torch
         import triton_python_backend_utils as pb_utils
 
+        def twice(tensor):
+            by_capsule = torch.utils.dlpack.from_dlpack(tensor.to_dlpack())
+            by_protocol = torch.from_dlpack(tensor)
+            assert torch.equal(by_capsule, by_protocol)
+            joined = torch.cat([by_capsule, by_protocol], dim=1)
+            one = pb_utils.Tensor.from_dlpack(f"OUT_{tensor.name()}", joined)
+            other = pb_utils.Tensor.from_dlpack(f"OUT_{tensor.name()}", torch.utils.dlpack.to_dlpack(joined))
+            assert (one.as_numpy() == other.as_numpy()).all()
+            return other
+
         class TritonPythonModel:
             def execute(self, requests):
-                answers = []
-                for request in requests:
-                    tensor = request.inputs()[0]
-                    by_capsule = torch.utils.dlpack.from_dlpack(tensor.to_dlpack())
-                    by_protocol = torch.from_dlpack(tensor)
-                    assert torch.equal(by_capsule, by_protocol)
-                    twice = torch.cat([by_capsule, by_protocol], dim=1)
-                    one = pb_utils.Tensor.from_dlpack("OUTPUT0", twice)
-                    other = pb_utils.Tensor.from_dlpack("OUTPUT0", torch.utils.dlpack.to_dlpack(twice))
-                    assert (one.as_numpy() == other.as_numpy()).all()
-                    answers.append(pb_utils.InferenceResponse([other]))
-                return answers
+                return [pb_utils.InferenceResponse([twice(tensor) for tensor in one.inputs()]) for one in requests]
     """
-    array = np.array([[0, 1, 1, 0]]).astype(DATATYPES[name].dtype)
-    tensors = [("INPUT0", name, [-1])], [("OUTPUT0", name, [-1])]
-    with python_instance(tmp_path, source, inputs=tensors[0], outputs=tensors[1]) as instance:
-        output = infer(instance, array)["OUTPUT0"]
-    assert output.dtype == array.dtype
-    assert np.array_equal(output, np.concatenate([array, array], axis=1))
+    names = ("FP32", "BF16", "BOOL", "INT8")
+    arrays = {name: np.array([[0, 1, 1, 0]]).astype(DATATYPES[name].dtype) for name in names}
+    inputs, outputs = [(name, name, [-1]) for name in names], [(f"OUT_{name}", name, [-1]) for name in names]
+    with python_instance(tmp_path, source, inputs=inputs, outputs=outputs) as instance:
+        answers = infer(instance, arrays)
+    for name, array in arrays.items():
+        assert answers[f"OUT_{name}"].dtype == array.dtype
+        assert np.array_equal(answers[f"OUT_{name}"], np.concatenate([array, array], axis=1))
 
 
 def test_a_response_may_carry_an_error_with_its_code_and_leave_the_others_alone(tmp_path):
