@@ -15,6 +15,7 @@ from dashboard.selectors.activity import OPEN_UPLOADS, upload_get
 from dashboard.selectors.servers import servers
 from dashboard.services.publication import upload_publish
 from dashboard.services.uploads import upload_cancel
+from dashboard.templatetags.pages import format_name
 from dashboard.templatetags.slipway import sentence
 from dashboard.templatetags.units import size
 from dashboard.views.common import act
@@ -133,7 +134,7 @@ def _details(found: Upload | None) -> dict[str, str]:
     details["upload"] = f"{size(received)} of {size(whole)}" if received < whole else f"{size(whole)}, checked"
     if found.proposal:
         problems = found.proposal.get("problems", [])
-        details["inspect"] = f"{found.proposal.get('format', '')}, " + (
+        details["inspect"] = f"{format_name(found.proposal.get('format', ''))}, " + (
             f"{len(problems)} finding{'s' if len(problems) != 1 else ''}" if problems else "nothing wrong"
         )
     elif found.job is not None and found.job.step:

@@ -118,10 +118,12 @@ export function start() {
   if (!section) return;
   const take = data("upload-data") ? goOn : begin;
   for (const input of $$("#file-input, #folder-input")) {
-    input.addEventListener("change", () => {
+    const taken = () => {
       if (input.files.length) take(fromInput(input));
       input.value = "";
-    });
+    };
+    input.addEventListener("change", taken);
+    if (input.files.length) taken(); // chosen before this module ran
   }
   $("#choose-file")?.addEventListener("click", () => $("#file-input").click());
   $("#choose-folder")?.addEventListener("click", () => $("#folder-input").click());

@@ -18,7 +18,7 @@ const KINDS = {
   gpu: { kind: "lines", unit: share, series: [["gpu", "series-2", "utilisation"], ["gpu_memory", "series-queue", "memory"]], empty: "No GPU on this server", steadyTop: 1 },
   batches: { kind: "distribution", unit: count, series: [["batches", "series-2", "executions"]], empty: "No batches in this range" },
 };
-const FEW_POINTS = 90;
+const FEW_POINTS = 40;
 const LOG_SPREAD = 20;
 
 /** A custom property's colour as the browser computes it in the present theme. */
@@ -136,7 +136,7 @@ export class Plot {
     const grid = colour("grid");
     return {
       autosize: true,
-      margin: { l: 64, r: 8, t: 6, b: 22 },
+      margin: { l: this.box.clientWidth < 480 ? 52 : 64, r: 8, t: 6, b: 22 },
       paper_bgcolor: "rgba(0,0,0,0)",
       plot_bgcolor: "rgba(0,0,0,0)",
       font,
