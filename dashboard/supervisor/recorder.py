@@ -86,6 +86,7 @@ async def follow_requests(server: Server, supervisor: Supervisor) -> None:
             asked = await sync_to_async(server_restart_take)(server=server)
         except DatabaseError:
             logger.exception("could not look for restart requests")
+            await sync_to_async(close_old_connections)()
             continue
         if asked:
             await supervisor.processes[SERVER].restart("somebody asked for it on its page")

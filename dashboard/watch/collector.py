@@ -4,7 +4,7 @@ import asyncio
 import logging
 
 from asgiref.sync import sync_to_async
-from django.db import DatabaseError
+from django.db import DatabaseError, close_old_connections
 
 from dashboard.client import AsyncServerClient
 from dashboard.exceptions import DashboardError
@@ -44,6 +44,7 @@ class Collector:
             await sync_to_async(metrics_store_tick)(self._client.server, tick, self._at, previous)
         except DatabaseError:
             logger.exception("one second of metrics was not stored")
+            await sync_to_async(close_old_connections)()
 
 
 def next_second(last: int, tick: Tick) -> int:

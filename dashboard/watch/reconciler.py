@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 from asgiref.sync import sync_to_async
-from django.db import DatabaseError
+from django.db import DatabaseError, close_old_connections
 
 from dashboard.choices import DesiredState, EventKind, ModelStatus
 from dashboard.client import AsyncServerClient, Unreachable
@@ -69,6 +69,7 @@ class Reconciler:
             return BUSY_INTERVAL_S if await self.step() else CALM_INTERVAL_S
         except DatabaseError:
             logger.exception("the database did not answer; trying again")
+            await sync_to_async(close_old_connections)()
             return INDEX_INTERVAL_S
 
     async def step(self) -> bool:

@@ -1,6 +1,7 @@
 """`watch` brings a real server to what the database asks for, and writes down what it finds."""
 
 import asyncio
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -10,8 +11,10 @@ from django.db.models import F
 
 from dashboard.choices import DesiredState, EventKind, ServerStatus
 from dashboard.client import AsyncServerClient
-from dashboard.models import Model, ModelState, ModelSync, Server, ServerEvent, ServerState
+from dashboard.models import MetricSample, Model, ModelState, ModelSync, Server, ServerEvent, ServerState
+from dashboard.selectors.metrics import metrics_range
 from dashboard.watch.reconciler import Reconciler
+from dashboard.watch.watcher import watch_server
 from tests import model_factory
 from tests.dashboard.processes import FixedServer, fixed_server
 
@@ -177,6 +180,35 @@ def test_a_failing_load_is_reported_whole_and_disturbs_no_other(inference: Fixed
     assert "model.onnx" in failed[0] or "ONNX" in failed[0]
     assert events(EventKind.MODEL_FAILED) == [("broken", failed[0])]
     assert ModelSync.objects.get(model=model).error == ""
+
+
+def test_what_models_do_becomes_history(inference: FixedServer, repository: Path):
+    model_factory.onnx_identity(repository, "busy", dims=[1])
+    want("busy")
+    server = inference.row()
+    inference.start()
+    body = b'{"inputs": [{"name": "INPUT0", "datatype": "FP32", "shape": [1, 1], "data": [1.0]}]}'
+
+    def known() -> int:
+        """Requests that history knows of."""
+        now = time.time()
+        found = metrics_range(server=server, start=now - 60, end=now + 1, model_name="busy")
+        return sum(found["batches"].values())
+
+    async def scenario() -> None:
+        watching = asyncio.create_task(watch_server(server))
+        try:
+            async with AsyncServerClient(server) as client:
+                await until(lambda: MetricSample.objects.exists() and ready("busy")(), watching)
+                for _ in range(20):
+                    await client.infer_raw("busy", body, {})
+                await until(lambda: known() == 20, watching)
+        finally:
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)
+
+    async_to_sync(scenario)()
+    assert ServerState.objects.get(server=server).instance
 
 
 def test_a_watcher_that_comes_back_finds_everything_in_step(inference: FixedServer, repository: Path):

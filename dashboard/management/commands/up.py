@@ -29,6 +29,7 @@ class Command(BaseCommand):
         except DashboardError as error:
             raise CommandError(f"{error.message[:1].upper()}{error.message[1:]}.") from None
         self._say_prepared(prepared)
+        self._warn_if_open()
         asyncio.run(self._supervise(prepared.server))
         lock.release()
 
@@ -68,6 +69,13 @@ class Command(BaseCommand):
             self.stdout.write("  It is shown only now: keep it, or change it after you signed in.\n\n")
         elif prepared.administrator:
             self._say(f"Made the administrator {prepared.administrator} with the password of SLIPWAY_ADMIN_PASSWORD.")
+
+    def _warn_if_open(self) -> None:
+        if settings.DASHBOARD_HOST not in ("localhost", "127.0.0.1", "::1") and not settings.REQUIRE_TOKENS:
+            self._say(
+                f"Listening on {settings.DASHBOARD_HOST}: whoever reaches it may send inference requests. "
+                "SLIPWAY_REQUIRE_TOKENS=1 asks for a token."
+            )
 
     def _say_addresses(self) -> None:
         host = commands.reachable_host()
