@@ -1,0 +1,143 @@
+"""Shared memory that clients register, to pass tensors by reference: system (POSIX) and CUDA (IPC handles).
+
+Names share one space. Every view is checked against the region's bounds, and no message tells a key or an address.
+Source: Triton, docs/protocol/extension_shared_memory.md.
+"""
+
+import mmap
+import os
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from serving.devices import gpu_count
+from serving.errors import already_exists, invalid, not_found, unavailable
+
+_FOLDER = "/dev/shm"
+_KEY = re.compile(r"/?[A-Za-z0-9_.\-]{1,250}")
+_MAX_SIZE = 1 << 46
+
+
+@dataclass(frozen=True, slots=True)
+class SystemRegion:
+    """`byte_size` bytes of a POSIX shared-memory object, from `offset` on."""
+
+    name: str
+    key: str = field(repr=False)
+    offset: int
+    byte_size: int
+    memory: NDArray[np.uint8] = field(repr=False)
+
+    def view(self, offset: int, size: int) -> NDArray[np.uint8]:
+        _check_bounds(self.name, self.byte_size, offset, size)
+        return self.memory[offset : offset + size]
+
+
+@dataclass(frozen=True, slots=True)
+class CudaRegion:
+    """`byte_size` bytes on a GPU; `memory` is a torch tensor of uint8 over the memory that the client owns."""
+
+    name: str
+    device_id: int
+    byte_size: int
+    memory: Any = field(repr=False)
+    pointer: int = field(repr=False, default=0)
+
+    def view(self, offset: int, size: int) -> Any:
+        _check_bounds(self.name, self.byte_size, offset, size)
+        return self.memory[offset : offset + size]
+
+
+class SharedMemory:
+    """The registered regions. A region that is unregistered stays mapped while a request still uses it."""
+
+    def __init__(self, allowed: bool) -> None:
+        self._allowed = allowed
+        self._system: dict[str, SystemRegion] = {}
+        self._cuda: dict[str, CudaRegion] = {}
+
+    def register_system(self, name: str, key: str, offset: int, byte_size: int) -> None:
+        """Map a region; ALREADY_EXISTS for a known name, INVALID_ARG for a key or bounds that do not exist."""
+        self._check_new(name, byte_size)
+        if offset < 0 or not _KEY.fullmatch(key) or key.strip("/") in (".", ".."):
+            raise invalid(f"failed to register shared memory region '{name}': invalid key or offset")
+        self._system[name] = SystemRegion(name, key, offset, byte_size, _map(name, key, offset, byte_size))
+
+    def register_cuda(self, name: str, raw_handle: bytes, device_id: int, byte_size: int) -> None:
+        """Open a cudaIpcMemHandle_t; UNAVAILABLE on a machine without a GPU."""
+        self._check_new(name, byte_size)
+        if not 0 <= device_id < gpu_count():
+            raise unavailable(
+                f"CUDA shared memory region '{name}' needs GPU {device_id}, but this machine has {gpu_count()}"
+            )
+        from serving.cuda_ipc import open_handle
+
+        pointer, memory = open_handle(name, raw_handle, device_id, byte_size)
+        self._cuda[name] = CudaRegion(name, device_id, byte_size, memory, pointer)
+
+    def system_status(self, name: str = "") -> list[SystemRegion]:
+        return _status(self._system, name, "system")
+
+    def cuda_status(self, name: str = "") -> list[CudaRegion]:
+        return _status(self._cuda, name, "CUDA")
+
+    def unregister_system(self, name: str = "") -> None:
+        """One region, or all without a name. An unknown name is no error, as in Triton."""
+        for one in [name] if name else list(self._system):
+            self._system.pop(one, None)
+
+    def unregister_cuda(self, name: str = "") -> None:
+        for one in [name] if name else list(self._cuda):
+            region = self._cuda.pop(one, None)
+            if region is not None:
+                from serving.cuda_ipc import close_handle
+
+                close_handle(region.pointer)
+
+    def view(self, name: str, offset: int, size: int) -> Any:
+        """The bytes of a region as uint8 [size], on the host or on a GPU; writing to it writes to the region."""
+        region = self._system.get(name) or self._cuda.get(name)
+        if region is None:
+            raise not_found(f"unable to find shared memory region: '{name}'")
+        return region.view(offset, size)
+
+    def _check_new(self, name: str, byte_size: int) -> None:
+        if not self._allowed:
+            raise unavailable("shared memory is off on this server: it was started without --allow-client-shm=true")
+        if name in self._system or name in self._cuda:
+            raise already_exists(f"shared memory region '{name}' already in manager")
+        if not name or not 0 < byte_size < _MAX_SIZE:
+            raise invalid(f"failed to register shared memory region '{name}': expected a name and a byte_size over 0")
+
+
+def _map(name: str, key: str, offset: int, byte_size: int) -> NDArray[np.uint8]:
+    try:
+        descriptor = os.open(os.path.join(_FOLDER, key.lstrip("/")), os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        raise invalid(f"failed to register shared memory region '{name}': unable to open it") from None
+    try:
+        if offset + byte_size > os.fstat(descriptor).st_size:
+            raise invalid(f"failed to register shared memory region '{name}': offset and size go beyond its end")
+        start = offset - offset % mmap.ALLOCATIONGRANULARITY  # a map begins on a page
+        mapped = mmap.mmap(descriptor, offset + byte_size - start, offset=start)
+    finally:
+        os.close(descriptor)
+    return np.frombuffer(mapped, np.uint8)[offset - start :]
+
+
+def _check_bounds(name: str, byte_size: int, offset: int, size: int) -> None:
+    if offset < 0 or size < 0 or offset + size > byte_size:
+        raise invalid(
+            f"offset {offset} and size {size} go beyond shared memory region '{name}', which has {byte_size} bytes"
+        )
+
+
+def _status(regions: dict[str, Any], name: str, kind: str) -> list[Any]:
+    if not name:
+        return list(regions.values())
+    if name not in regions:
+        raise not_found(f"unable to find {kind} shared memory region: '{name}'")
+    return [regions[name]]

@@ -1,0 +1,125 @@
+"""Regions that clients register: mapped with their bounds, refused with a sentence, gone when unregistered."""
+
+import os
+import uuid
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from serving.errors import Code, ServingError
+from serving.shared_memory import SharedMemory
+
+
+@pytest.fixture
+def key():
+    name = f"/slipway-test-{uuid.uuid4().hex}"
+    path = Path("/dev/shm") / name.strip("/")
+    path.write_bytes(bytes(range(256)) * 64)
+    yield name
+    path.unlink()
+
+
+def _code(call, *arguments):
+    with pytest.raises(ServingError) as caught:
+        call(*arguments)
+    return caught.value.code, caught.value.message
+
+
+def test_a_region_is_seen_and_written_through(key):
+    memory = SharedMemory(allowed=True)
+    memory.register_system("in", key, 4100, 1000)
+    view = memory.view("in", 10, 4)
+    assert view.tolist() == [(4110 + i) % 256 for i in range(4)]
+    view[:] = 9
+    assert Path("/dev/shm", key.strip("/")).read_bytes()[4110:4114] == b"\x09" * 4
+    (region,) = memory.system_status("in")
+    assert (region.name, region.key, region.offset, region.byte_size) == ("in", key, 4100, 1000)
+
+
+@pytest.mark.parametrize(("offset", "size"), [(0, 1001), (1000, 1), (-1, 2), (5, -1), (2**62, 2**62)])
+def test_no_view_leaves_the_region(key, offset, size):
+    memory = SharedMemory(allowed=True)
+    memory.register_system("in", key, 0, 1000)
+    code, message = _code(memory.view, "in", offset, size)
+    assert code is Code.INVALID_ARG
+    assert "which has 1000 bytes" in message
+
+
+@pytest.mark.parametrize("bad", ["/../etc/passwd", "a/b", "", "..", "/", "/x\0y", "/" + "x" * 300])
+def test_a_key_is_never_a_path(bad):
+    code, message = _code(SharedMemory(allowed=True).register_system, "in", bad, 0, 10)
+    assert code is Code.INVALID_ARG
+    assert "passwd" not in message
+
+
+def test_a_link_in_the_folder_is_not_followed(tmp_path):
+    (tmp_path / "secret").write_bytes(b"secret" * 10)
+    link = Path("/dev/shm", f"slipway-link-{uuid.uuid4().hex}")
+    link.symlink_to(tmp_path / "secret")
+    try:
+        assert _code(SharedMemory(allowed=True).register_system, "in", link.name, 0, 10)[0] is Code.INVALID_ARG
+    finally:
+        link.unlink()
+
+
+def test_what_does_not_exist_or_is_too_short_is_refused_without_telling_its_key(key):
+    memory = SharedMemory(allowed=True)
+    code, message = _code(memory.register_system, "in", "/no-such-key", 0, 10)
+    assert code is Code.INVALID_ARG
+    assert "no-such-key" not in message
+    code, message = _code(memory.register_system, "in", key, 16000, 1000)
+    assert "beyond its end" in message
+    for size in (0, -1, 2**60):
+        assert _code(memory.register_system, "in", key, 0, size)[0] is Code.INVALID_ARG
+
+
+def test_names_are_unique_and_unregistering_forgets_them(key):
+    memory = SharedMemory(allowed=True)
+    memory.register_system("in", key, 0, 10)
+    assert _code(memory.register_system, "in", key, 0, 10)[0] is Code.ALREADY_EXISTS
+    used = memory.view("in", 0, 4)
+    memory.unregister_system("in")
+    memory.unregister_system("in")
+    assert memory.system_status() == []
+    assert _code(memory.view, "in", 0, 1)[0] is Code.NOT_FOUND
+    assert _code(memory.system_status, "in")[0] is Code.NOT_FOUND
+    assert used.tolist() == [0, 1, 2, 3], "a request under way keeps its memory"
+    memory.register_system("in", key, 0, 10)
+
+
+def test_all_regions_go_at_once(key):
+    memory = SharedMemory(allowed=True)
+    for name in "abc":
+        memory.register_system(name, key, 0, 10)
+    memory.unregister_system()
+    assert memory.system_status() == []
+
+
+def test_mapping_leaves_no_descriptor_open(key):
+    memory = SharedMemory(allowed=True)
+    before = len(os.listdir("/proc/self/fd"))
+    for index in range(50):
+        memory.register_system(f"r{index}", key, 0, 10)
+        memory.unregister_system(f"r{index}")
+    assert len(os.listdir("/proc/self/fd")) <= before + 1
+
+
+def test_without_the_flag_nothing_is_registered(key):
+    code, message = _code(SharedMemory(allowed=False).register_system, "in", key, 0, 10)
+    assert code is Code.UNAVAILABLE
+    assert "--allow-client-shm=true" in message
+
+
+def test_cuda_regions_need_a_gpu(monkeypatch):
+    monkeypatch.setattr("serving.shared_memory.gpu_count", lambda: 0)
+    code, message = _code(SharedMemory(allowed=True).register_cuda, "in", bytes(64), 0, 16)
+    assert code is Code.UNAVAILABLE
+    assert "needs GPU 0, but this machine has 0" in message
+
+
+def test_arrays_can_be_made_of_a_view(key):
+    memory = SharedMemory(allowed=True)
+    memory.register_system("in", key, 3, 100)
+    array = memory.view("in", 1, 8).view(np.float32)
+    assert array.shape == (2,)
