@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from serving.batch import Batch
-from serving.devices import Device
+from serving.devices import Device, gpu_count, host_array
 from serving.ragged import RaggedLayout
 
 
@@ -60,6 +60,8 @@ class ArrayInstance(BackendInstance):
     def __init__(self, spec: ModelSpec, device: Device) -> None:
         super().__init__(device)
         self.spec = spec
+        # A step of an ensemble on the CPU after one on a GPU.
+        self._on_host_beside_gpus = device.kind == "cpu" and gpu_count() > 0
         states = [state.output_name for state in spec.config.sequence_batching.state]
         self._ragged = RaggedLayout(spec.config) if RaggedLayout.needed(spec.config) else None
         self.output_names = list(dict.fromkeys([*(output.name for output in spec.config.output), *states]))
@@ -71,6 +73,8 @@ class ArrayInstance(BackendInstance):
     def execute(self, batch: Batch) -> None:
         ragged = self._ragged
         inputs = batch.gather() if ragged is None else ragged.gather(batch)
+        if self._on_host_beside_gpus:
+            inputs = {name: host_array(tensor) for name, tensor in inputs.items()}
         batch.input_done()
         outputs = self.run(inputs, batch.union_of_requested(self.output_names))
         batch.infer_done()

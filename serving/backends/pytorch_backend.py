@@ -21,7 +21,7 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from serving.backends.base import ArrayInstance, Backend, ModelSpec
 from serving.backends.parameters import Parameters, default_threads
-from serving.backends.signature import Signature, complete_config
+from serving.backends.signature import Signature, complete_config, fed_by_scheduler
 from serving.backends.torch_archive import Archive, Kind, export_signature, read_archive
 from serving.backends.torch_model import (
     TorchModel,
@@ -218,7 +218,9 @@ class PytorchInstance(ArrayInstance):
         self._strings = {entry.name for entry in config.input if entry.data_type == mc.TYPE_STRING}
         output_indexes = indexed(self.output_names)
         self._output_index = dict(zip(self.output_names, output_indexes or range(len(self.output_names)), strict=True))
-        self._dtypes = {entry.name: BY_CONFIG[entry.data_type].dtype for entry in config.output}
+        states = {state.output_name: state.data_type for state in config.sequence_batching.state}
+        types = {**states, **{entry.name: entry.data_type for entry in config.output}}
+        self._dtypes = {name: BY_CONFIG[data_type].dtype for name, data_type in types.items()}
         inner = 0 if config.max_batch_size else 1  # a List[str] has one dimension: the batch, or else the first of dims
         self._string_dims = {entry.name: [1] * (len(entry.dims) - inner) for entry in config.output}
         self._shapes_vary = any(-1 in entry.dims for entry in config.input)
@@ -277,7 +279,7 @@ class PytorchInstance(ArrayInstance):
     def _output(self, result: Any, name: str) -> Any:
         value = self._pick(result, name)
         if isinstance(value, list) and all(isinstance(element, str) for element in value):
-            return from_strings(value).reshape(len(value), *self._string_dims[name])
+            return from_strings(value).reshape(len(value), *self._string_dims.get(name, []))
         if not isinstance(value, torch.Tensor):
             raise internal(f"the model's output '{name}' is a {type(value).__name__}, expected a tensor")
         if self._stay_on_device:
@@ -317,7 +319,7 @@ def _unoptimized(call: Callable[..., Any]) -> Callable[..., Any]:
 
 def _placed_inputs(config: ModelConfig, model: TorchModel) -> list[str]:
     """The configured input of each argument, in the order of the call."""
-    names = [entry.name for entry in config.input]
+    names = [*(entry.name for entry in config.input), *fed_by_scheduler(config)]
     if model.takes_dict:
         return names
     indexes = positions(names, model.arguments)

@@ -153,7 +153,7 @@ def _compatible(given: int, expected: int) -> bool:
 
 
 def _check_all_inputs_fed(config: ModelConfig, signature: Signature) -> None:
-    fed = {entry.name for entry in config.input} | set(_fed_by_scheduler(config))
+    fed = {entry.name for entry in config.input} | set(fed_by_scheduler(config))
     missing = [tensor.name for tensor in signature.inputs if not tensor.optional and tensor.name not in fed]
     if missing:
         raise invalid(
@@ -161,7 +161,7 @@ def _check_all_inputs_fed(config: ModelConfig, signature: Signature) -> None:
         )
 
 
-def _fed_by_scheduler(config: ModelConfig) -> Iterable[str]:
+def fed_by_scheduler(config: ModelConfig) -> Iterable[str]:
     """Inputs of the model that no client sends: sequence controls, implicit state, batch inputs."""
     for control in config.sequence_batching.control_input:
         yield control.name

@@ -108,9 +108,9 @@ class TensorrtInstance(ArrayInstance):
         self._engine: Engine | None = engine
         self._torch = torch
         self._device = torch.device("cuda", device.id)
-        self._dtypes = {
-            entry.name: _torch_dtype(torch, entry.data_type) for entry in (*spec.config.input, *spec.config.output)
-        }
+        states = {state.output_name: state.data_type for state in spec.config.sequence_batching.state}
+        types = {**states, **{entry.name: entry.data_type for entry in spec.config.output}}
+        self._dtypes = {name: _torch_dtype(torch, data_type) for name, data_type in types.items()}
         self._profiles = list(profiles)
         self._outputs = _Outputs(engine, self._device, self._dtypes)
         self._stay_on_device = False

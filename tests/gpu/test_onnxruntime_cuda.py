@@ -86,3 +86,14 @@ def test_provider_options_are_accepted_by_the_runtime(tmp_path):
         assert options["gpu_mem_limit"] == str(1 << 30)
         ones = np.ones((1, 4), np.float32)
         assert infer(instance, INPUT0=ones, INPUT1=ones)["OUTPUT0"].tolist() == [[2, 2, 2, 2]]
+
+
+def test_a_model_on_the_cpu_takes_tensors_from_a_gpu(tmp_path):
+    import torch
+
+    a = torch.ones((1, 4), device="cuda")
+    torch.cuda.synchronize()
+    with instance_of(model_factory.onnx_add_sub(tmp_path)) as instance:
+        for count in (1, 3):
+            answers = execute(instance, *(request({"INPUT0": a, "INPUT1": a}) for _ in range(count)))
+            assert [answer["OUTPUT0"].tolist() for answer in answers] == [[[2, 2, 2, 2]]] * count
