@@ -11,7 +11,10 @@ from channels.auth import AuthMiddlewareStack  # noqa: E402
 from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402
 from channels.security.websocket import AllowedHostsOriginValidator  # noqa: E402
 
+from dashboard.body_limit import limit_bodies  # noqa: E402
 from dashboard.routing import websocket_urlpatterns  # noqa: E402
+
+limit_bodies()
 
 application = ProtocolTypeRouter(
     {

@@ -1,10 +1,11 @@
 """What a running job may say and ask; every write is fenced by the job's attempt."""
 
+import contextlib
 import threading
 from types import TracebackType
 from typing import Any
 
-from django.db import close_old_connections
+from django.db import DatabaseError, close_old_connections, connection
 from django.db.models import F, Value
 from django.db.models.functions import Concat, Length
 from django.utils import timezone
@@ -69,8 +70,11 @@ class JobContext:
             raise JobSuperseded
 
     def _beat(self) -> None:
-        while not self._stop.wait(HEARTBEAT_SECONDS):
-            try:
-                self._own().update(heartbeat_at=timezone.now())
-            finally:
+        try:
+            while not self._stop.wait(HEARTBEAT_SECONDS):
+                # A database that is busy or away for a moment costs one beat, not the job.
+                with contextlib.suppress(DatabaseError):
+                    self._own().update(heartbeat_at=timezone.now())
                 close_old_connections()
+        finally:
+            connection.close()

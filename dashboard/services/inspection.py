@@ -33,6 +33,9 @@ def upload_inspect(*, upload: Upload, context: JobContext) -> dict[str, Any]:
     try:
         with repository_errors():
             contents, proposal = _inspected(upload, context)
+    except JobCancelled:
+        _end(upload, UploadState.FAILED, error="The inspection was cancelled.")
+        raise
     except DashboardError as error:
         _end(upload, UploadState.FAILED, error=error.message)
         raise

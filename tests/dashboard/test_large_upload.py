@@ -1,4 +1,4 @@
-"""A large file passes through the real web process in bounded memory."""
+"""What is large passes through the real web process, or is refused by it, in bounded memory."""
 
 import os
 import signal
@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import httpx
 import psutil
@@ -29,10 +28,11 @@ print(token_create(user=user, actor=Actor(user=user), name="t", rights=["read", 
 """
 
 
-@pytest.fixture
-def daphne(tmp_path: Path) -> Iterator[tuple[str, str, psutil.Process]]:
+@pytest.fixture(scope="module")
+def daphne(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str, psutil.Process]]:
     """(address, token, process) of a dashboard with an administrator."""
-    environment = {**os.environ, "SLIPWAY_DATA": str(tmp_path / "data"), "DJANGO_SETTINGS_MODULE": "dashboard.settings"}
+    data = tmp_path_factory.mktemp("daphne") / "data"
+    environment = {**os.environ, "SLIPWAY_DATA": str(data), "DJANGO_SETTINGS_MODULE": "dashboard.settings"}
     where = {"cwd": settings.BASE_DIR, "env": environment}
     subprocess.run([sys.executable, "manage.py", "migrate", "-v0"], check=True, timeout=60, **where)
     shell = [sys.executable, "manage.py", "shell", "--no-imports", "-c", PREPARE]
@@ -79,3 +79,29 @@ def test_the_web_process_stays_small_while_a_large_file_arrives(daphne: tuple[st
         assert client.delete(f"/uploads/{upload}").status_code == 204
     print(f"grew by {(peak - before) / 1e6:.0f} MB")
     assert peak - before < ALLOWED_GROWTH
+
+
+def test_a_body_over_the_limit_is_refused_while_it_arrives(daphne: tuple[str, str, psutil.Process]) -> None:
+    address, _, process = daphne
+    httpx.get(f"{address}/sign-in", trust_env=False)
+    before = process.memory_info().rss
+    host, port = address.removeprefix("http://").split(":")
+    for head in (b"Content-Length: 2000000000\r\n\r\n", b"Transfer-Encoding: chunked\r\n\r\n"):
+        chunked = b"chunked" in head
+        block = (b"100000\r\n" + b"x" * (1 << 20) + b"\r\n") if chunked else b"x" * (1 << 20)
+        with socket.create_connection((host, int(port)), timeout=30) as client:
+            client.sendall(b"POST /sign-in HTTP/1.1\r\nHost: localhost\r\n" + head)
+            sent = send_until_refused(client, block)
+        assert sent < 200
+    assert process.memory_info().rss - before < ALLOWED_GROWTH
+    assert answers(address)
+
+
+def send_until_refused(client: socket.socket, block: bytes, limit: int = 2000) -> int:
+    """How many blocks the server took before it closed the connection."""
+    for sent in range(limit):
+        try:
+            client.sendall(block)
+        except OSError:
+            return sent
+    return limit
