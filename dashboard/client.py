@@ -114,10 +114,11 @@ class _Routes:
         """[{"name", "version", "state", "reason"}] of every model in the repository."""
         return self._send(Call("POST", "/v2/repository/index", b"{}", control=True))
 
-    def load(self, name: str) -> Any:
-        """Returns when the model is ready; nothing happens when nothing of it changed."""
+    def load(self, name: str, config: str = "") -> Any:
+        """Returns when the model is ready; nothing happens when nothing of it changed. `config`: JSON, in place of the file."""
         path = f"/v2/repository/models/{quote(name, safe='')}/load"
-        return self._send(Call("POST", path, b"{}", control=True, timeout=LOAD_TIMEOUT_S))
+        body = orjson.dumps({"parameters": {"config": config}} if config else {})
+        return self._send(Call("POST", path, body, control=True, timeout=LOAD_TIMEOUT_S))
 
     def unload(self, name: str) -> Any:
         path = f"/v2/repository/models/{quote(name, safe='')}/unload"

@@ -16,6 +16,7 @@ from dashboard.client import AsyncServerClient, Unreachable
 from dashboard.exceptions import DashboardError
 from dashboard.models import Model, ModelSync, Server
 from dashboard.services import server_state
+from dashboard.services.adopted import adopted_override
 from dashboard.services.server_state import VersionStatus
 from dashboard.services.servers import server_event_record
 from dashboard.watch.plan import Attempts, Wanted, make_plan
@@ -159,7 +160,10 @@ class Reconciler:
         async with self._slots:
             began = time.monotonic()
             try:
-                await self._client.load(one.name)
+                override = await sync_to_async(adopted_override)(model_id=one.id)
+                if override:
+                    logger.warning("model %s was changed by hand: loading what was adopted", one.name)
+                await self._client.load(one.name, override)
             except Unreachable as error:
                 # Whether it died of this model or of something else, we cannot know; see plan.CRASH_RETRY_S.
                 if error.midway:

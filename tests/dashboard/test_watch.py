@@ -1,18 +1,23 @@
 """`watch` brings a real server to what the database asks for, and writes down what it finds."""
 
 import asyncio
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from asgiref.sync import async_to_sync, sync_to_async
+from django.conf import settings
 from django.db.models import F
 
+from dashboard.authorisation import Actor
 from dashboard.choices import DesiredState, EventKind, ServerStatus
-from dashboard.client import AsyncServerClient
-from dashboard.models import MetricSample, Model, ModelState, ModelSync, Server, ServerEvent, ServerState
+from dashboard.client import AsyncServerClient, ServerClient
+from dashboard.exceptions import DashboardError
+from dashboard.models import MetricSample, Model, ModelState, ModelSync, Server, ServerEvent, ServerState, Version
 from dashboard.selectors.metrics import metrics_range
+from dashboard.services.drift import drift_adopt
 from dashboard.watch.reconciler import Reconciler
 from dashboard.watch.watcher import watch_server
 from tests import model_factory
@@ -180,6 +185,43 @@ def test_a_failing_load_is_reported_whole_and_disturbs_no_other(inference: Fixed
     assert "model.onnx" in failed[0] or "ONNX" in failed[0]
     assert events(EventKind.MODEL_FAILED) == [("broken", failed[0])]
     assert ModelSync.objects.get(model=model).error == ""
+
+
+def test_what_was_changed_by_hand_is_not_loaded_before_somebody_adopts_it(
+    inference: FixedServer, published: Callable[..., Version], actor: Actor
+):
+    version = published(load=True)
+    model, folder = version.model, Path(settings.MODEL_REPOSITORY, version.model.name)
+    server = inference.row()
+
+    def edit_by_hand() -> None:
+        shutil.copytree(folder / "1", folder / "2")
+        text = (folder / "config.pbtxt").read_text()
+        (folder / "config.pbtxt").write_text(text.replace("max_batch_size: 8", "max_batch_size: 3"))
+        inference.kill()
+        inference.start()
+
+    def largest_batch() -> int:
+        return ServerClient(server).model_config(model.name)["max_batch_size"]
+
+    def serves() -> bool:
+        try:
+            return bool(largest_batch())
+        except DashboardError:
+            return False
+
+    def adopt() -> None:
+        drift_adopt(model=model, actor=actor)
+
+    sizes: list[int] = []
+    watch(
+        server,
+        (inference.start, ready(model.name)),
+        (edit_by_hand, serves),
+        (lambda: sizes.append(largest_batch()), lambda: ("relu", 2) not in states()),
+        (adopt, lambda: states().get(("relu", 2)) == "READY"),
+    )
+    assert [*sizes, largest_batch()] == [8, 3]
 
 
 def test_what_models_do_becomes_history(inference: FixedServer, repository: Path):
