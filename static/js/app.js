@@ -163,11 +163,13 @@ function markRegion(event, fresh) {
   note.textContent = `last update ${seconds} s ago, reconnecting`;
 }
 
-/** A refresh must not take away what a person opened, focused by keyboard, types into or marked to copy. */
+/** A refresh must not take away what a person opened, is asked about, is about to press, focused by keyboard, types
+    into or marked to copy. */
 function inUse(region) {
+  if ($("dialog[open]")) return true;
   const marked = getSelection();
   const selecting = !marked.isCollapsed && region.contains(marked.anchorNode);
-  return selecting || $("details[open], :focus-visible", region) !== null;
+  return selecting || $("details[open], :focus-visible, button:hover, :active", region) !== null;
 }
 
 function showHealth() {
