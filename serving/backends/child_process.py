@@ -61,6 +61,8 @@ class ChildProcess:
         with theirs:
             self._process = _spawner.submit(_spawn, python, theirs.fileno()).result()
         self._pidfd = os.pidfd_open(self._process.pid)
+        self._end = select.poll()
+        self._end.register(self._pidfd, select.POLLIN)
         self._channel = Channel(mine, self._pidfd)
         self._ended = threading.Lock()
         assert self._process.stdout is not None
@@ -70,6 +72,9 @@ class ChildProcess:
     @property
     def pid(self) -> int:
         return self._process.pid
+
+    def alive(self) -> bool:
+        return not self._end.poll(0)
 
     def exchange(
         self,
@@ -117,9 +122,7 @@ class ChildProcess:
         """Wait for the process to end, kill it and its group after the grace, free everything. A sentence of how it ended."""
         with self._ended:
             if self._pidfd >= 0:
-                poll = select.poll()
-                poll.register(self._pidfd, select.POLLIN)
-                poll.poll(grace_s * 1000)
+                self._end.poll(grace_s * 1000)
                 # Not yet reaped, its number is still its own: what it had started goes with it.
                 try:
                     os.killpg(self._process.pid, signal.SIGKILL)

@@ -121,14 +121,17 @@ class ProcessKeeper:
 
     def child(self) -> ChildProcess:
         """The living child. Waits for one that is starting; UNAVAILABLE while a restart is held back or has failed."""
-        starter = self._starter
-        if starter is None:
+        if self._starter is None:
             assert self._child is not None
-            return self._child
+            if self._child.alive():
+                return self._child
+            log.warning("%s: %s between two requests", self._name, self._child.end())
+            self.restart()
+        assert self._starter is not None
         wait = self._due - time.monotonic()
         if wait > LONGEST_WAIT_S:
             raise unavailable(f"{self._name}: the model's process keeps ending; the next start is in {wait:.0f} s")
-        starter.join()
+        self._starter.join()
         self._starter = None
         if self._error is None:
             assert self._child is not None

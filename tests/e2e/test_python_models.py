@@ -138,9 +138,7 @@ def test_a_backend_in_a_process_survives_a_kill(server, tmp_path):
         assert infer(client, "apart", 1.0) == 6.0
         [child] = descendants(server.pid)
         os.kill(child, signal.SIGKILL)
-        wait_until(lambda: not Path(f"/proc/{child}/exe").exists(), 5, "the end of the process")
-        with pytest.raises(InferenceServerException, match="ended by signal SIGKILL"):
-            infer(client, "apart", 1.0)
+        wait_until(lambda: not descendants(server.pid), 5, "the end of the process")
         assert infer(client, "apart", 1.0) == 6.0
         assert client.is_model_ready("apart")
 

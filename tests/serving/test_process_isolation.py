@@ -12,7 +12,7 @@ from serving.devices import CPU
 from serving.errors import Code, ServingError
 from tests.model_factory import onnx_add_sub, onnx_identity, onnx_mlp, torchscript_add_sub
 from tests.serving.instances import execute, infer, instance_of, request, spec_of
-from tests.serving_process import new_descendants
+from tests.serving_process import new_descendants, wait_until
 
 PROCESS = """parameters { key: "slipway.isolation" value { string_value: "\\"process\\"" } }"""
 
@@ -60,15 +60,13 @@ def test_torchscript_runs_apart_too(tmp_path):
     assert np.array_equal(outputs["OUTPUT__0"], np.full((1, 4), 2, np.float32))
 
 
-def test_a_killed_process_fails_its_batch_and_is_restarted(tmp_path):
+def test_a_killed_process_is_restarted(tmp_path):
     with instance_of(onnx_mlp(tmp_path, sizes=(8, 4), extra=PROCESS)) as instance:
         array = np.ones((1, 8), np.float32)
         before = infer(instance, {"INPUT": array})["OUTPUT"]
         [child] = new_descendants()
         os.kill(child, 9)
-        [answer] = execute(instance, request({"INPUT": array}))
-        assert answer.code is Code.INTERNAL
-        assert "was ended by signal SIGKILL" in answer.message
+        wait_until(lambda: not new_descendants(), 5, "the end of the process")
         assert np.array_equal(infer(instance, {"INPUT": array})["OUTPUT"], before)
 
 
