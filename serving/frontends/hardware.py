@@ -1,12 +1,15 @@
 """What the metrics say of this process, the machine's CPU and memory, and its GPUs. Read only when asked."""
 
 import logging
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import psutil
 import pynvml
 
 log = logging.getLogger(__name__)
+
+_CHILDREN_LISTED = Path("/proc/thread-self/children").exists()  # CONFIG_PROC_CHILDREN
 
 
 class Gpu(NamedTuple):
@@ -34,7 +37,7 @@ class Hardware:
         """Of the server and its child processes: resident bytes, CPU seconds, threads of the server itself."""
         rss = 0
         cpu = 0.0
-        for process in (self._process, *self._process.children(recursive=True)):
+        for process in (self._process, *_descendants(self._process)):
             try:
                 with process.oneshot():
                     times = process.cpu_times()
@@ -57,6 +60,22 @@ class Hardware:
         return [
             _gpu(uuid, handle, base) for (uuid, handle), base in zip(self._gpus, self._energy_at_start, strict=True)
         ]
+
+
+def _descendants(process: psutil.Process) -> list[psutil.Process]:
+    """Children and their children. psutil looks at every process of the machine for that: here the kernel's own lists are
+    read, where it keeps them."""
+    found: list[psutil.Process] = []
+    pending = [process.pid]
+    try:
+        while pending:
+            for path in Path(f"/proc/{pending.pop()}/task").glob("*/children"):
+                pids = [int(pid) for pid in path.read_text().split()]
+                pending += pids
+                found += [psutil.Process(pid) for pid in pids]
+    except (OSError, psutil.NoSuchProcess):
+        return process.children(recursive=True)
+    return found if _CHILDREN_LISTED else process.children(recursive=True)
 
 
 def _gpu_handles() -> list[tuple[str, Any]]:

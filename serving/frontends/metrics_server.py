@@ -1,5 +1,7 @@
 """The metrics frontend: Prometheus text and the live feed, on a port of their own."""
 
+import asyncio
+
 from serving.authorisation import Authoriser
 from serving.errors import unavailable
 from serving.frontends import prometheus
@@ -43,9 +45,12 @@ class MetricsServer:
             await self._listener.close()
 
 
-def metrics(frontend: MetricsServer, exchange: Exchange) -> Reply:
-    page = prometheus.render(frontend.server.statistics(), frontend.hardware)
-    return Reply(200, (page,), prometheus.CONTENT_TYPE)
+async def metrics(frontend: MetricsServer, exchange: Exchange) -> Reply:
+    page = []
+    for piece in prometheus.render(frontend.server.statistics(), frontend.hardware):
+        page.append(piece.encode())
+        await asyncio.sleep(0)  # with a thousand models the page takes long: requests go first
+    return Reply(200, (b"".join(page),), prometheus.CONTENT_TYPE)
 
 
 def live(frontend: MetricsServer, exchange: Exchange) -> Reply | None:

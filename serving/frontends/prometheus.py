@@ -4,9 +4,10 @@ Source of the nv_* names: Triton, docs/user_guide/metrics.md. prometheus_client 
 that those names do not have.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate
 from operator import attrgetter
+from typing import NamedTuple
 
 from serving.frontends.hardware import Gpu, Hardware
 from serving.statistics import BOUNDS_US, Histogram, ModelStatistics
@@ -16,6 +17,9 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 # Upper bounds of the exported buckets, in microseconds: 64 us to 67 s, doubling. Each is a bound of the fine buckets too.
 LATENCY_BOUNDS_US = [1 << power for power in range(6, 27)]
 BATCH_BOUNDS = [1 << power for power in range(11)]
+_LATENCY_LE = [*(f"{bound / 1e6:.12g}" for bound in LATENCY_BOUNDS_US), "+Inf"]
+_BATCH_LE = [*map(str, BATCH_BOUNDS), "+Inf"]
+MODELS_IN_PIECE = 50
 REASONS = ("REJECTED", "CANCELED", "BACKEND", "OTHER")
 
 # name, attribute of ModelStatistics (nanoseconds where the name says duration), help
@@ -54,33 +58,78 @@ _GPU_GAUGES: list[tuple[str, str, str, Callable[[Gpu], int | float | None]]] = [
 ]  # fmt: skip
 
 
-def render(models: Iterable[ModelStatistics], hardware: Hardware) -> bytes:
-    """The whole page."""
-    lines: list[str] = []
-    labelled = [({"model": m.model_name, "version": str(m.model_version)}, m) for m in models]
+class _Model(NamedTuple):
+    labels: str  # as they stand between the braces
+    statistics: ModelStatistics
+
+
+def render(models: Iterable[ModelStatistics], hardware: Hardware) -> Iterator[str]:
+    """The page in pieces that each take about a millisecond, so that the caller can let requests through between them."""
+    labelled = [_Model(_labels(model=m.model_name, version=str(m.model_version)), m) for m in models]
     for name, attribute, text in _COUNTERS:
         value = attrgetter(attribute)
         unit = 1000 if attribute.endswith(".ns") else 1
-        _family(lines, name, "counter", text, ((labels, value(m) // unit) for labels, m in labelled))
-    failures = ((labels | {"reason": r}, m.failures.get(r, 0)) for labels, m in labelled for r in REASONS)
-    _family(lines, "nv_inference_request_failure", "counter", "Number of failed inference requests", failures)
-    pending = "Instantaneous number of pending requests awaiting execution per-model."
-    _family(lines, "nv_inference_pending_request_count", "gauge", pending, ((k, m.pending) for k, m in labelled))
+        yield _header(name, "counter", text)
+        yield from _lines(labelled, lambda m: [f"{name}{{{m.labels}}} {value(m.statistics) // unit}"])  # noqa: B023
+    yield _header("nv_inference_request_failure", "counter", "Number of failed inference requests")
+    yield from _lines(labelled, _failures)
+    pending = "nv_inference_pending_request_count"
+    yield _header(pending, "gauge", "Instantaneous number of pending requests awaiting execution per-model.")
+    yield from _lines(labelled, lambda m: [f"{pending}{{{m.labels}}} {m.statistics.pending}"])
     for name, text, histogram in _HISTOGRAMS:
-        _header(lines, name, "histogram", text)
-        for labels, m in labelled:
-            _latency_histogram(lines, name, labels, histogram(m))
-    _header(lines, "slipway_batch_size", "histogram", "Rows of each model execution")
-    for labels, m in labelled:
-        _batch_histogram(lines, labels, m)
-    _machine(lines, hardware)
-    return ("\n".join(lines) + "\n").encode()
+        yield _header(name, "histogram", text)
+        yield from _lines(labelled, lambda m: _latency_lines(name, m.labels, histogram(m.statistics)))  # noqa: B023
+    yield _header("slipway_batch_size", "histogram", "Rows of each model execution")
+    yield from _lines(labelled, _batch_lines)
+    yield _machine(hardware)
 
 
-def _machine(lines: list[str], hardware: Hardware) -> None:
+def _lines(models: list[_Model], lines: Callable[[_Model], Iterable[str]]) -> Iterator[str]:
+    for start in range(0, len(models), MODELS_IN_PIECE):
+        piece = models[start : start + MODELS_IN_PIECE]
+        yield "".join(f"{line}\n" for model in piece for line in lines(model))
+
+
+def _failures(model: _Model) -> list[str]:
+    counts = model.statistics.failures
+    return [f'nv_inference_request_failure{{{model.labels},reason="{r}"}} {counts.get(r, 0)}' for r in REASONS]
+
+
+def _latency_lines(name: str, labels: str, histogram: Histogram) -> list[str]:
+    """The fine buckets merged into the exported ones: fine bucket i belongs to the first bound not below its own."""
+    merged = [0] * (len(LATENCY_BOUNDS_US) + 1)
+    for index, count in histogram.counts.items():
+        merged[_coarse(BOUNDS_US[index])] += count
+    return _histogram_lines(name, labels, _LATENCY_LE, merged, histogram.sum_ns / 1e9)
+
+
+def _coarse(bound_us: int) -> int:
+    """Index into LATENCY_BOUNDS_US of the first power of two that is at least `bound_us`; its length where none is."""
+    return min(max((bound_us - 1).bit_length() - 6, 0), len(LATENCY_BOUNDS_US))
+
+
+def _batch_lines(model: _Model) -> list[str]:
+    merged = [0] * (len(BATCH_BOUNDS) + 1)
+    rows = 0
+    for size, batch in model.statistics.batches.items():
+        merged[min(max(size - 1, 0).bit_length(), len(BATCH_BOUNDS))] += batch.count
+        rows += size * batch.count
+    return _histogram_lines("slipway_batch_size", model.labels, _BATCH_LE, merged, rows)
+
+
+def _histogram_lines(name: str, labels: str, bounds: list[str], counts: list[int], total: float) -> list[str]:
+    cumulative = list(accumulate(counts))
+    lines = [f'{name}_bucket{{{labels},le="{bound}"}} {count}' for bound, count in zip(bounds, cumulative, strict=True)]
+    return [*lines, f"{name}_sum{{{labels}}} {total}", f"{name}_count{{{labels}}} {cumulative[-1]}"]
+
+
+def _machine(hardware: Hardware) -> str:
+    parts = []
+    gpus = hardware.gpus()
     for name, kind, text, value in _GPU_GAUGES:
-        samples = [({"gpu_uuid": gpu.uuid}, value(gpu)) for gpu in hardware.gpus()]
-        _family(lines, name, kind, text, [(labels, read) for labels, read in samples if read is not None])
+        read = [(_labels(gpu_uuid=gpu.uuid), value(gpu)) for gpu in gpus]
+        lines = [f"{name}{{{labels}}} {number}\n" for labels, number in read if number is not None]
+        parts += [_header(name, kind, text), *lines]
     total, used = hardware.memory()
     process = hardware.process()
     for name, kind, text, number in (
@@ -90,64 +139,16 @@ def _machine(lines: list[str], hardware: Hardware) -> None:
         ("slipway_process_cpu_seconds", "counter", "CPU time of the server and its children", process["cpu_seconds"]),
         ("slipway_process_resident_bytes", "gauge", "Memory of the server and its children", process["rss_bytes"]),
     ):
-        _family(lines, name, kind, text, [({}, number)])
+        parts += [_header(name, kind, text), f"{name} {number}\n"]
+    return "".join(parts)
 
 
-def _latency_histogram(lines: list[str], name: str, labels: Mapping[str, str], histogram: Histogram) -> None:
-    """The fine buckets merged into the exported ones: fine bucket i belongs to the first bound not below its own."""
-    merged = [0] * (len(LATENCY_BOUNDS_US) + 1)
-    for index, count in histogram.counts.items():
-        merged[_coarse(BOUNDS_US[index])] += count
-    bounds = [bound / 1e6 for bound in LATENCY_BOUNDS_US]
-    _histogram(lines, name, labels, bounds, merged, histogram.sum_ns / 1e9)
+def _header(name: str, kind: str, text: str) -> str:
+    return f"# HELP {name} {text}\n# TYPE {name} {kind}\n"
 
 
-def _coarse(bound_us: int) -> int:
-    """Index into LATENCY_BOUNDS_US of the first power of two that is at least `bound_us`; its length where none is."""
-    return min(max((bound_us - 1).bit_length() - 6, 0), len(LATENCY_BOUNDS_US))
-
-
-def _batch_histogram(lines: list[str], labels: Mapping[str, str], model: ModelStatistics) -> None:
-    merged = [0] * (len(BATCH_BOUNDS) + 1)
-    rows = 0
-    for size, batch in model.batches.items():
-        merged[min(max(size - 1, 0).bit_length(), len(BATCH_BOUNDS))] += batch.count
-        rows += size * batch.count
-    _histogram(lines, "slipway_batch_size", labels, BATCH_BOUNDS, merged, rows)
-
-
-def _histogram(
-    lines: list[str],
-    name: str,
-    labels: Mapping[str, str],
-    bounds: Iterable[int | float],
-    counts: list[int],
-    total: int | float,
-) -> None:
-    cumulative = list(accumulate(counts))
-    for bound, count in zip([*(f"{bound:.12g}" for bound in bounds), "+Inf"], cumulative, strict=True):
-        lines.append(_sample(f"{name}_bucket", {**labels, "le": bound}, count))
-    lines.append(_sample(f"{name}_sum", labels, total))
-    lines.append(_sample(f"{name}_count", labels, cumulative[-1]))
-
-
-def _family(
-    lines: list[str], name: str, kind: str, text: str, samples: Iterable[tuple[Mapping[str, str], int | float]]
-) -> None:
-    _header(lines, name, kind, text)
-    lines.extend(_sample(name, labels, value) for labels, value in samples)
-
-
-def _header(lines: list[str], name: str, kind: str, text: str) -> None:
-    lines.append(f"# HELP {name} {text}")
-    lines.append(f"# TYPE {name} {kind}")
-
-
-def _sample(name: str, labels: Mapping[str, str], value: int | float) -> str:
-    if not labels:
-        return f"{name} {value}"
-    inside = ",".join(f'{key}="{_escape(text)}"' for key, text in labels.items())
-    return f"{name}{{{inside}}} {value}"
+def _labels(**labels: str) -> str:
+    return ",".join(f'{name}="{_escape(text)}"' for name, text in labels.items())
 
 
 def _escape(text: str) -> str:

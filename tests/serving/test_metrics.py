@@ -1,5 +1,7 @@
 """GET /metrics: Triton's names and labels, read with prometheus_client's parser; Slipway's histograms add up."""
 
+import subprocess
+import sys
 import urllib.request
 
 import pytest
@@ -9,7 +11,7 @@ from serving.frontends import prometheus
 from serving.frontends.hardware import Gpu, Hardware
 from serving.statistics import BOUNDS_US, BatchStatistics, Histogram, ModelStatistics
 from tests.serving.raw_http import RawClient, infer_body, samples, tensor
-from tests.serving_process import ServerProcess
+from tests.serving_process import ServerProcess, wait_until
 
 LABELS = '{model="identity_int32",version="1"}'
 
@@ -19,10 +21,10 @@ def hardware() -> Hardware:
     return Hardware()
 
 
-def families(page: bytes) -> dict[str, dict[tuple[tuple[str, str], ...], float]]:
+def families(page: str) -> dict[str, dict[tuple[tuple[str, str], ...], float]]:
     """Sample name -> labels -> value. The parser puts "_total" behind a counter's name: taken off again."""
     found: dict[str, dict[tuple[tuple[str, str], ...], float]] = {}
-    for family in text_string_to_metric_families(page.decode()):
+    for family in text_string_to_metric_families(page):
         for sample in family.samples:
             name = sample.name.removesuffix("_total") if family.type == "counter" else sample.name
             found.setdefault(name, {})[tuple(sorted(sample.labels.items()))] = sample.value
@@ -48,7 +50,7 @@ def test_requests_are_counted_as_triton_counts_them(http_server: ServerProcess, 
 def test_the_page_is_prometheus_text_with_tritons_families(http_server: ServerProcess) -> None:
     with urllib.request.urlopen(http_server.metrics_url) as answer:
         assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
-        found = families(answer.read())
+        found = families(answer.read().decode())
     reasons = {dict(labels)["reason"] for labels in found["nv_inference_request_failure"]}
     assert reasons == {"REJECTED", "CANCELED", "BACKEND", "OTHER"}
     for name in (
@@ -63,7 +65,7 @@ def test_the_page_is_prometheus_text_with_tritons_families(http_server: ServerPr
 
 def test_labels_are_escaped(hardware: Hardware) -> None:
     name = 'a"b\\c\nd'
-    found = families(prometheus.render([ModelStatistics(name, 1)], hardware))
+    found = families("".join(prometheus.render([ModelStatistics(name, 1)], hardware)))
     assert (("model", name), ("version", "1")) in found["nv_inference_count"]
 
 
@@ -73,7 +75,7 @@ def test_the_exported_buckets_are_the_fine_ones_merged(hardware: Hardware) -> No
     for us in durations_us:
         model.request_latency.add(us * 1000)
     model.batches = {1: BatchStatistics(5), 8: BatchStatistics(2), 9: BatchStatistics(1), 5000: BatchStatistics(1)}
-    found = families(prometheus.render([model], hardware))
+    found = families("".join(prometheus.render([model], hardware)))
     for labels, count in found["slipway_request_duration_seconds_bucket"].items():
         bound_us = float(dict(labels)["le"]) * 1e6
         assert count == sum(us < bound_us - 1e-6 for us in durations_us), labels
@@ -89,9 +91,16 @@ def test_every_exported_bound_is_a_bound_of_the_fine_buckets() -> None:
 def test_gpus_are_shown_with_what_the_driver_tells(hardware: Hardware, monkeypatch: pytest.MonkeyPatch) -> None:
     gpu = Gpu("GPU-1", 0.5, 100, 200, 70.5, None, 12.0)
     monkeypatch.setattr(hardware, "gpus", lambda: [gpu])
-    found = families(prometheus.render([], hardware))
+    found = families("".join(prometheus.render([], hardware)))
     labels = (("gpu_uuid", "GPU-1"),)
     assert found["nv_gpu_utilization"][labels] == 0.5
     assert found["nv_gpu_memory_total_bytes"][labels] == 200
     assert found["nv_energy_consumption"][labels] == 12
     assert "nv_gpu_power_limit" not in found
+
+
+def test_child_processes_count_as_the_server(hardware: Hardware) -> None:
+    before = hardware.process()["rss_bytes"]
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        wait_until(lambda: hardware.process()["rss_bytes"] > before + (4 << 20), what="the child's memory")
+        child.communicate(b"\n")
