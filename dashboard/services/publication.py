@@ -4,7 +4,7 @@
     publish   files hashed, flushed, renamed into the repository          (file system, minutes for a large model)
     record    version, revision, release, audit entry                     (transaction)
 
-A lock file in staging is held throughout. Whoever finds an upload in state `publishing` whose lock is free knows that its
+A lock file in the upload's folder is held throughout. Whoever finds an upload in state `publishing` whose lock is free knows that its
 process died, and finishes the work or takes it back: `repository_reconcile`.
 """
 
@@ -87,8 +87,7 @@ def _recover(upload: Upload) -> str:
 
 
 def _held(upload: Upload, wait_s: float = 0) -> contextlib.AbstractContextManager[None]:
-    path = managed_repository().staging / ".locks" / f"publish-{upload.pk}"
-    return storage.locked(path, "this upload", wait_s=wait_s)
+    return storage.locked(upload.folder / "publish.lock", "this upload", wait_s=wait_s)
 
 
 def _refuse_unfit(upload: Upload, actor: Actor, changes_service: bool) -> None:
@@ -176,9 +175,11 @@ def _version_dir(upload: Upload) -> Path:
 
 def _take_back(upload: Upload) -> None:
     """The number stays used; the upload can be published again. A model made for this goes with it."""
-    Model.objects.filter(name=upload.model_name, versions=None, revisions=None).delete()
-    rows = Upload.objects.filter(pk=upload.pk, state=UploadState.PUBLISHING)
-    rows.update(state=UploadState.INSPECTED, publication={})
+    publishing = Upload.objects.filter(state=UploadState.PUBLISHING)
+    with transaction.atomic():
+        publishing.filter(pk=upload.pk).update(state=UploadState.INSPECTED, publication={})
+        if not publishing.filter(model_name=upload.model_name).exists():
+            Model.objects.filter(name=upload.model_name, versions=None, revisions=None).delete()
 
 
 def _record(upload: Upload, actor: Actor, manifest: Manifest) -> Version:
