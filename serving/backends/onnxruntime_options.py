@@ -31,7 +31,8 @@ _CONV_SEARCH = {"0": "EXHAUSTIVE", "1": "HEURISTIC", "2": "DEFAULT"}
 _ARENA = {"0": "kNextPowerOfTwo", "1": "kSameAsRequested"}
 _ENTRY_PREFIXES = ("session.", "optimization.", "mlas.")
 # Entries that name files: a model's configuration must not make the server read or write elsewhere.
-_NAMES_A_FILE = re.compile(r"path|file|folder|directory|library")
+_NAMES_A_FILE = re.compile(r"path|file|folder|directory|library|_dir$|^load_config$")
+_NAMES_MEMORY = re.compile(r"user_compute_stream|^gpu_external|^context$")
 _ARENA_SHRINKAGE = "memory.enable_memory_arena_shrinkage"
 _KNOWN = {
     "intra_op_thread_count",
@@ -180,7 +181,7 @@ def providers_for(spec: ModelSpec, device: Device) -> list[Provider]:
             raise unavailable(
                 "the execution accelerator 'openvino' is missing: this onnxruntime package was built without OpenVINO"
             )
-        return [("OpenVINOExecutionProvider", {"device_type": "CPU", **accelerator.parameters}), cpu]
+        return [("OpenVINOExecutionProvider", {"device_type": "CPU", **_passed_on(accelerator)}), cpu]
     return [cpu]
 
 
@@ -197,8 +198,18 @@ def _cuda_options(spec: ModelSpec, device: Device) -> dict[str, str]:
         options["gpu_mem_limit"] = str(limit)
     for accelerator in spec.config.optimization.execution_accelerators.gpu_execution_accelerator:
         if accelerator.name == "cuda":
-            options.update(accelerator.parameters)
+            options.update(_passed_on(accelerator))
     return options
+
+
+def _passed_on(accelerator: Any) -> dict[str, str]:
+    """Parameters that go to the provider as they are, but for those that name files or addresses in memory."""
+    for key in accelerator.parameters:
+        if _NAMES_A_FILE.search(key) or _NAMES_MEMORY.search(key):
+            raise invalid(
+                f"{accelerator.name} parameter '{key}' is not allowed: it names a file or memory of the server"
+            )
+    return dict(accelerator.parameters)
 
 
 def _tensorrt_options(spec: ModelSpec, values: dict[str, str]) -> dict[str, str]:

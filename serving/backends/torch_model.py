@@ -1,6 +1,6 @@
 """Loads each kind of PyTorch file into one form that an instance can call.
 
-Deprecation of TorchScript is not news to who serves it: torch's warnings of it are silenced here, and only here.
+That TorchScript is deprecated is not news to who serves it: torch's warning of it is silenced here.
 """
 
 import json
@@ -63,10 +63,12 @@ def torch_device(device: Device) -> torch.device:
 
 # -- TorchScript -------------------------------------------------------------------------------------------------------
 def open_torchscript(path: Path, device: torch.device, restore_shapes: bool = False) -> Any:
-    """torch.jit.load in evaluation mode, without its warnings."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return torch.jit.load(str(path), map_location=device, _restore_shapes=restore_shapes).eval()
+    """torch.jit.load in evaluation mode, without its deprecation.
+
+    A filter for that message alone, which stays: models load on several threads, and `catch_warnings` is not safe there.
+    """
+    warnings.filterwarnings("ignore", r"`torch\.jit\.\w+` is deprecated", DeprecationWarning)
+    return torch.jit.load(str(path), map_location=device, _restore_shapes=restore_shapes).eval()
 
 
 def _load_torchscript(path: Path, archive: Archive, device: torch.device) -> TorchModel:
@@ -98,20 +100,12 @@ def _written_arguments(module: Any) -> frozenset[int]:
 
 # -- torch.export ------------------------------------------------------------------------------------------------------
 def _load_export(path: Path, archive: Archive, device: torch.device) -> TorchModel:
-    export_log = logging.getLogger("torch.export")
-    level = export_log.level
-    export_log.setLevel(logging.CRITICAL)  # it logs the traceback of what it raises as well
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            program = _export_program(path)
-            module = program.module()
-            if device.type == "cuda":
-                from torch.export.passes import move_to_device_pass
+    program = _export_program(path)
+    if device.type == "cuda":
+        from torch.export.passes import move_to_device_pass
 
-                module = move_to_device_pass(program, device).module()
-    finally:
-        export_log.setLevel(level)
+        program = move_to_device_pass(program, device)
+    module = program.module()
     signature = program.graph_signature
     call = program.module_call_graph[0].signature
     names = tuple(call.forward_arg_names or ())
@@ -123,6 +117,7 @@ def _load_export(path: Path, archive: Archive, device: torch.device) -> TorchMod
 
 
 def _export_program(path: Path) -> Any:
+    logging.getLogger("torch.export").setLevel(logging.CRITICAL)  # it logs the traceback of what it raises as well
     with path.open("rb") as file:  # by its content: torch refuses a path that does not end in .pt2
         return torch.export.load(file)
 
@@ -154,11 +149,8 @@ def _load_aotinductor(path: Path, archive: Archive, device: torch.device) -> Tor
         raise unavailable(
             f"the AOTInductor package was compiled for {archive.device}, but the instance runs on {device.type}"
         )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        compiled: Any = torch._inductor.aoti_load_package(
-            str(path), device_index=-1 if device.index is None else device.index
-        )
+    index = -1 if device.index is None else device.index
+    compiled: Any = torch._inductor.aoti_load_package(str(path), device_index=index)
     in_spec, _ = (json.loads(spec)[1] for spec in compiled.loader.get_call_spec())
     names = tuple(aoti_input_names(in_spec))
 

@@ -121,6 +121,11 @@ def test_arena_shrinkage_reaches_the_run():
             "parameters { key: 'trt_engine_cache_path' value: '../../elsewhere' } } } }",
             "must be a path inside the model's folder",
         ),
+        (
+            "optimization { execution_accelerators { gpu_execution_accelerator { name: 'cuda' "
+            "parameters { key: 'user_compute_stream' value: '4096' } } } }",
+            "cuda parameter 'user_compute_stream' is not allowed",
+        ),
         ("model_operations { op_library_filename: 'ops.so' }", "custom operator libraries"),
     ],
 )
