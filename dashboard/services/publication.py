@@ -4,8 +4,8 @@
     publish   files hashed, flushed, renamed into the repository          (file system, minutes for a large model)
     record    version, revision, release, audit entry                     (transaction)
 
-A lock file in the upload's folder is held throughout. Whoever finds an upload in state `publishing` whose lock is free knows that its
-process died, and finishes the work or takes it back: `repository_reconcile`.
+A lock file in the upload's folder is held throughout. Whoever finds an upload in state `publishing` whose lock is free
+knows that its process died, and finishes the work or takes it back: `repository_reconcile`.
 """
 
 import contextlib
