@@ -9,6 +9,7 @@ import copy
 import ctypes
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from serving.backends.onnxruntime_options import (
     session_options,
     why_no_cuda,
 )
-from serving.backends.signature import complete_config
+from serving.backends.signature import Signature, TensorSignature, complete_config
 from serving.batch import Batch
 from serving.devices import Device
 from serving.errors import invalid, not_found, unavailable
@@ -54,8 +55,14 @@ class OnnxRuntimeBackend(Backend):
 
     @classmethod
     def complete_config(cls, config: ModelConfig, version_dir: Path) -> None:
-        model, _ = _read(version_dir / (config.default_model_filename or cls.default_filename))
-        complete_config(config, model.signature())
+        model_file = version_dir / (config.default_model_filename or cls.default_filename)
+        model, folder = _read(model_file)
+        signature = model.signature()
+        given = config.input and config.output and all(entry.dims for entry in (*config.input, *config.output))
+        if not signature.shapes_known and not given:
+            check_external_data(model, folder)
+            signature = _inferred(signature, _onnx_file(model_file))
+        complete_config(config, signature)
 
     def load(self) -> None:
         """Check the file and every setting, so that what is wrong is said before any weight is read."""
@@ -166,14 +173,28 @@ class OnnxRuntimeInstance(ArrayInstance):
         return [to_tensor(value) for value in binding.get_outputs()]
 
 
-def check_loads(path: Path) -> None:
-    """INVALID_ARG where ONNX Runtime refuses the model; on the CPU and without optimising it."""
+def _inferred(signature: Signature, path: Path) -> Signature:
+    """The shapes that the file leaves out, as far as ONNX Runtime infers them; a rank of 0 tells nothing."""
+    session = check_loads(path)
+    found = {node.name: node.shape for node in (*session.get_inputs(), *session.get_outputs())}
+
+    def known(tensor: TensorSignature) -> TensorSignature:
+        shape = tensor.shape
+        if shape is None and found.get(tensor.name):
+            shape = tuple(size if isinstance(size, int) else -1 for size in found[tensor.name])
+        return tensor._replace(shape=shape)
+
+    return replace(signature, inputs=tuple(map(known, signature.inputs)), outputs=tuple(map(known, signature.outputs)))
+
+
+def check_loads(path: Path) -> ort.InferenceSession:
+    """A plain session on the CPU, not optimised; INVALID_ARG where ONNX Runtime refuses the model."""
     options = ort.SessionOptions()
     options.log_severity_level = 4
     options.intra_op_num_threads = 1
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     try:
-        ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     except Exception as error:
         raise session_error(error) from None
 

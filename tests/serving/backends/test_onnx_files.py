@@ -252,3 +252,11 @@ def test_a_named_file_is_served_from_default_model_filename(tmp_path):
     given = config('backend: "onnxruntime" default_model_filename: "other.onnx"')
     with instance_of(folder, given) as instance:
         assert infer(instance, x=np.ones((1, 2), np.float32))["y"].tolist() == [[1, 1]]
+
+
+def test_a_shape_that_the_file_leaves_out_is_inferred(tmp_path):
+    model = identity()
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    completed = spec_of(write(tmp_path, model)).config
+    assert list(completed.output[0].dims) == [2]
+    assert completed.max_batch_size == 4
