@@ -7,6 +7,7 @@ with ServerProcess(repository, "--model-control-mode=explicit", "--load-model=di
 import http.client
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -60,6 +61,16 @@ def remember_descendants() -> None:
 def new_descendants() -> set[int]:
     """The processes that the running test has started and that still live."""
     return descendants(os.getpid()) - _before
+
+
+def kill_and_wait(pid: int) -> None:
+    """SIGKILL a process that is not our child and wait until it has ended, all of its threads too."""
+    pidfd = os.pidfd_open(pid)
+    try:
+        signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+        assert select.select([pidfd], [], [], 10)[0], f"process {pid} did not end"
+    finally:
+        os.close(pidfd)
 
 
 class ServerProcess:

@@ -1,8 +1,6 @@
 """Python models on a real server: processes start, crash, change in number and end with their model."""
 
-import os
 import re
-import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +13,7 @@ from tritonclient.utils import InferenceServerException
 
 from tests.e2e.gated_model import GatedModel
 from tests.model_factory import onnx_scale, python_model, python_scale, tensors_text
-from tests.serving_process import ServerProcess, descendants, wait_until
+from tests.serving_process import ServerProcess, descendants, kill_and_wait, wait_until
 
 TENSORS = tensors_text("input", [("INPUT0", "FP32", [1])]) + tensors_text("output", [("OUTPUT0", "FP32", [1])])
 PROCESS = """parameters { key: "slipway.isolation" value { string_value: "\\"process\\"" } }"""
@@ -137,8 +135,7 @@ def test_a_backend_in_a_process_survives_a_kill(server, tmp_path):
     with tritonclient.http.InferenceServerClient(server.http) as client:
         assert infer(client, "apart", 1.0) == 6.0
         [child] = descendants(server.pid)
-        os.kill(child, signal.SIGKILL)
-        wait_until(lambda: not descendants(server.pid), 5, "the end of the process")
+        kill_and_wait(child)
         assert infer(client, "apart", 1.0) == 6.0
         assert client.is_model_ready("apart")
 

@@ -1,6 +1,5 @@
 """`slipway.isolation: process`: a backend in child processes answers as it does in the server, and ends with them."""
 
-import os
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +11,7 @@ from serving.devices import CPU
 from serving.errors import Code, ServingError
 from tests.model_factory import onnx_add_sub, onnx_identity, onnx_mlp, torchscript_add_sub
 from tests.serving.instances import execute, infer, instance_of, request, spec_of
-from tests.serving_process import new_descendants, wait_until
+from tests.serving_process import kill_and_wait, new_descendants
 
 PROCESS = """parameters { key: "slipway.isolation" value { string_value: "\\"process\\"" } }"""
 
@@ -65,8 +64,7 @@ def test_a_killed_process_is_restarted(tmp_path):
         array = np.ones((1, 8), np.float32)
         before = infer(instance, {"INPUT": array})["OUTPUT"]
         [child] = new_descendants()
-        os.kill(child, 9)
-        wait_until(lambda: not new_descendants(), 5, "the end of the process")
+        kill_and_wait(child)
         assert np.array_equal(infer(instance, {"INPUT": array})["OUTPUT"], before)
 
 

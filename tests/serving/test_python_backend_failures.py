@@ -1,6 +1,5 @@
 """A model.py that raises, crashes, hangs or answers nonsense: its own requests fail clearly, nothing else does."""
 
-import os
 import threading
 import time
 
@@ -10,7 +9,7 @@ import pytest
 from serving.backends import process_instance
 from serving.errors import Code, ServingError
 from tests.serving.instances import IDENTITY, execute, infer, instance_of, python_instance, request, written_model
-from tests.serving_process import new_descendants, wait_until
+from tests.serving_process import kill_and_wait, new_descendants, wait_until
 
 ONE = np.ones((1, 1), np.float32)
 POISON = np.full((1, 1), -1, np.float32)
@@ -161,8 +160,7 @@ def test_another_instance_is_not_disturbed_by_a_crash(tmp_path):
 def test_a_process_that_ends_between_requests_costs_no_request(tmp_path, caplog):
     with python_instance(tmp_path, IDENTITY) as instance:
         [child] = new_descendants()
-        os.kill(child, 9)
-        wait_until(lambda: not new_descendants(), 5, "the end of the process")
+        kill_and_wait(child)
         assert infer(instance, ONE)["OUTPUT0"] == 1
     assert "ended by signal SIGKILL between two requests" in caplog.text
 
