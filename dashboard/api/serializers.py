@@ -31,6 +31,10 @@ class ModelSummarySerializer(serializers.Serializer):
     created_at = serializers.DateTimeField(source="model.created_at")
 
 
+class UnmanagedSerializer(serializers.Serializer):
+    names = serializers.ListField(child=serializers.CharField())
+
+
 class ModelChangeSerializer(serializers.Serializer):
     description = serializers.CharField(required=False, allow_blank=True)
     tags = serializers.ListField(child=serializers.CharField(), required=False)

@@ -224,6 +224,18 @@ def test_drift_is_adopted_or_written_over(api: APIClient, model: Model, data_fol
     assert api.post(url("models/relu/config/adopt")).json()["text"] == CONFIG + "# one\n"
 
 
+def test_a_folder_copied_into_the_repository_is_adopted(api: APIClient, data_folder: Path) -> None:
+    folder = data_folder / "models" / "copied"
+    (folder / "1").mkdir(parents=True)
+    (folder / "1" / "model.onnx").write_bytes(relu_bytes())
+    assert api.get(url("repository/unmanaged")).json() == {"names": ["copied"]}
+    adopted = api.post(url("models/copied/adopt"))
+    assert (adopted.status_code, adopted.json()["state"], adopted.json()["latest_number"]) == (201, "unloaded", 1)
+    assert api.get(url("repository/unmanaged")).json() == {"names": []}
+    assert api.post(url("models/copied/adopt")).status_code == 409
+    assert api.post(url("models/nope/adopt")).status_code == 404
+
+
 # -- uploads ---------------------------------------------------------------------------------------------------------
 
 

@@ -6,6 +6,7 @@ from dashboard.api import serializers
 from dashboard.api.views.base import Endpoint, data_of
 from dashboard.authorisation import Right
 from dashboard.selectors import models as select
+from dashboard.services.drift import model_adopt, unmanaged_models
 from dashboard.services.models import model_delete, model_describe, model_load, model_unload
 from dashboard.services.versions import (
     version_annotate,
@@ -30,6 +31,25 @@ class ModelList(Endpoint):
             search=request.query_params.get("search", ""), tag=request.query_params.get("tag", "")
         )
         return self.page(rows, serializers.ModelSummarySerializer)
+
+
+class Unmanaged(Endpoint):
+    rights = {"GET": Right.VIEW}
+
+    @extend_schema(operation_id="repository_unmanaged", responses=serializers.UnmanagedSerializer)
+    def get(self, request: Request) -> Response:
+        """Folders that somebody copied into the repository and that are not managed yet."""
+        return Response({"names": unmanaged_models()})
+
+
+class ModelAdopt(Endpoint):
+    rights = {"POST": Right.UPLOAD_CODE}
+
+    @extend_schema(request=None, responses={201: serializers.ModelSummarySerializer})
+    def post(self, request: Request, name: str) -> Response:
+        """Takes such a folder under management. It is not loaded by that."""
+        model_adopt(name=name, actor=self.actor)
+        return _summary(name, status=201)
 
 
 class ModelDetail(Endpoint):
@@ -150,8 +170,9 @@ class VersionRestore(Endpoint):
         return _version(name, number)
 
 
-def _summary(name: str) -> Response:
-    return Response(serializers.ModelSummarySerializer(select.model_summary(select.model_get(name))).data)
+def _summary(name: str, status: int = 200) -> Response:
+    summary = select.model_summary(select.model_get(name))
+    return Response(serializers.ModelSummarySerializer(summary).data, status=status)
 
 
 def _version(name: str, number: int) -> Response:
