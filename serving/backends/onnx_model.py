@@ -38,6 +38,7 @@ _TENSOR_PATHS: dict[str, dict[int, str]] = {
 }
 _MAX_DEPTH = 100  # as protobuf's own limit for nested messages
 _MAX_PROTOBUF = 2**31 - 1
+_MAX_FIELDS = 20_000_000  # about half a minute
 
 
 @dataclass(slots=True)
@@ -82,7 +83,14 @@ class _Truncated(Exception):
     """A length that points past the end, or bytes that are no protobuf."""
 
 
-_Buffer = bytes | mmap.mmap
+class _Source:
+    """The mapped file, and how many fields may still be read: a hostile file of tiny fields must not take hours."""
+
+    def __init__(self, data: mmap.mmap) -> None:
+        self.data = data
+        self.fields_left = _MAX_FIELDS
+
+
 _Field = tuple[int, int, int, int]  # field number, varint value, start, end of the bytes (start = end = 0 for numbers)
 
 
@@ -99,7 +107,7 @@ def read_onnx(path: Path) -> OnnxModel:
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         head = data[:512]
         try:
-            model = _model(data, size)
+            model = _model(_Source(data), size)
         except _Truncated:
             raise invalid(_why_unreadable(head, size)) from None
     if not model.ir_version or not (model.inputs or model.outputs):
@@ -115,10 +123,14 @@ def _why_unreadable(head: bytes, size: int) -> str:
     return "expected an ONNX model, but the file is no ONNX protobuf"
 
 
-def _fields(data: _Buffer, start: int, end: int) -> Iterator[_Field]:
+def _fields(source: _Source, start: int, end: int) -> Iterator[_Field]:
     """The fields of one message: the walk that all else here uses."""
+    data = source.data
     position = start
     while position < end:
+        source.fields_left -= 1
+        if source.fields_left < 0:
+            raise invalid(f"the ONNX file has more than {_MAX_FIELDS} fields")
         key, position = _varint(data, position, end)
         kind = key & 7
         if kind == 0:
@@ -139,7 +151,7 @@ def _fields(data: _Buffer, start: int, end: int) -> Iterator[_Field]:
             raise _Truncated
 
 
-def _varint(data: _Buffer, position: int, end: int) -> tuple[int, int]:
+def _varint(data: mmap.mmap, position: int, end: int) -> tuple[int, int]:
     value = shift = 0
     while position < end and shift < 70:
         byte = data[position]
@@ -151,9 +163,9 @@ def _varint(data: _Buffer, position: int, end: int) -> tuple[int, int]:
     raise _Truncated
 
 
-def _text(data: _Buffer, start: int, end: int) -> str:
+def _text(source: _Source, start: int, end: int) -> str:
     try:
-        return data[start:end].decode()
+        return source.data[start:end].decode()
     except UnicodeDecodeError:
         raise _Truncated from None
 
@@ -162,44 +174,44 @@ def _signed(value: int) -> int:
     return value - 2**64 if value >= 2**63 else value
 
 
-def _model(data: _Buffer, size: int) -> OnnxModel:
+def _model(source: _Source, size: int) -> OnnxModel:
     model = OnnxModel()
     graph = (0, 0)
-    for number, value, start, end in _fields(data, 0, size):
+    for number, value, start, end in _fields(source, 0, size):
         if number == 1:
             model.ir_version = value
         elif number in (2, 3) and end > start:
-            model.producer = f"{model.producer} {_text(data, start, end)}".strip()
+            model.producer = f"{model.producer} {_text(source, start, end)}".strip()
         elif number == 7:
             graph = (start, end)
         elif number == 8:
-            domain, version = _opset(data, start, end)
+            domain, version = _opset(source, start, end)
             model.opsets["" if domain == "ai.onnx" else domain] = version
-    _graph_signature(data, *graph, model)
-    model.external = list(_external_data(data, 0, size, "Model", 0))
+    _graph_signature(source, *graph, model)
+    model.external = list(_external_data(source, 0, size, "Model", 0))
     return model
 
 
-def _opset(data: _Buffer, start: int, end: int) -> tuple[str, int]:
+def _opset(source: _Source, start: int, end: int) -> tuple[str, int]:
     domain, version = "", 0
-    for number, value, first, last in _fields(data, start, end):
+    for number, value, first, last in _fields(source, start, end):
         if number == 1:
-            domain = _text(data, first, last)
+            domain = _text(source, first, last)
         elif number == 2:
             version = value
     return domain, version
 
 
-def _graph_signature(data: _Buffer, start: int, end: int, model: OnnxModel) -> None:
+def _graph_signature(source: _Source, start: int, end: int, model: OnnxModel) -> None:
     initializers = set()
     inputs = []
-    for number, _, first, last in _fields(data, start, end):
+    for number, _, first, last in _fields(source, start, end):
         if number == 11:
-            inputs.append(_value_info(data, first, last, model))
+            inputs.append(_value_info(source, first, last, model))
         elif number == 12:
-            model.outputs.append(_value_info(data, first, last, model))
+            model.outputs.append(_value_info(source, first, last, model))
         elif number == 5:
-            initializers.add(_name_of_tensor(data, first, last))
+            initializers.add(_name_of_tensor(source, first, last))
     for tensor in inputs:
         if tensor.name not in initializers:
             model.inputs.append(tensor)
@@ -209,23 +221,23 @@ def _graph_signature(data: _Buffer, start: int, end: int, model: OnnxModel) -> N
             model.inputs.append(tensor._replace(optional=True))
 
 
-def _name_of_tensor(data: _Buffer, start: int, end: int) -> str:
-    for number, _, first, last in _fields(data, start, end):
+def _name_of_tensor(source: _Source, start: int, end: int) -> str:
+    for number, _, first, last in _fields(source, start, end):
         if number == 8:
-            return _text(data, first, last)
+            return _text(source, first, last)
     return ""
 
 
-def _value_info(data: _Buffer, start: int, end: int, model: OnnxModel) -> TensorSignature:
+def _value_info(source: _Source, start: int, end: int, model: OnnxModel) -> TensorSignature:
     name, datatype, shape = "", "", None
     problem = "of no known type"
-    for number, _, first, last in _fields(data, start, end):
+    for number, _, first, last in _fields(source, start, end):
         if number == 1:
-            name = _text(data, first, last)
+            name = _text(source, first, last)
         elif number == 2:
-            for kind, _, type_start, type_end in _fields(data, first, last):
+            for kind, _, type_start, type_end in _fields(source, first, last):
                 if kind == 1:
-                    element, shape = _tensor_type(data, type_start, type_end)
+                    element, shape = _tensor_type(source, type_start, type_end)
                     datatype = _DATATYPES.get(element, "")
                     problem = f"a tensor of ONNX type {_OTHER_TYPES.get(element, element)}"
                 else:
@@ -235,45 +247,47 @@ def _value_info(data: _Buffer, start: int, end: int, model: OnnxModel) -> Tensor
     return TensorSignature(name, datatype, shape)
 
 
-def _tensor_type(data: _Buffer, start: int, end: int) -> tuple[int, tuple[int, ...] | None]:
+def _tensor_type(source: _Source, start: int, end: int) -> tuple[int, tuple[int, ...] | None]:
     element, shape = 0, None
-    for number, value, first, last in _fields(data, start, end):
+    for number, value, first, last in _fields(source, start, end):
         if number == 1:
             element = value
         elif number == 2:
             shape = tuple(
-                _dimension(data, begin, stop) for field_, _, begin, stop in _fields(data, first, last) if field_ == 1
+                _dimension(source, begin, stop)
+                for field_, _, begin, stop in _fields(source, first, last)
+                if field_ == 1
             )
     return element, shape
 
 
-def _dimension(data: _Buffer, start: int, end: int) -> int:
-    for number, value, _, _ in _fields(data, start, end):
+def _dimension(source: _Source, start: int, end: int) -> int:
+    for number, value, _, _ in _fields(source, start, end):
         if number == 1 and _signed(value) >= 0:
             return value
     return -1  # a symbol, or nothing
 
 
-def _external_data(data: _Buffer, start: int, end: int, message: str, depth: int) -> Iterator[ExternalData]:
+def _external_data(source: _Source, start: int, end: int, message: str, depth: int) -> Iterator[ExternalData]:
     """Every external_data entry (TensorProto field 13) in the model, however deep."""
     if depth > _MAX_DEPTH:
         raise _Truncated
     if message == "Tensor":
-        found = _external_entry(data, start, end)
+        found = _external_entry(source, start, end)
         if found is not None:
             yield found
         return
     inner = _TENSOR_PATHS[message]
-    for number, _, first, last in _fields(data, start, end):
+    for number, _, first, last in _fields(source, start, end):
         if number in inner:
-            yield from _external_data(data, first, last, inner[number], depth + 1)
+            yield from _external_data(source, first, last, inner[number], depth + 1)
 
 
-def _external_entry(data: _Buffer, start: int, end: int) -> ExternalData | None:
+def _external_entry(source: _Source, start: int, end: int) -> ExternalData | None:
     entries: dict[str, str] = {}
-    for number, _, first, last in _fields(data, start, end):
+    for number, _, first, last in _fields(source, start, end):
         if number == 13:
-            pair = {key: _text(data, begin, stop) for key, _, begin, stop in _fields(data, first, last)}
+            pair = {key: _text(source, begin, stop) for key, _, begin, stop in _fields(source, first, last)}
             entries[pair.get(1, "")] = pair.get(2, "")
     if not entries:
         return None

@@ -260,3 +260,13 @@ def test_a_shape_that_the_file_leaves_out_is_inferred(tmp_path):
     completed = spec_of(write(tmp_path, model)).config
     assert list(completed.output[0].dims) == [2]
     assert completed.max_batch_size == 4
+
+
+def test_a_file_of_endless_tiny_fields_is_given_up(tmp_path, monkeypatch):
+    from serving.backends import onnx_model
+
+    monkeypatch.setattr(onnx_model, "_MAX_FIELDS", 1000)
+    path = tmp_path / "model.onnx"
+    path.write_bytes(identity().SerializeToString() + b"\x28\x01" * 2000)
+    with pytest.raises(ServingError, match="has more than 1000 fields"):
+        read_onnx(path)
