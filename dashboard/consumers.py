@@ -108,7 +108,7 @@ class Pushing(AsyncJsonWebsocketConsumer):
 
     def asked(self, name: str) -> str:
         """A value of the address's query."""
-        return parse_qs(self.scope["query_string"].decode()).get(name, [""])[0]
+        return parse_qs(self.scope["query_string"].decode("latin-1")).get(name, [""])[0]
 
 
 class LiveConsumer(Pushing):

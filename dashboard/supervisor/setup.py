@@ -10,6 +10,7 @@ from dashboard.exceptions import DashboardError
 from dashboard.models import Server
 from dashboard.services.accounts import administrator_ensure
 from dashboard.services.examples import examples_publish
+from dashboard.services.server_state import server_restart_take
 from dashboard.services.servers import server_ensure_local
 from dashboard.services.tokens import auth_file_write
 
@@ -29,6 +30,7 @@ class Prepared:
 def prepare() -> Prepared:
     migrated = migrate()
     server = server_ensure_local()
+    server_restart_take(server=server)  # what was asked of an earlier run is done by starting
     administrator, password = administrator_ensure() or ("", "")
     auth_file_write()
     examples, problem = _examples()

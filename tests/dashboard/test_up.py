@@ -176,12 +176,16 @@ def test_ctrl_c_ends_everything_and_a_second_run_changes_nothing(tmp_path: Path)
         assert not alive(processes)
         rows = {table: first.query(f"SELECT * FROM {table}") for table in TABLES}
         assert server_state(first)[:2] == ("stopped", None)
+        first.query("UPDATE dashboard_serverstate SET restart_requested_at = '2026-01-01 00:00:00'")
+        seen = last_event(first)
     with Up(tmp_path / "data", first.ports) as second:
         second.start()
         assert not second.password
         assert "Published" not in second.output
         assert {table: second.query(f"SELECT * FROM {table}") for table in TABLES} == rows
         wait_until(lambda: models_are_ready(second), 60, "every model is back")
+        told = {kind for kind, _ in events(second, seen)}
+        assert not told & {"crashed", "stopped", "restarted"}, "a request to an earlier run is none to this one"
         killed_leaves_no_orphan(second)
 
 

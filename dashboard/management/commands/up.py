@@ -26,6 +26,8 @@ class Command(BaseCommand):
             lock = lock_data_folder(settings.DATA_DIR)
             check_ports(settings.DASHBOARD_HOST, commands.ports())
             prepared = prepare()
+        except KeyboardInterrupt:
+            raise CommandError("Interrupted before anything was started.", returncode=130) from None
         except DashboardError as error:
             raise CommandError(f"{error.message[:1].upper()}{error.message[1:]}.") from None
         self._say_prepared(prepared)
