@@ -1,6 +1,7 @@
 """The table of backends: a name in config.pbtxt -> the class, imported when a model first needs it.
 
-A new backend is one file beside this one and one line here (and, where Triton has a `platform` for it, one below).
+A new backend is one file beside this one and one line here (and, where Triton has a `platform` for it, one in
+repository/model_config.py).
 """
 
 import importlib
@@ -16,12 +17,6 @@ BACKENDS: dict[str, str] = {
     "pytorch": "serving.backends.pytorch_backend:PytorchBackend",
     "tensorrt": "serving.backends.tensorrt_backend:TensorrtBackend",
     "python": "serving.backends.python_backend:PythonBackend",
-}
-
-PLATFORMS: dict[str, str] = {
-    "onnxruntime_onnx": "onnxruntime",
-    "pytorch_libtorch": "pytorch",
-    "tensorrt_plan": "tensorrt",
 }
 
 # `backend` is completed from the file a version folder holds, in this order.
