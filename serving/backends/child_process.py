@@ -28,7 +28,10 @@ _MAIN = Path(__file__).parent / "python_child" / "__main__.py"
 _LINE_BYTES = 16 << 10
 _LEVELS = {"I": logging.INFO, "W": logging.WARNING, "E": logging.ERROR, "V": logging.DEBUG}
 # A child sees these variables of the server and no other: keys and passwords are not for models.
-_VARIABLES = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "LD_PRELOAD")
+_VARIABLES = (
+    *("PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "TZ", "TMPDIR"),
+    *("LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONPATH"),
+)
 _PREFIXES = (
     *("LC_", "XDG_", "SSL_CERT_", "MALLOC_", "PYTHONHASHSEED", "VIRTUAL_ENV"),
     *("CUDA", "NVIDIA_", "NCCL_", "OMP_", "KMP_", "MKL_", "OPENBLAS_", "NUMEXPR_", "ORT_"),
