@@ -27,11 +27,13 @@ class VersionStatus:
 def server_process_record(
     *, server: Server, state: str, pid: int | None, started_at: datetime | None, restarts: int, reason: str
 ) -> None:
-    """The bundled server's process, by `up`."""
-    changes: dict[str, Any] = {"state": state, "pid": pid, "started_at": started_at, "restarts": restarts}
+    """The bundled server's process, by `up`. That it is ready, `watch` may have found out first."""
+    changes: dict[str, Any] = {"pid": pid, "started_at": started_at, "restarts": restarts}
     if reason:
         changes["last_reason"] = reason[:REASON_LIMIT]
-    ServerState.objects.filter(server=server).update(**changes)
+    rows = ServerState.objects.filter(server=server)
+    rows.update(**changes)
+    (rows.exclude(state=ServerStatus.READY) if state == ServerStatus.LIVE else rows).update(state=state)
 
 
 def server_info_record(*, server: Server, key: str, value: Any) -> None:
