@@ -1,0 +1,25 @@
+"""docs/server.md names every route and every metric that the server has."""
+
+from serving.frontends import http_server, metrics_server, prometheus
+from serving.frontends.hardware import Gpu, Hardware
+from serving.options import RESTRICTABLE
+from tests.serving_process import ROOT
+
+TEXT = (ROOT / "docs" / "server.md").read_text()
+
+
+def test_every_route_is_documented_with_its_group() -> None:
+    for route in http_server.ROUTES:
+        assert f"| {route.method} | `{route.pattern}` | {route.group} |" in TEXT
+        assert route.group in RESTRICTABLE
+    for route in metrics_server.ROUTES:
+        assert f"| {route.method} | `{route.pattern}` |" in TEXT
+
+
+def test_every_metric_is_documented() -> None:
+    hardware = Hardware()
+    hardware.gpus = lambda: [Gpu("GPU-1", 0.5, 1, 2, 3.0, 4.0, 5.0)]  # type: ignore[method-assign]
+    page = "".join(prometheus.render([], hardware))
+    names = [line.split()[2] for line in page.splitlines() if line.startswith("# TYPE")]
+    assert len(names) > 20
+    assert [name for name in names if f"`{name}`" not in TEXT] == []
