@@ -51,6 +51,7 @@ class Supervised:
         self._log = RotatingLog(spec.log)
         self._backoff = Backoff()
         self._child: Child | None = None
+        self._answered = False  # in its last run
         self._stopping = False
         self._wanted = ""  # why a person, or the probe, asked for the present run to end
         self._wake = asyncio.Event()
@@ -79,6 +80,7 @@ class Supervised:
             return await child.ended()
         finally:
             probing.cancel()
+            self._answered = self.live.is_set()
             self.live.clear()
             self._guard.tell(f"-{pid}")
             self.status.pid = None
@@ -115,7 +117,7 @@ class Supervised:
 
     async def _wait_before_restart(self, ending: Ending) -> None:
         wanted, self._wanted = self._wanted, ""
-        delay = 0.0 if wanted else self._backoff.delay(ending.seconds)
+        delay = 0.0 if wanted else self._backoff.delay(ending.seconds, answered=self._answered)
         what = f"was restarted, because {wanted}" if wanted else f"{ending.how} after {_spell(ending.seconds)}"
         when = "at once" if delay < 0.1 else f"in {delay:g} s"
         sentence = (

@@ -18,7 +18,7 @@ HOST = "127.0.0.1"
 
 def test_the_first_restarts_begin_within_a_second_and_a_crash_loop_slows_down():
     backoff = Backoff()
-    delays = [backoff.delay(lived_s=0.5) for _ in range(12)]
+    delays = [backoff.delay(lived_s=0.5, answered=False) for _ in range(12)]
     assert all(delay < 1 for delay in delays[:4])
     assert delays == sorted(delays)
     assert delays[-1] == max(DELAYS_S)
@@ -27,8 +27,13 @@ def test_the_first_restarts_begin_within_a_second_and_a_crash_loop_slows_down():
 def test_a_long_run_makes_the_next_restart_immediate():
     backoff = Backoff()
     for _ in range(8):
-        backoff.delay(lived_s=0.5)
-    assert backoff.delay(lived_s=STABLE_S) == 0
+        backoff.delay(lived_s=0.5, answered=False)
+    assert backoff.delay(lived_s=STABLE_S, answered=True) == 0
+
+
+def test_a_process_that_did_its_work_is_always_back_within_a_second():
+    backoff = Backoff()
+    assert max(backoff.delay(lived_s=2, answered=True) for _ in range(20)) < 1
 
 
 def test_a_log_is_rotated_by_size_and_keeps_few_files(tmp_path: Path):
