@@ -52,15 +52,15 @@ def _chosen(published: list[Version], wanted: str, live: list[int]) -> Version |
 
 
 def _signature(version: Version | None, fields: dict[str, Any]) -> dict[str, Any]:
-    """The version's own; where its file does not say (an ensemble, Python), that of the configuration."""
-    if version is not None and version.signature.get("inputs"):
-        return version.signature
+    """The configuration's, which is what the server checks; where it names no tensors, the version's own."""
     batch = [-1] if fields.get("max_batch_size") else []
+    own = version.signature if version is not None else {}
     return {
         side: [
             {"name": row["name"], "datatype": _wire_type(row["data_type"]), "shape": [*batch, *row["dims"]]}
             for row in fields.get(side, [])
         ]
+        or own.get(side, [])
         for side in ("inputs", "outputs")
     }
 

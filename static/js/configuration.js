@@ -14,8 +14,9 @@ export class Editor {
     this.gutter = $("#config-gutter", root);
     this.original = { text: this.text.defaultValue, fields: data("config-fields") };
     this.base = this.original.text;
+    this.baseFields = this.original.fields;
     this.onPreview = onPreview;
-    const fromForm = debounce(DELAY, () => this.preview({ base: this.base, fields: this.fields() }, "form"));
+    const fromForm = debounce(DELAY, () => this.preview({ base: this.base, fields: this.edited() }, "form"));
     const fromText = debounce(DELAY, () => this.preview({ text: this.text.value }, "text"));
     this.form.addEventListener("input", () => {
       this.showDependent();
@@ -45,6 +46,11 @@ export class Editor {
     }
     for (const list of LISTS) fields[list] = $$(`[data-rows="${list}"] > [data-item]`, this.form).map(rowValues);
     return fields;
+  }
+
+  /** Only what differs from the text that it is laid over, so that the rest of the text stays as it was written. */
+  edited() {
+    return Object.fromEntries(Object.entries(this.fields()).filter(([name, value]) => !same(value, this.baseFields[name])));
   }
 
   /** Puts the server's fields into the form; a control that has the focus keeps what is being typed. */
@@ -147,9 +153,12 @@ export class Editor {
     if (from === "form") {
       this.text.value = preview.text;
       // While the form cannot be understood it is laid over the last text that could.
-      if (preview.valid) this.base = preview.text;
+      if (preview.valid) [this.base, this.baseFields] = [preview.text, preview.fields];
     } else {
-      if (preview.fields && Object.keys(preview.fields).length) this.fill(preview.fields);
+      if (Object.keys(preview.fields).length) {
+        this.fill(preview.fields);
+        this.baseFields = preview.fields;
+      }
       this.base = this.text.value;
     }
     this.drawGutter();

@@ -53,7 +53,8 @@ LOW_CONTRAST = """() => {
     const [a, b] = [luminance(rgba(getComputedStyle(element).color)), luminance(ground(element))];
     const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
     const size = parseFloat(getComputedStyle(element).fontSize);
-    if (ratio < (size >= 24 ? 3 : 4.5)) bad.push(`${ratio.toFixed(2)} ${element.className} ${element.textContent.trim().slice(0, 30)}`);
+    const what = `${element.className} ${element.textContent.trim().slice(0, 30)}`;
+    if (ratio < (size >= 24 ? 3 : 4.5)) bad.push(`${ratio.toFixed(2)} ${what}`);
   }
   return bad;
 }"""
@@ -188,9 +189,7 @@ def test_sorting_and_filtering_stay_in_the_address(page: Page) -> None:
 
 
 def test_pages_can_be_read_without_javascript(slipway: Up, chromium: Browser, signed_in: Path) -> None:
-    context = chromium.new_context(
-        base_url=slipway.dashboard_url, storage_state=signed_in, java_script_enabled=False
-    )
+    context = chromium.new_context(base_url=slipway.dashboard_url, storage_state=signed_in, java_script_enabled=False)
     page = context.new_page()
     page.goto("/models/")
     expect(page.get_by_role("link", name="digits_torch")).to_be_visible()
