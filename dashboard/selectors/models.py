@@ -79,9 +79,12 @@ def live_versions(model: Model) -> list[int]:
 
 
 def roll_back_target(model: Model) -> Version | None:
-    """The version that was served before the present ones and is still published; None when there is none."""
-    present = set(live_versions(model))
+    """The version to go back to, if it is still published: where several are served, the one below the newest; else the
+    one that was served before. None when there is none."""
+    present = sorted(live_versions(model))
     published = {row.number: row for row in model.versions.filter(state=VersionState.PUBLISHED)}
+    if len(present) > 1 and present[-2] in published:
+        return published[present[-2]]
     for release in model.releases.all()[1:50]:
         for number in sorted(release.versions, reverse=True):
             if number in published and number not in present:

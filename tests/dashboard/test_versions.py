@@ -10,6 +10,7 @@ from dashboard.authorisation import Actor
 from dashboard.exceptions import Conflict, Forbidden
 from dashboard.models import AuditEntry, Model, ModelState, ModelSync, Server, Version
 from dashboard.selectors.models import live_versions, model_summary, models_overview, releases, roll_back_target
+from dashboard.services.configuration import config_apply
 from dashboard.services.drift import drift_check
 from dashboard.services.models import model_load, model_unload
 from dashboard.services.servers import server_ensure_local
@@ -20,6 +21,7 @@ from dashboard.services.versions import (
     version_restore,
     version_roll_back,
 )
+from tests.dashboard.conftest import CONFIG
 
 pytestmark = pytest.mark.django_db
 Publish = Callable[..., Version]
@@ -51,6 +53,18 @@ def test_rolling_back_returns_to_what_was_served_before(three: list[Version], ac
     assert live_versions(model) == [1]
     assert AuditEntry.objects.first().action == "version.roll_back"
     assert [release.versions for release in releases(model)] == [[1], [3], [1]]
+
+
+def test_where_several_versions_are_served_the_one_below_the_newest_is_the_target(
+    three: list[Version], actor: Actor
+) -> None:
+    model = three[0].model
+    text = CONFIG + "version_policy { latest { num_versions: 2 } }"
+    config_apply(model=model, text=text, actor=actor)
+    assert live_versions(model) == [2, 3]
+    assert roll_back_target(model) == three[1]
+    version_roll_back(model=model, actor=actor)
+    assert live_versions(model) == [2]
 
 
 def test_a_model_that_never_changed_cannot_be_rolled_back(published: Publish, actor: Actor) -> None:
