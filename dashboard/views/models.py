@@ -14,6 +14,7 @@ from dashboard.selectors.recent import NO_NUMBERS, recent_numbers
 from dashboard.selectors.servers import model_states
 from dashboard.services import models as model_services
 from dashboard.services import versions as version_services
+from dashboard.services.drift import model_adopt, unmanaged_models
 from dashboard.views.common import act, page_of, respond, sorted_rows
 
 _STATE_ORDER = {"failed": 0, "degraded": 1, "loading": 2, "ready": 3, "unloaded": 4}
@@ -35,6 +36,7 @@ def models(request: HttpRequest) -> HttpResponse:
     }
     rows, sort = sorted_rows(rows, request.GET.get("sort", ""), keys, "name")
     context = {
+        "unmanaged": unmanaged_models(),
         "rows": [(row, numbers.get(row.name, NO_NUMBERS)) for row in rows],
         "total": len(everything),
         "tags": sorted({tag for row in everything for tag in row.model.tags}),
@@ -48,6 +50,13 @@ def models(request: HttpRequest) -> HttpResponse:
 def _matches(row: select.ModelSummary, search: str) -> bool:
     text = f"{row.name} {row.backend} {row.state} {' '.join(row.model.tags)}".lower()
     return all(word in text for word in search.lower().split())
+
+
+@require_POST
+@requires(Right.UPLOAD_CODE)
+def models_adopt(request: HttpRequest, name: str) -> HttpResponse:
+    done = f"{name} is managed from now on. It is not loaded by that."
+    return act(request, lambda: model_adopt(name=name, actor=actor_of(request)), done, "models")
 
 
 def model_context(name: str, tab: str) -> dict[str, Any]:
@@ -148,7 +157,7 @@ def model_delete(request: HttpRequest, name: str) -> HttpResponse:
     def delete() -> None:
         model_services.model_delete(model=model, actor=actor_of(request), confirm_name=request.POST.get("confirm", ""))
 
-    return act(request, delete, f"{name} is deleted. Its files are kept in the archive folder.", "models")
+    return act(request, delete, f"{name} is deleted, with all its files.", "models")
 
 
 @require_POST

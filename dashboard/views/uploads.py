@@ -52,7 +52,7 @@ def _page(request: HttpRequest, found: Upload, **more: Any) -> HttpResponse:
         "upload": found,
         "for_model": found.model_name,
         "steps": _steps(found),
-        "upload_open": found.state in OPEN_UPLOADS,
+        "upload_open": found.state in OPEN_UPLOADS and _is_theirs(request, found),
         "transfer": _transfer(found),
         "next_number": model.last_number + 1 if model else 1,
         **_proposal(request, found, more.pop("text", None)),
@@ -80,14 +80,20 @@ def _proposal(request: HttpRequest, found: Upload, text: str | None) -> dict[str
     if found.state != UploadState.INSPECTED:
         return {}
     proposal = found.proposal
-    executes_code = bool(proposal.get("executes_code"))
+    actor = actor_of(request)
     return {
         "proposal": proposal,
+        "theirs": _is_theirs(request, found),
         "blocked": any(problem["severity"] == "error" for problem in proposal.get("problems", [])),
-        "may_publish": actor_of(request).may_upload_format(executes_code=executes_code),
+        "may_publish": actor.may_upload_format(executes_code=bool(proposal.get("executes_code"))),
         "preview_url": f"{request.path}preview",
         **editor_context(found.model_name, proposal.get("config", "") if text is None else text),
     }
+
+
+def _is_theirs(request: HttpRequest, found: Upload) -> bool:
+    """Only whoever began an upload, or an administrator, goes on with it."""
+    return found.user == request.user or actor_of(request).may(Right.ADMINISTER)
 
 
 def _published(found: Upload, model: Model | None) -> dict[str, Any]:

@@ -23,6 +23,7 @@ urlpatterns = [
     path("models/", models.models, name="models"),
     path("models/new", uploads.model_new, name="model_new"),
     path("models/<str:name>/", models.model, name="model"),
+    path("models/<str:name>/adopt", models.models_adopt, name="model_adopt"),
     path("models/<str:name>/head", models.model_head, name="model_head"),
     path("models/<str:name>/versions", models.model_versions, name="model_versions"),
     path("models/<str:name>/versions/<int:number>/live", models.version_make_live, name="version_make_live"),

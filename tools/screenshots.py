@@ -1,0 +1,235 @@
+"""Pictures of every page, to be looked at: light and dark, 1440 and 390 px wide, full, failing and empty.
+
+    make screenshots                                  into ./screenshots, after a minute of traffic
+    python -m tools.screenshots --traffic 900 --docs  also the two of the README, into docs/images
+
+It runs a real Slipway on a data folder of its own, with real requests, a model that failed and one that is degraded.
+"""
+
+import argparse
+import math
+import os
+import random
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import django
+import httpx
+from PIL import Image
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
+django.setup()
+
+from tests.dashboard.processes import Up  # noqa: E402
+from tests.e2e.conftest import ARGUMENTS, PASSWORD, sign_in  # noqa: E402
+
+ROOT = Path(__file__).resolve().parent.parent
+WIDTHS = {1440: 900, 390: 800}
+MOST_BYTES = 300_000
+FULL = {
+    "overview": "/",
+    "models": "/models/",
+    "model": "/models/digits/",
+    "versions": "/models/digits/versions",
+    "configuration": "/models/digits/configuration",
+    "playground": "/models/digits/playground",
+    "model-activity": "/models/digits/activity",
+    "upload": "/models/new",
+    "jobs": "/jobs/",
+    "job": "/jobs/1/",
+    "servers": "/servers/",
+    "server": "/servers/local/",
+    "activity": "/activity/",
+    "settings": "/settings/",
+    "failed-model": "/models/broken/",
+    "degraded-model": "/models/doubled/",
+    "filtered-to-nothing": "/models/?q=nothing",
+    "not-found": "/models/nowhere/",
+}
+EMPTY = {
+    "empty-overview": "/",
+    "empty-models": "/models/",
+    "empty-jobs": "/jobs/?state=failed",
+    "empty-server": "/servers/local/",
+}
+WORKING = b"""import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        tensors = [pb_utils.get_input_tensor_by_name(request, "x").as_numpy() for request in requests]
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("y", tensor * 2)]) for tensor in tensors]
+"""
+BROKEN = b"""class TritonPythonModel:
+    def initialize(self, args):
+        raise RuntimeError("the weights file is missing")
+
+    def execute(self, requests):
+        return []
+"""
+CONFIG = """backend: "python"
+max_batch_size: 8
+input [ { name: "x" data_type: TYPE_FP32 dims: [ 3 ] } ]
+output [ { name: "y" data_type: TYPE_FP32 dims: [ 3 ] } ]
+"""
+
+
+class Person:
+    """Somebody with a browser's session who uses the REST API."""
+
+    def __init__(self, address: str) -> None:
+        self.http = httpx.Client(base_url=address, timeout=60)
+        token = self.http.get("/sign-in").text.split('name="csrfmiddlewaretoken" value="')[1].split('"')[0]
+        self.http.post("/sign-in", data={"username": "admin", "password": PASSWORD, "csrfmiddlewaretoken": token})
+
+    def call(self, method: str, path: str, **more: Any) -> Any:
+        headers = {"X-CSRFToken": self.http.cookies["slipway_csrf"], **more.pop("headers", {})}
+        answer = self.http.request(method, f"/api/v1/{path}", headers=headers, **more)
+        assert answer.is_success, answer.text
+        return answer.json() if answer.content else None
+
+    def publish(self, name: str, path: str, content: bytes, config: str | None = None) -> None:
+        upload = self.call(
+            "POST", "uploads", json={"model_name": name, "files": [{"path": path, "size": len(content)}]}
+        )
+        at = f"uploads/{upload['id']}"
+        self.call(
+            "PUT", f"{at}/files/0?offset=0", content=content, headers={"Content-Type": "application/octet-stream"}
+        )
+        self.call("POST", f"{at}/complete")
+        wait(lambda: self.call("GET", at)["state"] in ("inspected", "failed"))
+        asked = {"make_live": True, "note": "For the pictures"} | ({"config_text": config} if config else {})
+        self.call("POST", f"{at}/publish", json=asked)
+
+    def settle(self, name: str, *states: str) -> None:
+        wait(lambda: self.call("GET", f"models/{name}")["state"] in states)
+
+
+def wait(condition: Any, seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "what the pictures need did not come about"
+        time.sleep(0.2)
+
+
+def prepare(person: Person) -> None:
+    """A model that failed, and one whose new version failed while the old one serves."""
+    person.publish("doubled", "model.py", WORKING, CONFIG)
+    person.settle("doubled", "ready")
+    person.publish("doubled", "model.py", BROKEN, CONFIG)
+    person.publish("broken", "model.py", BROKEN, CONFIG)
+    person.settle("broken", "failed")
+    person.settle("doubled", "degraded")
+
+
+@contextmanager
+def traffic(address: str) -> Iterator[None]:
+    """Requests that swell and ebb, a few of them wrong, until the block ends."""
+    stop = threading.Event()
+
+    def send() -> None:
+        with httpx.Client(timeout=30) as http:
+            while not stop.wait(random.random() * 0.09 * (1.2 + math.sin(time.time() / 70))):
+                rows = random.choice((1, 1, 2, 4, 8))
+                name = "image" if random.random() > 0.01 else "picture"
+                tensor = {"name": name, "datatype": "FP32", "shape": [rows, 1, 8, 8], "data": [1.0] * 64 * rows}
+                model = random.choice(("digits", "digits", "digits", "digits_torch"))
+                http.post(f"{address}/v2/models/{model}/infer", json={"inputs": [tensor]})
+
+    threads = [threading.Thread(target=send) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+
+
+def take(browser: Browser, address: str, pages: dict[str, str], folder: Path) -> None:
+    for theme in ("light", "dark"):
+        for width, height in WIDTHS.items():
+            context = browser.new_context(
+                base_url=address, viewport={"width": width, "height": height}, color_scheme=theme, is_mobile=width < 500
+            )
+            page = context.new_page()
+            page.goto("/sign-in")
+            page.screenshot(path=folder / f"sign-in-{theme}-{width}.png")
+            sign_in(page)
+            for name, path in pages.items():
+                page.goto(path)
+                settle(page)
+                page.screenshot(path=folder / f"{name}-{theme}-{width}.png", full_page=True)
+                print(folder / f"{name}-{theme}-{width}.png")
+            context.close()
+
+
+def settle(page: Page) -> None:
+    """Live, and every chart drawn: those out of sight are drawn when they come into sight."""
+    if page.locator("#freshness").count():
+        expect(page.locator("#freshness")).to_have_text("live", timeout=30_000)
+    for figure in page.locator("[data-chart]").all():
+        figure.scroll_into_view_if_needed()
+        figure.locator(".main-svg, .blank").first.wait_for()
+    if page.locator("#config-status").count():
+        expect(page.locator("#config-status")).not_to_have_text("checking")
+    page.evaluate("scrollTo(0, 0)")
+
+
+def take_for_readme(browser: Browser, address: str) -> None:
+    context = browser.new_context(base_url=address, viewport={"width": 1440, "height": 960}, color_scheme="light")
+    page = context.new_page()
+    sign_in(page)
+    for name in ("overview", "model"):
+        page.goto(FULL[name])
+        settle(page)
+        path = ROOT / "docs" / "images" / f"{name}.png"
+        page.screenshot(path=path)
+        Image.open(path).convert("RGB").quantize(192, dither=Image.Dither.NONE).save(path, optimize=True)
+        assert path.stat().st_size < MOST_BYTES, f"{path.name} is {path.stat().st_size} bytes"
+    context.close()
+
+
+@contextmanager
+def slipway() -> Iterator[Up]:
+    folder = tempfile.TemporaryDirectory(prefix="slipway-pictures-")
+    with folder, Up(Path(folder.name) / "data", SLIPWAY_ADMIN_PASSWORD=PASSWORD) as up:
+        yield up.start()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=ROOT / "screenshots")
+    parser.add_argument("--traffic", type=float, default=60, help="seconds of requests before the pictures")
+    parser.add_argument("--docs", action="store_true", help="also take the pictures of the README")
+    given = parser.parse_args()
+    given.out.mkdir(parents=True, exist_ok=True)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=ARGUMENTS)
+        with slipway() as up, traffic(up.http_url):
+            time.sleep(given.traffic)
+            if given.docs:
+                take_for_readme(browser, up.dashboard_url)
+            prepare(Person(up.dashboard_url))
+            take(browser, up.dashboard_url, FULL, given.out)
+        with slipway() as up:
+            person = Person(up.dashboard_url)
+            for row in person.call("GET", "models")["results"]:
+                person.call("POST", f"models/{row['name']}/unload")
+            for name in ("digits_pipeline", "digits_preprocess", "digits_torch", "digits"):
+                person.settle(name, "unloaded")
+                person.call("DELETE", f"models/{name}?confirm={name}")
+            take(browser, up.dashboard_url, EMPTY, given.out)
+        browser.close()
+
+
+if __name__ == "__main__":
+    main()
