@@ -4,6 +4,7 @@ python -m benchmarks [--seconds 5] [--rounds 3] [--output docs/benchmarks.md]
 """
 
 import argparse
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -36,6 +37,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3, help="measurements of each number; the median counts")
     parser.add_argument("--output", type=Path, default=ROOT / "docs" / "benchmarks.md")
     arguments = parser.parse_args()
+    busy = os.getloadavg()[0]
     with slipway() as server, fastapi() as (address, pid):
         subjects = [
             Subject("FastAPI, JSON", pid, _http(address, "/predict", _plain_json(), {})),
@@ -46,7 +48,7 @@ def main() -> None:
         for subject in subjects:
             subject.load(8, 1)
         results = _run(subjects, arguments.seconds, arguments.rounds)
-    text = render(results, CLIENTS, model_alone_us(), arguments.seconds, arguments.rounds)
+    text = render(results, CLIENTS, model_alone_us(), arguments.seconds, arguments.rounds, busy)
     arguments.output.write_text(text)
     print(text)
 

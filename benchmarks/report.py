@@ -32,6 +32,7 @@ of {seconds} s. Figures of different runs or machines do not compare. Each clien
 
 Machine: {cpu}, {cores} cores, {memory:.0f} GB memory, {system}; Python {python}, ONNX Runtime {onnxruntime}, PyTorch {torch}.
 Load: {http_client} for HTTP, `benchmarks/grpc_load.py` for gRPC, on the same machine: they take CPU from the servers.
+Load average of the machine before the run: {busy:.1f}.
 
 {tables}
 Server CPU is the user and system time of the server's process, all threads, divided by the requests; it holds the model's
@@ -47,6 +48,7 @@ def render(
     alone_us: Mapping[int, float],
     seconds: int,
     rounds: int,
+    busy: float,
 ) -> str:
     """The page."""
     most = clients[-1]
@@ -57,6 +59,7 @@ def render(
         date=datetime.date.today().isoformat(),
         seconds=seconds,
         rounds=rounds,
+        busy=busy,
         cpu=_cpu(),
         cores=os.cpu_count(),
         memory=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9,
