@@ -3,7 +3,7 @@
 import asyncio
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -201,7 +201,7 @@ class Supervisor:
         self._end = asyncio.Event()
         self._asked_at = 0.0
 
-    async def run(self, on_live: Callable[[], None]) -> None:
+    async def run(self, on_live: Callable[[], Awaitable[None]]) -> None:
         """Until SIGINT, SIGTERM or SIGHUP, then until all have ended. `on_live`: once everything answers."""
         self._catch_signals()
         await self._guard.start()
@@ -220,9 +220,9 @@ class Supervisor:
             if isinstance(outcome, BaseException):
                 raise outcome
 
-    async def _announce(self, on_live: Callable[[], None]) -> None:
+    async def _announce(self, on_live: Callable[[], Awaitable[None]]) -> None:
         await asyncio.gather(*(process.live.wait() for process in self.processes.values()))
-        on_live()
+        await on_live()
 
     def _catch_signals(self) -> None:
         loop = asyncio.get_running_loop()

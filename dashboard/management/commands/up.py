@@ -13,6 +13,7 @@ from dashboard.models import Server
 from dashboard.supervisor import commands
 from dashboard.supervisor.preflight import check_ports, lock_data_folder
 from dashboard.supervisor.recorder import Recorder, follow_requests
+from dashboard.supervisor.settled import models_settled
 from dashboard.supervisor.setup import Prepared, prepare
 from dashboard.supervisor.supervisor import Status, Supervisor
 
@@ -46,13 +47,19 @@ class Command(BaseCommand):
         supervisor = Supervisor(commands.process_specs(), commands.STAGES, report)
         beside = [asyncio.create_task(recorder.run()), asyncio.create_task(follow_requests(server, supervisor))]
         try:
-            await supervisor.run(on_live=self._say_addresses)
+            await supervisor.run(on_live=lambda: self._invite(server))
         finally:
             for task in beside:
                 task.cancel()
                 with suppress(asyncio.CancelledError):
                     await task
             await recorder.flush()
+
+    async def _invite(self, server: Server) -> None:
+        settled = await models_settled(server)
+        self._say_addresses()
+        if not settled:
+            self._say("Some models are still loading; the overview shows which.")
 
     def _say(self, line: str) -> None:
         with suppress(OSError):  # the terminal may have gone; the log of the processes stays
