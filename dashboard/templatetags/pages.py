@@ -12,7 +12,7 @@ from django.utils import timezone
 from dashboard.authorisation import Actor, Right
 from dashboard.choices import EventKind, ModelStatus, ServerStatus
 from dashboard.models import AuditEntry, Job, Model, ModelState
-from dashboard.selectors.models import models_overview
+from dashboard.selectors.models import ModelSummary, models_overview
 from dashboard.selectors.servers import servers
 from dashboard.templatetags.units import NOTHING, duration
 
@@ -111,6 +111,12 @@ def charts_config(context: template.Context, model: str = "", server: str = "", 
         "activity": activity,
     }
     return {"config": config}
+
+
+@register.filter
+def serving(summary: ModelSummary) -> list[int]:
+    """The versions that answer now, on any server; those that should are its live_versions."""
+    return sorted({row.version for row in summary.server_states if row.state == ModelStatus.READY})
 
 
 @register.filter

@@ -89,12 +89,14 @@ def size(value: float | None) -> str:
 
 @register.filter
 def duration(value: timedelta | float | None) -> str:
-    """How long something took or has been going on: `42 s`, `3 min 20 s`, `2 h 5 min`, `4 d 3 h`."""
+    """How long something took or has been going on: `250 ms`, `42 s`, `3 min 20 s`, `2 h 5 min`, `4 d 3 h`."""
     if value in (None, ""):
         return NOTHING
     seconds = value.total_seconds() if isinstance(value, timedelta) else float(value)
+    if seconds < 1:
+        return latency(max(seconds, 0) * 1000)
     if seconds < 10:
-        return f"{three_digits(max(seconds, 0))} s"
+        return f"{three_digits(seconds)} s"
     seconds = round(seconds)
     for name, length, small, part in (("d", 86400, "h", 3600), ("h", 3600, "min", 60), ("min", 60, "s", 1)):
         if seconds >= length:

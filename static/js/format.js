@@ -50,7 +50,8 @@ export function size(value) {
 
 export function duration(seconds) {
   if (missing(seconds)) return NOTHING;
-  if (seconds < 10) return `${threeDigits(Math.max(seconds, 0))} s`;
+  if (seconds < 1) return latency(Math.max(seconds, 0) * 1000);
+  if (seconds < 10) return `${threeDigits(seconds)} s`;
   const whole = Math.round(seconds);
   for (const [name, length, small, part] of [["d", 86400, "h", 3600], ["h", 3600, "min", 60], ["min", 60, "s", 1]]) {
     if (whole < length) continue;

@@ -161,6 +161,7 @@ export class Plot {
 
   valueAxis(top, low, grid, traces) {
     const axis = { fixedrange: true, gridcolor: grid, zeroline: false, automargin: false };
+    if (!traces.length) return { ...axis, type: "linear", range: [0, 1], tickvals: [], showgrid: false };
     if (this.kind.log && traces.length && low > 0 && top / low > LOG_SPREAD) {
       const bounds = [low * 0.8, top * 1.25];
       const { values, texts } = logTicks(...bounds, this.kind.unit);
