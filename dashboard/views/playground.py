@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.views.decorators.http import require_GET
@@ -40,6 +41,7 @@ def model_playground(request: HttpRequest, name: str) -> HttpResponse:
             "max_batch_size": fields.get("max_batch_size", 0),
             "infer": _infer_address(name, version, live),
             "server": _addresses(),
+            "token": settings.REQUIRE_TOKENS,
         },
     }
     return respond(request, "model/playground", context)

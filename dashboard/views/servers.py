@@ -1,5 +1,6 @@
 """Inference servers: what they are doing, why they restarted, and restarting one."""
 
+from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_GET, require_POST
 
@@ -26,6 +27,7 @@ def server(request: HttpRequest, name: str) -> HttpResponse:
         "server": found,
         "states": select.model_states(server=found),
         "events": select.server_events(server=found)[:EVENTS],
+        "inference_open": found.bundled and not settings.REQUIRE_TOKENS,
     }
     return respond(request, "server", context)
 
