@@ -152,6 +152,11 @@ def rights_of(person: Any) -> list[str]:
     return [right.value for right in Right if actor.may(right)]
 
 
+@register.filter
+def permission_names(person: Any) -> set[str]:
+    return {permission.codename for permission in person.user_permissions.all()}
+
+
 @register.simple_tag
 def change_table(entry: AuditEntry) -> list[tuple[str, str, str]]:
     """(field, before, after) of what an entry changed."""

@@ -17,10 +17,17 @@ from dashboard.exceptions import DashboardError
 from dashboard.forms.tokens import TokenForm
 from dashboard.models import ApiToken
 from dashboard.selectors import activity
+from dashboard.services.accounts import GRANTABLE, account_create, account_update
 from dashboard.services.tokens import token_create, token_revoke
 from dashboard.templatetags.pages import health
 from dashboard.templatetags.slipway import THEMES, sentence
 from dashboard.views.common import act
+
+GRANT_LABELS = {
+    "operate": "Load, unload, make live, configure",
+    "upload_data": "Upload data formats",
+    "upload_code": "Upload formats that can run code",
+}
 
 sign_in = LoginView.as_view(template_name="sign_in.html", redirect_authenticated_user=True)
 
@@ -45,6 +52,7 @@ def _settings(request: HttpRequest, **forms: object) -> HttpResponse:
         "tokens": activity.tokens(request.user),
         "right_labels": dict(TokenRight.choices),
         "people": people,
+        "grantable": [(name, GRANT_LABELS[name]) for name in GRANTABLE],
         "theme_now": request.COOKIES.get("slipway_theme", "system"),
         "theme_choices": (("system", "As the system"), ("light", "Light"), ("dark", "Dark")),
         **forms,
@@ -111,3 +119,29 @@ def token_end(request: HttpRequest, pk: int) -> HttpResponse:
     token = get_object_or_404(ApiToken, pk=pk, user=request.user)
     done = f"Token {token.name} is revoked. Clients that use it are refused from now on."
     return act(request, lambda: token_revoke(token=token, actor=actor_of(request)), done, "settings")
+
+
+@require_POST
+@requires(Right.ADMINISTER)
+def person_new(request: HttpRequest) -> HttpResponse:
+    """An account with a first password that the administrator hands over."""
+    name, password = request.POST.get("username", "").strip(), request.POST.get("password", "")
+    rights = request.POST.getlist("permissions")
+
+    def create() -> None:
+        account_create(actor=actor_of(request), username=name, password=password, permissions=rights)
+
+    done = f"{name} can sign in with that password, and change it here."
+    return act(request, create, done, "settings")
+
+
+@require_POST
+@requires(Right.ADMINISTER)
+def person_change(request: HttpRequest, pk: int) -> HttpResponse:
+    person = get_object_or_404(get_user_model(), pk=pk)
+    rights, active = request.POST.getlist("permissions"), "is_active" in request.POST
+
+    def update() -> None:
+        account_update(actor=actor_of(request), user=person, permissions=rights, is_active=active)
+
+    return act(request, update, f"The rights of {person.get_username()} are changed.", "settings")

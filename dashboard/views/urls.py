@@ -57,6 +57,8 @@ urlpatterns = [
     path("settings/password", account.password_change, name="password"),
     path("settings/tokens", account.token_new, name="token_new"),
     path("settings/tokens/<int:pk>/revoke", account.token_end, name="token_end"),
+    path("settings/people", account.person_new, name="person_new"),
+    path("settings/people/<int:pk>", account.person_change, name="person_change"),
     path("sign-in", account.sign_in, name="sign_in"),
     path("sign-out", LogoutView.as_view(), name="sign_out"),
 ]

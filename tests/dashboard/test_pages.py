@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from django.contrib.auth import get_user_model
 from django.test import Client
 from django.utils import timezone
 
@@ -259,3 +260,17 @@ def test_the_history_of_charts_is_bounded(server: Server, as_person: Callable[..
     assert client.get("/metrics?start=2000&end=1000").status_code == 400
     assert client.get("/metrics?start=0&end=99999999").status_code == 400
     assert client.get("/metrics?start=then&end=now").status_code == 400
+
+
+def test_an_administrator_adds_a_person_and_changes_their_rights(as_person: Callable[..., Client]) -> None:
+    administrator = as_person(is_superuser=True)
+    new = {"username": "maria", "password": "a long first secret", "permissions": ["operate"]}
+    assert "maria can sign in" in administrator.post("/settings/people", new, follow=True).content.decode()
+    maria = get_user_model().objects.get(username="maria")
+    assert maria.has_perm("dashboard.operate")
+    administrator.post(f"/settings/people/{maria.pk}", {"permissions": ["upload_data"], "is_active": "on"})
+    maria = get_user_model().objects.get(username="maria")
+    assert maria.is_active
+    assert not maria.has_perm("dashboard.operate")
+    assert maria.has_perm("dashboard.upload_data")
+    assert as_person().post("/settings/people", new).status_code == 403
