@@ -14,6 +14,7 @@ import numpy as np
 import orjson
 
 from benchmarks import grpc_load, http_load, wrk
+from benchmarks.closed_loop import Outcome
 from benchmarks.report import model_alone_us, render
 from benchmarks.result import Result
 from benchmarks.servers import cpu_seconds, fastapi, slipway
@@ -95,7 +96,7 @@ def _grpc(address: str) -> Callable[[int, int], Result]:
     return lambda clients, seconds: _result(grpc_load.measure(address, message, clients, seconds))
 
 
-def _result(outcome: grpc_load.Outcome) -> Result:
+def _result(outcome: Outcome) -> Result:
     requests = len(outcome.latencies)
     return Result(requests, outcome.seconds, outcome.failures, outcome.percentile_ms(50), outcome.percentile_ms(99))
 

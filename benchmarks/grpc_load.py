@@ -1,22 +1,19 @@
 """A cheap gRPC load: pre-encoded ModelInfer frames over raw sockets, one request under way on each connection.
 
-A stock client costs more CPU than the server, so that on one machine it would be what is measured.
-
-    python -m benchmarks.grpc_load 127.0.0.1:8001 --model mlp --input INPUT:1,512 --clients 32 --seconds 5
+python -m benchmarks.grpc_load 127.0.0.1:8001 --model mlp --input INPUT:1,512 --clients 32 --seconds 5
 """
 
 import argparse
 import asyncio
 import struct
-import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import cast
+from typing import Any, cast
 
 import hpack
 import numpy as np
-import uvloop
 from tritonclient.grpc import service_pb2 as pb
+
+from benchmarks import closed_loop
+from benchmarks.closed_loop import LoadClient, Outcome
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 FRAME = struct.Struct(">HBBBL")
@@ -28,53 +25,27 @@ def frame(kind: int, flags: int, stream_id: int, payload: bytes) -> bytes:
     return FRAME.pack(len(payload) >> 8, len(payload) & 0xFF, kind, flags, stream_id) + payload
 
 
-@dataclass
-class Outcome:
-    """seconds: wall time; latencies in seconds, one for each request that succeeded."""
+class Client(LoadClient):
+    """Sends the same message again and again, each on a stream of its own."""
 
-    seconds: float = 0.0
-    failures: int = 0
-    latencies: list[float] = field(default_factory=list)
-
-    @property
-    def per_second(self) -> float:
-        return len(self.latencies) / self.seconds
-
-    def percentile_ms(self, percent: float) -> float:
-        return float(np.percentile(self.latencies, percent)) * 1e3 if self.latencies else float("nan")
-
-
-class Client(asyncio.Protocol):
-    """One connection that sends the next request when the last is answered, until `running()` is false."""
-
-    def __init__(
-        self, message: bytes, outcome: Outcome, running: Callable[[], bool], done: asyncio.Future[None]
-    ) -> None:
+    def __init__(self, message: bytes, *load: Any) -> None:
+        super().__init__(*load)
         body = b"\0" + len(message).to_bytes(4, "big") + message
         if len(body) > 16_384:
             raise ValueError(f"the request is {len(body)} bytes; this load sends one frame of at most 16384")
         self._body = body
-        self._outcome = outcome
-        self._running = running
-        self._done = done
         self._encoder = hpack.Encoder()
         self._stream_id = -1
         self._rest = b""
-        self._sent = 0.0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.WriteTransport, transport)
         # Windows so large that this side never has to open them again.
         settings = frame(SETTINGS, 0, 0, struct.pack(">HL", 4, (1 << 31) - 1))
         window = frame(WINDOW_UPDATE, 0, 0, ((1 << 31) - 1 - 65_535).to_bytes(4, "big"))
-        self._transport.write(PREFACE + settings + window)
-        self._send()
+        cast(asyncio.WriteTransport, transport).write(PREFACE + settings + window)
+        super().connection_made(transport)
 
-    def connection_lost(self, error: Exception | None) -> None:
-        if not self._done.done():
-            self._done.set_result(None)
-
-    def _send(self) -> None:
+    def write_request(self) -> None:
         self._stream_id += 2
         fields = [
             (":method", "POST"),
@@ -86,8 +57,7 @@ class Client(asyncio.Protocol):
         ]
         block = self._encoder.encode(fields) if self._stream_id <= 3 else self._block
         self._block = block
-        self._sent = time.perf_counter()
-        self._transport.write(frame(HEADERS, 4, self._stream_id, block) + frame(DATA, 1, self._stream_id, self._body))
+        self.transport.write(frame(HEADERS, 4, self._stream_id, block) + frame(DATA, 1, self._stream_id, self._body))
 
     def data_received(self, data: bytes) -> None:
         data = self._rest + data
@@ -98,51 +68,21 @@ class Client(asyncio.Protocol):
             if stop > len(data):
                 break
             if kind == HEADERS and flags & 1:
-                self._answered(data[position + 9 : stop])
+                self.answered(data[position + 9 : stop].endswith(b"\x010"))  # grpc-status: 0, a literal of one byte
             elif kind == PING and not flags & 1:
-                self._transport.write(frame(PING, 1, 0, data[position + 9 : stop]))
+                self.transport.write(frame(PING, 1, 0, data[position + 9 : stop]))
             elif kind == SETTINGS and not flags & 1:
-                self._transport.write(frame(SETTINGS, 1, 0, b""))
+                self.transport.write(frame(SETTINGS, 1, 0, b""))
             elif kind in (RST_STREAM, GOAWAY):
-                self._outcome.failures += 1
-                self._transport.close()
+                self.outcome.failures += 1
+                self.transport.close()
             position = stop
         self._rest = data[position:]
 
-    def _answered(self, trailers: bytes) -> None:
-        if trailers.endswith(b"\x010"):  # grpc-status: 0, as a literal of one byte
-            self._outcome.latencies.append(time.perf_counter() - self._sent)
-        else:
-            self._outcome.failures += 1
-        if self._running():
-            self._send()
-        else:
-            self._transport.close()
-
-
-async def _run(address: str, message: bytes, clients: int, seconds: float, limit: int) -> Outcome:
-    loop = asyncio.get_running_loop()
-    host, _, port = address.rpartition(":")
-    outcome = Outcome()
-    start = time.perf_counter()
-    end = start + seconds
-
-    def running() -> bool:
-        return time.perf_counter() < end and len(outcome.latencies) + outcome.failures < limit
-
-    finished = []
-    for _ in range(clients):
-        done: asyncio.Future[None] = loop.create_future()
-        finished.append(done)
-        await loop.create_connection(lambda done=done: Client(message, outcome, running, done), host, int(port))  # type: ignore[misc]
-    await asyncio.wait_for(asyncio.gather(*finished), seconds + 10)
-    outcome.seconds = time.perf_counter() - start
-    return outcome
-
 
 def measure(address: str, message: bytes, clients: int, seconds: float, limit: int = 10_000_000) -> Outcome:
-    """Run the load: `clients` connections to "host:port" for `seconds`, or until `limit` requests are answered."""
-    return uvloop.run(_run(address, message, clients, seconds, limit))
+    """The load with a serialised ModelInferRequest."""
+    return closed_loop.measure(address, lambda *load: Client(message, *load), clients, seconds, limit)
 
 
 def infer_message(model: str, inputs: dict[str, np.ndarray], datatype: str = "FP32") -> bytes:

@@ -1,46 +1,27 @@
 """A cheap HTTP load: one pre-encoded request over raw sockets, one request under way on each connection.
 
-A stock client costs more CPU than the server, so that on one machine it would be what is measured.
-
-    python -m benchmarks.http_load 127.0.0.1:8000 --path /v2 --clients 32 --seconds 5
+python -m benchmarks.http_load 127.0.0.1:8000 --path /v2 --clients 32 --seconds 5
 """
 
 import argparse
-import asyncio
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import cast
+from typing import Any
 
-import uvloop
+from benchmarks import closed_loop
+from benchmarks.closed_loop import LoadClient, Outcome
 
-from benchmarks.grpc_load import Outcome
 
+class Client(LoadClient):
+    """Sends the same request again and again."""
 
-class Client(asyncio.Protocol):
-    """One connection that sends the request again when it is answered, until `running()` is false."""
-
-    def __init__(
-        self, request: bytes, outcome: Outcome, running: Callable[[], bool], done: asyncio.Future[None]
-    ) -> None:
+    def __init__(self, request: bytes, *load: Any) -> None:
+        super().__init__(*load)
         self._request = request
-        self._outcome = outcome
-        self._running = running
-        self._done = done
         self._rest = b""
-        self._sent = 0.0
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.WriteTransport, transport)
-        self._send()
-
-    def connection_lost(self, error: Exception | None) -> None:
-        if not self._done.done():
-            self._done.set_result(None)
-
-    def _send(self) -> None:
-        self._sent = time.perf_counter()
-        self._transport.write(self._request)
+    def write_request(self) -> None:
+        self.transport.write(self._request)
 
     def data_received(self, data: bytes) -> None:
         data = self._rest + data
@@ -50,39 +31,12 @@ class Client(asyncio.Protocol):
             self._rest = data
             return
         self._rest = b""
-        if data.startswith(b"HTTP/1.1 200"):
-            self._outcome.latencies.append(time.perf_counter() - self._sent)
-        else:
-            self._outcome.failures += 1
-        if self._running():
-            self._send()
-        else:
-            self._transport.close()
-
-
-async def _run(address: str, request: bytes, clients: int, seconds: float, limit: int) -> Outcome:
-    loop = asyncio.get_running_loop()
-    host, _, port = address.rpartition(":")
-    outcome = Outcome()
-    start = time.perf_counter()
-    end = start + seconds
-
-    def running() -> bool:
-        return time.perf_counter() < end and len(outcome.latencies) + outcome.failures < limit
-
-    finished = []
-    for _ in range(clients):
-        done: asyncio.Future[None] = loop.create_future()
-        finished.append(done)
-        await loop.create_connection(lambda done=done: Client(request, outcome, running, done), host, int(port))  # type: ignore[misc]
-    await asyncio.wait_for(asyncio.gather(*finished), seconds + 10)
-    outcome.seconds = time.perf_counter() - start
-    return outcome
+        self.answered(data.startswith(b"HTTP/1.1 200"))
 
 
 def measure(address: str, request: bytes, clients: int, seconds: float, limit: int = 10_000_000) -> Outcome:
-    """Run the load: `clients` connections to "host:port" for `seconds`, or until `limit` requests are answered."""
-    return uvloop.run(_run(address, request, clients, seconds, limit))
+    """The load with a whole request as bytes."""
+    return closed_loop.measure(address, lambda *load: Client(request, *load), clients, seconds, limit)
 
 
 def http_request(method: str, path: str, body: bytes = b"", headers: Mapping[str, str] = MappingProxyType({})) -> bytes:
