@@ -26,6 +26,7 @@ class Instance:
         self.name = place.name
         self.device = place.device
         self.on_done: OnDone = lambda instance, batch: None
+        self.processes: Callable[[], list[int]] = list  # ids of the processes that it runs in, besides the server's
         self.on_streamed: Send = lambda request, response, final: None
         self._backend = backend
         self._loop = loop
@@ -59,6 +60,7 @@ class Instance:
             self._tell(self._started, _as_error(error))
             self._tell(self._stopped)
             return
+        self.processes = impl.processes
         try:
             for batch in self._warmup:
                 self._execute(impl, batch)
@@ -71,6 +73,7 @@ class Instance:
             self._tell(self._started)
             self._serve(impl)
         finally:
+            self.processes = list
             try:
                 impl.close()
             except Exception:

@@ -15,6 +15,7 @@ from serving.batch import Batch
 from serving.errors import Code, ServingError, internal, unavailable
 from serving.instance import Instance
 from serving.instance_groups import Placement, placements
+from serving.memory import NOTHING, MemoryUse, files_bytes, memory_use, private_bytes
 from serving.request import InferenceRequest, InferenceResponse, Parameters, Tensor
 from serving.response_cache import ModelCache
 from serving.runtime import Runtime
@@ -47,6 +48,8 @@ class Model:
         self._loop = loop = runtime.loop
         self._executor = runtime.executor
         self._limiter = runtime.limiter
+        self._meter = runtime.meter
+        self._held = NOTHING  # what it has grown by when it was loaded and when its instances changed
         self._backend: Backend | None = None
         self._instances: list[Instance] = []
         self._draining = False
@@ -79,8 +82,11 @@ class Model:
             return
         try:
             self._backend = make_backend(self.spec)
-            await self._loop.run_in_executor(self._executor, self._backend.load)
-            await self._place_instances(self.config)
+            floor = await self._loop.run_in_executor(self._executor, files_bytes, self.spec.version_dir)
+            with self._meter.measure() as growth:
+                await self._loop.run_in_executor(self._executor, self._backend.load)
+                await self._place_instances(self.config)
+            self._held = memory_use(growth, floor, self._processes(), self._gpus())
         except ServingError:
             await self._free()
             raise
@@ -92,7 +98,11 @@ class Model:
     async def reconfigure(self, config: ModelConfig) -> None:
         """Apply a configuration that differs in batching, instances or slipway.* only; what is queued stays queued."""
         if self._backend is not None:
-            await self._place_instances(config)
+            with self._meter.measure() as growth:
+                await self._place_instances(config)
+            if growth.alone:
+                grown = memory_use(growth, 0, (), self._gpus())
+                self._held = (self._held + grown)._replace(basis=self._held.basis)
         self._take_config(config)
         self.scheduler.configure(config)
 
@@ -150,6 +160,18 @@ class Model:
         if self._backend is not None:
             backend, self._backend = self._backend, None
             await self._loop.run_in_executor(self._executor, backend.unload)
+
+    def _processes(self) -> list[int]:
+        return [process for instance in self._instances for process in instance.processes()]
+
+    def _gpus(self) -> set[int]:
+        return {instance.device.id for instance in self._instances if instance.device.kind == "gpu"}
+
+    @property
+    def memory(self) -> MemoryUse:
+        """What it was measured to hold when it was loaded; what its own processes hold is read now."""
+        processes = self._processes()
+        return self._held._replace(host=sum(map(private_bytes, processes))) if processes else self._held
 
     @property
     def pending(self) -> int:

@@ -18,6 +18,7 @@ from repository.layout import ModelRepository
 from serving import autocomplete
 from serving.ensemble_check import check_ensemble, step_models
 from serving.errors import ServingError, invalid, not_found
+from serving.memory import NOTHING
 from serving.model import Model
 from serving.model_lifecycle import ModelLifecycle
 from serving.model_source import Files, VersionSource, fingerprint, read_source, write_override
@@ -103,6 +104,7 @@ class ModelRepositoryManager:
                 models = [*entry.draining, *([entry.model] if entry.model else [])]
                 entry.statistics.pending = sum(model.pending for model in models)
                 entry.statistics.in_flight = sum(model.in_flight for model in models)
+                entry.statistics.memory = sum((model.memory for model in models), NOTHING)
                 found.append(entry.statistics)
         return found
 

@@ -3,8 +3,9 @@
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from serving.memory import MemoryMeter
 from serving.rate_limiter import RateLimiter
 from serving.request import InferenceRequest
 from serving.response_cache import ResponseCache
@@ -20,3 +21,4 @@ class Runtime:
     strict_devices: bool = False
     cache: ResponseCache | None = None
     limiter: RateLimiter | None = None
+    meter: MemoryMeter = field(default_factory=MemoryMeter)

@@ -14,6 +14,7 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 from serving import __version__
 from serving.datatypes import BY_CONFIG
 from serving.errors import Code, ServingError, unavailable
+from serving.memory import MemoryUse
 from serving.model_lifecycle import parse_requested_version
 from serving.model_repository_manager import ModelRepositoryManager
 from serving.options import Options
@@ -198,12 +199,20 @@ def _fill_statistics(row: pb.ModelStatistics, statistics: ModelStatistics) -> No
         (totals.cache_miss, statistics.cache_miss),
     ):
         _fill_duration(target, source)
+    _fill_memory(row, statistics.memory)
     for size, batch in sorted(statistics.batches.items()):
         described = row.batch_stats.add(batch_size=size)
         described.compute_input.count = described.compute_infer.count = described.compute_output.count = batch.count
         described.compute_input.ns = batch.compute_input_ns
         described.compute_infer.ns = batch.compute_infer_ns
         described.compute_output.ns = batch.compute_output_ns
+
+
+def _fill_memory(row: pb.ModelStatistics, memory: MemoryUse) -> None:
+    if memory.host:
+        row.memory_usage.add(type="CPU", id=0, byte_size=memory.host)
+    for device, size in memory.gpus:
+        row.memory_usage.add(type="GPU", id=device, byte_size=size)
 
 
 def _fill_duration(target: pb.StatisticDuration, source: Duration) -> None:

@@ -6,6 +6,8 @@ server.py (the statistics extension).
 
 from dataclasses import dataclass, field
 
+from serving.memory import NOTHING, MemoryUse
+
 # Histogram buckets over microseconds: 16 to each doubling (relative width 4-6 %), exact below 16 us, up to 2**31 us.
 _SUB_BITS = 4
 _SUB = 1 << _SUB_BITS
@@ -91,6 +93,7 @@ class ModelStatistics:
     last_inference_ms: int = 0  # unix time
     pending: int = 0  # requests accepted, not yet handed to an instance; refreshed by InferenceServer.statistics()
     in_flight: int = 0  # requests accepted, not yet answered; refreshed likewise
+    memory: MemoryUse = NOTHING  # refreshed likewise
     success: Duration = field(default_factory=Duration)
     fail: Duration = field(default_factory=Duration)
     cancel: Duration = field(default_factory=Duration)

@@ -50,6 +50,10 @@ class BackendInstance(ABC):
         arrays, unless every request of the batch has `device_outputs` and the backend finds it cheaper to leave them.
         """
 
+    def processes(self) -> list[int]:
+        """The ids of the processes that hold the model for this instance, where the server's own does not; any thread."""
+        return []
+
     def close(self) -> None:  # noqa: B027
         """Free what this instance holds. Called once, on its thread."""
 

@@ -53,6 +53,9 @@ class ProcessInstance(BackendInstance):
             raise internal(f"model '{self._spec.name}': {died} during this request; it is being restarted") from None
         self._keeper.succeeded()
 
+    def processes(self) -> list[int]:
+        return self._keeper.processes()
+
     def close(self) -> None:
         self._keeper.close()
 
@@ -139,6 +142,10 @@ class ProcessKeeper:
         error = self._error
         self.restart()
         raise unavailable(f"{self._name}: the model's process could not be restarted: {error.message}")
+
+    def processes(self) -> list[int]:
+        child = self._child
+        return [] if child is None else [child.pid]
 
     def restart(self) -> None:
         """Start again in the background, so that the next batch finds it ready or waits as briefly as possible."""

@@ -16,6 +16,7 @@ import orjson
 
 from serving.frontends.hardware import Hardware
 from serving.frontends.http_exchange import Exchange
+from serving.memory import MemoryUse
 from serving.server import InferenceServer
 from serving.statistics import BOUNDS_US, Duration, Histogram, ModelStatistics
 
@@ -23,7 +24,7 @@ PERIOD_S = 1.0
 SLOW_ABOVE = 256 << 10  # bytes not yet taken: skip this one until it catches up
 MAX_SUBSCRIBERS = 64
 
-Stamp = tuple[int, int, int, str]
+Stamp = tuple[int, int, int, str, MemoryUse]
 
 
 class LiveFeed:
@@ -81,7 +82,7 @@ class LiveFeed:
         for model in self._server.statistics():
             key = (model.model_name, model.model_version)
             state = states.get(key, "UNAVAILABLE")
-            stamped.append((key, (model.revision, model.pending, model.in_flight, state), model, state))
+            stamped.append((key, (model.revision, model.pending, model.in_flight, state, model.memory), model, state))
         server = orjson.dumps(self._describe_server())
         encoded: dict[tuple[str, int], bytes] = {}  # each model is rendered once for all subscribers
         now = time.time()
@@ -124,6 +125,7 @@ def describe_model(model: ModelStatistics, state: str) -> dict[str, Any]:
         "state": state,
         "pending": model.pending,
         "in_flight": model.in_flight,
+        "memory": _memory(model.memory),
         "success": _duration(model.success),
         "fail": _duration(model.fail),
         "cancel": _duration(model.cancel),
@@ -139,6 +141,10 @@ def describe_model(model: ModelStatistics, state: str) -> dict[str, Any]:
         "queue_latency": _histogram(model.queue_latency),
         "compute_latency": _histogram(model.compute_latency),
     }
+
+
+def _memory(memory: MemoryUse) -> dict[str, Any]:
+    return {"host_bytes": memory.host, "gpu_bytes": dict(memory.gpus), "basis": memory.basis}
 
 
 def _duration(duration: Duration) -> dict[str, int]:

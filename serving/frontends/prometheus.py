@@ -10,6 +10,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from serving.frontends.hardware import Gpu, Hardware
+from serving.memory import MEASURED
 from serving.statistics import BOUNDS_US, Histogram, ModelStatistics
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -76,6 +77,8 @@ def render(models: Iterable[ModelStatistics], hardware: Hardware) -> Iterator[st
     pending = "nv_inference_pending_request_count"
     yield _header(pending, "gauge", "Instantaneous number of pending requests awaiting execution per-model.")
     yield from _lines(labelled, lambda m: [f"{pending}{{{m.labels}}} {m.statistics.pending}"])
+    yield _header("slipway_model_memory_bytes", "gauge", "Memory that a loaded model holds, by device")
+    yield from _lines(labelled, _memory_lines)
     for name, text, histogram in _HISTOGRAMS:
         yield _header(name, "histogram", text)
         yield from _lines(labelled, lambda m: _latency_lines(name, m.labels, histogram(m.statistics)))  # noqa: B023
@@ -93,6 +96,15 @@ def _lines(models: list[_Model], lines: Callable[[_Model], Iterable[str]]) -> It
 def _failures(model: _Model) -> list[str]:
     counts = model.statistics.failures
     return [f'nv_inference_request_failure{{{model.labels},reason="{r}"}} {counts.get(r, 0)}' for r in REASONS]
+
+
+def _memory_lines(model: _Model) -> list[str]:
+    memory = model.statistics.memory
+    held = [("cpu", memory.basis, memory.host), *((f"gpu:{device}", MEASURED, size) for device, size in memory.gpus)]
+    return [
+        f'slipway_model_memory_bytes{{{model.labels},device="{device}",basis="{basis}"}} {size}'
+        for device, basis, size in held
+    ]
 
 
 def _latency_lines(name: str, labels: str, histogram: Histogram) -> list[str]:
