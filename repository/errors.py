@@ -6,6 +6,7 @@ RepositoryError              one sentence for the person or client that asked
  ├─ NotFound                 no such model, version or file
  ├─ Conflict                 a version or model that exists already, or a folder that another publication holds
  ├─ NoSpace                  the disk would fill (needed, free)
+ ├─ Unreachable              a repository in the cloud that cannot be listed or copied now
  └─ UnsafePath               a path that leaves its folder: a symbolic link, "..", an absolute name
      └─ UnsafeArchive        an archive that holds one, or that would unpack to too much
 
@@ -65,6 +66,10 @@ class NoSpace(RepositoryError):
         super().__init__(f"{_mib(needed)} are needed on the disk, but only {_mib(free)} are free")
         self.needed = needed
         self.free = free
+
+
+class Unreachable(RepositoryError):
+    """A repository in the cloud that cannot be listed or copied now; what was known of it stays."""
 
 
 class UnsafePath(RepositoryError):

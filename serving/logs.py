@@ -5,6 +5,8 @@ import sys
 
 from serving.options import Options
 
+# Libraries that log whole requests at their debug level, signatures and session tokens too.
+TALKATIVE = ("botocore", "aiobotocore", "s3fs", "fsspec", "gcsfs", "adlfs", "azure", "google", "urllib3", "aiohttp")
 LEVELS = {logging.INFO: "log_info", logging.WARNING: "log_warning", logging.ERROR: "log_error"}
 
 
@@ -23,3 +25,5 @@ def configure_logging(options: Options) -> None:
     logging.basicConfig(level=logging.DEBUG if options.log_verbose else logging.INFO, handlers=[handler])
     if options.log_verbose < 2:
         logging.getLogger("asyncio").setLevel(logging.INFO)
+    for name in TALKATIVE:
+        logging.getLogger(name).setLevel(logging.WARNING)

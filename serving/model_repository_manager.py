@@ -14,16 +14,16 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from repository import validation
 from repository.errors import RepositoryError
-from repository.layout import ModelRepository
 from serving import autocomplete
 from serving.ensemble_check import check_ensemble, step_models
 from serving.errors import ServingError, invalid, not_found
 from serving.memory import NOTHING
 from serving.model import Model
 from serving.model_lifecycle import ModelLifecycle
-from serving.model_source import Files, VersionSource, fingerprint, read_source, write_override
+from serving.model_source import VersionSource, read_source, write_override
 from serving.options import Options
 from serving.rate_limiter import RateLimiter
+from serving.repositories import Repositories
 from serving.request import InferenceRequest
 from serving.response_cache import ResponseCache
 from serving.runtime import Runtime
@@ -41,7 +41,7 @@ class ModelRepositoryManager:
     def __init__(self, options: Options, loop: asyncio.AbstractEventLoop) -> None:
         self._options = options
         self._loop = loop
-        self._repositories = [ModelRepository(root) for root in options.model_repository]
+        self._repositories = Repositories(options)
         self._executor = ThreadPoolExecutor(options.model_load_thread_count, thread_name_prefix="load")
         self._runtime = Runtime(
             loop=loop,
@@ -53,7 +53,8 @@ class ModelRepositoryManager:
         )
         self._models: dict[str, ModelLifecycle] = {}
         self._waiting_loads: dict[str, asyncio.Task[None]] = {}
-        self._seen: dict[str, Files] = {}  # poll mode: what each model looked like when it was last taken up
+        self._looked = False
+        self._seen: dict[str, object] = {}  # poll mode: what each model looked like when it was last taken up
         self._overrides: dict[str, Path] = {}  # temporary folders of models loaded with files of the request
 
     # -- requests --------------------------------------------------------------------------------------------------
@@ -74,7 +75,11 @@ class ModelRepositoryManager:
     # -- what there is ---------------------------------------------------------------------------------------------
     def names(self) -> list[str]:
         """Every model of the repositories, sorted."""
-        return sorted({name for repository in self._repositories for name in repository.models()})
+        return self._repositories.names()
+
+    @property
+    def follows_the_cloud(self) -> bool:
+        return bool(self._repositories.remote)
 
     def index(self, ready: bool) -> pb.RepositoryIndexResponse:
         """Every model on disk or loaded, a row for each version that is or was loaded."""
@@ -83,7 +88,7 @@ class ModelRepositoryManager:
             lifecycle = self._models.get(name)
             if lifecycle is None or not lifecycle.versions:
                 if not ready:
-                    reason = lifecycle.error if lifecycle else ""
+                    reason = lifecycle.error if lifecycle else self._repositories.why_not(name)
                     answer.models.add(name=name, state="UNAVAILABLE" if reason else "", reason=reason)
                 continue
             for version, entry in sorted(lifecycle.versions.items()):
@@ -149,17 +154,18 @@ class ModelRepositoryManager:
 
     async def _load_alone(self, name: str, config: str, files: Mapping[str, bytes]) -> None:
         lifecycle = self._models.get(name)
-        folder = self._folder(name)
-        if folder is None and not files and lifecycle is None:
-            raise not_found(f"failed to load '{name}': no model of that name is in the model repository")
         if lifecycle is None:
-            lifecycle = self._models[name] = ModelLifecycle(name, self._runtime, self._complete)
+            if not files and not await self._is_there(name):
+                raise not_found(f"failed to load '{name}': no model of that name is in the model repository")
+            lifecycle = self._models.setdefault(name, ModelLifecycle(name, self._runtime, self._complete))
         async with lifecycle.lock:
             self._waiting_loads.pop(name, None)  # whoever asks from here on may mean newer files
             lifecycle.wanted = True
-            if files:
-                folder = await self._in_thread(self._write_files, name, config, files)
             try:
+                if files:
+                    folder: Path | None = await self._in_thread(self._write_files, name, config, files)
+                else:
+                    folder = await self._in_thread(self._fetch, name)
                 sources = await self._in_thread(read_source, name, folder or Path(name), config)
                 await self._load_steps(sources)
             except ServingError as error:
@@ -189,8 +195,8 @@ class ModelRepositoryManager:
             current = open_names.pop()
             if current == name:
                 raise invalid(f"ensemble '{name}' contains itself, by way of '{step}'")
-            folder = self._folder(current)
-            if current in seen or folder is None:
+            folder = None if current in seen else self._fetch(current)
+            if folder is None:
                 continue
             seen.add(current)
             open_names += {s for source in read_source(current, folder) for s in step_models(source.config)}
@@ -235,12 +241,15 @@ class ModelRepositoryManager:
         if folder is not None:
             shutil.rmtree(folder, ignore_errors=True)
 
-    def _folder(self, name: str) -> Path | None:
-        """The model's folder in the first repository that has it; None without one. Names are checked here."""
-        try:
-            return next((r.model_dir(name) for r in self._repositories if r.has_model(name)), None)
-        except RepositoryError as error:
-            raise invalid(str(error)) from error
+    async def _is_there(self, name: str) -> bool:
+        """Whether a repository has the model; one in the cloud is asked, it may have been published a moment ago."""
+        if self._repositories.folder(name) is not None:
+            return True
+        return self.follows_the_cloud and await self._in_thread(self._fetch, name) is not None
+
+    def _fetch(self, name: str) -> Path | None:
+        """On a worker thread: the model's files. Unless polls say what there is, the cloud is asked for its newest."""
+        return self._repositories.fetch(name, refresh=self._options.model_control_mode == "explicit")
 
     async def _in_thread(self, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
         return await self._loop.run_in_executor(self._executor, lambda: function(*arguments, **named))
@@ -250,7 +259,7 @@ class ModelRepositoryManager:
         """Begin to drain a model; with `unload_dependents` also the models that only its steps call."""
         lifecycle = self._models.get(name)
         if lifecycle is None:
-            if self._folder(name) is None:
+            if self._repositories.folder(name) is None:
                 raise not_found(f"failed to unload '{name}': no model of that name is in the model repository")
             return
         async with lifecycle.lock:
@@ -265,32 +274,49 @@ class ModelRepositoryManager:
     async def shutdown(self) -> None:
         """Drain everything, ensembles before the models that their steps call."""
         ensembles = [one for one in self._models.values() if one.default and one.default.config.platform == "ensemble"]
-        for group in (ensembles, list(self._models.values())):
-            for lifecycle in group:
-                lifecycle.unload()
-            await asyncio.gather(*(lifecycle.drained() for lifecycle in group))
-        for name in list(self._overrides):
-            self._drop_override(name)
-        self._executor.shutdown(wait=False)
+        try:
+            for group in (ensembles, list(self._models.values())):
+                for lifecycle in group:
+                    lifecycle.unload()
+                await asyncio.gather(*(lifecycle.drained() for lifecycle in group))
+        finally:
+            for name in list(self._overrides):
+                self._drop_override(name)
+            self._repositories.close()
+            self._executor.shutdown(wait=False)
 
     # -- poll mode -------------------------------------------------------------------------------------------------
-    async def poll(self) -> list[tuple[str, ServingError]]:
-        """Take up what changed on disk since the last look; the failures.
+    async def look(self) -> list[tuple[str, ServingError]]:
+        """List what is in the cloud; the addresses that did not answer. In poll mode a change must be seen twice, then."""
+        settling = self._looked and self._options.model_control_mode == "poll"
+        self._looked = True
+        return await self._in_thread(self._repositories.look, settling=settling) if self.follows_the_cloud else []
 
-        A model that fails is tried again when its files change.
+    async def poll(self) -> list[tuple[str, ServingError]]:
+        """Take up what changed in the repositories since the last look; the failures.
+
+        A model that fails is tried again when its files change, or when it could not be copied.
         """
-        names = self.names()
-        changed = []
-        for name in names:
-            folder = self._folder(name)
-            if folder is None:
-                continue
-            looks = await self._in_thread(fingerprint, folder)
-            if self._seen.get(name) != looks:
-                self._seen[name] = looks
-                changed.append(name)
-        gone = [name for name in self._seen if name not in names]
-        for name in gone:
-            del self._seen[name]
+        failures = await self.look()
+        looks = await self._in_thread(self._repositories.fingerprints)
+        changed = [name for name in looks if self._seen.get(name) != looks[name]]
+        for name in self._seen.keys() - looks.keys():
             await self.unload(name)
-        return await self.load_many(changed)
+            await self._in_thread(self._repositories.forget, name)
+        self._seen = looks
+        for name in changed:
+            if reason := self._repositories.why_not(name):
+                failures.append((name, invalid(reason)))
+                await self._unload_ambiguous(name, reason)
+        failed = await self.load_many([name for name in changed if not self._repositories.why_not(name)])
+        for name, _ in failed:
+            if not self._repositories.is_current(name):
+                self._seen.pop(name, None)
+        return failures + failed
+
+    async def _unload_ambiguous(self, name: str, reason: str) -> None:
+        """As Triton does, where a second repository has come to have the model too."""
+        log.error("%s", reason)
+        if name in self._models:
+            await self.unload(name)
+            self._models[name].error = reason

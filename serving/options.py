@@ -7,6 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from repository.errors import RepositoryError
+from repository.remote_address import RemoteAddress, is_remote
+from repository.remote_address import parse as parse_address
+
 MODES = ("none", "poll", "explicit")
 RESTRICTABLE = (
     "health",
@@ -34,7 +38,8 @@ class Restriction:
 class Options:
     """Field names are tritonserver's flags with underscores; `build_parser` says what each does."""
 
-    model_repository: tuple[Path, ...]
+    model_repository: tuple[Path | RemoteAddress, ...]
+    repository_cache_folder: Path | None = None
     server_id: str = "slipway"
     model_control_mode: str = "none"
     load_model: tuple[str, ...] = ()
@@ -109,7 +114,7 @@ def parse(arguments: Sequence[str]) -> tuple[Options, list[str]]:
     if not values["model_repository"]:
         parser.error("--model-repository is required: the folder that holds one folder for each model")
     for folder in values["model_repository"]:
-        if not folder.is_dir():
+        if isinstance(folder, Path) and not folder.is_dir():
             parser.error(f"--model-repository: '{folder}' is not a folder")
     warnings = [f"{flag} has no effect on this server" for flag in ignored]
     frozen: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
@@ -147,13 +152,14 @@ Add = Callable[..., None]
 def _repository_flags(add: Add) -> None:
     add(
         "--model-repository",
-        Path,
-        "folder of models; may be repeated",
+        _repository,
+        "folder of models, or its s3://, gs://, as:// or other address; may be repeated",
         action="append",
         dest="model_repository",
         default=[],
     )
-    add("--model-store", Path, "the same as --model-repository", action="append", dest="model_repository")
+    add("--model-store", _repository, "the same as --model-repository", action="append", dest="model_repository")
+    add("--repository-cache-folder", Path, "where models of the cloud are copied to while the server runs")
     add(
         "--model-control-mode",
         str,
@@ -167,7 +173,7 @@ def _repository_flags(add: Add) -> None:
         action="append",
         default=[],
     )
-    add("--repository-poll-secs", _positive, "poll mode: seconds between two looks at the folder")
+    add("--repository-poll-secs", _positive, "poll mode: seconds between two looks at the repositories")
     add("--strict-model-config", _boolean, "true: config.pbtxt must be complete (deprecated in Triton)", default=None)
     add("--disable-auto-complete-config", _boolean, "do not complete config.pbtxt from the model file")
     add("--strict-readiness", _boolean, "ready only while every model that should be loaded is")
@@ -259,6 +265,15 @@ def _boolean(text: str) -> bool:
     if text.lower() in ("false", "0", "off", "no"):
         return False
     raise argparse.ArgumentTypeError(f"expected true or false, got '{text}'")
+
+
+def _repository(text: str) -> Path | RemoteAddress:
+    if not is_remote(text):
+        return Path(text)
+    try:
+        return parse_address(text)
+    except RepositoryError as error:
+        raise argparse.ArgumentTypeError(error.message) from None
 
 
 def _port(text: str) -> int:

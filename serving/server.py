@@ -49,14 +49,14 @@ class InferenceServer:
     async def start(self) -> None:
         """Load what the control mode asks for. With --exit-on-error, a model that fails raises ServingError."""
         options = self.options
-        if options.model_control_mode == "explicit":
-            wanted = list(options.load_model)
-            failures = await self._manager.load_many(self._manager.names() if "*" in wanted else wanted)
-        elif options.model_control_mode == "poll":
+        if options.model_control_mode == "poll":
             failures = await self._manager.poll()
-            self._poller = asyncio.get_running_loop().create_task(self._poll())
         else:
-            failures = await self._manager.load_many(self._manager.names())
+            failures = await self._manager.look()
+            wanted = list(options.load_model) if options.model_control_mode == "explicit" else ["*"]
+            failures += await self._manager.load_many(self._manager.names() if "*" in wanted else wanted)
+        if options.model_control_mode == "poll" or self._manager.follows_the_cloud:
+            self._poller = asyncio.get_running_loop().create_task(self._poll())
         if failures and options.exit_on_error:
             reasons = "; ".join(error.message for _, error in failures)
             raise ServingError(Code.INTERNAL, f"failed to load all models: {reasons}")
@@ -77,7 +77,10 @@ class InferenceServer:
         while True:
             await asyncio.sleep(self.options.repository_poll_secs)
             try:
-                await self._manager.poll()
+                if self.options.model_control_mode == "poll":
+                    await self._manager.poll()
+                else:
+                    await self._manager.look()
             except Exception:
                 log.exception("looking at the model repository failed; trying again")
 

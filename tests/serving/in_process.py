@@ -12,10 +12,11 @@ from serving.server import InferenceServer
 
 
 @contextlib.asynccontextmanager
-async def core(repository: Path, **options: Any) -> AsyncIterator[InferenceServer]:
-    """A started server in explicit mode unless told otherwise."""
+async def core(repository: Path | list[Path], **options: Any) -> AsyncIterator[InferenceServer]:
+    """A started server in explicit mode unless told otherwise, on one repository or several."""
     settings = {"model_control_mode": "explicit", "exit_on_error": False} | options
-    server = InferenceServer(Options(model_repository=(repository,), **settings))
+    repositories = tuple(repository) if isinstance(repository, list) else (repository,)
+    server = InferenceServer(Options(model_repository=repositories, **settings))
     await server.start()
     try:
         yield server

@@ -56,3 +56,27 @@ async def test_explicit_mode_lists_what_is_on_disk_and_loads_on_request(tmp_path
         assert len(server.repository_index(ready=True).models) == 0
         await server.load_model("scale")
         assert index(server) == {("scale", "1"): ("READY", "")}
+
+
+async def test_a_model_in_two_repositories_is_refused_and_the_others_serve(tmp_path):
+    first, second = tmp_path / "first", tmp_path / "second"
+    for folder, name in ((first, "scale"), (second, "scale"), (second, "other")):
+        model_factory.onnx_scale(folder, name)
+    async with core([first, second]) as server:
+        with pytest.raises(ServingError, match="'scale' is in 2 model repositories") as caught:
+            await server.load_model("scale")
+        assert caught.value.code is Code.INVALID_ARG
+        await server.load_model("other")
+        assert index(server)["scale", ""] == ("UNAVAILABLE", str(caught.value))
+
+
+async def test_poll_mode_unloads_a_model_that_comes_to_be_in_two_repositories(tmp_path):
+    first, second = tmp_path / "first", tmp_path / "second"
+    model_factory.onnx_scale(first)
+    second.mkdir()
+    async with core([first, second], model_control_mode="poll", repository_poll_secs=0.05) as server:
+        assert server.model_ready("scale")
+        model_factory.onnx_scale(second)
+        await until(lambda: not server.model_ready("scale"), "the end of the ambiguous model")
+        shutil.rmtree(first / "scale")
+        await until(lambda: server.model_ready("scale"), "the model that is left")

@@ -1,0 +1,145 @@
+"""--model-repository=s3://...: a real server follows a real S3 interface on loopback."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.model_factory import onnx_scale
+from tests.object_store import BUCKET, ObjectStore
+from tests.serving_process import ServerProcess, wait_until
+
+SECRETS = {"AWS_SECRET_ACCESS_KEY": "secret-of-the-bucket", "AWS_SESSION_TOKEN": "token-of-the-session"}
+CREDENTIALS = {"AWS_ACCESS_KEY_ID": "id-of-the-key", "AWS_DEFAULT_REGION": "us-east-1", **SECRETS}
+POLL = ("--model-control-mode=poll", "--repository-poll-secs=0.1")
+EXPLICIT = ("--model-control-mode=explicit", "--repository-poll-secs=0.1")
+
+
+@pytest.fixture(scope="module")
+def only_store() -> Iterator[ObjectStore]:
+    with ObjectStore() as store:
+        yield store
+
+
+@pytest.fixture
+def store(only_store: ObjectStore) -> ObjectStore:
+    only_store.empty()
+    return only_store
+
+
+def address(store: ObjectStore) -> str:
+    return f"s3://127.0.0.1:{store.port}/{BUCKET}/production"
+
+
+def serve(place: str, cache: Path, *flags: str, **options: Any) -> ServerProcess:
+    cache.mkdir(exist_ok=True)
+    environment = {**CREDENTIALS, "HOME": str(cache), "AWS_EC2_METADATA_DISABLED": "true"}
+    everything = (f"--repository-cache-folder={cache}", "--log-verbose=2", *flags)
+    return ServerProcess([place], *everything, environment=environment | options.pop("environment", {}), **options)
+
+
+def scaled(server: ServerProcess, model: str = "scale") -> Any:
+    """What the model makes of 1: its factor; the error where it does not serve."""
+    body = {"inputs": [{"name": "INPUT0", "datatype": "FP32", "shape": [1, 1], "data": [1.0]}]}
+    status, answer = server.post(f"/v2/models/{model}/infer", body)
+    return answer["outputs"][0]["data"][0] if status == 200 else answer["error"]
+
+
+def versions(server: ServerProcess, model: str = "scale") -> dict[str, str]:
+    rows = server.post("/v2/repository/index")[1]
+    return {row.get("version", ""): row.get("state", "") for row in rows if row["name"] == model}
+
+
+def test_a_published_version_is_served_and_a_deleted_model_goes(store: ObjectStore, tmp_path: Path) -> None:
+    first = onnx_scale(tmp_path / "made", factor=2.0)
+    store.put_folder(first, "production/scale")
+    with serve(address(store), tmp_path / "cache", *POLL) as server:
+        assert scaled(server) == 2.0
+        second = onnx_scale(tmp_path / "made", factor=3.0, version=2)
+        store.put_folder(second / "2", "production/scale/2")
+        wait_until(lambda: scaled(server) == 3.0, what="version 2")
+        assert versions(server) == {"1": "UNAVAILABLE", "2": "READY"}
+        store.delete_folder(second, "production/scale")
+        wait_until(lambda: isinstance(scaled(server), str), what="the deletion")
+        assert not any(name in server.log for name in SECRETS.values())
+        assert server.terminate() == 0
+    assert list((tmp_path / "cache").glob("slipway-models-*")) == []
+
+
+def test_a_half_written_upload_is_never_served(store: ObjectStore, tmp_path: Path) -> None:
+    folder = onnx_scale(tmp_path / "made", factor=2.0)
+    store.put_folder(folder, "production/scale")
+    with serve(address(store), tmp_path / "cache", *POLL) as server:
+        content = (onnx_scale(tmp_path / "made", factor=3.0, version=2) / "2" / "model.onnx").read_bytes()
+        store.begin_upload("production/scale/2/model.onnx", content[: len(content) // 2])
+        store.put_folder(onnx_scale(tmp_path / "made", "other"), "production/other")
+        wait_until(lambda: scaled(server, "other") == 2.0, what="a model that was published later")
+        assert scaled(server) == 2.0
+        assert versions(server) == {"1": "READY"}
+
+
+def test_what_serves_outlives_the_network_and_returns_to_polling(store: ObjectStore, tmp_path: Path) -> None:
+    folder = onnx_scale(tmp_path / "made", factor=2.0)
+    store.put_folder(folder, "production/scale")
+    with serve(address(store), tmp_path / "cache", *POLL) as server:
+        store.stop()
+        wait_until(lambda: "cannot be reached" in server.log, what="the trouble in the log")
+        assert scaled(server) == 2.0
+        store.start()
+        wait_until(lambda: "answers again" in server.log or "does not exist" in server.log, what="an answer")
+        assert scaled(server) == 2.0
+        onnx_scale(tmp_path / "made", factor=3.0, version=2)
+        store.put_folder(folder, "production/scale")
+        wait_until(lambda: scaled(server) == 3.0, what="version 2")
+        assert server.log.count("cannot be reached") == 1
+
+
+def test_a_load_request_takes_what_is_newest(store: ObjectStore, tmp_path: Path) -> None:
+    with serve(address(store), tmp_path / "cache", *EXPLICIT, "--repository-poll-secs=600") as server:
+        assert server.post("/v2/repository/models/scale/load")[0] == 404
+        store.put_folder(onnx_scale(tmp_path / "made", factor=2.0), "production/scale")
+        assert server.post("/v2/repository/models/scale/load") == (200, b"")
+        assert scaled(server) == 2.0
+        store.put_folder(onnx_scale(tmp_path / "made", factor=5.0), "production/scale")
+        assert server.post("/v2/repository/models/scale/load") == (200, b"")
+        assert scaled(server) == 5.0
+        store.stop()
+        status, answer = server.post("/v2/repository/models/scale/load")
+        assert (status, "cannot be reached" in answer["error"]) == (503, True)
+        assert scaled(server) == 5.0
+
+
+def test_the_index_names_what_is_in_the_bucket_before_it_is_loaded(store: ObjectStore, tmp_path: Path) -> None:
+    with serve(address(store), tmp_path / "cache", *EXPLICIT) as server:
+        store.put_folder(onnx_scale(tmp_path / "made"), "production/scale")
+        wait_until(lambda: versions(server) == {"": ""}, what="the model in the index")
+
+
+@pytest.mark.parametrize(
+    ("place", "environment", "sentence"),
+    [
+        (
+            "s3://127.0.0.1:{port}/no-bucket/models",
+            {},
+            "the bucket or folder of the s3 model repository does not exist",
+        ),
+        ("s3://127.0.0.1:1/bucket/models", {}, "the s3 model repository cannot be reached"),
+        (
+            "s3://127.0.0.1:{port}/my-models",
+            {"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""},
+            "no valid credentials",
+        ),
+        ("gs://bucket/models", {}, "need the package gcsfs: pip install -r requirements-cloud.txt"),
+        ("nosuch://bucket/models", {}, "no installed package reads 'nosuch://' addresses"),
+    ],
+)
+def test_what_is_wrong_with_a_repository_is_one_sentence(
+    store: ObjectStore, tmp_path: Path, place: str, environment: dict[str, str], sentence: str
+) -> None:
+    place = place.format(port=store.port)
+    with serve(place, tmp_path / "cache", wait="", environment=environment) as server:
+        assert server.process is not None
+        assert server.process.wait(60) == 1
+        assert sentence in server.log
+        assert "Traceback" not in server.log
