@@ -12,10 +12,12 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 from serving.backends import make_backend
 from serving.backends.base import Backend, ModelSpec
 from serving.batch import Batch
+from serving.classification import read_labels
 from serving.errors import Code, ServingError, internal, unavailable
 from serving.instance import Instance
 from serving.instance_groups import Placement, placements
 from serving.memory import NOTHING, MemoryUse, files_bytes, memory_use, private_bytes
+from serving.output_target import deliver
 from serving.request import InferenceRequest, InferenceResponse, Parameters, Tensor
 from serving.response_cache import ModelCache
 from serving.runtime import Runtime
@@ -58,6 +60,7 @@ class Model:
         caches = runtime.cache is not None and spec.config.response_cache.enable
         self._cache = ModelCache(runtime.cache) if runtime.cache is not None and caches else None
         self._cache_keys: dict[InferenceRequest, bytes] = {}  # of requests under way that the cache did not have
+        self._labels: dict[str, list[str]] = {}
         self._take_config(spec.config)
         self.scheduler: EnsembleScheduler | InstanceScheduler
         if spec.config.platform == "ensemble":
@@ -78,6 +81,7 @@ class Model:
     # -- life ------------------------------------------------------------------------------------------------------
     async def load(self) -> None:
         """Read the weights, start and warm every instance; raises ServingError and leaves nothing behind."""
+        self._labels = read_labels(self.spec.config, self.spec.version_dir.parent)
         if isinstance(self.scheduler, EnsembleScheduler):
             return
         try:
@@ -257,7 +261,9 @@ class Model:
             return
         self._count_success(request, time.monotonic_ns())
         self._release(request)
-        request.respond(self._check.response(InferenceResponse(self.spec.name, self.spec.version, request.id, outputs)))
+        request.respond(
+            self._outward(request, InferenceResponse(self.spec.name, self.spec.version, request.id, outputs))
+        )
 
     # -- answers ---------------------------------------------------------------------------------------------------
     def _answered(self, request: InferenceRequest, answer: InferenceResponse | ServingError) -> None:
@@ -271,7 +277,7 @@ class Model:
             self.statistics.execution_count += 1
             self.statistics.last_inference_ms = time.time_ns() // 1_000_000
             self._release(request)
-        request.respond(self._check.response(answer))
+        request.respond(self._outward(request, answer))
 
     def _streamed(
         self, request: InferenceRequest, response: InferenceResponse | ServingError | None, final: bool
@@ -285,7 +291,7 @@ class Model:
             else:
                 self._count_success(request, time.monotonic_ns())
                 self._release(request)
-        request.respond(self._check.response(response) if response is not None else None, final)
+        request.respond(self._outward(request, response) if response is not None else None, final)
 
     def _batch_done(self, batch: Batch) -> None:
         self._count_batch(batch)
@@ -310,7 +316,16 @@ class Model:
                     answer.parameters |= _timing(waited, batch)
                 self._count_success(request, batch.ended_ns)
                 self._release(request)
-            request.respond(self._check.response(answer))
+            request.respond(self._outward(request, answer))
+
+    def _outward(
+        self, request: InferenceRequest, answer: InferenceResponse | ServingError
+    ) -> InferenceResponse | ServingError:
+        """The answer as the client asked for it: shapes of the protocol, classes, outputs in shared memory."""
+        answer = self._check.response(answer)
+        if request.targets and isinstance(answer, InferenceResponse):
+            return deliver(answer, request.targets, self._labels, self.config.max_batch_size > 0)
+        return answer
 
     def _keep(self, cache: ModelCache, request: InferenceRequest, outputs: dict[str, Tensor]) -> None:
         start = time.monotonic_ns()

@@ -64,6 +64,7 @@ class Options:
     grpc_port: int = 8001
     grpc_max_message_size: int = (1 << 31) - 1
     grpc_restricted_protocol: tuple[Restriction, ...] = ()
+    allow_client_shm: bool = False
     allow_metrics: bool = True
     metrics_address: str = ""
     metrics_port: int = 8002
@@ -242,6 +243,7 @@ def _grpc_flags(add: Add) -> None:
 
 
 def _other_flags(add: Add) -> None:
+    add("--allow-client-shm", _boolean, "clients may register shared memory, and so pass tensors by reference")
     add("--allow-metrics", _boolean, "serve Prometheus metrics and the live feed")
     add("--metrics-address", str, "address to bind; --http-address when not given")
     add("--metrics-port", _port, "port of the metrics; 0 takes a free one")

@@ -3,16 +3,27 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from numpy.typing import NDArray
 
 from serving.errors import ServingError, cancelled
 
+if TYPE_CHECKING:
+    from serving.output_target import OutputTarget
+
 # A tensor is a numpy array on the host. On a GPU it is any object with `shape` and `__dlpack__` (a torch tensor, say);
 # only backends and the ensemble scheduler meet those: the server brings the outputs of a model to the host for frontends.
 Tensor = NDArray[Any]
 Parameters = dict[str, "str | int | float | bool"]
+
+
+class Placed(NamedTuple):
+    """Where an output lies that went to shared memory: `byte_size` bytes of a region, from `offset` on."""
+
+    region: str
+    offset: int
+    byte_size: int
 
 
 @dataclass(slots=True)
@@ -27,6 +38,7 @@ class InferenceResponse:
     id: str
     outputs: dict[str, Tensor]
     parameters: Parameters = field(default_factory=dict)
+    placed: dict[str, Placed] | None = None  # outputs in shared memory: of their arrays only dtype and shape go out
 
 
 # (response or error, final). Called on the event loop's thread. Exactly one call has final=True; all others (decoupled
@@ -57,6 +69,7 @@ class InferenceRequest:
     sequence_end: bool = False
     arrival_ns: int = field(default_factory=time.monotonic_ns)
     device_outputs: bool = False  # the caller (an ensemble) takes tensors that stay on a GPU
+    targets: "dict[str, OutputTarget] | None" = None  # outputs to classify, or to write into shared memory
     # set by the server
     batch_size: int = 1
     batch_key: object = None  # requests of unequal keys (shapes of variable dims, optional inputs) never share a batch

@@ -19,19 +19,25 @@ from serving.model_lifecycle import parse_requested_version
 from serving.model_repository_manager import ModelRepositoryManager
 from serving.options import Options
 from serving.request import InferenceRequest
+from serving.shared_memory import SharedMemory
 from serving.statistics import Duration, ModelStatistics
 from serving.tensor_check import wire_shape
 
 log = logging.getLogger(__name__)
 
 EXTENSIONS = (
+    "classification",
+    "sequence",
+    "sequence(string_id)",
+    "model_repository",
+    "model_repository(unload_dependents)",
+    "schedule_policy",
+    "model_configuration",
+    "system_shared_memory",
+    "cuda_shared_memory",
     "binary_tensor_data",
     "parameters",
     "statistics",
-    "model_repository",
-    "model_repository(unload_dependents)",
-    "model_configuration",
-    "schedule_policy",
 )
 
 
@@ -40,6 +46,7 @@ class InferenceServer:
 
     def __init__(self, options: Options) -> None:
         self.options = options
+        self.shared_memory = SharedMemory(options.allow_client_shm)
         self._manager = ModelRepositoryManager(options, asyncio.get_running_loop())
         self._started = False
         self._draining = False

@@ -12,10 +12,12 @@ from numpy.typing import NDArray
 from tritonclient.grpc import service_pb2 as pb
 
 from serving.datatypes import datatype_of, serialize_bytes
-from serving.errors import invalid, unsupported
-from serving.frontends.grpc_contents import InputSpec, from_raw, input_spec, inputs_of
+from serving.errors import invalid
+from serving.frontends.grpc_contents import InputSpec, from_raw, input_spec, inputs_of, plain_parameters
 from serving.frontends.grpc_wire import malformed, raw_output_prefix, response_id, split_request
+from serving.output_target import OutputRule, output_rule, read_tensor, targets_of
 from serving.request import InferenceRequest, InferenceResponse, OnResponse, Parameters
+from serving.shared_memory import SharedMemory
 
 _KEPT = 1024  # heads of requests, and of responses
 _KEPT_SIZE = 4096  # bytes of one head
@@ -36,12 +38,15 @@ class RequestHead:
     parameters: Parameters
     options: dict[str, Any]  # fields of InferenceRequest that parameters set
     typed: bool  # at least one input has `contents`
+    rules: dict[str, OutputRule]  # of outputs to classify or to put into shared memory
+    regions: int  # how many inputs lie in shared memory
 
 
 class InferCodec:
     """The codec with what it keeps."""
 
-    def __init__(self) -> None:
+    def __init__(self, memory: SharedMemory) -> None:
+        self._memory = memory
         self._request_heads: dict[bytes, RequestHead] = {}
         self._response_heads: dict[tuple[Any, ...], bytes] = {}
 
@@ -60,14 +65,14 @@ class InferCodec:
                 message.raw_input_contents.extend(bytes(data) for data in parts.raw)
                 return self._decode_message(message, on_response)
             _keep(self._request_heads, parts.head, head)
-        return _request(head, _text(parts.id), _raw_inputs(head, parts.raw), on_response)
+        return self._request(head, _text(parts.id), self._raw_inputs(head, parts.raw), on_response)
 
     def _decode_message(self, message: pb.ModelInferRequest, on_response: OnResponse) -> InferenceRequest:
         """The slow way: typed contents, or fields that we do not know."""
         head = _request_head(message)
         raw = list(message.raw_input_contents)
         if not head.typed:
-            inputs = _raw_inputs(head, raw)
+            inputs = self._raw_inputs(head, raw)
         elif raw:
             name = next(tensor.name for tensor in message.inputs if tensor.HasField("contents"))
             raise invalid(
@@ -75,8 +80,44 @@ class InferCodec:
                 f"for model '{head.model_name}'"
             )
         else:
-            inputs = inputs_of(message, head.specs)
-        return _request(head, message.id, inputs, on_response)
+            inputs = inputs_of(message, head.specs, self._memory)
+        return self._request(head, message.id, inputs, on_response)
+
+    def _request(self, head: RequestHead, identifier: str, inputs: Inputs, on_response: OnResponse) -> InferenceRequest:
+        request = InferenceRequest(
+            head.model_name,
+            inputs,
+            on_response,
+            head.model_version,
+            identifier,
+            head.requested,
+            dict(head.parameters),
+            **head.options,
+        )
+        if head.rules:
+            request.targets = targets_of(head.rules, self._memory)
+        return request
+
+    def _raw_inputs(self, head: RequestHead, raw: "list[bytes] | list[bytes | memoryview]") -> Inputs:
+        expected = len(head.specs) - head.regions
+        if len(raw) < expected:
+            name = [spec.name for spec in head.specs if spec.region is None][len(raw)]
+            raise invalid(f"unable to find data for input tensor '{name}' for model '{head.model_name}' in request.")
+        if len(raw) > expected:
+            raise invalid(
+                f"expected {expected} raw_input_contents for the inputs of model '{head.model_name}', got {len(raw)}"
+            )
+        if not head.regions:
+            return {
+                spec.name: from_raw(data, spec, head.model_name) for spec, data in zip(head.specs, raw, strict=True)
+            }
+        pieces = iter(raw)
+        return {
+            spec.name: from_raw(next(pieces), spec, head.model_name)
+            if spec.region is None
+            else read_tensor(self._memory, spec.name, spec.row, spec.shape, spec.region)
+            for spec in head.specs
+        }
 
     # -- responses ---------------------------------------------------------------------------------------------------
     def encode(self, response: InferenceResponse) -> tuple[list[Any], int]:
@@ -87,18 +128,19 @@ class InferCodec:
             response.model_version,
             *[(name, array.dtype, array.shape) for name, array in outputs.items()],
         )
-        head = None if response.parameters else self._response_heads.get(key)
+        head = None if response.parameters or response.placed else self._response_heads.get(key)
         if head is None:
             head = _response_head(response)
-            if not response.parameters:
+            if not response.parameters and not response.placed:
                 _keep(self._response_heads, key, head)
         parts: list[Any] = [head]
         size = len(head)
         if response.id:
             parts.append(response_id(response.id))
             size += len(parts[-1])
-        for array in outputs.values():
-            data, length = _raw_output(array)
+        for name, array in outputs.items():
+            # An output in shared memory has an empty place among the raw ones: clients count them.
+            data, length = (b"", 0) if response.placed and name in response.placed else _raw_output(array)
             prefix = raw_output_prefix(length)
             parts += (prefix, data)
             size += len(prefix) + length
@@ -129,30 +171,6 @@ def _text(value: bytes) -> str:
         raise malformed() from None
 
 
-def _request(head: RequestHead, identifier: str, inputs: Inputs, on_response: OnResponse) -> InferenceRequest:
-    return InferenceRequest(
-        head.model_name,
-        inputs,
-        on_response,
-        head.model_version,
-        identifier,
-        head.requested,
-        dict(head.parameters),
-        **head.options,
-    )
-
-
-def _raw_inputs(head: RequestHead, raw: "list[bytes] | list[bytes | memoryview]") -> Inputs:
-    if len(raw) < len(head.specs):
-        name = head.specs[len(raw)].name
-        raise invalid(f"unable to find data for input tensor '{name}' for model '{head.model_name}' in request.")
-    if len(raw) > len(head.specs):
-        raise invalid(
-            f"expected {len(head.specs)} raw_input_contents for the inputs of model '{head.model_name}', got {len(raw)}"
-        )
-    return {spec.name: from_raw(data, spec, head.model_name) for spec, data in zip(head.specs, raw, strict=True)}
-
-
 def _request_head(message: pb.ModelInferRequest) -> RequestHead:
     name = message.model_name
     specs = [input_spec(tensor, name) for tensor in message.inputs]
@@ -160,17 +178,20 @@ def _request_head(message: pb.ModelInferRequest) -> RequestHead:
     if len(names) < len(specs):
         raise invalid(f"an input appears more than once in the request for model '{name}'")
     parameters, options = _parameters(message)
-    requested = tuple(_requested(output) for output in message.outputs)
+    rules = _rules(message)
     typed = any(tensor.HasField("contents") for tensor in message.inputs)
-    return RequestHead(name, message.model_version, specs, requested, parameters, options, typed)
+    requested = tuple(output.name for output in message.outputs)
+    regions = sum(spec.region is not None for spec in specs)
+    return RequestHead(name, message.model_version, specs, requested, parameters, options, typed, rules, regions)
 
 
-def _requested(output: Any) -> str:
-    """The name of a requested output; its parameters ask for extensions that this server does not have."""
-    for key, meaning in (("classification", "classification"), ("shared_memory_region", "shared memory")):
-        if key in output.parameters:
-            raise unsupported(f"output '{output.name}' asks for {meaning}, which this server does not support")
-    return str(output.name)
+def _rules(message: pb.ModelInferRequest) -> dict[str, OutputRule]:
+    rules = {}
+    for output in message.outputs:
+        rule = output_rule(output.name, plain_parameters(output.parameters)) if output.parameters else None
+        if rule is not None:
+            rules[output.name] = rule
+    return rules
 
 
 # -- request parameters ----------------------------------------------------------------------------------------------
@@ -218,7 +239,13 @@ def _response_head(response: InferenceResponse) -> bytes:
     """A ModelInferResponse without its id and raw tensors."""
     message = pb.ModelInferResponse(model_name=response.model_name, model_version=str(response.model_version))
     for name, array in response.outputs.items():
-        message.outputs.add(name=name, datatype=datatype_of(array).name, shape=array.shape)
+        output = message.outputs.add(name=name, datatype=datatype_of(array).name, shape=array.shape)
+        if response.placed and name in response.placed:
+            placed = response.placed[name]
+            set_parameter(output.parameters["shared_memory_region"], placed.region)
+            set_parameter(output.parameters["shared_memory_byte_size"], placed.byte_size)
+            if placed.offset:
+                set_parameter(output.parameters["shared_memory_offset"], placed.offset)
     for key, value in response.parameters.items():
         set_parameter(message.parameters[key], value)
     return bytes(message.SerializeToString())

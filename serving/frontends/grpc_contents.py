@@ -8,7 +8,9 @@ from numpy.typing import NDArray
 from tritonclient.grpc import service_pb2 as pb
 
 from serving.datatypes import DATATYPES, Datatype, datatype, deserialize_bytes
-from serving.errors import ServingError, invalid, unsupported
+from serving.errors import ServingError, invalid
+from serving.output_target import Region, read_tensor, region_of
+from serving.shared_memory import SharedMemory
 
 CONTENTS_FIELDS = sorted({row.contents for row in DATATYPES.values() if row.contents})
 
@@ -20,6 +22,7 @@ class InputSpec(NamedTuple):
     row: Datatype
     shape: tuple[int, ...]
     elements: int
+    region: Region | None = None  # where its data lies in shared memory
 
 
 def input_spec(tensor: Any, model_name: str) -> InputSpec:
@@ -27,9 +30,19 @@ def input_spec(tensor: Any, model_name: str) -> InputSpec:
     shape = tuple(tensor.shape)
     if any(dim < 0 for dim in shape):
         raise invalid(f"input '{tensor.name}' for model '{model_name}' has shape {list(shape)}; expected dims >= 0")
-    if "shared_memory_region" in tensor.parameters:
-        raise unsupported(f"input '{tensor.name}' names a shared memory region, which this server does not support")
-    return InputSpec(tensor.name, datatype(tensor.datatype), shape, math.prod(shape))
+    region = None
+    if tensor.parameters:
+        region = region_of(f"input '{tensor.name}'", plain_parameters(tensor.parameters))
+        if region is not None and tensor.HasField("contents"):
+            raise invalid(
+                f"input '{tensor.name}' of model '{model_name}' can't set both 'contents' and 'shared_memory_region'"
+            )
+    return InputSpec(tensor.name, datatype(tensor.datatype), shape, math.prod(shape), region)
+
+
+def plain_parameters(parameters: Any) -> dict[str, Any]:
+    """InferParameters as Python values; None where one is not set."""
+    return {key: getattr(value, value.WhichOneof("parameter_choice") or "", None) for key, value in parameters.items()}
 
 
 def from_raw(data: "bytes | memoryview", spec: InputSpec, model_name: str) -> NDArray[Any]:
@@ -103,10 +116,13 @@ def _size_mismatch(spec: InputSpec, model_name: str, got: int) -> ServingError:
     )
 
 
-def inputs_of(message: pb.ModelInferRequest, specs: list[InputSpec]) -> dict[str, NDArray[Any]]:
+def inputs_of(message: pb.ModelInferRequest, specs: list[InputSpec], memory: SharedMemory) -> dict[str, NDArray[Any]]:
     """The arrays of a message whose tensors have typed contents."""
     inputs = {}
     for tensor, spec in zip(message.inputs, specs, strict=True):
+        if spec.region is not None:
+            inputs[spec.name] = read_tensor(memory, spec.name, spec.row, spec.shape, spec.region)
+            continue
         if not tensor.HasField("contents") and spec.elements:
             raise invalid(
                 f"unable to find data for input tensor '{spec.name}' for model '{message.model_name}' in request."

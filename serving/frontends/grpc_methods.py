@@ -9,6 +9,7 @@ from google.protobuf.message import DecodeError
 from tritonclient.grpc import service_pb2 as pb
 
 from serving.errors import invalid, unsupported
+from serving.frontends import grpc_shared_memory as shared_memory
 from serving.frontends.grpc_call import Call, CallError
 from serving.frontends.grpc_infer import InferCall, StreamInferCall
 from serving.frontends.grpc_status import Status
@@ -172,6 +173,17 @@ _TABLE = [
         pb.RepositoryModelUnloadRequest,
         _repository_model_unload,
     ),
+    *[
+        Method(name, "shared-memory", PlainCall, getattr(pb, f"{name}Request"), handle)
+        for name, handle in (
+            ("SystemSharedMemoryStatus", shared_memory.system_status),
+            ("SystemSharedMemoryRegister", shared_memory.system_register),
+            ("SystemSharedMemoryUnregister", shared_memory.system_unregister),
+            ("CudaSharedMemoryStatus", shared_memory.cuda_status),
+            ("CudaSharedMemoryRegister", shared_memory.cuda_register),
+            ("CudaSharedMemoryUnregister", shared_memory.cuda_unregister),
+        )
+    ],
 ]
 METHODS: dict[str, Method] = {f"/inference.GRPCInferenceService/{method.name}": method for method in _TABLE}
 

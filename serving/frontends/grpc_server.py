@@ -27,7 +27,7 @@ class GrpcServer:
     def __init__(self, server: InferenceServer, options: Options, authoriser: Authoriser) -> None:
         self.server = server
         self.authoriser = authoriser
-        self.codec = InferCodec()
+        self.codec = InferCodec(server.shared_memory)
         self.max_message_size = options.grpc_max_message_size
         self._options = options
         self._connections: set[Connection[CallHead]] = set()

@@ -21,7 +21,9 @@ from serving.datatypes import BY_CONFIG, DATATYPES, Datatype, datatype, datatype
 from serving.errors import ServingError, invalid, unsupported
 from serving.frontends.http_message import Chunk
 from serving.frontends.http_tensors import array_from_json, array_to_json, dump_json, load_json
+from serving.output_target import OutputRule, Region, output_rule, read_tensor, region_of, targets_of
 from serving.request import InferenceRequest, InferenceResponse, OnResponse, Parameters
+from serving.shared_memory import SharedMemory
 
 MAX_DIMS = 32
 VIEW_FROM = 64 << 10  # bytes; larger outputs are sent from the array's own memory
@@ -30,7 +32,7 @@ _SCALARS = (str, int, float, bool)
 
 
 class InputPlan(NamedTuple):
-    """One input as announced. `size`: its bytes in the binary part, -1 when its data is in `data`."""
+    """One input as announced. `size`: its bytes in the binary part, -1 when its data is in `data` or in `region`."""
 
     name: str
     row: Datatype
@@ -38,6 +40,7 @@ class InputPlan(NamedTuple):
     elements: int
     size: int
     data: Any
+    region: Region | None = None
 
 
 @dataclass(slots=True)
@@ -51,16 +54,20 @@ class Plan:
     id: str = ""
     parameters: Parameters = field(default_factory=dict)
     schedule: dict[str, Any] = field(default_factory=dict)  # InferenceRequest's own fields
+    rules: dict[str, OutputRule] = field(default_factory=dict)  # of outputs to classify or to put into shared memory
 
 
 # -- decode ------------------------------------------------------------------------------------------------------------
 def decode(
-    body: Chunk, binary: Chunk, model: str, version: str, on_response: OnResponse
+    body: Chunk, binary: Chunk, model: str, version: str, on_response: OnResponse, memory: SharedMemory
 ) -> tuple[InferenceRequest, Plan]:
     """INVALID_ARG for whatever the request has wrong in itself; the model's own checks are the server's."""
     repeats = len(binary) and len(body) <= _CACHED_PLAN_SIZE
     plan = _cached_plan(bytes(body)) if repeats else make_plan(load_json(body))
-    return _request(plan, binary, model, version, on_response), plan
+    request = _request(plan, binary, model, version, on_response, memory)
+    if plan.rules:
+        request.targets = targets_of(plan.rules, memory)
+    return request, plan
 
 
 def decode_raw(
@@ -71,10 +78,16 @@ def decode_raw(
     return _request(plan, binary, config.name, version, on_response), plan
 
 
-def _request(plan: Plan, binary: Chunk, model: str, version: str, on_response: OnResponse) -> InferenceRequest:
+def _request(
+    plan: Plan, binary: Chunk, model: str, version: str, on_response: OnResponse, memory: SharedMemory | None = None
+) -> InferenceRequest:
     inputs: dict[str, NDArray[Any]] = {}
     offset = 0
     for spec in plan.inputs:
+        if spec.region is not None:
+            assert memory is not None
+            inputs[spec.name] = read_tensor(memory, spec.name, spec.row, spec.shape, spec.region)
+            continue
         if spec.size < 0:
             inputs[spec.name] = array_from_json(spec.name, spec.row, spec.shape, spec.elements, spec.data)
             continue
@@ -137,9 +150,12 @@ def _input_plan(item: Any) -> InputPlan:
     row = datatype(item.get("datatype", ""))
     shape, count = _shape(name, row, item.get("shape"))
     parameters = _typed(item, "parameters", dict, {})
-    if "shared_memory_region" in parameters:
-        raise unsupported(f"input '{name}': shared memory is not supported by this server")
+    region = region_of(f"input '{name}'", parameters)
     size = parameters.get("binary_data_size")
+    if region is not None:
+        if size is not None or "data" in item:
+            raise invalid(f"input '{name}': expected only one of 'data', 'binary_data_size' and 'shared_memory_region'")
+        return InputPlan(name, row, shape, count, -1, None, region)
     if size is None:
         if "data" not in item:
             raise invalid(f"input '{name}': expected 'data', or 'binary_data_size' in its parameters")
@@ -196,9 +212,11 @@ def _read_outputs(plan: Plan, outputs: Any) -> None:
         if not isinstance(name, str) or not name:
             raise invalid("expected each of 'outputs' to be an object with a 'name'")
         parameters = _typed(item, "parameters", dict, {})
-        for key, what in (("classification", "classification"), ("shared_memory_region", "shared memory")):
-            if parameters.get(key):
-                raise unsupported(f"output '{name}': {what} is not supported by this server")
+        rule = output_rule(name, parameters)
+        if rule is not None:
+            if rule.region is not None and parameters.get("binary_data"):
+                raise invalid(f"output '{name}' can't set both 'shared_memory_region' and 'binary_data'")
+            plan.rules[name] = rule
         plan.binary[name] = _expect("binary_data", parameters.get("binary_data", plan.binary_default), bool)
     plan.requested = tuple(plan.binary)
 
@@ -255,7 +273,9 @@ def encode(response: InferenceResponse, plan: Plan) -> tuple[bytes, list[Chunk]]
     for name, array in response.outputs.items():
         row = datatype_of(array)
         output: dict[str, Any] = {"name": name, "datatype": row.name, "shape": array.shape}
-        if plan.binary.get(name, plan.binary_default):
+        if response.placed is not None and name in response.placed:
+            pass  # without parameters: where there are any, NVIDIA's C++ client wants a binary_data_size among them
+        elif plan.binary.get(name, plan.binary_default):
             part = raw_bytes(array, row)
             output["parameters"] = {"binary_data_size": len(part)}
             parts.append(part)

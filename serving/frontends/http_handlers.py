@@ -44,7 +44,7 @@ def model_statistics(server: InferenceServer, exchange: Exchange) -> Reply:
 
 def repository_index(server: InferenceServer, exchange: Exchange) -> Reply:
     _default_repository(exchange)
-    ready = _json_object(exchange).get("ready", False)
+    ready = json_object(exchange).get("ready", False)
     if not isinstance(ready, bool):
         raise invalid("invalid value for 'ready': expected a boolean")
     models = []
@@ -98,7 +98,7 @@ def _default_repository(exchange: Exchange) -> None:
         raise unsupported("'repository_name' specification is not supported")
 
 
-def _json_object(exchange: Exchange) -> dict[str, Any]:
+def json_object(exchange: Exchange) -> dict[str, Any]:
     """The body as an object; an empty body is an empty object."""
     if not exchange.body:
         return {}
@@ -112,7 +112,7 @@ def _json_object(exchange: Exchange) -> dict[str, Any]:
 
 
 def _parameters(exchange: Exchange) -> dict[str, Any]:
-    parameters = _json_object(exchange).get("parameters", {})
+    parameters = json_object(exchange).get("parameters", {})
     if not isinstance(parameters, dict):
         raise invalid("expected 'parameters' to be a JSON object")
     return parameters

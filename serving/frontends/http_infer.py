@@ -42,7 +42,9 @@ def infer(server: InferenceServer, exchange: Exchange) -> None:
         if header_length is not None and header_length > len(exchange.body):
             length = len(exchange.body)
             raise invalid(f"inference header size should be in range (0, {length}), got: {header_length}")
-        exchange.request, plan = decode(exchange.body, exchange.binary, model, version, on_response)
+        exchange.request, plan = decode(
+            exchange.body, exchange.binary, model, version, on_response, server.shared_memory
+        )
     exchange.body = exchange.binary = b""  # the tensors hold what they need
     server.infer(exchange.request)
 

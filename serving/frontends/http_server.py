@@ -6,6 +6,7 @@ route. Source: KServe V2 REST; Triton docs/protocol/extension_*.md.
 
 from serving.authorisation import Authoriser
 from serving.frontends import http_handlers as v2
+from serving.frontends import http_shared_memory as shared_memory
 from serving.frontends.http_infer import infer
 from serving.frontends.http_listener import Limits, Listener, Route
 from serving.options import Options
@@ -13,6 +14,8 @@ from serving.server import InferenceServer
 
 MODEL = "/v2/models/{model}[/versions/{version}]"
 REPOSITORY = "/v2/repository[/{repository}]"
+SYSTEM = "/v2/systemsharedmemory"
+CUDA = "/v2/cudasharedmemory"
 
 ROUTES = (
     Route("GET", "/v2", "metadata", v2.server_metadata),
@@ -27,6 +30,12 @@ ROUTES = (
     Route("POST", f"{REPOSITORY}/index", "model-repository", v2.repository_index),
     Route("POST", f"{REPOSITORY}/models/{{model}}/load", "model-repository", v2.load_model),
     Route("POST", f"{REPOSITORY}/models/{{model}}/unload", "model-repository", v2.unload_model),
+    Route("GET", f"{SYSTEM}[/region/{{region}}]/status", "shared-memory", shared_memory.system_status),
+    Route("POST", f"{SYSTEM}/region/{{region}}/register", "shared-memory", shared_memory.system_register),
+    Route("POST", f"{SYSTEM}[/region/{{region}}]/unregister", "shared-memory", shared_memory.system_unregister),
+    Route("GET", f"{CUDA}[/region/{{region}}]/status", "shared-memory", shared_memory.cuda_status),
+    Route("POST", f"{CUDA}/region/{{region}}/register", "shared-memory", shared_memory.cuda_register),
+    Route("POST", f"{CUDA}[/region/{{region}}]/unregister", "shared-memory", shared_memory.cuda_unregister),
 )
 
 

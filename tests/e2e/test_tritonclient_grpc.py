@@ -9,7 +9,7 @@ import tritonclient.grpc as triton
 from tritonclient.utils import InferenceServerException
 
 from tests.e2e.tritonclient_adapter import TritonClient
-from tests.e2e.tritonclient_suite import ADD_SUB, ONE, TritonclientSuite
+from tests.e2e.tritonclient_suite import ONE, TritonclientSuite
 from tests.serving_process import ServerProcess
 
 
@@ -73,12 +73,3 @@ class TestTritonclientGrpc(TritonclientSuite):
         assert "nope" in found[7][1].message()
         values = [result.as_numpy("OUTPUT0").item() for result, error in found if not error]
         assert values == [number * 3 for number in range(20) if number != 7]
-
-    def test_an_extension_that_is_not_there_says_so(self, client: TritonClient) -> None:
-        outputs = [triton.InferRequestedOutput("OUTPUT0", class_count=2)]
-        with pytest.raises(InferenceServerException) as caught:
-            client.call("infer", "add_sub", client.tensors(ADD_SUB), outputs=outputs)
-        assert caught.value.status() == "StatusCode.UNIMPLEMENTED"
-        with pytest.raises(InferenceServerException) as caught:
-            client.call("get_log_settings")
-        assert caught.value.status() == "StatusCode.UNIMPLEMENTED"

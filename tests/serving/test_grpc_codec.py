@@ -14,6 +14,9 @@ from serving.datatypes import DATATYPES, serialize_bytes
 from serving.errors import Code, ServingError
 from serving.frontends.grpc_codec import InferCodec
 from serving.request import InferenceRequest, InferenceResponse
+from serving.shared_memory import SharedMemory
+
+NO_REGIONS = SharedMemory(allowed=False)
 
 
 def nothing(*_: Any) -> None:
@@ -21,7 +24,7 @@ def nothing(*_: Any) -> None:
 
 
 def decode(message: pb.ModelInferRequest, codec: InferCodec | None = None) -> InferenceRequest:
-    return (codec or InferCodec()).decode(message.SerializeToString(), 0, nothing)
+    return (codec or InferCodec(NO_REGIONS)).decode(message.SerializeToString(), 0, nothing)
 
 
 def request(*tensors: tuple[str, str, list[int]], **fields: Any) -> pb.ModelInferRequest:
@@ -61,7 +64,7 @@ def test_raw_contents_of_every_datatype_arrive_unchanged(datatype: str, containe
     array = sample(datatype)
     message = request(("X", datatype, [2, 2]), raw_input_contents=[raw(array)])
     body = container(b"\0" * 5 + message.SerializeToString())
-    decoded = InferCodec().decode(body, 5, nothing).inputs["X"]
+    decoded = InferCodec(NO_REGIONS).decode(body, 5, nothing).inputs["X"]
     assert decoded.dtype == DATATYPES[datatype].dtype
     assert decoded.flags.aligned
     assert decoded.tolist() == array.tolist()
@@ -126,7 +129,7 @@ def test_everything_beside_the_tensors_is_read() -> None:
 
 
 def test_requests_with_equal_heads_do_not_share_what_differs() -> None:
-    codec = InferCodec()
+    codec = InferCodec(NO_REGIONS)
     decoded = []
     for number in range(3):
         message = request(("X", "INT32", [1]), id=str(number), raw_input_contents=[np.int32(number).tobytes()])
@@ -145,7 +148,7 @@ def test_fields_may_come_in_any_order_and_unknown_ones_are_skipped() -> None:
     message.ClearField("id")
     shuffled = b"".join(part.SerializeToString() for part in (*parts, message))
     for body in (shuffled, shuffled + b"\xa0\x06\x01", shuffled + b"\x7a\x02ab"):
-        decoded = InferCodec().decode(body, 0, nothing)
+        decoded = InferCodec(NO_REGIONS).decode(body, 0, nothing)
         assert (decoded.id, decoded.inputs["X"].tolist()) == ("x", [9])
 
 
@@ -203,12 +206,14 @@ def test_a_wrong_request_is_refused_in_one_sentence(message: pb.ModelInferReques
     assert words in refusal(message)
 
 
-@pytest.mark.parametrize("key", ["shared_memory_region", "classification"])
-def test_extensions_that_are_not_there_are_named(key: str) -> None:
+@pytest.mark.parametrize(
+    ("key", "words"), [("shared_memory_region", "'shared_memory_byte_size'"), ("classification", "'classification'")]
+)
+def test_half_an_extension_is_refused(key: str, words: str) -> None:
     message = request(("X", "FP32", [1]), raw_input_contents=[bytes(4)])
     target = message.inputs[0] if key == "shared_memory_region" else message.outputs.add(name="Y")
     target.parameters[key].string_param = "region"
-    assert "does not support" in refusal(message, Code.UNSUPPORTED)
+    assert words in refusal(message)
 
 
 @given(st.binary(max_size=200), st.integers(0, 200), st.integers(0, 255))
@@ -218,15 +223,15 @@ def test_broken_messages_are_refused_and_nothing_else_happens(noise: bytes, posi
     for body in (noise, bytes(whole), bytes(whole[: position % len(whole)])):
         code = Code.INVALID_ARG
         try:
-            InferCodec().decode(body, 0, nothing)
+            InferCodec(NO_REGIONS).decode(body, 0, nothing)
         except ServingError as error:
             code = error.code
-        assert code in (Code.INVALID_ARG, Code.UNSUPPORTED)
+        assert code in (Code.INVALID_ARG, Code.NOT_FOUND)
 
 
 # -- responses -------------------------------------------------------------------------------------------------------
 def encode(response: InferenceResponse, codec: InferCodec | None = None) -> pb.ModelInferResponse:
-    parts, size = (codec or InferCodec()).encode(response)
+    parts, size = (codec or InferCodec(NO_REGIONS)).encode(response)
     body = b"".join(parts)
     assert len(body) == size
     return pb.ModelInferResponse.FromString(body)
@@ -250,7 +255,7 @@ def test_outputs_of_every_datatype_are_sent_raw(datatype: str) -> None:
 
 
 def test_responses_with_equal_names_and_shapes_do_not_share_what_differs() -> None:
-    codec = InferCodec()
+    codec = InferCodec(NO_REGIONS)
     for number, shape in ((1, (2,)), (2, (2,)), (3, (1, 2)), (4, (2,))):
         array = np.full(shape, number, np.float32)
         message = encode(InferenceResponse("m", 1, str(number), {"Y": array}), codec)

@@ -79,7 +79,7 @@ BAD_JSON = [
     (infer_body({"name": "INPUT0", "datatype": "FP32", "shape": [1, 2]}), 400, "expected 'data'"),
     (one(parameters=[]), 400, "'parameters'"),
     (one(parameters={"binary_data_size": 8}), 400, "either"),
-    (one(parameters={"shared_memory_region": "x"}), 501, "shared memory"),
+    (one(parameters={"shared_memory_region": "x"}), 400, "'shared_memory_byte_size'"),
     (infer_body(tensor([1.0]), id=5), 400, "'id'"),
     (infer_body(tensor([1.0]), parameters=5), 400, "'parameters'"),
     (infer_body(tensor([1.0]), parameters={"priority": -1}), 400, "'priority'"),
@@ -92,8 +92,8 @@ BAD_JSON = [
     (infer_body(tensor([1.0]), outputs=[1]), 400, "'outputs'"),
     (infer_body(tensor([1.0]), outputs=[{"name": "nope"}]), 400, "nope"),
     (output(binary_data=1), 400, "'binary_data'"),
-    (output(classification=2), 501, "classification"),
-    (output(shared_memory_region="x"), 501, "shared memory"),
+    (output(classification="2"), 400, "'classification'"),
+    (output(shared_memory_region="x", shared_memory_byte_size=4), 404, "shared memory region"),
 ]
 
 

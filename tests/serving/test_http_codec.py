@@ -13,7 +13,9 @@ from serving.errors import Code, ServingError
 from serving.frontends.http_codec import decode, encode
 from serving.frontends.http_tensors import SIMDJSON_FROM
 from serving.request import InferenceResponse
+from serving.shared_memory import SharedMemory
 
+NO_REGIONS = SharedMemory(allowed=False)
 FUZZ = settings(max_examples=300, deadline=None, database=None)
 
 scalars = st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | st.text(max_size=5)
@@ -41,9 +43,9 @@ bodies = st.fixed_dictionaries(
 
 def take(body: bytes, binary: bytes) -> None:
     try:
-        request, _ = decode(body, binary, "model", "", lambda answer, final: None)
+        request, _ = decode(body, binary, "model", "", lambda answer, final: None, NO_REGIONS)
     except ServingError as error:
-        assert error.code in (Code.INVALID_ARG, Code.UNSUPPORTED)  # noqa: PT017
+        assert error.code in (Code.INVALID_ARG, Code.NOT_FOUND)  # noqa: PT017
         return
     for array in request.inputs.values():
         assert isinstance(array, np.ndarray)
@@ -79,7 +81,7 @@ def test_binary_tensors_survive_the_way_there_and_back(datatype: str, shape: lis
     described = {"name": "x", "datatype": datatype, "shape": shape, "parameters": {"binary_data_size": len(raw)}}
     first = {"name": "p", "datatype": "UINT8", "shape": [len(prefix)], "parameters": {"binary_data_size": len(prefix)}}
     body = json.dumps({"inputs": [first, described], "parameters": {"binary_data_output": True}}).encode()
-    request, plan = decode(body, prefix + raw, "m", "", lambda answer, final: None)
+    request, plan = decode(body, prefix + raw, "m", "", lambda answer, final: None, NO_REGIONS)
     array = request.inputs["x"]
     assert (array.dtype, list(array.shape), array.flags.aligned) == (row.dtype, shape, True)
     header, parts = encode(InferenceResponse("m", 1, "", {"x": array}), plan)
@@ -100,7 +102,7 @@ def test_byte_strings_survive_the_way_there_and_back(elements: list[bytes]) -> N
         "parameters": {"binary_data_size": len(raw)},
     }
     body = json.dumps({"inputs": [described], "parameters": {"binary_data_output": True}}).encode()
-    request, plan = decode(body, raw, "m", "", lambda answer, final: None)
+    request, plan = decode(body, raw, "m", "", lambda answer, final: None, NO_REGIONS)
     assert request.inputs["x"].tolist() == elements
     assert b"".join(encode(InferenceResponse("m", 1, "", request.inputs), plan)[1]) == raw
 
@@ -109,7 +111,7 @@ def test_large_tensors_are_views_in_both_directions() -> None:
     buffer = np.zeros(1 << 20, np.uint8)
     described = {"name": "x", "datatype": "FP32", "shape": [1 << 18], "parameters": {"binary_data_size": 1 << 20}}
     body = json.dumps({"inputs": [described], "parameters": {"binary_data_output": True}}).encode()
-    request, plan = decode(body, buffer.data, "m", "", lambda answer, final: None)
+    request, plan = decode(body, buffer.data, "m", "", lambda answer, final: None, NO_REGIONS)
     assert np.shares_memory(request.inputs["x"], buffer)
     _, parts = encode(InferenceResponse("m", 1, "", request.inputs), plan)
     assert np.shares_memory(np.frombuffer(parts[0], np.uint8), buffer)
@@ -118,16 +120,16 @@ def test_large_tensors_are_views_in_both_directions() -> None:
 def test_a_request_may_change_its_parameters_without_changing_the_next_one() -> None:
     described = {"name": "x", "datatype": "UINT8", "shape": [1], "parameters": {"binary_data_size": 1}}
     body = json.dumps({"inputs": [described], "parameters": {"mine": 1, "priority": 2, "sequence_id": "s"}}).encode()
-    first, _ = decode(body, b"\0", "m", "", lambda answer, final: None)
+    first, _ = decode(body, b"\0", "m", "", lambda answer, final: None, NO_REGIONS)
     first.parameters["mine"] = 2
-    second, _ = decode(body, b"\0", "m", "", lambda answer, final: None)
+    second, _ = decode(body, b"\0", "m", "", lambda answer, final: None, NO_REGIONS)
     assert (second.parameters, second.priority, second.sequence_id) == ({"mine": 1}, 2, "s")
 
 
 @pytest.mark.parametrize("text", ["naïve", '"quoted"\n', "\u2028", ""])
 def test_the_id_comes_back_as_it_was(text: str) -> None:
     header, _ = encode(
-        InferenceResponse("m", 3, text, {}), decode(b'{"inputs":[]}', b"", "m", "", lambda a, f: None)[1]
+        InferenceResponse("m", 3, text, {}), decode(b'{"inputs":[]}', b"", "m", "", lambda a, f: None, NO_REGIONS)[1]
     )
     answer = json.loads(header)
     assert answer.get("id", "") == text

@@ -1,0 +1,159 @@
+"""What a client wants done with one output: the top classes of it, or to have it in shared memory.
+
+Neutral of the protocol: both frontends make the targets from an output's parameters, and the model applies them to its answer.
+Source: Triton, docs/protocol/extension_classification.md and extension_shared_memory.md.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from serving.classification import top_classes
+from serving.datatypes import Datatype, datatype_of, deserialize_bytes, serialize_bytes
+from serving.devices import host_array
+from serving.errors import ServingError, invalid
+from serving.request import InferenceResponse, Placed
+from serving.shared_memory import SharedMemory
+
+_LIMIT = 1 << 62
+
+
+class Region(NamedTuple):
+    """`byte_size` bytes of a registered region, from `offset` on."""
+
+    name: str
+    offset: int
+    byte_size: int
+
+
+class OutputRule(NamedTuple):
+    """The parameters of a requested output, checked. Shared between equal requests."""
+
+    classes: int = 0  # 0: the tensor itself
+    region: Region | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OutputTarget:
+    """A rule with its region found; `memory` (uint8 [byte_size]) stays mapped as long as the request lives."""
+
+    rule: OutputRule
+    memory: Any = field(default=None, repr=False)
+
+
+def region_of(what: str, parameters: Mapping[str, Any]) -> Region | None:
+    """The region that a tensor's parameters name; None where they name none, INVALID_ARG for half of one."""
+    if "shared_memory_region" not in parameters:
+        return None
+    name = parameters["shared_memory_region"]
+    if not isinstance(name, str) or not name:
+        raise invalid(f"{what}: expected 'shared_memory_region' to be the name of a region")
+    if "shared_memory_byte_size" not in parameters:
+        raise invalid(f"{what}: 'shared_memory_byte_size' must be given with 'shared_memory_region'")
+    numbers = []
+    for key in ("shared_memory_offset", "shared_memory_byte_size"):
+        value = parameters.get(key, 0)
+        if type(value) is not int or not 0 <= value < _LIMIT:
+            raise invalid(f"{what}: expected '{key}' to be a whole number of bytes")
+        numbers.append(value)
+    return Region(name, *numbers)
+
+
+def read_tensor(memory: SharedMemory, name: str, row: Datatype, shape: tuple[int, ...], region: Region) -> NDArray[Any]:
+    """An input that lies in a region: a view of it, except for BYTES and for what lies on a GPU or is not aligned."""
+    data = host_array(memory.view(*region))
+    count = math.prod(shape)
+    if row.itemsize and count * row.itemsize != region.byte_size:
+        raise invalid(
+            f"input '{name}': shape {list(shape)} of {row.name} needs {count * row.itemsize} bytes, but "
+            f"'shared_memory_byte_size' is {region.byte_size}"
+        )
+    try:
+        return _as_tensor(data, row, shape, count)
+    except ValueError:
+        raise invalid(f"input '{name}' has the impossible shape {list(shape)}") from None
+
+
+def _as_tensor(data: NDArray[np.uint8], row: Datatype, shape: tuple[int, ...], count: int) -> NDArray[Any]:
+    if row.itemsize == 0:
+        return deserialize_bytes(data.data, count).reshape(shape)
+    if row.dtype.kind == "b":
+        return np.not_equal(data.reshape(shape), 0)  # a byte other than 0 and 1 is no valid numpy boolean
+    array: NDArray[Any] = np.ndarray(shape, row.dtype, data.data) if count else np.empty(shape, row.dtype)
+    return array if array.flags.aligned else array.copy()
+
+
+def output_rule(name: str, parameters: Mapping[str, Any]) -> OutputRule | None:
+    """What an output's parameters ask for; None where it is just the tensor."""
+    classes = parameters.get("classification", 0)
+    if type(classes) is not int or not 0 <= classes < 1 << 32:
+        raise invalid(f"output '{name}': expected 'classification' to be a number of classes")
+    region = region_of(f"output '{name}'", parameters)
+    if classes and region is not None:
+        raise invalid(f"output '{name}' can't set both 'shared_memory_region' and 'classification'")
+    return OutputRule(classes, region) if classes or region is not None else None
+
+
+def targets_of(rules: Mapping[str, OutputRule], memory: SharedMemory) -> dict[str, OutputTarget]:
+    """Find the regions of the rules; NOT_FOUND or INVALID_ARG where one does not exist or is too small."""
+    return {
+        name: OutputTarget(rule, memory.view(*rule.region) if rule.region is not None else None)
+        for name, rule in rules.items()
+    }
+
+
+def deliver(
+    response: InferenceResponse,
+    targets: Mapping[str, OutputTarget],
+    labels: Mapping[str, Sequence[str]],
+    batched: bool,
+) -> InferenceResponse | ServingError:
+    """Apply the targets: class strings in place of a tensor, or the tensor written into its region."""
+    try:
+        for name, target in targets.items():
+            array = response.outputs.get(name)
+            if array is None:
+                continue
+            if target.rule.classes:
+                response.outputs[name] = top_classes(name, array, target.rule.classes, labels.get(name, ()), batched)
+            elif target.rule.region is not None:
+                size = _write(name, array, target)
+                if response.placed is None:
+                    response.placed = {}
+                response.placed[name] = Placed(target.rule.region.name, target.rule.region.offset, size)
+    except ServingError as error:
+        return error
+    return response
+
+
+def _write(name: str, array: NDArray[Any], target: OutputTarget) -> int:
+    """Copy once, and only where it fits whole; the number of bytes."""
+    array = host_array(array)
+    row = datatype_of(array)
+    data = np.frombuffer(serialize_bytes(array), np.uint8) if row.itemsize == 0 else None
+    size = array.nbytes if data is None else data.nbytes
+    if size > len(target.memory):
+        raise invalid(
+            f"output '{name}' has {size} bytes, but 'shared_memory_byte_size' gives it {len(target.memory)} bytes of "
+            "shared memory"
+        )
+    room = target.memory[:size]
+    if not isinstance(room, np.ndarray):
+        _write_to_gpu(room, array if data is None else data)
+    elif data is not None:
+        room[:] = data
+    elif size:
+        # as bytes, since an offset need not be aligned for the datatype
+        np.copyto(np.ndarray(array.shape, array.dtype, room.data), array, casting="no")
+    return size
+
+
+def _write_to_gpu(room: Any, array: NDArray[Any]) -> None:
+    import torch
+
+    flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    room.copy_(torch.from_numpy(flat if flat.flags.writeable else flat.copy()))

@@ -1,0 +1,122 @@
+"""The classification extension with the stock clients: the highest values of an output, by index and label."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.e2e.extension_clients import PROTOCOLS, client_of, refused
+from tests.e2e.tritonclient_adapter import Tensor, TritonClient
+from tests.e2e.tritonclient_suite import sample
+from tests.model_factory import ONNX_TYPES, onnx_identity, write_config
+from tests.serving_process import ServerProcess
+
+CONFIG = """name: "{name}" backend: "onnxruntime" max_batch_size: {batch}
+input {{ name: "INPUT0" data_type: TYPE_FP32 dims: 4 }}
+output {{ name: "OUTPUT0" data_type: TYPE_FP32 dims: 4 label_filename: "{labels}" }}
+"""
+NUMERIC = [name for name in ONNX_TYPES if name not in ("BYTES", "BOOL")]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    repository = tmp_path_factory.mktemp("models")
+    for datatype in ONNX_TYPES:
+        onnx_identity(repository, f"identity_{datatype.lower()}", datatype)
+    onnx_identity(repository, "fruit", "FP32", [4], max_batch_size=4)
+    write_config(repository / "fruit", CONFIG.format(name="fruit", batch=4, labels="labels.txt"))
+    (repository / "fruit" / "labels.txt").write_text("apple\npear\ncherry: sour\n")
+    onnx_identity(repository, "plain", "FP32", [4], max_batch_size=0)
+    (repository / "plain" / "labels.txt").write_text("a\nb\nc\nd\n")
+    write_config(repository / "plain", CONFIG.format(name="plain", batch=0, labels="labels.txt"))
+    onnx_identity(repository, "unlabelled", "FP32", [4], max_batch_size=4)
+    write_config(repository / "unlabelled", CONFIG.format(name="unlabelled", batch=4, labels="none.txt"))
+    loaded = [f"--load-model={folder.name}" for folder in repository.iterdir() if folder.name != "unlabelled"]
+    with ServerProcess(repository, "--model-control-mode=explicit", *loaded) as server:
+        yield server
+        assert "Traceback" not in server.log
+
+
+@pytest.fixture(params=PROTOCOLS)
+def client(server: ServerProcess, request: pytest.FixtureRequest) -> Iterator[TritonClient]:
+    with client_of(server, request.param) as client:
+        yield client
+
+
+def classes(client: TritonClient, model: str, array: Any, count: int, **output: Any) -> list[Any]:
+    wanted = [client.library.InferRequestedOutput("OUTPUT0", class_count=count, **output)]
+    result = client.call("infer", model, client.tensors({"INPUT0": array}), outputs=wanted)
+    found = result.as_numpy("OUTPUT0")
+    answer = result.get_output("OUTPUT0")
+    assert (answer["datatype"] if client.protocol == "http" else answer.datatype) == "BYTES"
+    return [one.decode() if isinstance(one, bytes) else one for one in found.reshape(-1).tolist()] + [found.shape]
+
+
+def test_the_highest_values_come_with_index_and_label(client: TritonClient) -> None:
+    array = np.array([[0.1, 0.7, 0.2, -4]], np.float32)
+    assert classes(client, "fruit", array, 3) == [
+        "0.700000:1:pear",
+        "0.200000:2:cherry: sour",
+        "0.100000:0:apple",
+        (1, 3),
+    ]
+
+
+def test_each_row_of_a_batch_has_its_own(client: TritonClient) -> None:
+    array = np.array([[0, 1, 2, 3], [3, 2, 1, 0]], np.float32)
+    assert classes(client, "fruit", array, 1) == ["3.000000:3", "3.000000:0:apple", (2, 1)]
+
+
+def test_a_model_without_batches_has_no_batch_dimension(client: TritonClient) -> None:
+    assert classes(client, "plain", np.array([5, 6, 8, 7], np.float32), 2) == ["8.000000:2:c", "7.000000:3:d", (2,)]
+
+
+def test_more_classes_than_there_are_give_all(client: TritonClient) -> None:
+    *found, shape = classes(client, "fruit", np.array([[4, 3, 2, 1]], np.float32), 1000)
+    assert [one.split(":")[1] for one in found] == ["0", "1", "2", "3"]
+    assert shape == (1, 4)
+
+
+def test_equal_values_keep_the_order_of_their_indexes(client: TritonClient) -> None:
+    for count in (1, 2, 3, 4):
+        *found, _ = classes(client, "fruit", np.array([[1, 2, 1, 2]], np.float32), count)
+        assert [one.split(":")[1] for one in found] == ["1", "3", "0", "2"][:count]
+
+
+@pytest.mark.parametrize("datatype", NUMERIC)
+def test_every_numeric_datatype_is_compared_by_its_values(client: TritonClient, datatype: str) -> None:
+    array = sample(datatype)
+    *found, shape = classes(client, f"identity_{datatype.lower()}", Tensor(array, datatype), 2)
+    assert shape == (2, 2)
+    for row in range(2):
+        values = [int(value) if array.dtype.kind in "iu" else float(value) for value in array[row]]
+        ranked = sorted(range(3), key=lambda index, values=values: -values[index])[:2]
+        expected = [
+            f"{values[index]}:{index}" if array.dtype.kind in "iu" else f"{values[index]:f}:{index}" for index in ranked
+        ]
+        assert found[2 * row : 2 * row + 2] == expected
+
+
+@pytest.mark.parametrize("datatype", ["BYTES", "BOOL"])
+def test_what_has_no_order_is_refused(client: TritonClient, datatype: str) -> None:
+    wanted = [client.library.InferRequestedOutput("OUTPUT0", class_count=1)]
+    inputs = client.tensors({"INPUT0": Tensor(sample(datatype), datatype)})
+    message = refused(
+        client, "INVALID_ARG", client.call, "infer", f"identity_{datatype.lower()}", inputs, outputs=wanted
+    )
+    assert f"unsupported type '{datatype}'" in message
+
+
+def test_json_shows_the_classes_as_strings(server: ServerProcess) -> None:
+    data = {"name": "INPUT0", "datatype": "FP32", "shape": [1, 4], "data": [0, 9, 0, 0]}
+    body = {"inputs": [data], "outputs": [{"name": "OUTPUT0", "parameters": {"classification": 1}}]}
+    status, answer = server.post("/v2/models/fruit/infer", body)
+    assert status == 200
+    assert answer["outputs"] == [{"name": "OUTPUT0", "datatype": "BYTES", "shape": [1, 1], "data": ["9.000000:1:pear"]}]
+
+
+def test_a_missing_label_file_is_told_when_the_model_loads(server: ServerProcess) -> None:
+    status, answer = server.post("/v2/repository/models/unlabelled/load")
+    assert status == 400
+    assert "label_filename 'none.txt' of output 'OUTPUT0' cannot be read" in answer["error"]
