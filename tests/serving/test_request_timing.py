@@ -1,0 +1,22 @@
+"""A request that asks is told how long it waited and how long its batch took; no other answer carries a word of it."""
+
+import json
+
+from tests.serving.raw_http import RawClient, infer_body, tensor
+
+PATH = "/v2/models/identity_fp32/infer"
+
+
+def test_a_request_that_asks_is_told_its_times(raw: RawClient) -> None:
+    body = {**json.loads(infer_body(tensor([1.0]))), "parameters": {"slipway_timing": True}}
+    answer = raw.request("POST", PATH, json.dumps(body).encode())
+    assert answer.status == 200
+    told = answer.json["parameters"]
+    assert told["slipway_queue_us"] >= 0
+    assert told["slipway_compute_us"] >= 0
+
+
+def test_a_request_that_does_not_ask_is_not(raw: RawClient) -> None:
+    answer = raw.request("POST", PATH, infer_body(tensor([1.0])))
+    assert answer.status == 200
+    assert "parameters" not in answer.json
