@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 CHROMIUM ?= $(shell command -v chromium || command -v chromium-browser)
 PYTEST := $(BIN)/python -m pytest -p no:cacheprovider
 
-.PHONY: run test check bench soak screenshots examples clean help
+.PHONY: run test check bench bench-perf-analyzer soak screenshots examples clean help
 .DEFAULT_GOAL := help
 
 run: $(VENV)/.installed  ## Start the dashboard and the inference server; Ctrl-C stops all of it.
@@ -24,6 +24,9 @@ check: $(VENV)/.installed-dev  ## Look for errors without running: ruff, mypy, m
 bench: $(VENV)/.installed-dev  ## Measure requests per second and latency beside a plain FastAPI server.
 	$(BIN)/python -m benchmarks
 
+bench-perf-analyzer: $(VENV)/.installed-dev  ## Run NVIDIA's perf_analyzer over HTTP, gRPC, streams, sequences and shared memory.
+	$(BIN)/python -m benchmarks.perf_analyzer
+
 soak: $(VENV)/.installed-dev  ## Run the long tests: reloads under load.
 	$(PYTEST) -m soak --timeout 3600
 
@@ -38,7 +41,7 @@ clean:  ## Remove what was installed and cached; the data folder stays.
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 help:  ## List these commands.
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-20s %s\n", $$1, $$2}' Makefile
 
 .PHONY: chromium
 chromium:

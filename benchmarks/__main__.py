@@ -15,10 +15,10 @@ import orjson
 
 from benchmarks import grpc_load, http_load, wrk
 from benchmarks.closed_loop import Outcome
+from benchmarks.page import PAGE, write_comparison
 from benchmarks.report import model_alone_us, render
 from benchmarks.result import Result
 from benchmarks.servers import cpu_seconds, fastapi, slipway
-from tests.serving_process import ROOT
 
 CLIENTS = (1, 8, 32)
 FEATURES = np.random.default_rng(0).standard_normal((1, 512)).astype(np.float32)
@@ -36,7 +36,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=int, default=5, help="length of each measurement")
     parser.add_argument("--rounds", type=int, default=3, help="measurements of each number; the median counts")
-    parser.add_argument("--output", type=Path, default=ROOT / "docs" / "benchmarks.md")
+    parser.add_argument("--output", type=Path, default=PAGE)
     arguments = parser.parse_args()
     busy = os.getloadavg()[0]
     with slipway() as server, fastapi() as (address, pid):
@@ -50,7 +50,7 @@ def main() -> None:
             subject.load(8, 1)
         results = _run(subjects, arguments.seconds, arguments.rounds)
     text = render(results, CLIENTS, model_alone_us(), arguments.seconds, arguments.rounds, busy)
-    arguments.output.write_text(text)
+    write_comparison(arguments.output, text)
     print(text)
 
 

@@ -30,7 +30,7 @@ Written by `make bench` on {date}. A multilayer perceptron 512-1024-1024-10 (FP3
 All rows of a table come from one run, in which the servers took turns; each number is the median of {rounds} measurements
 of {seconds} s. Figures of different runs or machines do not compare. Each client has one request under way.
 
-Machine: {cpu}, {cores} cores, {memory:.0f} GB memory, {system}; Python {python}, ONNX Runtime {onnxruntime}, PyTorch {torch}.
+Machine: {machine}, PyTorch {torch}.
 Load: {http_client} for HTTP, `benchmarks/grpc_load.py` for gRPC, on the same machine: they take CPU from the servers.
 Load average of the machine before the run: {busy:.1f}.
 
@@ -60,12 +60,7 @@ def render(
         seconds=seconds,
         rounds=rounds,
         busy=busy,
-        cpu=_cpu(),
-        cores=os.cpu_count(),
-        memory=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9,
-        system=f"{platform.system()} {platform.release().split('-')[0]}",
-        python=platform.python_version(),
-        onnxruntime=onnxruntime.__version__,
+        machine=machine(),
         torch=version("torch"),
         http_client="wrk with one thread" if shutil.which("wrk") else "`benchmarks/http_load.py`",
         tables="\n".join(_table(results, names, count) for count in clients),
@@ -110,6 +105,16 @@ def model_alone_us(seconds: float = 1.0) -> dict[int, float]:
             count += size
         found[size] = (time.process_time() - start) * 1e6 / count
     return found
+
+
+def machine() -> str:
+    """What the figures were measured on."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
+    system = f"{platform.system()} {platform.release().split('-')[0]}"
+    return (
+        f"{_cpu()}, {os.cpu_count()} cores, {memory:.0f} GB memory, {system}; "
+        f"Python {platform.python_version()}, ONNX Runtime {onnxruntime.__version__}"
+    )
 
 
 def _cpu() -> str:

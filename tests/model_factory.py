@@ -250,6 +250,28 @@ def onnx_slow(
     return _finish(repository, name, "onnxruntime", max_batch_size, *tensors, config, extra)
 
 
+def onnx_sequence_sum(
+    repository: Path, name: str = "sequence_sum", max_batch_size: int = 8, version: int = 1, extra: str = ""
+) -> Path:
+    """OUTPUT = the sum of a sequence's INPUTs so far, FP32 [1]: the direct sequence batcher with an implicit state."""
+    shape = ["batch", 1]
+    nodes = [
+        helper.make_node("Sub", ["one", "START"], ["keep"]),
+        helper.make_node("Mul", ["STATE", "keep"], ["kept"]),
+        helper.make_node("Add", ["INPUT", "kept"], ["OUTPUT"]),
+        helper.make_node("Identity", ["OUTPUT"], ["NEW_STATE"]),
+    ]
+    inputs = [(each, "FP32", shape) for each in ("INPUT", "START", "STATE")]
+    outputs = [(each, "FP32", shape) for each in ("OUTPUT", "NEW_STATE")]
+    write_onnx(repository, name, onnx_bytes(nodes, inputs, outputs, {"one": np.ones((1, 1), np.float32)}), version)
+    batching = """sequence_batching { direct { }
+        control_input { name: "START" control { kind: CONTROL_SEQUENCE_START fp32_false_true: [0, 1] } }
+        state { input_name: "STATE" output_name: "NEW_STATE" data_type: TYPE_FP32 dims: [1] } }
+        """
+    tensors = [("INPUT", "FP32", [1])], [("OUTPUT", "FP32", [1])]
+    return _finish(repository, name, "onnxruntime", max_batch_size, *tensors, "", batching + extra)
+
+
 # -- TorchScript -----------------------------------------------------------------------------------------------------
 def write_torchscript(repository: Path, name: str, module: Any, version: int = 1) -> Path:
     """Script a torch.nn.Module (torch warns that scripting is deprecated; the format is still served)."""
