@@ -13,6 +13,7 @@ from pathlib import Path
 from repository.errors import Conflict, InvalidName, NotFound, UnsafePath
 
 CONFIG_FILE = "config.pbtxt"
+CONFIGS_FOLDER = "configs"  # custom configurations, one of which --model-config-name chooses
 OVERLAY_FILE = "slipway.pbtxt"
 
 MAX_NAME_LENGTH = 128

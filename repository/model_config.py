@@ -15,7 +15,7 @@ from google.protobuf.message import Message
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from repository.errors import InvalidConfig, NotFound
-from repository.layout import CONFIG_FILE, OVERLAY_FILE
+from repository.layout import CONFIG_FILE, CONFIGS_FOLDER, OVERLAY_FILE
 
 MAX_CONFIG_BYTES = 4 << 20
 SLIPWAY_PREFIX = "slipway."
@@ -69,13 +69,15 @@ def parse_json(text: str) -> ModelConfig:
     return config
 
 
-def read(model_dir: Path, version: int | None = None) -> ModelConfig:
+def read(model_dir: Path, version: int | None = None, custom: str = "") -> ModelConfig:
     """A model's configuration, with the overlay of `version` merged in where that version has one.
 
     Without a config.pbtxt it is empty but for the name: the server completes it from the model file. An empty name
-    becomes the folder's.
+    becomes the folder's. `custom` names a file in configs/ that takes config.pbtxt's place where the model has it.
     """
-    path = model_dir / CONFIG_FILE
+    path = model_dir / CONFIGS_FOLDER / f"{custom}.pbtxt"
+    if not custom or not path.is_file():
+        path = model_dir / CONFIG_FILE
     config = parse_bytes(_content(path)) if path.is_file() else ModelConfig()
     if version is not None:
         overlay = model_dir / str(version) / OVERLAY_FILE

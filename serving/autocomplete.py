@@ -12,7 +12,7 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelInstanceGroup
 from repository.model_config import backend_of, is_ensemble
 from serving.backends import DEFAULT_FILENAMES, backend_class
 from serving.backends.base import Backend
-from serving.devices import gpu_count
+from serving.devices import gpu_count, model_filename
 from serving.errors import invalid, not_found
 
 # The platform that Triton writes into the configuration of a model with this file, where none is given.
@@ -60,7 +60,10 @@ def complete_version(config: ModelConfig, version_dir: Path) -> None:
     """The same for one folder of model files, in place: what inspection has before there is a model."""
     complete_backend(config, version_dir)
     backend = backend_class(config.backend)
+    default = config.default_model_filename
+    config.default_model_filename = model_filename(config)
     backend.complete_config(config, version_dir)
+    config.default_model_filename = default
     if not config.instance_group:
         config.instance_group.add(name=config.name, kind=ModelInstanceGroup.KIND_AUTO)
     for group in config.instance_group:
@@ -77,7 +80,7 @@ def complete_backend(config: ModelConfig, version_dir: Path) -> None:
             f"model '{config.name}' names no backend, and its version folder has none of {', '.join(DEFAULT_FILENAMES)}"
         )
     default = filename or backend_class(config.backend).default_filename
-    if not (version_dir / default).exists():
+    if not any((version_dir / name).exists() for name in (default, *config.cc_model_filenames.values())):
         raise not_found(f"the version folder has no '{default}'")
     if not config.platform:
         config.platform = _PLATFORM_OF_FILE.get(default, _PLATFORM_OF_BACKEND.get(config.backend, ""))

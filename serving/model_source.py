@@ -32,21 +32,26 @@ class VersionSource:
         return self.files, self.config.SerializeToString(deterministic=True)
 
 
-def read_source(name: str, model_dir: Path, override: str = "") -> list[VersionSource]:
-    """The selected versions, ascending; `override` is a JSON configuration to use in place of config.pbtxt.
+def read_source(name: str, model_dir: Path, override: str = "", custom: str = "") -> list[VersionSource]:
+    """The selected versions, ascending; `override` is a JSON configuration to use in place of config.pbtxt,
+    `custom` the name of one in configs/ to use where the model has it.
 
     NOT_FOUND without the folder; INVALID_ARG for a configuration that does not parse or a policy that selects nothing.
     """
     if not model_dir.is_dir():
         raise not_found(f"model '{name}' has no folder in the model repository")
     try:
-        base = _named(name, model_config.parse_json(override) if override else _written(model_dir))
+        base = _named(name, model_config.parse_json(override) if override else _written(model_dir, None, custom))
         available = layout.version_folders(model_dir)
         selected = version_policy.select(base, available)
         if not selected:
             raise invalid(_nothing_selected(name, base, available))
-        common = _files(model_dir, skip=frozenset(str(version) for version in available) | {layout.CONFIG_FILE})
-        return [_version(name, model_dir, version, base, bool(override), common) for version in selected]
+        configured = {layout.CONFIG_FILE, layout.CONFIGS_FOLDER}  # what they mean is in the configuration
+        common = _files(model_dir, skip=frozenset(str(version) for version in available) | configured)
+        configs = {
+            version: base if override else _named(name, _written(model_dir, version, custom)) for version in selected
+        }
+        return [_version(model_dir, version, config, common) for version, config in configs.items()]
     except RepositoryError as error:
         raise invalid(f"model '{name}': {error}") from error
 
@@ -65,17 +70,14 @@ def write_override(folder: Path, files: Mapping[str, bytes]) -> None:
         target.write_bytes(content)
 
 
-def _version(
-    name: str, model_dir: Path, version: int, base: ModelConfig, overridden: bool, common: Files
-) -> VersionSource:
-    config = base if overridden else _named(name, _written(model_dir, version))
+def _version(model_dir: Path, version: int, config: ModelConfig, common: Files) -> VersionSource:
     return VersionSource(version, model_dir, config, common + _files(model_dir / str(version), frozenset()))
 
 
-def _written(model_dir: Path, version: int | None = None) -> ModelConfig:
+def _written(model_dir: Path, version: int | None, custom: str) -> ModelConfig:
     """config.pbtxt; an empty configuration where there is none, to be completed from the model file."""
     try:
-        return model_config.read(model_dir, version)
+        return model_config.read(model_dir, version, custom)
     except NotFound:
         return ModelConfig()
 

@@ -5,7 +5,7 @@ fails the request, names the step and cancels what else it started.
 Source: Triton, docs/user_guide/ensemble_models.md.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelEnsembling
@@ -26,12 +26,17 @@ class EnsembleScheduler(Scheduler):
         self._infer = infer
         self._on_answer = on_answer
         self._runs: dict[InferenceRequest, _Run] = {}
+        # How many requests are at each step, and the runs that wait for room there (max_inflight_requests).
+        self.inflight: Counter[int] = Counter()
+        self.waiting: defaultdict[int, deque[_Run]] = defaultdict(deque)
+        self._resuming: set[int] = set()
         self.configure(config)
 
     def configure(self, config: ModelConfig) -> None:
         self.name = config.name
         self.steps = list(config.ensemble_scheduling.step)
         self.outputs = [output.name for output in config.output]
+        self.limit = config.ensemble_scheduling.max_inflight_requests  # 0: none
 
     @property
     def pending(self) -> int:
@@ -46,6 +51,25 @@ class EnsembleScheduler(Scheduler):
         if run is not None:
             run.abandon()
         return run is not None
+
+    def may_start(self, run: "_Run", index: int) -> bool:
+        """Whether a step has room for one more request; where it has none, the run is resumed later."""
+        if not self.limit or self.inflight[index] < self.limit:
+            self.inflight[index] += 1
+            return True
+        self.waiting[index].append(run)
+        return False
+
+    def step_left(self, index: int) -> None:
+        """A request has left a step: whoever has waited for it longest may go on."""
+        self.inflight[index] -= 1
+        waiting = self.waiting[index]
+        if index in self._resuming:  # a resumed request failed at once: the loop below is under way
+            return
+        self._resuming.add(index)
+        while waiting and not (self.limit and self.inflight[index] >= self.limit):
+            waiting.popleft().resume(index)
+        self._resuming.discard(index)
 
     def infer_step(self, request: InferenceRequest) -> None:
         self._infer(request)
@@ -67,6 +91,7 @@ class _Run:
         self._tensors: dict[str, Tensor] = dict(request.inputs)
         self._waiting = list(range(len(scheduler.steps)))
         self._running: dict[int, InferenceRequest] = {}
+        self._held: set[int] = set()  # steps that have no room
         wanted = request.requested or tuple(scheduler.outputs)
         self._outputs = [name for name in scheduler.outputs if name in wanted]
         self._readers = Counter(self._outputs)  # how many will still read a tensor; the answer is one of them
@@ -82,9 +107,13 @@ class _Run:
         ]
         self._waiting = [index for index in self._waiting if index not in ready]
         for index in ready:
-            if not self._ended:
+            if self._ended:
+                return
+            if self._scheduler.may_start(self, index):
                 self._start(index, steps[index])
-        if self._ended or self._running:
+            else:
+                self._held.add(index)
+        if self._ended or self._running or self._held:
             return
         missing = [name for name in self._outputs if name not in self._tensors]
         self._ended = True
@@ -98,8 +127,19 @@ class _Run:
         self._ended = True
         for child in list(self._running.values()):
             child.cancel()
+        left = list(self._running)
         self._running.clear()
+        self._held.clear()
         self._tensors.clear()
+        for index in left:
+            self._scheduler.step_left(index)
+
+    def resume(self, index: int) -> None:
+        """A step that had no room has."""
+        if index in self._held:
+            self._held.discard(index)
+            self._scheduler.inflight[index] += 1
+            self._start(index, self._scheduler.steps[index])
 
     def _start(self, index: int, step: ModelEnsembling.Step) -> None:
         parent = self.request
@@ -133,7 +173,8 @@ class _Run:
                 del self._tensors[name]
 
     def _step_done(self, index: int, answer: "InferenceResponse | ServingError | None") -> None:
-        self._running.pop(index, None)
+        if self._running.pop(index, None) is not None:
+            self._scheduler.step_left(index)
         if self._ended:
             return
         step = self._scheduler.steps[index]

@@ -1,5 +1,7 @@
 """Ensembles: tensors by reference, any DAG, failures that name their step, wrong pipelines refused with the reason."""
 
+import asyncio
+
 import numpy as np
 import pytest
 
@@ -156,3 +158,31 @@ async def test_an_ensemble_without_a_version_folder_is_refused(tmp_path):
     async with core(tmp_path) as server:
         with pytest.raises(ServingError, match="at least one version must be available"):
             await server.load_model("pipeline")
+
+
+async def test_no_more_requests_than_allowed_are_at_a_step_and_the_others_follow(tmp_path):
+    model_factory.onnx_scale(tmp_path, "double", 2.0)
+    model_factory.onnx_slow(tmp_path, iterations=20, extra="instance_group [ { count: 1 } ]")
+    steps = _step("double", {"INPUT0": "X"}, {"OUTPUT0": "m"}) + _step("slow", {"INPUT0": "m"}, {"OUTPUT0": "Y"})
+    _ensemble(tmp_path, "max_inflight_requests: 2 " + steps)
+    most = 0
+    async with core(tmp_path, load_model=("pipeline",)) as server:
+        inputs = [{"X": np.array([[float(number)]], np.float32)} for number in range(12)]
+        requests = asyncio.gather(*(infer(server, "pipeline", one) for one in inputs))
+        while not requests.done():
+            at_once = [row.in_flight for row in server.statistics() if row.model_name in ("slow", "double")]
+            most = max(most, *at_once)
+            await asyncio.sleep(0)
+        assert [answer["Y"].item() for answer in requests.result()] == [2.0 * number for number in range(12)]
+    assert most == 2
+
+
+async def test_failures_leave_room_at_their_step(tmp_path):
+    steps = _chain(tmp_path)
+    _ensemble(tmp_path, "max_inflight_requests: 1 " + steps)
+    async with core(tmp_path, load_model=("pipeline",)) as server:
+        await server.unload_model("triple")
+        answers = await asyncio.gather(*(infer(server, "pipeline", X) for _ in range(2000)), return_exceptions=True)
+        assert {str(answer)[:37] for answer in answers} == {"in ensemble 'pipeline', step 'triple':"[:37]}
+        await server.load_model("triple")
+        assert (await infer(server, "pipeline", X))["Y"].tolist() == [[6.0], [12.0]]
