@@ -16,6 +16,7 @@ from typing import Any
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from serving.backends.base import ModelSpec
+from serving.devices import model_filename
 from serving.errors import Code, ServingError, invalid, not_found, unavailable
 from serving.model import Model
 from serving.model_source import VersionSource
@@ -162,7 +163,7 @@ class ModelLifecycle:
             version=source.version,
             config=config,
             version_dir=version_dir,
-            model_file=version_dir / config.default_model_filename,
+            model_file=version_dir / model_filename(config),
             strict_devices=self._runtime.strict_devices,
         )
 

@@ -15,6 +15,7 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 from repository import validation
 from repository.errors import RepositoryError
 from serving import autocomplete
+from serving.devices import refuse_on_full_gpus
 from serving.ensemble_check import check_ensemble, step_models
 from serving.errors import ServingError, invalid, not_found
 from serving.memory import NOTHING
@@ -166,20 +167,30 @@ class ModelRepositoryManager:
                     folder: Path | None = await self._in_thread(self._write_files, name, config, files)
                 else:
                     folder = await self._in_thread(self._fetch, name)
-                sources = await self._in_thread(read_source, name, folder or Path(name), config)
+                sources = await self._in_thread(self._read, name, folder or Path(name), config)
                 await self._load_steps(sources)
             except ServingError as error:
                 lifecycle.error = error.message
                 log.warning("failed to load '%s': %s", name, error.message)
                 raise
             try:
-                await lifecycle.load(sources)
+                await self._load_with_retries(lifecycle, sources)
             except ServingError as error:
                 log.warning("%s", error.message)
                 raise
             log.info("loaded '%s' version %s", name, ", ".join(str(source.version) for source in sources))
             if not files:
                 self._drop_override(name)
+
+    async def _load_with_retries(self, lifecycle: ModelLifecycle, sources: list[VersionSource]) -> None:
+        for left in range(self._options.model_load_retry_count, -1, -1):
+            try:
+                await lifecycle.load(sources)
+                return
+            except ServingError as error:
+                if not left:
+                    raise
+                log.warning("%s; trying again", error.message)
 
     async def _load_steps(self, sources: list[VersionSource]) -> None:
         for step in dict.fromkeys(step for source in sources for step in step_models(source.config)):
@@ -199,7 +210,7 @@ class ModelRepositoryManager:
             if folder is None:
                 continue
             seen.add(current)
-            open_names += {s for source in read_source(current, folder) for s in step_models(source.config)}
+            open_names += {s for source in self._read(current, folder) for s in step_models(source.config)}
 
     def _complete(self, source: VersionSource) -> ModelConfig:
         """On a worker thread: the configuration with what the model file knows, checked."""
@@ -215,6 +226,7 @@ class ModelRepositoryManager:
             raise invalid(f"the configuration of '{config.name}' is not valid: {'; '.join(map(str, problems))}")
         if config.platform == "ensemble":
             check_ensemble(config, self._step_config)
+        refuse_on_full_gpus(config, dict(self._options.model_load_gpu_limit))
         return config
 
     def _step_config(self, name: str, version: int) -> ModelConfig:
@@ -246,6 +258,9 @@ class ModelRepositoryManager:
         if self._repositories.folder(name) is not None:
             return True
         return self.follows_the_cloud and await self._in_thread(self._fetch, name) is not None
+
+    def _read(self, name: str, folder: Path, override: str = "") -> list[VersionSource]:
+        return read_source(name, folder, override, self._options.model_config_name)
 
     def _fetch(self, name: str) -> Path | None:
         """On a worker thread: the model's files. Unless polls say what there is, the cloud is asked for its newest."""

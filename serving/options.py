@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from repository.errors import RepositoryError
+from repository.layout import check_name
 from repository.remote_address import RemoteAddress, is_remote
 from repository.remote_address import parse as parse_address
 
@@ -49,7 +50,10 @@ class Options:
     strict_devices: bool = False
     exit_on_error: bool = True
     exit_timeout_secs: float = 30.0
+    model_config_name: str = ""
     model_load_thread_count: int = 4
+    model_load_retry_count: int = 0
+    model_load_gpu_limit: tuple[tuple[int, float], ...] = ()
     backend_config: tuple[tuple[str, str, str], ...] = ()
     cache_config: tuple[tuple[str, str, str], ...] = ()
     rate_limit: str = "off"
@@ -182,6 +186,15 @@ def _repository_flags(add: Add) -> None:
     add("--exit-on-error", _boolean, "end when a model fails to load at start")
     add("--exit-timeout-secs", _positive, "how long a shutdown waits for requests under way")
     add("--model-load-thread-count", _count, "how many models load at the same time")
+    add("--model-load-retry-count", _whole, "how often a load that failed is tried again")
+    add(
+        "--model-load-gpu-limit",
+        _gpu_limit,
+        "<device>:<fraction>: load nothing on a GPU whose memory is used to more than that; may be repeated",
+        action="append",
+        default=[],
+    )
+    add("--model-config-name", _config_name, "use <model>/configs/<name>.pbtxt where a model has it")
     add(
         "--backend-config",
         _backend_setting,
@@ -267,6 +280,30 @@ def _boolean(text: str) -> bool:
     if text.lower() in ("false", "0", "off", "no"):
         return False
     raise argparse.ArgumentTypeError(f"expected true or false, got '{text}'")
+
+
+def _whole(text: str) -> int:
+    if not text.isdigit():
+        raise argparse.ArgumentTypeError(f"expected a whole number, got '{text}'")
+    return int(text)
+
+
+def _gpu_limit(text: str) -> tuple[int, float]:
+    device, _, fraction = text.partition(":")
+    try:
+        value = float(fraction)
+    except ValueError:
+        value = -1.0
+    if not device.isdigit() or not 0 <= value <= 1:
+        raise argparse.ArgumentTypeError(f"expected <device>:<fraction from 0 to 1>, got '{text}'")
+    return int(device), value
+
+
+def _config_name(text: str) -> str:
+    try:
+        return check_name(text)
+    except RepositoryError as error:
+        raise argparse.ArgumentTypeError(f"'{text}' cannot be the name of a configuration: {error.message}") from None
 
 
 def _repository(text: str) -> Path | RemoteAddress:
