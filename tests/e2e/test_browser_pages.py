@@ -27,7 +27,6 @@ PAGES = (
     "/settings/",
 )
 MAX_BYTES = 200_000
-FIRST_PAINT_MS = 1_000
 # Opaque backgrounds up to the root, and the contrast of each piece of text against the nearest (WCAG 2, 1.4.3).
 LOW_CONTRAST = """() => {
   const canvas = document.createElement("canvas").getContext("2d", {willReadFrequently: true});
@@ -101,17 +100,14 @@ def test_nothing_scrolls_sideways_on_a_narrow_screen(
     context.close()
 
 
-def test_the_first_paint_is_light_and_quick(page: Page, slipway: Up) -> None:
+def test_a_page_is_light(page: Page) -> None:
     for path in ("/", "/models/"):
-        page.goto(path, wait_until="networkidle")  # the first time fills the cache of the server's templates
-        page.goto(path)
-        paint = page.evaluate("performance.getEntriesByName('first-contentful-paint')[0]?.startTime")
+        page.goto(path, wait_until="networkidle")
         sizes = page.evaluate(
             "performance.getEntriesByType('resource').filter(({name}) => !name.includes('plotly'))"
             ".reduce((sum, entry) => sum + entry.decodedBodySize, 0)"
         )
         assert sizes < MAX_BYTES, f"{path} loads {sizes} bytes"
-        assert paint is None or paint < FIRST_PAINT_MS, f"{path} painted after {paint} ms"
 
 
 def test_only_pages_with_charts_load_plotly(page: Page) -> None:
