@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from typing import Any
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
@@ -12,6 +13,8 @@ _ACCELERATORS = {
     "gpu_execution_accelerator": ("tensorrt", "cuda", "auto_mixed_precision", "gpu_io"),
     "cpu_execution_accelerator": ("openvino",),
 }
+
+RESIDENCY_MODES = ("pinned", "on_demand", "evictable")
 
 _COUNT = (re.compile(r"[0-9]{1,9}"), "expected a whole number (0 for the default)")
 _BYTES = (re.compile(r"[0-9]{1,20}"), "expected a number of bytes")
@@ -64,13 +67,31 @@ def parameters(config: ModelConfig) -> Iterator[Problem]:
     for key in sorted(config.parameters):
         value = config.parameters[key].string_value
         if key.startswith(SLIPWAY_PREFIX):
-            yield from _json(config, key)
+            yield from _own(config, key)
         elif key in rules and not rules[key][0].fullmatch(value):
             yield Problem(f'parameters["{key}"]', f"{rules[key][1]}, not '{value}'")
 
 
-def _json(config: ModelConfig, key: str) -> Iterator[Problem]:
+def _own(config: ModelConfig, key: str) -> Iterator[Problem]:
+    name = key.removeprefix(SLIPWAY_PREFIX)
     try:
-        get_parameter(config, key.removeprefix(SLIPWAY_PREFIX))
+        value = get_parameter(config, name)
     except InvalidConfig as error:
         yield Problem(error.field, error.message)
+        return
+    if name == "residency" and (wrong := _residency_problem(value)):
+        yield Problem(f'parameters["{key}"]', wrong)
+
+
+def _residency_problem(value: Any) -> str:
+    if not isinstance(value, dict):
+        return 'expected an object such as {"mode": "on_demand", "idle_seconds": 300}'
+    unknown = sorted(value.keys() - {"mode", "idle_seconds"})
+    if unknown:
+        return f"expected 'mode' and 'idle_seconds', not '{unknown[0]}'"
+    if value.get("mode") not in RESIDENCY_MODES:
+        return f"expected a 'mode' of {', '.join(RESIDENCY_MODES)}, not {value.get('mode')!r}"
+    idle = value.get("idle_seconds", 1)
+    if isinstance(idle, bool) or not isinstance(idle, int | float) or not 0 < idle < 1e9:
+        return f"expected 'idle_seconds' to be a number over 0, not {idle!r}"
+    return ""

@@ -6,21 +6,24 @@ requests. When the new one does not load, the old one keeps serving.
 
 import asyncio
 import ctypes
+import dataclasses
 import gc
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from serving.backends.base import ModelSpec
 from serving.devices import model_filename
 from serving.errors import Code, ServingError, invalid, not_found, unavailable
+from serving.memory import FILES, NOTHING, MemoryUse, files_bytes
 from serving.model import Model
 from serving.model_source import VersionSource
+from serving.residency import AWAKE, EVICTABLE, ON_DEMAND, PINNED, Residency, ResidencyKeeper, residency_of
 from serving.runtime import Runtime
+from serving.sleeping_model import ASLEEP, SleepingModel
 from serving.statistics import ModelStatistics
 
 log = logging.getLogger(__name__)
@@ -43,14 +46,25 @@ class State(Enum):
 
 @dataclass(slots=True, eq=False)
 class VersionEntry:
-    """`model` is what serves; it stays while a newer one is being built."""
+    """`model` is what serves, or will on its first request; it stays while a newer one is being built."""
 
     statistics: ModelStatistics
     state: State = State.UNAVAILABLE
     reason: str = ""
-    model: Model | None = None
-    key: Any = None  # VersionSource.key of what serves
-    draining: list[Model] = field(default_factory=list)
+    model: Model | SleepingModel | None = None
+    source: VersionSource | None = None  # of `model`
+    draining: list[Model | SleepingModel] = field(default_factory=list)
+    residency: Residency = AWAKE
+    used: tuple[int, float] = (0, 0.0)  # requests so far, and when that number was first seen (monotonic)
+    held: MemoryUse | None = None  # before it was put to sleep
+
+    @property
+    def asleep(self) -> bool:
+        return isinstance(self.model, SleepingModel)
+
+    @property
+    def memory(self) -> MemoryUse:
+        return sum((model.memory for model in self.draining), self.model.memory if self.model else NOTHING)
 
 
 class ModelLifecycle:
@@ -61,21 +75,24 @@ class ModelLifecycle:
         name: str,
         runtime: Runtime,
         complete: Complete,
+        keeper: ResidencyKeeper,
     ) -> None:
         self.name = name
         self.lock = asyncio.Lock()
         self.versions: dict[int, VersionEntry] = {}
-        self.default: Model | None = None  # the highest READY version
+        self.default: Model | SleepingModel | None = None  # the highest version that takes requests
         self.wanted = False  # asked for and not unloaded since: strict readiness waits for it
         self.error = ""  # why the last load failed before any version could be named
         self._runtime = runtime
         self._loop = runtime.loop
         self._executor = runtime.executor
         self._complete = complete
+        self._keeper = keeper
         self._drains: set[asyncio.Task[None]] = set()
+        keeper.add(self)
 
     # -- requests --------------------------------------------------------------------------------------------------
-    def resolve(self, version: str) -> Model:
+    def resolve(self, version: str) -> Model | SleepingModel:
         """The model that answers for a version as asked ("" or "-1": the highest that is ready)."""
         if version in ("", "-1"):
             if self.default is None:
@@ -127,8 +144,8 @@ class ModelLifecycle:
         entry = self.versions.get(source.version)
         if entry is None:
             entry = self.versions[source.version] = VersionEntry(ModelStatistics(self.name, source.version))
-        if entry.model is not None and entry.key == source.key:
-            entry.reason = ""
+        if entry.model is not None and entry.source is not None and entry.source.key == source.key:
+            self._settle(entry)
             return
         if entry.model is None:
             entry.state = State.LOADING
@@ -138,23 +155,104 @@ class ModelLifecycle:
             if entry.model is None:
                 entry.state, entry.reason = State.UNAVAILABLE, error.message
             else:
-                entry.reason = KEEPS_SERVING + error.message
+                self._settle(entry, KEEPS_SERVING + error.message)
             raise
 
     async def _replace(self, entry: VersionEntry, source: VersionSource) -> None:
         config = await self._loop.run_in_executor(self._executor, self._complete, source)
-        old = entry.model
-        if old is not None and entry.key[0] == source.files and _needs_no_reload(old.config, config):
+        old, before = entry.model, entry.source
+        residency = residency_of(config)
+        must_wake = entry.asleep and residency.mode == PINNED
+        same_files = before is not None and before.files == source.files
+        if old is not None and same_files and _needs_no_reload(old.config, config) and not must_wake:
             await old.reconfigure(config)
         else:
-            model = Model(self._spec(source, config), entry.statistics, self._runtime)
-            await model.load()
-            entry.model = model
+            spec = self._spec(source, config)
+            needed = await self._needed(entry, spec)
+            if self._begins_asleep(entry, residency, needed):
+                entry.model = self._sleeper(entry, spec)
+            else:
+                entry.model = await self._build(entry, spec, needed)
             if old is not None:
                 self._drain(entry, old)
-        entry.key = source.key
-        entry.state, entry.reason = State.READY, ""
+        entry.source, entry.residency = source, residency
+        self._settle(entry)
         self._choose_default()
+
+    def _settle(self, entry: VersionEntry, reason: str = "") -> None:
+        """State and reason of an entry that takes requests."""
+        if entry.asleep:
+            entry.state, entry.reason = State.UNAVAILABLE, "; ".join(filter(None, (ASLEEP, reason)))
+        else:
+            entry.state, entry.reason = State.READY, reason
+        self._keeper.watch(entry)
+
+    async def _build(self, entry: VersionEntry, spec: ModelSpec, needed: MemoryUse) -> Model:
+        async with self._keeper.room_for(needed, self.name):
+            model = Model(spec, entry.statistics, self._runtime)
+            await model.load()
+            return model
+
+    # -- residency -------------------------------------------------------------------------------------------------
+    def _begins_asleep(self, entry: VersionEntry, residency: Residency, needed: MemoryUse) -> bool:
+        """What serves is replaced by what serves; anything else waits for a request, where it may."""
+        if residency.mode == PINNED or (entry.model is not None and not entry.asleep):
+            return False
+        crowded = residency.mode == EVICTABLE and not self._keeper.has_room(needed)
+        return residency.mode == ON_DEMAND or entry.asleep or crowded
+
+    async def _needed(self, entry: VersionEntry, spec: ModelSpec) -> MemoryUse:
+        """What the model held the last time; else the size of its files, on each GPU that it may go to as well."""
+        if entry.held is not None:
+            return entry.held
+        size = await self._loop.run_in_executor(self._executor, files_bytes, spec.version_dir)
+        gpus = sorted({gpu for group in spec.config.instance_group for gpu in group.gpus})
+        return MemoryUse(size, tuple((gpu, size) for gpu in gpus), FILES)
+
+    def _sleeper(self, entry: VersionEntry, spec: ModelSpec) -> SleepingModel:
+        return SleepingModel(spec, entry.statistics, lambda sleeper: self._wake(entry, sleeper))
+
+    def sleep(self, entry: VersionEntry) -> None:
+        """Let go of a version's weights; its next request brings them back."""
+        model = entry.model
+        assert isinstance(model, Model)
+        entry.held = model.memory
+        entry.model = self._sleeper(entry, dataclasses.replace(model.spec, config=model.config))
+        self._settle(entry)
+        self._choose_default()
+        self._drain(entry, model)
+
+    async def _wake(self, entry: VersionEntry, sleeper: SleepingModel) -> None:
+        """Load for the first request. Where a reload or an unload came first, its outcome is what the requests get."""
+        async with self.lock:
+            target = entry.model
+            if target is sleeper:
+                target = await self._awaken(entry, sleeper)
+            if target is None:
+                raise unavailable("it was unloaded")
+            sleeper.hand_over(target)
+
+    async def _awaken(self, entry: VersionEntry, sleeper: SleepingModel) -> Model:
+        assert entry.source is not None
+        entry.state, entry.reason = State.LOADING, ""
+        try:
+            # Completed anew: the files may have changed since.
+            config = await self._loop.run_in_executor(self._executor, self._complete, entry.source)
+            spec = self._spec(entry.source, config)
+            model = await self._build(entry, spec, await self._needed(entry, spec))
+        except ServingError as error:
+            log.warning("'%s' could not be loaded for its first request: %s", self.name, error.message)
+            if entry.model is sleeper:
+                self._settle(entry, f"the last load failed: {error.message}")
+            raise
+        log.info("loaded '%s' version %d for a request", self.name, entry.source.version)
+        if entry.model is sleeper:
+            entry.model = model
+            self._settle(entry)
+            self._choose_default()
+        else:  # the server shuts down: finish what was accepted
+            self._drain(entry, model)
+        return model
 
     def _spec(self, source: VersionSource, config: ModelConfig) -> ModelSpec:
         version_dir = source.model_dir / str(source.version)
@@ -182,20 +280,20 @@ class ModelLifecycle:
 
     def _retire(self, version: int, reason: str) -> None:
         entry = self.versions[version]
-        model, entry.model, entry.key = entry.model, None, None
+        model, entry.model = entry.model, None
         if model is not None:
             entry.state, entry.reason = State.UNLOADING, reason
             self._drain(entry, model)
         elif entry.state is not State.UNLOADING:
             entry.state, entry.reason = State.UNAVAILABLE, reason
 
-    def _drain(self, entry: VersionEntry, model: Model) -> None:
+    def _drain(self, entry: VersionEntry, model: Model | SleepingModel) -> None:
         entry.draining.append(model)
         task = self._loop.create_task(self._drain_and_free(entry, model))
         self._drains.add(task)
         task.add_done_callback(self._drains.discard)
 
-    async def _drain_and_free(self, entry: VersionEntry, model: Model) -> None:
+    async def _drain_and_free(self, entry: VersionEntry, model: Model | SleepingModel) -> None:
         try:
             await model.drain()
         except Exception:

@@ -18,7 +18,6 @@ from serving import autocomplete
 from serving.devices import refuse_on_full_gpus
 from serving.ensemble_check import check_ensemble, step_models
 from serving.errors import ServingError, invalid, not_found
-from serving.memory import NOTHING
 from serving.model import Model
 from serving.model_lifecycle import ModelLifecycle
 from serving.model_source import VersionSource, read_source, write_override
@@ -26,8 +25,10 @@ from serving.options import Options
 from serving.rate_limiter import RateLimiter
 from serving.repositories import Repositories
 from serving.request import InferenceRequest
+from serving.residency import ResidencyKeeper
 from serving.response_cache import ResponseCache
 from serving.runtime import Runtime
+from serving.sleeping_model import SleepingModel
 from serving.statistics import ModelStatistics
 
 log = logging.getLogger(__name__)
@@ -52,6 +53,7 @@ class ModelRepositoryManager:
             cache=ResponseCache(options.cache_size) if options.cache_size else None,
             limiter=RateLimiter(options.rate_limit_resource) if options.rate_limit == "execution_count" else None,
         )
+        self._keeper = ResidencyKeeper(options.memory_budget, options.gpu_memory_budget)
         self._models: dict[str, ModelLifecycle] = {}
         self._waiting_loads: dict[str, asyncio.Task[None]] = {}
         self._looked = False
@@ -63,8 +65,8 @@ class ModelRepositoryManager:
         """Queue a request with its model; used by frontends and by ensemble steps."""
         self.resolve(request.model_name, request.model_version).submit(request)
 
-    def resolve(self, name: str, version: str) -> Model:
-        """The loaded model for a name and version as asked; NOT_FOUND, UNAVAILABLE or INVALID_ARG otherwise."""
+    def resolve(self, name: str, version: str) -> Model | SleepingModel:
+        """The loaded or sleeping model for a name and version as asked; NOT_FOUND, UNAVAILABLE or INVALID_ARG otherwise."""
         lifecycle = self._models.get(name)
         if lifecycle is None:
             raise not_found(f"Request for unknown model: '{name}' is not found")
@@ -110,7 +112,7 @@ class ModelRepositoryManager:
                 models = [*entry.draining, *([entry.model] if entry.model else [])]
                 entry.statistics.pending = sum(model.pending for model in models)
                 entry.statistics.in_flight = sum(model.in_flight for model in models)
-                entry.statistics.memory = sum((model.memory for model in models), NOTHING)
+                entry.statistics.memory = entry.memory
                 found.append(entry.statistics)
         return found
 
@@ -158,7 +160,7 @@ class ModelRepositoryManager:
         if lifecycle is None:
             if not files and not await self._is_there(name):
                 raise not_found(f"failed to load '{name}': no model of that name is in the model repository")
-            lifecycle = self._models.setdefault(name, ModelLifecycle(name, self._runtime, self._complete))
+            lifecycle = self._models.setdefault(name, ModelLifecycle(name, self._runtime, self._complete, self._keeper))
         async with lifecycle.lock:
             self._waiting_loads.pop(name, None)  # whoever asks from here on may mean newer files
             lifecycle.wanted = True
@@ -288,6 +290,7 @@ class ModelRepositoryManager:
 
     async def shutdown(self) -> None:
         """Drain everything, ensembles before the models that their steps call."""
+        self._keeper.stop()
         ensembles = [one for one in self._models.values() if one.default and one.default.config.platform == "ensemble"]
         try:
             for group in (ensembles, list(self._models.values())):

@@ -56,6 +56,8 @@ class Options:
     model_load_gpu_limit: tuple[tuple[int, float], ...] = ()
     backend_config: tuple[tuple[str, str, str], ...] = ()
     cache_config: tuple[tuple[str, str, str], ...] = ()
+    memory_budget: int = 0
+    gpu_memory_budget: int = 0
     rate_limit: str = "off"
     rate_limit_resource: tuple[tuple[str, int, int | None], ...] = ()
     allow_http: bool = True
@@ -144,7 +146,7 @@ def build_parser() -> argparse.ArgumentParser:
             extra.setdefault("default", defaults.get(name))
         parser.add_argument(flag, type=kind, help=text, **extra)
 
-    for group in (_repository_flags, _scheduling_flags, _http_flags, _grpc_flags, _other_flags):
+    for group in (_repository_flags, _residency_flags, _scheduling_flags, _http_flags, _grpc_flags, _other_flags):
         group(add)
     for flag in WITHOUT_EFFECT:
         parser.add_argument(flag, nargs="?", dest="ignored", action=_Ignored, help=argparse.SUPPRESS)
@@ -202,6 +204,11 @@ def _repository_flags(add: Add) -> None:
         action="append",
         default=[],
     )
+
+
+def _residency_flags(add: Add) -> None:
+    add("--memory-budget", _count, "bytes on the host that models may hold before evictable ones are put to sleep")
+    add("--gpu-memory-budget", _count, "the same for each GPU")
 
 
 def _scheduling_flags(add: Add) -> None:

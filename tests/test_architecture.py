@@ -21,6 +21,8 @@ SERVING_STEPS = {
     "server": 7,
     "model_repository_manager": 6,
     "model_lifecycle": 5,
+    "residency": 5,
+    "sleeping_model": 5,
     "autocomplete": 5,
     "model": 4,
     "schedulers": 3,

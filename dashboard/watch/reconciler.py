@@ -28,6 +28,7 @@ CALM_INTERVAL_S = 0.5
 INDEX_INTERVAL_S = 1.0
 SEEN_INTERVAL_S = 5.0
 CONCURRENT_LOADS = 4
+ASLEEP = "asleep:"  # how the server's reason begins for a model that loads on its first request
 
 _HELD = (
     "The inference server ended {} times in a row while it loaded this model, so it is not tried again by itself. "
@@ -103,7 +104,7 @@ class Reconciler:
     async def _act(self, wanted: list[Wanted], statuses: list[VersionStatus], busy: set[str], now: float) -> None:
         states: dict[str, set[str]] = defaultdict(set)
         for status in statuses:
-            states[status.name].add(status.state)
+            states[status.name].add(state_for_plan(status))
         for one in wanted:
             self._attempts[one.name].renew(one.generation)
         plan = make_plan(wanted, states, self._attempts, busy, now)
@@ -217,6 +218,12 @@ class Reconciler:
         await sync_to_async(server_state.model_sync_failed)(
             server=self.server, model_id=one.id, attempts=attempts.crashes, error=error
         )
+
+
+def state_for_plan(status: VersionStatus) -> str:
+    """A model that sleeps until its first request is as much there as one that serves: loading it would change nothing."""
+    asleep = status.state == ModelStatus.UNAVAILABLE and status.reason.startswith(ASLEEP)
+    return ModelStatus.READY if asleep else status.state
 
 
 def _statuses(index: list[dict[str, str]]) -> list[VersionStatus]:

@@ -2,7 +2,9 @@
 
 from collections import defaultdict
 
+from dashboard.services.server_state import VersionStatus
 from dashboard.watch.plan import CRASH_RETRY_S, RETRY_S, Attempts, Plan, Wanted, make_plan
+from dashboard.watch.reconciler import state_for_plan
 
 
 def wanted(name: str, *, loaded: bool = True, generation: int = 1, applied: int = -1) -> Wanted:
@@ -12,6 +14,12 @@ def wanted(name: str, *, loaded: bool = True, generation: int = 1, applied: int 
 def plan(models: list[Wanted], *, ready: set[str] = frozenset(), now: float = 100.0, **known: Attempts) -> Plan:
     attempts = defaultdict(Attempts, known)
     return make_plan(models, {name: {"READY"} for name in ready}, attempts, set(), now)
+
+
+def test_a_model_that_sleeps_until_its_first_request_counts_as_there():
+    status = VersionStatus("napping", 1, "UNAVAILABLE", "asleep: loads on its first request")
+    assert state_for_plan(status) == "READY"
+    assert state_for_plan(VersionStatus("broken", 1, "UNAVAILABLE", "no such file")) == "UNAVAILABLE"
 
 
 def names(models: list[Wanted]) -> list[str]:

@@ -1,0 +1,112 @@
+"""A model version whose weights are not in memory. It stands where a Model would: the first request loads it.
+
+submit(request) -> waiting -> the lifecycle builds the Model -> hand_over(model): every waiting request, in order
+"""
+
+import asyncio
+import dataclasses
+import logging
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from tritonclient.grpc.model_config_pb2 import ModelConfig
+
+from serving.backends.base import ModelSpec
+from serving.errors import ServingError, internal, unavailable
+from serving.memory import NOTHING
+from serving.model import Model
+from serving.request import InferenceRequest
+from serving.statistics import ModelStatistics
+
+log = logging.getLogger(__name__)
+
+ASLEEP = "asleep: loads on its first request"
+RETRY_S = 1.0  # after a load that failed, requests fail at once for this long
+
+# Builds the model, puts it in its sleeper's place and calls `hand_over`, in one step of the event loop; or raises.
+Wake = Callable[["SleepingModel"], Coroutine[Any, Any, None]]
+
+
+class SleepingModel:
+    """`config` is complete and checked, so that metadata and configuration are answered without the weights."""
+
+    memory = NOTHING
+
+    def __init__(self, spec: ModelSpec, statistics: ModelStatistics, wake: Wake) -> None:
+        self.spec = spec
+        self.config = spec.config
+        self.statistics = statistics
+        self.warnings: list[str] = []
+        self._wake = wake
+        self._waiting: dict[InferenceRequest, None] = {}  # in the order of arrival
+        self._task: asyncio.Task[None] | None = None
+        self._failed: ServingError | None = None
+        self._failed_at = 0.0
+
+    @property
+    def pending(self) -> int:
+        return len(self._waiting)
+
+    in_flight = pending
+
+    def submit(self, request: InferenceRequest) -> None:
+        """Keep the request and begin to load. UNAVAILABLE where the last try has failed a moment ago."""
+        if self._failed is not None and time.monotonic() < self._failed_at + RETRY_S:
+            self._count_failure(request, "REJECTED")
+            raise self._failed
+        request.on_cancel = self._cancelled
+        self._waiting[request] = None
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._wake_up())
+
+    async def reconfigure(self, config: ModelConfig) -> None:
+        self.config = config
+        self.spec = dataclasses.replace(self.spec, config=config)
+
+    async def drain(self) -> None:
+        """Returns when whoever waits has been handed on or told."""
+        if self._task is not None:
+            await self._task
+
+    def hand_over(self, model: "Model | SleepingModel") -> None:
+        waiting, self._waiting = self._waiting, {}
+        for request in waiting:
+            request.on_cancel = None
+            try:
+                model.submit(request)
+            except ServingError as error:
+                request.respond(error)
+
+    async def _wake_up(self) -> None:
+        try:
+            await self._wake(self)
+        except ServingError as error:
+            self._fail(error.message)
+        except Exception as error:
+            log.exception("waking '%s' failed", self.spec.name)
+            self._fail(str(internal(type(error).__name__)))
+        finally:
+            self._task = None
+
+    def _fail(self, reason: str) -> None:
+        self._failed = unavailable(f"model '{self.spec.name}' could not be loaded for its first request: {reason}")
+        self._failed_at = time.monotonic()
+        waiting, self._waiting = self._waiting, {}
+        for request in waiting:
+            request.on_cancel = None
+            self._count_failure(request, "OTHER")
+            request.respond(self._failed)
+
+    def _cancelled(self, request: InferenceRequest) -> None:
+        self._waiting.pop(request, None)
+        self._count_failure(request, "CANCELED")
+        self.statistics.cancel.count += 1
+        self.statistics.cancel.ns += time.monotonic_ns() - request.arrival_ns
+
+    def _count_failure(self, request: InferenceRequest, reason: str) -> None:
+        statistics = self.statistics
+        statistics.fail.count += 1
+        statistics.fail.ns += time.monotonic_ns() - request.arrival_ns
+        statistics.failures[reason] = statistics.failures.get(reason, 0) + 1
+        statistics.revision += 1
