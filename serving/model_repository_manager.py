@@ -262,7 +262,7 @@ class ModelRepositoryManager:
         return self.follows_the_cloud and await self._in_thread(self._fetch, name) is not None
 
     def _read(self, name: str, folder: Path, override: str = "") -> list[VersionSource]:
-        return read_source(name, folder, override, self._options.model_config_name)
+        return read_source(name, folder, override, self._options.model_config_name or "")
 
     def _fetch(self, name: str) -> Path | None:
         """On a worker thread: the model's files. Unless polls say what there is, the cloud is asked for its newest."""

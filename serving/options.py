@@ -50,7 +50,7 @@ class Options:
     strict_devices: bool = False
     exit_on_error: bool = True
     exit_timeout_secs: float = 30.0
-    model_config_name: str = ""
+    model_config_name: str | None = None
     model_load_thread_count: int = 4
     model_load_retry_count: int = 0
     model_load_gpu_limit: tuple[tuple[int, float], ...] = ()
