@@ -9,9 +9,10 @@ from queue import SimpleQueue
 
 from serving.backends.base import Backend, BackendInstance
 from serving.batch import Batch, Send
-from serving.errors import ServingError, internal
+from serving.errors import ServingError, internal, unavailable
 from serving.instance_groups import Placement
 from serving.request import InferenceRequest, InferenceResponse
+from serving.response_flow import OVERHEAD
 
 log = logging.getLogger(__name__)
 
@@ -111,6 +112,10 @@ class Instance:
             log.debug("instance %s ended after its server", self.name)
 
     def _send(self, request: InferenceRequest, response: InferenceResponse | ServingError | None, final: bool) -> None:
+        if request.flow is not None and not request.finished and isinstance(response, InferenceResponse):
+            response.size = OVERHEAD + sum(output.nbytes for output in response.outputs.values())
+            if not request.flow.wait(response.size):
+                response, final = unavailable("the client took no response for too long"), True
         self._loop.call_soon_threadsafe(self.on_streamed, request, response, final)
 
     # -- on the loop's thread --------------------------------------------------------------------------------------

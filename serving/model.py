@@ -195,6 +195,7 @@ class Model:
         try:
             self._check.request(request)
             request.queued_ns = time.monotonic_ns()
+            request.decoupled = self._decoupled
             self._admit(request)
             if self._cache is not None and self._answered_by_cache(self._cache, request):
                 return
@@ -284,6 +285,8 @@ class Model:
     ) -> None:
         """A decoupled model sent a response."""
         if request.finished:
+            if isinstance(response, InferenceResponse) and request.flow is not None:
+                request.flow.taken(response.size)
             return
         if final:
             if isinstance(response, ServingError):
@@ -291,7 +294,13 @@ class Model:
             else:
                 self._count_success(request, time.monotonic_ns())
                 self._release(request)
-        request.respond(self._outward(request, response) if response is not None else None, final)
+        if response is None:
+            request.respond(None, final)
+            return
+        answer = self._outward(request, response)
+        if answer is not response and isinstance(response, InferenceResponse) and request.flow is not None:
+            request.flow.taken(response.size)  # it became an error
+        request.respond(answer, final)
 
     def _batch_done(self, batch: Batch) -> None:
         self._count_batch(batch)

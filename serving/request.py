@@ -11,6 +11,7 @@ from serving.errors import ServingError, cancelled
 
 if TYPE_CHECKING:
     from serving.output_target import OutputTarget
+    from serving.response_flow import ResponseFlow
 
 # A tensor is a numpy array on the host. On a GPU it is any object with `shape` and `__dlpack__` (a torch tensor, say);
 # only backends and the ensemble scheduler meet those: the server brings the outputs of a model to the host for frontends.
@@ -38,6 +39,7 @@ class InferenceResponse:
     id: str
     outputs: dict[str, Tensor]
     parameters: Parameters = field(default_factory=dict)
+    size: int = 0  # bytes that count against the request's flow
     placed: dict[str, Placed] | None = None  # outputs in shared memory: of their arrays only dtype and shape go out
 
 
@@ -70,7 +72,10 @@ class InferenceRequest:
     arrival_ns: int = field(default_factory=time.monotonic_ns)
     device_outputs: bool = False  # the caller (an ensemble) takes tensors that stay on a GPU
     targets: "dict[str, OutputTarget] | None" = None  # outputs to classify, or to write into shared memory
+    flow: "ResponseFlow | None" = None  # holds back a decoupled model while the client does not read
+    empty_final_response: bool = False  # the client wants to be told of an end without a response
     # set by the server
+    decoupled: bool = False  # the model may answer any number of times
     batch_size: int = 1
     batch_key: object = None  # requests of unequal keys (shapes of variable dims, optional inputs) never share a batch
     queued_ns: int = 0

@@ -22,7 +22,6 @@ from serving.shared_memory import SharedMemory
 _KEPT = 1024  # heads of requests, and of responses
 _KEPT_SIZE = 4096  # bytes of one head
 _COPIED = 64 * 1024  # bytes: smaller outputs are cheaper to copy than to reference
-_RESERVED = ("triton_enable_empty_final_response",)
 
 Inputs = dict[str, NDArray[Any]]
 
@@ -202,6 +201,7 @@ _OPTIONS = {
     "sequence_end": (("bool_param",), "sequence_end"),
     "priority": (("int64_param", "uint64_param"), "priority"),
     "timeout": (("int64_param", "uint64_param"), "timeout_us"),
+    "triton_enable_empty_final_response": (("bool_param",), "empty_final_response"),
 }
 
 
@@ -217,10 +217,10 @@ def _parameters(message: pb.ModelInferRequest) -> tuple[Parameters, dict[str, An
                 expected = " or ".join(accepted)
                 raise invalid(f"invalid value type for '{key}' parameter, expected {expected}.")
             options[field] = getattr(parameter, choice)
-        elif key.startswith("triton_") and key not in _RESERVED:
+        elif key.startswith("triton_"):
             raise invalid(
                 "parameter keys starting with 'triton_' are reserved for Triton usage. Only the following keys starting "
-                f"with 'triton_' are allowed: {' '.join(_RESERVED)}"
+                "with 'triton_' are allowed: triton_enable_empty_final_response"
             )
         elif choice is None:
             raise invalid(

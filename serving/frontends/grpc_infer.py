@@ -10,9 +10,21 @@ from serving.frontends.grpc_call import Call, CallError
 from serving.frontends.grpc_status import Status
 from serving.frontends.grpc_wire import varint
 from serving.request import InferenceRequest, InferenceResponse
+from serving.response_flow import ResponseFlow
 
 MAX_UNANSWERED = 256  # requests of one stream that the client may send before it takes the answers
 _INFER_RESPONSE = bytes([2 << 3 | 2])  # ModelStreamInferResponse.infer_response
+
+
+def _final_flag(final: bool) -> bytes:
+    """What, behind a ModelInferResponse, adds Triton's parameter to it."""
+    message = pb.ModelInferResponse()
+    message.parameters["triton_final_response"].bool_param = final
+    return bytes(message.SerializeToString())
+
+
+_FINAL = _final_flag(True)
+_NOT_FINAL = _final_flag(False)
 
 
 class InferCall(Call):
@@ -34,7 +46,10 @@ class InferCall(Call):
     def half_closed(self) -> None:
         if self.request is None:
             raise CallError(Status.INVALID_ARGUMENT, "ModelInfer takes one message, but none came")
-        self.frontend.server.infer(self.request)
+        request = self.request
+        self.frontend.server.infer(request)
+        if request.decoupled:
+            self.fail_with(_decoupled())
 
     def _on_response(self, response: "InferenceResponse | ServingError | None", final: bool) -> None:
         if self.answered:
@@ -42,7 +57,7 @@ class InferCall(Call):
         if isinstance(response, ServingError):
             self.fail_with(response)
         elif response is None or not final:
-            self.fail_with(unsupported("ModelInfer RPC doesn't support models with decoupled transaction policy"))
+            self.fail_with(_decoupled())
         else:
             try:
                 self.respond(*self.frontend.codec.encode(response))
@@ -56,81 +71,137 @@ class InferCall(Call):
             request.cancel()
 
 
-class StreamInferCall(Call):
-    """ModelStreamInfer: responses in the order of the requests; what is wrong with a request is told inside the stream."""
+def _decoupled() -> ServingError:
+    return unsupported("ModelInfer RPC doesn't support models with decoupled transaction policy")
 
-    __slots__ = ("flushing", "slots")
+
+class StreamInferCall(Call):
+    """ModelStreamInfer: what is wrong with a request is told inside the stream. Responses come in the order of the requests;
+    those of decoupled models at once."""
+
+    __slots__ = ("flow", "flushing", "in_order", "queued", "slots")
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self.slots: deque[_Slot] = deque()
+        self.slots: dict[_Slot, None] = {}  # requests under way
+        self.in_order: deque[_Slot] = deque()  # those whose responses wait for their turn
+        self.flow = ResponseFlow()
+        self.queued = 0  # bytes of the flow in `outgoing`
         self.flushing = False
 
     def message(self, body: "bytes | bytearray", start: int) -> None:
         slot = _Slot(self)
-        self.slots.append(slot)
+        self.slots[slot] = None
+        self.in_order.append(slot)
         try:
-            slot.request = self.frontend.codec.decode(body, start, slot.on_response)
-            self.authorise(slot.request.model_name)
-            self.frontend.server.infer(slot.request)
+            request = slot.request = self.frontend.codec.decode(body, start, slot.on_response)
+            slot.identity = (request.id, request.model_name, request.model_version)
+            request.flow = self.flow
+            self.authorise(request.model_name)
+            self.frontend.server.infer(request)
         except ServingError as error:
             slot.on_response(error, True)
+        else:
+            if request.decoupled and slot in self.slots:
+                self.in_order.remove(slot)
+                slot.ordered = False
+                self.flush()
 
     def wants_more(self) -> bool:
         return len(self.slots) < MAX_UNANSWERED and len(self.outgoing or ()) < MAX_UNANSWERED
 
     def drained(self) -> None:
+        self.flow.taken(self.queued)
+        self.queued = 0
         self.resume()
 
     def half_closed(self) -> None:
         if not self.slots:
             self.succeed()
 
+    def deliver(self, slot: "_Slot") -> None:
+        """Send what has come for this request, which need not wait for others."""
+        while slot.ready and not self.answered:
+            parts, size, counted = slot.ready.popleft()
+            self.respond(parts, size, final=False)
+            if self.outgoing:
+                self.queued += counted
+            else:
+                self.flow.taken(counted)
+        if slot.done:
+            self.slots.pop(slot, None)
+
     def flush(self) -> None:
         """Send what has come for the oldest requests."""
         if self.flushing:
             return
         self.flushing = True
-        slots = self.slots
-        while slots and (slots[0].ready or slots[0].done):
-            if slots[0].ready:
-                self.respond(*slots[0].ready.popleft(), final=False)
-            else:
-                slots.popleft()
+        in_order = self.in_order
+        while in_order and (in_order[0].ready or in_order[0].done):
+            self.deliver(in_order[0])
+            if in_order and in_order[0].done:  # none is left where the call ended meanwhile
+                in_order.popleft()
         self.flushing = False
         self.resume()
 
     def abandon(self) -> None:
+        self.flow.close()
         for slot in list(self.slots):
             if slot.request is not None:
                 slot.request.cancel()
         self.slots.clear()
+        self.in_order.clear()
 
 
 class _Slot:
     """A request of a stream, and its encoded responses until their turn comes."""
 
-    __slots__ = ("call", "done", "ready", "request")
+    __slots__ = ("call", "done", "identity", "ordered", "ready", "request")
 
     def __init__(self, call: StreamInferCall) -> None:
         self.call = call
         self.request: InferenceRequest | None = None
-        self.ready: deque[tuple[list[Any], int]] = deque()
+        self.identity = ("", "", "")  # id, model, version as asked
+        self.ready: deque[tuple[list[Any], int, int]] = deque()  # buffers, their bytes, bytes of the flow
         self.done = False
+        self.ordered = True
 
     def on_response(self, response: "InferenceResponse | ServingError | None", final: bool) -> None:
-        if self.call.answered:
+        call = self.call
+        if call.answered:
+            return
+        if isinstance(response, ServingError) and call.head.headers.get("triton_grpc_error") == "true":
+            call.fail_with(response)  # the client asked for errors as the stream's own status
             return
         if isinstance(response, InferenceResponse):
-            parts, size = self.call.frontend.codec.encode(response)
-            header = _INFER_RESPONSE + varint(size)
-            self.ready.append(([header, b"".join(parts)], len(header) + size))
+            self._encode(response, final)
         elif response is not None:
-            message = pb.ModelStreamInferResponse(error_message=response.message)
-            message.infer_response.id = self.request.id if self.request is not None else ""
-            data = message.SerializeToString()
-            self.ready.append(([data], len(data)))
+            self._add(pb.ModelStreamInferResponse(error_message=response.message), final)
+        elif self.request is not None and self.request.empty_final_response:
+            self._add(pb.ModelStreamInferResponse(), final)
         if final:
             self.done = True
             self.request = None  # which refers to this slot
-        self.call.flush()
+        if self.ordered:
+            call.flush()
+        else:
+            call.deliver(self)
+            call.resume()
+
+    def _encode(self, response: InferenceResponse, final: bool) -> None:
+        try:
+            parts, size = self.call.frontend.codec.encode(response)
+        except ServingError as error:
+            self._add(pb.ModelStreamInferResponse(error_message=error.message), final)
+            return
+        flag = _FINAL if final else _NOT_FINAL
+        header = _INFER_RESPONSE + varint(size + len(flag))
+        self.ready.append(([header, b"".join(parts), flag], len(header) + size + len(flag), response.size))
+
+    def _add(self, message: Any, final: bool) -> None:
+        """A message without tensors: whose it is, and whether it is the last one."""
+        answer = message.infer_response
+        answer.id, answer.model_name, answer.model_version = self.identity
+        answer.parameters["triton_final_response"].bool_param = final
+        data = message.SerializeToString()
+        self.ready.append(([data], len(data), 0))

@@ -7,7 +7,7 @@ from serving.frontends.http_body import SMALLEST_COMPRESSED, compress
 from serving.frontends.http_codec import Plan, decode, decode_raw, encode
 from serving.frontends.http_exchange import Exchange
 from serving.frontends.http_message import Chunk, Reply
-from serving.request import InferenceResponse
+from serving.request import InferenceRequest, InferenceResponse
 from serving.server import InferenceServer
 
 THREAD_FROM = 64 << 10  # bytes; larger answers are compressed in a thread
@@ -31,10 +31,7 @@ def infer(server: InferenceServer, exchange: Exchange) -> None:
         elif isinstance(response, ServingError):
             exchange.fail(response)
         else:
-            request = exchange.request
-            exchange.fail(unsupported("HTTP end point doesn't support models with decoupled transaction policy"))
-            if request is not None and not final:
-                request.cancel()
+            _refuse_decoupled(exchange, exchange.request)
 
     if header_length == 0:
         exchange.request, plan = decode_raw(server.model_config(model, version), exchange.binary, version, on_response)
@@ -46,7 +43,16 @@ def infer(server: InferenceServer, exchange: Exchange) -> None:
             exchange.body, exchange.binary, model, version, on_response, server.shared_memory
         )
     exchange.body = exchange.binary = b""  # the tensors hold what they need
-    server.infer(exchange.request)
+    request = exchange.request
+    server.infer(request)
+    if request.decoupled:
+        _refuse_decoupled(exchange, request)
+
+
+def _refuse_decoupled(exchange: Exchange, request: InferenceRequest | None) -> None:
+    exchange.fail(unsupported("HTTP end point doesn't support models with decoupled transaction policy"))
+    if request is not None:
+        request.cancel()
 
 
 def _answer(exchange: Exchange, header: bytes, parts: list[Chunk]) -> None:

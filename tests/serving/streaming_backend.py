@@ -1,0 +1,75 @@
+"""A decoupled backend: IN (INT32 [1]) says how many responses a request gets, its parameters how.
+
+size: bytes of each response; fail_at: after so many an error ends it; end: "alone" sends the end without a response;
+wait: keep open until `gate` is set. `started`, `sent` and `cancelled` count requests, responses
+and requests that saw that they were cancelled.
+"""
+
+import threading
+from pathlib import Path
+
+import numpy as np
+from tritonclient.grpc.model_config_pb2 import ModelConfig
+
+from serving.backends import BACKENDS
+from serving.backends.base import Backend, BackendInstance
+from serving.batch import Batch
+from serving.devices import Device
+from serving.errors import invalid
+from serving.request import InferenceRequest, InferenceResponse
+from tests.model_factory import write_config
+
+BACKENDS["streaming"] = "tests.serving.streaming_backend:StreamingBackend"
+CONFIG = """name: "{name}" backend: "streaming" max_batch_size: 0 {settings}
+input {{ name: "IN" data_type: TYPE_INT32 dims: 1 }} output {{ name: "OUT" data_type: TYPE_UINT8 dims: -1 }}
+model_transaction_policy {{ decoupled: {decoupled} }}
+"""
+
+
+def streaming_model(repository: Path, name: str = "streaming", decoupled: bool = True, instances: int = 4) -> None:
+    settings = f"instance_group {{ count: {instances} kind: KIND_CPU }}"
+    write_config(repository / name, CONFIG.format(name=name, decoupled=str(decoupled).lower(), settings=settings))
+    (repository / name / "1").mkdir()
+    (repository / name / "1" / StreamingBackend.default_filename).touch()
+
+
+class StreamingBackend(Backend):
+    default_filename = "none"
+    gate = threading.Event()
+    started = 0
+    sent = 0
+    cancelled = 0
+
+    @classmethod
+    def complete_config(cls, config: ModelConfig, version_dir: Path) -> None:
+        return
+
+    def create_instance(self, device: Device, name: str) -> BackendInstance:
+        return _Instance(device)
+
+
+class _Instance(BackendInstance):
+    def execute(self, batch: Batch) -> None:
+        for request in batch.requests:
+            self._answer(batch, request)
+
+    def _answer(self, batch: Batch, request: InferenceRequest) -> None:
+        StreamingBackend.started += 1
+        wanted = request.parameters
+        count = int(request.inputs["IN"][0])
+        alone = wanted.get("end") == "alone" or not count
+        for number in range(count):
+            if request.cancelled:
+                StreamingBackend.cancelled += 1
+                return
+            if number == wanted.get("fail_at"):
+                batch.send(request, invalid(f"failed at {number}"), True)
+                return
+            out = np.full(int(wanted.get("size", 1)), number % 256, np.uint8)
+            StreamingBackend.sent += 1
+            final = number == count - 1 and not alone
+            batch.send(request, InferenceResponse(request.model_name, 1, request.id, {"OUT": out}), final)
+        if wanted.get("wait"):
+            assert StreamingBackend.gate.wait(30), "the test never opened the gate"
+        if alone:
+            batch.send(request, None, True)
