@@ -50,7 +50,13 @@ async def _serve(options: Options) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    server = InferenceServer(options)
+    try:
+        server = InferenceServer(options)
+    except OSError as error:
+        log.error("cannot write the request log: %s", error.strerror)
+        return 1
+    if server.request_log is not None:
+        loop.add_signal_handler(signal.SIGHUP, server.request_log.reopen)
     frontends = _frontends(server, options)
     status = 0
     try:

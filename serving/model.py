@@ -312,6 +312,8 @@ class Model:
                 if self._decoupled:
                     continue
                 answer = internal("the backend gave no response for this request")
+            for observer in request.observers:
+                observer.executed(request, batch)
             waited = batch.started_ns - request.queued_ns
             queue.count += 1
             queue.ns += waited

@@ -76,6 +76,9 @@ class Options:
     metrics_port: int = 8002
     auth_file: Path | None = None
     address_file: Path | None = None
+    request_log: str = ""
+    request_log_sample: float = 1.0
+    request_log_client: str = "off"
     log_verbose: int = 0
     log_info: bool = True
     log_warning: bool = True
@@ -270,6 +273,11 @@ def _other_flags(add: Add) -> None:
     add("--auth-file", Path, "JSON file of hashed tokens: who may infer which models")
     add("--address-file", Path, "write the bound addresses and the process id here, as JSON, once they answer")
     add("--id", str, "name of this server in its metadata", dest="server_id", default="slipway")
+    add("--request-log", str, "write one JSON line for each request to this file, '-' for standard output")
+    add("--request-log-sample", _fraction, "the part of the requests that is logged, from 0.01 to 1")
+    add(
+        "--request-log-client", str, "hashed: log who asked, as a salted hash of the address", choices=("off", "hashed")
+    )
     add("--log-verbose", int, "1 and more: log requests to the repository and details of loading")
     add("--log-info", _boolean, "log informative messages")
     add("--log-warning", _boolean, "log warnings")
@@ -341,6 +349,16 @@ def _positive(text: str) -> float:
         value = -1.0
     if not 0 < value < 1e9:
         raise argparse.ArgumentTypeError(f"expected a number of seconds over 0, got '{text}'")
+    return value
+
+
+def _fraction(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0.01 <= value <= 1:
+        raise argparse.ArgumentTypeError(f"expected a number from 0.01 to 1, got '{text}'")
     return value
 
 

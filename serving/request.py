@@ -3,13 +3,14 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from numpy.typing import NDArray
 
 from serving.errors import ServingError, cancelled
 
 if TYPE_CHECKING:
+    from serving.batch import Batch
     from serving.output_target import OutputTarget
     from serving.response_flow import ResponseFlow
 
@@ -48,6 +49,18 @@ class InferenceResponse:
 OnResponse = Callable[["InferenceResponse | ServingError | None", bool], None]
 
 
+class Observer(Protocol):
+    """Follows one request, for a log or a trace; called on the event loop's thread. It must not hold the request."""
+
+    def executed(self, request: "InferenceRequest", batch: "Batch") -> None:
+        """Its batch has run. Not called for an ensemble, nor where the response cache answers."""
+
+    def answered(
+        self, request: "InferenceRequest", response: "InferenceResponse | ServingError | None", final: bool
+    ) -> None:
+        """Before `on_response`, with the same arguments; also for what the server refuses at once."""
+
+
 @dataclass(slots=True, eq=False)
 class InferenceRequest:
     """One inference request, decoded, owned by the frontend (or ensemble step) that made it.
@@ -74,6 +87,7 @@ class InferenceRequest:
     targets: "dict[str, OutputTarget] | None" = None  # outputs to classify, or to write into shared memory
     flow: "ResponseFlow | None" = None  # holds back a decoupled model while the client does not read
     empty_final_response: bool = False  # the client wants to be told of an end without a response
+    observers: tuple[Observer, ...] = ()
     # set by the server
     decoupled: bool = False  # the model may answer any number of times
     batch_size: int = 1
@@ -89,6 +103,8 @@ class InferenceRequest:
         if self.finished:
             return
         self.finished = final
+        for observer in self.observers:
+            observer.answered(self, response, final)
         self.on_response(response, final)
 
     def cancel(self) -> None:

@@ -19,6 +19,7 @@ from serving.model_lifecycle import parse_requested_version
 from serving.model_repository_manager import ModelRepositoryManager
 from serving.options import Options
 from serving.request import InferenceRequest
+from serving.request_log import RequestLog
 from serving.shared_memory import SharedMemory
 from serving.statistics import Duration, ModelStatistics
 from serving.tensor_check import wire_shape
@@ -47,6 +48,7 @@ class InferenceServer:
     def __init__(self, options: Options) -> None:
         self.options = options
         self.shared_memory = SharedMemory(options.allow_client_shm)
+        self.request_log = RequestLog.from_options(options)
         self._manager = ModelRepositoryManager(options, asyncio.get_running_loop())
         self._started = False
         self._draining = False
@@ -79,6 +81,9 @@ class InferenceServer:
                 await self._manager.shutdown()
         except TimeoutError:
             log.warning("requests were still under way after %.0f s; ending without them", timeout_s)
+        finally:
+            if self.request_log is not None:
+                await asyncio.to_thread(self.request_log.close)
 
     async def _poll(self) -> None:
         while True:
@@ -161,12 +166,23 @@ class InferenceServer:
         }
 
     # -- inference -------------------------------------------------------------------------------------------------
-    def infer(self, request: InferenceRequest) -> None:
+    def infer(
+        self, request: InferenceRequest, protocol: str = "", transport: asyncio.BaseTransport | None = None
+    ) -> None:
         """Check the request against the model and queue it. Raises at once what is wrong with it; whatever happens later
-        goes through `request.on_response`. Never both."""
-        if self._draining:
-            raise unavailable("the server is shutting down")
-        self._manager.infer(request)
+        goes through `request.on_response`. Never both. Frontends name their protocol and
+        connection, for the request log."""
+        if self.request_log is not None and protocol:
+            self.request_log.observe(request, protocol, transport)
+        try:
+            if self._draining:
+                raise unavailable("the server is shutting down")
+            self._manager.infer(request)
+        except ServingError as error:
+            request.finished = True
+            for observer in request.observers:
+                observer.answered(request, error, True)
+            raise
 
     # -- repository ------------------------------------------------------------------------------------------------
     def repository_index(self, ready: bool = False) -> pb.RepositoryIndexResponse:

@@ -75,6 +75,10 @@ class Connection(FrameReader, Generic[Head]):
         }
 
     # -- asyncio -----------------------------------------------------------------------------------------------------
+    @property
+    def transport(self) -> asyncio.BaseTransport:
+        return self._transport
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=1 << 20)

@@ -47,6 +47,10 @@ class Connection(asyncio.BufferedProtocol):
         self._backlog = 0
 
     # -- transport -------------------------------------------------------------------------------------------------
+    @property
+    def transport(self) -> asyncio.BaseTransport | None:
+        return self._transport
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._since = self.listener.tick

@@ -44,7 +44,7 @@ def infer(server: InferenceServer, exchange: Exchange) -> None:
         )
     exchange.body = exchange.binary = b""  # the tensors hold what they need
     request = exchange.request
-    server.infer(request)
+    server.infer(request, "http", exchange.connection.transport)
     if request.decoupled:
         _refuse_decoupled(exchange, request)
 
