@@ -9,9 +9,11 @@ from google.protobuf.message import DecodeError
 from tritonclient.grpc import service_pb2 as pb
 
 from serving.errors import invalid, unsupported
+from serving.frontends import grpc_health
 from serving.frontends import grpc_shared_memory as shared_memory
 from serving.frontends.grpc_call import Call, CallError
 from serving.frontends.grpc_infer import InferCall, StreamInferCall
+from serving.frontends.grpc_reflection import ReflectionCall
 from serving.frontends.grpc_status import Status
 from serving.server import InferenceServer
 
@@ -185,7 +187,15 @@ _TABLE = [
         )
     ],
 ]
+# gRPC's own services, which have the paths of their own
+_STANDARD = [
+    Method("grpc.health.v1.Health/Check", "health", PlainCall, grpc_health.HealthCheckRequest, grpc_health.check),
+    Method("grpc.health.v1.Health/Watch", "health", grpc_health.WatchCall),
+    Method("grpc.reflection.v1.ServerReflection/ServerReflectionInfo", "metadata", ReflectionCall),
+    Method("grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", "metadata", ReflectionCall),
+]
 METHODS: dict[str, Method] = {f"/inference.GRPCInferenceService/{method.name}": method for method in _TABLE}
+METHODS |= {f"/{method.name}": method for method in _STANDARD}
 
 
 def find_method(path: str) -> Method:

@@ -329,6 +329,11 @@ class Connection(FrameReader, Generic[Head]):
             self.output.drop(stream)
             stream.aborted()
 
+    @property
+    def draining(self) -> bool:
+        """No new streams are taken, and those that only wait should end."""
+        return self._draining
+
     # -- the connection ends -----------------------------------------------------------------------------------------
     def drain(self) -> None:
         """Take no new streams, finish the open ones, then close (section 6.8: two GOAWAYs, so that none is lost)."""
