@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 CHROMIUM ?= $(shell command -v chromium || command -v chromium-browser)
 PYTEST := $(BIN)/python -m pytest -p no:cacheprovider
 
-.PHONY: run test check bench bench-perf-analyzer soak screenshots examples clean help
+.PHONY: run test check bench bench-memory bench-perf-analyzer soak screenshots examples clean help
 .DEFAULT_GOAL := help
 
 run: $(VENV)/.installed  ## Start the dashboard and the inference server; Ctrl-C stops all of it.
@@ -23,6 +23,11 @@ check: $(VENV)/.installed-dev  ## Look for errors without running: ruff, mypy, m
 
 bench: $(VENV)/.installed-dev  ## Measure requests per second and latency beside a plain FastAPI server.
 	$(BIN)/python -m benchmarks
+
+bench-memory: $(VENV)/.installed-dev  ## Measure what loading, a thousand models and large tensors cost in memory.
+	$(BIN)/python -m benchmarks.load_cycles
+	$(BIN)/python -m benchmarks.many_models
+	$(BIN)/python -m benchmarks.large_tensors
 
 bench-perf-analyzer: $(VENV)/.installed-dev  ## Run NVIDIA's perf_analyzer over HTTP, gRPC, streams, sequences and shared memory.
 	$(BIN)/python -m benchmarks.perf_analyzer

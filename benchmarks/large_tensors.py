@@ -1,0 +1,141 @@
+"""What does one request with a large tensor cost the server in memory?
+
+    python -m benchmarks.large_tensors --megabytes 256
+
+An ONNX model gives the tensor back unchanged. Reports by how much the server's peak memory grows, as a multiple of the
+tensor, over HTTP binary, gRPC and system shared memory; there without the client's own regions, which only are mapped.
+Exit status 1 where a limit is missed: 3 x, 5 x, 1 x.
+"""
+
+import argparse
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import tritonclient.grpc
+import tritonclient.http
+from numpy.typing import NDArray
+from tritonclient.utils import shared_memory
+
+from tests.model_factory import onnx_identity
+from tests.serving_process import ServerProcess
+
+LIMITS = {"HTTP binary": 3.0, "gRPC": 5.0, "shared memory": 1.0}
+MB = 1_000_000
+Array = NDArray[np.float32]
+
+
+class Peak:
+    """The largest anonymous memory of a process while it is watched: what it holds itself, mapped files left out."""
+
+    def __init__(self, pid: int) -> None:
+        self._status = Path(f"/proc/{pid}/status")
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._watch)
+        self.before = self.now()
+        self.largest = self.before
+
+    def now(self) -> int:
+        line = next(line for line in self._status.read_text().splitlines() if line.startswith("RssAnon"))
+        return int(line.split()[1]) << 10
+
+    def _watch(self) -> None:
+        while not self._end.wait(0.001):
+            self.largest = max(self.largest, self.now())
+
+    def __enter__(self) -> "Peak":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end.set()
+        self._thread.join()
+
+    @property
+    def growth(self) -> int:
+        return self.largest - self.before
+
+
+def over_http(server: ServerProcess, array: Array) -> None:
+    client = tritonclient.http.InferenceServerClient(server.http, network_timeout=120)
+    tensor = tritonclient.http.InferInput("INPUT0", array.shape, "FP32")
+    tensor.set_data_from_numpy(array)
+    answer = client.infer("identity", [tensor], outputs=[tritonclient.http.InferRequestedOutput("OUTPUT0")])
+    assert np.array_equal(answer.as_numpy("OUTPUT0")[0, ::4096], array[0, ::4096])
+    client.close()
+
+
+def over_grpc(server: ServerProcess, array: Array) -> None:
+    client = tritonclient.grpc.InferenceServerClient(server.grpc)
+    tensor = tritonclient.grpc.InferInput("INPUT0", array.shape, "FP32")
+    tensor.set_data_from_numpy(array)
+    answer = client.infer("identity", [tensor])
+    assert np.array_equal(answer.as_numpy("OUTPUT0")[0, ::4096], array[0, ::4096])
+    client.close()
+
+
+def over_shared_memory(server: ServerProcess, array: Array) -> None:
+    client = tritonclient.http.InferenceServerClient(server.http, network_timeout=120)
+    with _region("large_in", array.nbytes) as given, _region("large_out", array.nbytes) as taken:
+        shared_memory.set_shared_memory_region(given, [array])
+        for name in ("large_in", "large_out"):
+            client.register_system_shared_memory(name, f"/slipway_{name}", array.nbytes)
+        tensor = tritonclient.http.InferInput("INPUT0", array.shape, "FP32")
+        tensor.set_shared_memory("large_in", array.nbytes)
+        output = tritonclient.http.InferRequestedOutput("OUTPUT0")
+        output.set_shared_memory("large_out", array.nbytes)
+        client.infer("identity", [tensor], outputs=[output])
+        answer = shared_memory.get_contents_as_numpy(taken, np.float32, array.shape)
+        assert np.array_equal(answer[0, ::4096], array[0, ::4096])
+        client.unregister_system_shared_memory()
+    client.close()
+
+
+@contextmanager
+def _region(name: str, size: int) -> "Iterator[object]":
+    region = shared_memory.create_shared_memory_region(name, f"/slipway_{name}", size)
+    try:
+        yield region
+    finally:
+        shared_memory.destroy_shared_memory_region(region)
+
+
+WAYS: dict[str, Callable[[ServerProcess, Array], None]] = {
+    "HTTP binary": over_http,
+    "gRPC": over_grpc,
+    "shared memory": over_shared_memory,
+}
+
+
+def measure(megabytes: int) -> dict[str, float]:
+    """Way -> growth as a multiple of the tensor; each on a server of its own that has answered a small request."""
+    found = {}
+    array = np.ones((1, megabytes * MB // 4), np.float32)
+    for way, ask in WAYS.items():
+        with tempfile.TemporaryDirectory() as folder:
+            onnx_identity(Path(folder), extra="instance_group [ { count: 1 kind: KIND_CPU } ]")
+            flags = (f"--http-max-input-size={2 * array.nbytes}", "--allow-client-shm=true")
+            with ServerProcess(folder, *flags) as server:
+                ask(server, array[:, :1000])
+                with Peak(server.pid) as peak:
+                    ask(server, array)
+                found[way] = peak.growth / array.nbytes
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--megabytes", type=int, default=256)
+    found = measure(parser.parse_args().megabytes)
+    print("| way | peak growth, of the tensor | limit |\n| --- | ---: | ---: |")
+    for way, growth in found.items():
+        print(f"| {way} | {growth:.2f} x | {LIMITS[way]:g} x |")
+    sys.exit(any(round(growth, 1) > LIMITS[way] for way, growth in found.items()))
+
+
+if __name__ == "__main__":
+    main()
