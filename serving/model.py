@@ -14,6 +14,7 @@ from serving.backends.base import Backend, ModelSpec
 from serving.batch import Batch
 from serving.classification import read_labels
 from serving.errors import Code, ServingError, internal, unavailable
+from serving.first_response import first_responses
 from serving.instance import Instance
 from serving.instance_groups import Placement, placements
 from serving.memory import NOTHING, MemoryUse, files_bytes, memory_use, private_bytes
@@ -77,6 +78,7 @@ class Model:
         self.config = config
         self._check = TensorCheck(config)
         self._decoupled = config.model_transaction_policy.decoupled
+        self.statistics.first_response = first_responses(config, self.statistics.first_response)
 
     # -- life ------------------------------------------------------------------------------------------------------
     async def load(self) -> None:
@@ -251,6 +253,7 @@ class Model:
         looked = self.statistics.cache_miss if outputs is None else self.statistics.cache_hit
         looked.count += 1
         looked.ns += took
+        cache.spent(lookup_ns=took)
         if outputs is None:
             self._cache_keys[request] = key
             return False
@@ -288,6 +291,10 @@ class Model:
             if isinstance(response, InferenceResponse) and request.flow is not None:
                 request.flow.taken(response.size)
             return
+        if response is not None:
+            if not request.responses and self.statistics.first_response is not None:
+                self.statistics.first_response.add(time.monotonic_ns() - request.arrival_ns)
+            request.responses += 1
         if final:
             if isinstance(response, ServingError):
                 self._finish_failed(request, "BACKEND")
@@ -341,7 +348,9 @@ class Model:
     def _keep(self, cache: ModelCache, request: InferenceRequest, outputs: dict[str, Tensor]) -> None:
         start = time.monotonic_ns()
         cache.put(self._cache_keys[request], outputs)
-        self.statistics.cache_miss.ns += time.monotonic_ns() - start
+        took = time.monotonic_ns() - start
+        self.statistics.cache_miss.ns += took
+        cache.spent(insertion_ns=took)
 
     def _count_success(self, request: InferenceRequest, now: int) -> None:
         statistics = self.statistics

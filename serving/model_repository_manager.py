@@ -104,6 +104,10 @@ class ModelRepositoryManager:
     def lifecycles(self) -> list[ModelLifecycle]:
         return list(self._models.values())
 
+    @property
+    def response_cache(self) -> ResponseCache | None:
+        return self._runtime.cache
+
     def statistics(self) -> list[ModelStatistics]:
         """Of every version that is or was loaded, with the gauges refreshed."""
         found = []

@@ -20,6 +20,7 @@ from serving.model_repository_manager import ModelRepositoryManager
 from serving.options import Options
 from serving.request import InferenceRequest
 from serving.request_log import RequestLog
+from serving.response_cache import ResponseCache
 from serving.shared_memory import SharedMemory
 from serving.statistics import Duration, ModelStatistics
 from serving.tensor_check import wire_shape
@@ -156,6 +157,11 @@ class InferenceServer:
     def statistics(self) -> list[ModelStatistics]:
         """The live objects, for the metrics frontend: every version that is or was loaded. Read, never write."""
         return self._manager.statistics()
+
+    @property
+    def response_cache(self) -> ResponseCache | None:
+        """The cache that all models share, where there is one; for the metrics."""
+        return self._manager.response_cache
 
     def version_states(self) -> dict[tuple[str, int], str]:
         """(model, version) -> UNAVAILABLE, LOADING, READY or UNLOADING, for every version that is or was loaded."""

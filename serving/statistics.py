@@ -6,6 +6,7 @@ server.py (the statistics extension).
 
 from dataclasses import dataclass, field
 
+from serving.first_response import FirstResponses
 from serving.memory import NOTHING, MemoryUse
 
 # Histogram buckets over microseconds: 16 to each doubling (relative width 4-6 %), exact below 16 us, up to 2**31 us.
@@ -108,4 +109,5 @@ class ModelStatistics:
     request_latency: Histogram = field(default_factory=Histogram)
     queue_latency: Histogram = field(default_factory=Histogram)
     compute_latency: Histogram = field(default_factory=Histogram)
+    first_response: FirstResponses | None = None  # of decoupled models
     revision: int = 0  # grows with every change: the live feed sends what changed

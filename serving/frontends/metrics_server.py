@@ -47,7 +47,8 @@ class MetricsServer:
 
 async def metrics(frontend: MetricsServer, exchange: Exchange) -> Reply:
     page = []
-    for piece in prometheus.render(frontend.server.statistics(), frontend.hardware):
+    server = frontend.server
+    for piece in prometheus.render(server.statistics(), frontend.hardware, server.response_cache, server.request_log):
         page.append(piece.encode())
         await asyncio.sleep(0)  # with a thousand models the page takes long: requests go first
     return Reply(200, (b"".join(page),), prometheus.CONTENT_TYPE)

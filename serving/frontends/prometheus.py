@@ -9,8 +9,11 @@ from itertools import accumulate
 from operator import attrgetter
 from typing import NamedTuple
 
+from serving import first_response
 from serving.frontends.hardware import Gpu, Hardware
 from serving.memory import MEASURED
+from serving.request_log import RequestLog
+from serving.response_cache import ResponseCache
 from serving.statistics import BOUNDS_US, Histogram, ModelStatistics
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -49,6 +52,18 @@ _HISTOGRAMS: list[tuple[str, str, Callable[[ModelStatistics], Histogram]]] = [
     ("slipway_compute_duration_seconds", "Time a request's batch took to execute", lambda m: m.compute_latency),
 ]
 
+# Of the whole cache. Source: the README of triton-inference-server/local_cache, where all of them are gauges.
+_CACHE_GAUGES: list[tuple[str, str, Callable[[ResponseCache], int | float]]] = [
+    ("nv_cache_util", "Cache utilization [0.0 - 1.0]", lambda c: c.used / c.size),
+    ("nv_cache_num_entries", "Number of responses stored in response cache", len),
+    ("nv_cache_num_lookups", "Number of cache lookups in response cache", lambda c: c.hits + c.misses),
+    ("nv_cache_num_hits", "Number of cache hits in response cache", lambda c: c.hits),
+    ("nv_cache_num_misses", "Number of cache misses in response cache", lambda c: c.misses),
+    ("nv_cache_num_evictions", "Number of cache evictions in response cache", lambda c: c.evictions),
+    ("nv_cache_lookup_duration", "Total cache lookup duration (hit and miss), in microseconds", lambda c: c.lookup_ns // 1000),
+    ("nv_cache_insertion_duration", "Total cache insertion duration, in microseconds", lambda c: c.insertion_ns // 1000),
+]  # fmt: skip
+
 _GPU_GAUGES: list[tuple[str, str, str, Callable[[Gpu], int | float | None]]] = [
     ("nv_gpu_utilization", "gauge", "GPU utilization rate [0.0 - 1.0]", lambda g: g.utilization),
     ("nv_gpu_memory_total_bytes", "gauge", "GPU total memory, in bytes", lambda g: g.memory_total),
@@ -64,7 +79,12 @@ class _Model(NamedTuple):
     statistics: ModelStatistics
 
 
-def render(models: Iterable[ModelStatistics], hardware: Hardware) -> Iterator[str]:
+def render(
+    models: Iterable[ModelStatistics],
+    hardware: Hardware,
+    cache: ResponseCache | None = None,
+    request_log: RequestLog | None = None,
+) -> Iterator[str]:
     """The page in pieces that each take about a millisecond, so that the caller can let requests through between them."""
     labelled = [_Model(_labels(model=m.model_name, version=str(m.model_version)), m) for m in models]
     for name, attribute, text in _COUNTERS:
@@ -84,6 +104,13 @@ def render(models: Iterable[ModelStatistics], hardware: Hardware) -> Iterator[st
         yield from _lines(labelled, lambda m: _latency_lines(name, m.labels, histogram(m.statistics)))  # noqa: B023
     yield _header("slipway_batch_size", "histogram", "Rows of each model execution")
     yield from _lines(labelled, _batch_lines)
+    yield _header(first_response.FAMILY, "histogram", "Duration from request to first response in milliseconds")
+    yield from _lines(labelled, _first_response_lines)
+    if cache is not None:
+        yield "".join(f"{_header(name, 'gauge', text)}{name} {value(cache)}\n" for name, text, value in _CACHE_GAUGES)
+    if request_log is not None:
+        name = "slipway_request_log_dropped"
+        yield f"{_header(name, 'counter', 'Lines that the request log lost')}{name} {request_log.dropped}\n"
     yield _machine(hardware)
 
 
@@ -127,6 +154,14 @@ def _batch_lines(model: _Model) -> list[str]:
         merged[min(max(size - 1, 0).bit_length(), len(BATCH_BOUNDS))] += batch.count
         rows += size * batch.count
     return _histogram_lines("slipway_batch_size", model.labels, _BATCH_LE, merged, rows)
+
+
+def _first_response_lines(model: _Model) -> list[str]:
+    found = model.statistics.first_response
+    if found is None:
+        return []
+    bounds = [*(f"{bound:.12g}" for bound in found.bounds_ms), "+Inf"]
+    return _histogram_lines(first_response.FAMILY, model.labels, bounds, found.counts, found.sum_ms)
 
 
 def _histogram_lines(name: str, labels: str, bounds: list[str], counts: list[int], total: float) -> list[str]:

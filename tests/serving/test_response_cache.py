@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+from serving.frontends import prometheus
+from serving.frontends.hardware import Hardware
 from serving.response_cache import ResponseCache
 from tests import model_factory
 from tests.serving.in_process import core, infer
@@ -30,6 +32,22 @@ async def test_an_equal_request_is_answered_without_running_the_model(tmp_path):
         assert statistics.inference_stats.cache_miss.count == 2
         assert statistics.inference_stats.success.count == 4
         assert statistics.execution_count == 2
+
+
+async def test_the_metrics_tell_of_the_whole_cache(tmp_path):
+    model_factory.onnx_scale(tmp_path, extra=CACHED)
+    async with core(tmp_path, **OPTIONS) as server:
+        for value in (1, 1, 2, 1):
+            await infer(server, "scale", _inputs(value))
+        page = "".join(prometheus.render(server.statistics(), Hardware(), server.response_cache))
+    found = dict(line.split() for line in page.splitlines() if line.startswith("nv_cache_") and "{" not in line)
+    counts = {
+        name: int(found[f"nv_cache_num_{name}"]) for name in ("lookups", "hits", "misses", "entries", "evictions")
+    }
+    assert counts == {"lookups": 4, "hits": 2, "misses": 2, "entries": 2, "evictions": 0}
+    assert 0 < float(found["nv_cache_util"]) < 0.1
+    assert int(found["nv_cache_lookup_duration"]) > 0
+    assert int(found["nv_cache_insertion_duration"]) > 0
 
 
 async def test_a_reloaded_model_does_not_give_the_old_answers(tmp_path):

@@ -1,8 +1,12 @@
 """docs/server.md names every route and every metric that the server has."""
 
+from pathlib import Path
+
 from serving.frontends import http_server, metrics_server, prometheus
 from serving.frontends.hardware import Gpu, Hardware
 from serving.options import RESTRICTABLE
+from serving.request_log import RequestLog
+from serving.response_cache import ResponseCache
 from tests.serving_process import ROOT
 
 TEXT = (ROOT / "docs" / "server.md").read_text()
@@ -16,10 +20,12 @@ def test_every_route_is_documented_with_its_group() -> None:
         assert f"| {route.method} | `{route.pattern}` |" in TEXT
 
 
-def test_every_metric_is_documented() -> None:
+def test_every_metric_is_documented(tmp_path: Path) -> None:
     hardware = Hardware()
     hardware.gpus = lambda: [Gpu("GPU-1", 0.5, 1, 2, 3.0, 4.0, 5.0)]  # type: ignore[method-assign]
-    page = "".join(prometheus.render([], hardware))
+    log = RequestLog(tmp_path / "requests.log")
+    page = "".join(prometheus.render([], hardware, ResponseCache(1), log))
+    log.close()
     names = [line.split()[2] for line in page.splitlines() if line.startswith("# TYPE")]
     assert len(names) > 20
     assert [name for name in names if f"`{name}`" not in TEXT] == []
