@@ -263,6 +263,7 @@ class ModelLifecycle:
             version_dir=version_dir,
             model_file=version_dir / model_filename(config),
             strict_devices=self._runtime.strict_devices,
+            runtime=self._runtime,
         )
 
     # -- unloading -------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 from repository import validation
 from repository.errors import RepositoryError
 from serving import autocomplete
+from serving.custom_metrics import CustomMetrics
 from serving.devices import refuse_on_full_gpus
 from serving.ensemble_check import check_ensemble, step_models
 from serving.errors import ServingError, invalid, not_found
@@ -27,7 +28,7 @@ from serving.repositories import Repositories
 from serving.request import InferenceRequest
 from serving.residency import ResidencyKeeper
 from serving.response_cache import ResponseCache
-from serving.runtime import Runtime
+from serving.runtime import ModelControl, Runtime
 from serving.sleeping_model import SleepingModel
 from serving.statistics import ModelStatistics
 
@@ -40,7 +41,9 @@ T = TypeVar("T")
 class ModelRepositoryManager:
     """All models of one or several repositories. Runs on the event loop's thread."""
 
-    def __init__(self, options: Options, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, options: Options, loop: asyncio.AbstractEventLoop, control: ModelControl | None = None
+    ) -> None:
         self._options = options
         self._loop = loop
         self._repositories = Repositories(options)
@@ -51,6 +54,7 @@ class ModelRepositoryManager:
             infer=self.infer,
             strict_devices=options.strict_devices,
             cache=ResponseCache(options.cache_size) if options.cache_size else None,
+            control=control,
             limiter=RateLimiter(options.rate_limit_resource) if options.rate_limit == "execution_count" else None,
         )
         self._keeper = ResidencyKeeper(options.memory_budget, options.gpu_memory_budget)
@@ -103,6 +107,10 @@ class ModelRepositoryManager:
 
     def lifecycles(self) -> list[ModelLifecycle]:
         return list(self._models.values())
+
+    @property
+    def custom_metrics(self) -> CustomMetrics:
+        return self._runtime.metrics
 
     @property
     def response_cache(self) -> ResponseCache | None:

@@ -1,14 +1,26 @@
 """What all models of one server share."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
+from typing import Protocol
 
+from serving.custom_metrics import CustomMetrics
 from serving.memory import MemoryMeter
 from serving.rate_limiter import RateLimiter
 from serving.request import InferenceRequest
 from serving.response_cache import ResponseCache
+
+
+class ModelControl(Protocol):
+    """What a model may ask of the server about other models; the server itself, on the loop's thread."""
+
+    async def load_model(self, name: str, config: str = "", files: Mapping[str, bytes] | None = None) -> None: ...
+
+    async def unload_model(self, name: str, unload_dependents: bool = False) -> None: ...
+
+    def model_ready(self, name: str, version: str = "") -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,3 +34,5 @@ class Runtime:
     cache: ResponseCache | None = None
     limiter: RateLimiter | None = None
     meter: MemoryMeter = field(default_factory=MemoryMeter)
+    control: ModelControl | None = None
+    metrics: CustomMetrics = field(default_factory=CustomMetrics)

@@ -50,7 +50,7 @@ class InferenceServer:
         self.options = options
         self.shared_memory = SharedMemory(options.allow_client_shm)
         self.request_log = RequestLog.from_options(options)
-        self._manager = ModelRepositoryManager(options, asyncio.get_running_loop())
+        self._manager = ModelRepositoryManager(options, asyncio.get_running_loop(), self)
         self._started = False
         self._draining = False
         self._poller: asyncio.Task[None] | None = None
@@ -157,6 +157,10 @@ class InferenceServer:
     def statistics(self) -> list[ModelStatistics]:
         """The live objects, for the metrics frontend: every version that is or was loaded. Read, never write."""
         return self._manager.statistics()
+
+    def custom_metrics(self) -> str:
+        """What Python models show beside the server's own metrics, as Prometheus text."""
+        return self._manager.custom_metrics.render()
 
     @property
     def response_cache(self) -> ResponseCache | None:

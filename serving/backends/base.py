@@ -22,6 +22,7 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 from serving.batch import Batch
 from serving.devices import Device, gpu_count, host_array
 from serving.ragged import RaggedLayout
+from serving.runtime import Runtime
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,7 @@ class ModelSpec:
     version_dir: Path
     model_file: Path  # version_dir / default_model_filename (or the backend's default)
     strict_devices: bool = False
+    runtime: Runtime | None = None  # the server's, for models that call it; None outside one
 
 
 class BackendInstance(ABC):
@@ -53,6 +55,10 @@ class BackendInstance(ABC):
     def processes(self) -> list[int]:
         """The ids of the processes that hold the model for this instance, where the server's own does not; any thread."""
         return []
+
+    def available(self) -> bool:
+        """Whether it would answer now: a scheduler prefers other instances to one that would not. Any thread asks."""
+        return True
 
     def close(self) -> None:  # noqa: B027
         """Free what this instance holds. Called once, on its thread."""
@@ -92,6 +98,7 @@ class Backend(ABC):
     """One loaded model version."""
 
     default_filename: ClassVar[str]
+    own_process: ClassVar[bool] = False  # whether its instances never run in the server's process
     # Whether instances may share `load()`ed weights, so that a changed instance count needs no reload. A backend whose
     # instances each load their own may leave `load` empty.
 
@@ -104,6 +111,11 @@ class Backend(ABC):
         """Fill what is missing in `config` (max_batch_size where inputs are also missing, inputs, outputs) from the model
         file, in place; INVALID_ARG where what is given contradicts the file. Used by the server and by serving.inspect.
         """
+
+    @classmethod
+    def complete_here(cls, config: ModelConfig, model_file: Path) -> None:
+        """In a child process: the part of `complete_config` that a backend with `own_process` does there."""
+        cls.complete_config(config, model_file.parent)
 
     def load(self) -> None:  # noqa: B027
         """Read what the instances share."""

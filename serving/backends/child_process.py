@@ -16,10 +16,11 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import IO
+from typing import IO, Protocol
 
 from serving.backends.python_child.channel import Channel, ChannelError, Message, ProtocolError, close_all
 from serving.backends.python_child.segments import SegmentMap, SegmentPool
+from serving.batch import Batch
 from serving.errors import unsupported
 
 log = logging.getLogger(__name__)
@@ -42,7 +43,17 @@ _SECRETS = ("TOKEN", "KEY", "SECRET", "PASSWORD")
 # The kernel kills a child when the *thread* that started it ends; this one lives as long as the server.
 _spawner = ThreadPoolExecutor(1, "child-spawner")
 
-Questions = Mapping[str, Callable[[Message], Message]]
+
+class Calls(Protocol):
+    """What answers the child's own calls, on threads of its own (see child_calls.py)."""
+
+    def begin(self, batch: Batch, requests: list[Message]) -> list[int]: ...
+
+    def forget(self, keys: list[int]) -> None: ...
+
+    def wait_for_streams(self) -> None: ...
+
+    def join(self) -> None: ...
 
 
 class ProcessDied(Exception):
@@ -52,7 +63,11 @@ class ProcessDied(Exception):
 class ChildProcess:
     """`inputs` and `outputs` are the shared memory of both directions; `freed` the output segments to give back."""
 
-    def __init__(self, name: str, python: str = sys.executable) -> None:
+    calls: Calls
+
+    def __init__(
+        self, name: str, python: str = sys.executable, calls: "Callable[[ChildProcess], Calls] | None" = None
+    ) -> None:
         if not hasattr(os, "memfd_create") or not hasattr(os, "pidfd_open"):
             raise unsupported("models in processes of their own need Linux")
         self.name = name
@@ -61,16 +76,20 @@ class ChildProcess:
         self.freed: deque[int] = deque()
         self._tail: deque[str] = deque(maxlen=5)
         mine, theirs = socket.socketpair()
-        with theirs:
-            self._process = _spawner.submit(_spawn, python, theirs.fileno()).result()
+        my_link, their_link = socket.socketpair()
+        with theirs, their_link:
+            self._process = _spawner.submit(_spawn, python, theirs.fileno(), their_link.fileno()).result()
         self._pidfd = os.pidfd_open(self._process.pid)
         self._end = select.poll()
         self._end.register(self._pidfd, select.POLLIN)
         self._channel = Channel(mine, self._pidfd)
+        self.link = Channel(my_link, self._pidfd)  # on which the child calls by itself
         self._ended = threading.Lock()
         assert self._process.stdout is not None
         self._pump = threading.Thread(target=self._log, args=(self._process.stdout,), name=f"{name}-log", daemon=True)
         self._pump.start()
+        if calls is not None:
+            self.calls = calls(self)
 
     @property
     def pid(self) -> int:
@@ -83,19 +102,12 @@ class ChildProcess:
         self,
         message: Message,
         descriptors: Sequence[int] = (),
-        questions: Questions | None = None,
         timeout_s: float | None = None,
     ) -> tuple[Message, list[int]]:
-        """Send, answer what the child asks meanwhile, return its answer. ProcessDied, or TimeoutError."""
+        """Send, and return the answer. ProcessDied, or TimeoutError."""
         try:
             self._channel.send(message, descriptors)
-            while True:
-                answer, received = self._channel.receive(timeout_s)
-                ask = (questions or {}).get(str(answer.get("op")))
-                if ask is None:
-                    return answer, received
-                close_all(received)
-                self._channel.send(ask(answer))
+            return self._channel.receive(timeout_s)
         except ProtocolError as error:
             raise self.broke(error) from None
         except ChannelError:
@@ -133,27 +145,38 @@ class ChildProcess:
                     pass
                 self._process.wait()
                 self._pump.join(1.0)
+                if hasattr(self, "calls"):
+                    self.calls.join()
                 self._channel.close()
+                self.link.close()
                 self.inputs.close()
                 self.outputs.clear()
                 os.close(self._pidfd)
                 self._pidfd = -1
-        return self._how_it_ended()
+        return how_it_ended(self._process.returncode)
 
     def last_words(self) -> str:
         """The last line that the process wrote, for a child that ended before it could say why."""
         return self._tail[-1] if self._tail else ""
 
-    # -- inside ----------------------------------------------------------------------------------------------------
-    def _how_it_ended(self) -> str:
-        status = self._process.returncode
-        if status >= 0:
-            return f"the model's process ended with exit status {status}"
-        try:
-            return f"the model's process was ended by signal {signal.Signals(-status).name}"
-        except ValueError:
-            return f"the model's process was ended by signal {-status}"
+    def kill(self) -> None:
+        """From the threads of `calls`, which `end` waits for."""
+        signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
 
+    def wait_ended(self) -> str:
+        """From those threads too: a sentence of how a process that is ending ended; it is left for `end` to reap."""
+        end = select.poll()
+        end.register(self._pidfd, select.POLLIN)
+        if not end.poll(1000):
+            return "the model's process closed its connection"
+        try:
+            found = os.waitid(os.P_PIDFD, self._pidfd, os.WEXITED | os.WNOWAIT)
+        except ChildProcessError:  # `end` has reaped it
+            return how_it_ended(self._process.wait())
+        assert found is not None
+        return how_it_ended(found.si_status if found.si_code == os.CLD_EXITED else -found.si_status)
+
+    # -- inside ----------------------------------------------------------------------------------------------------
     def _log(self, stream: IO[bytes]) -> None:
         """What the child prints, line by line, under the instance's name; pb_utils.Logger marks its level with 0x1e."""
         with stream:
@@ -167,14 +190,23 @@ class ChildProcess:
                     log.log(level, "%s: %s", self.name, text)
 
 
-def _spawn(python: str, descriptor: int) -> "subprocess.Popen[bytes]":
+def how_it_ended(status: int) -> str:
+    if status >= 0:
+        return f"the model's process ended with exit status {status}"
+    try:
+        return f"the model's process was ended by signal {signal.Signals(-status).name}"
+    except ValueError:
+        return f"the model's process was ended by signal {-status}"
+
+
+def _spawn(python: str, descriptor: int, link: int) -> "subprocess.Popen[bytes]":
     # A group of its own: a Ctrl-C meant for the server must not interrupt what it still wants to finish.
     return subprocess.Popen(
-        [python, str(_MAIN), str(descriptor), str(os.getpid())],
+        [python, str(_MAIN), str(descriptor), str(link), str(os.getpid())],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        pass_fds=(descriptor,),
+        pass_fds=(descriptor, link),
         env=child_environment(os.environ),
         process_group=0,
     )

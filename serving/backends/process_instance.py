@@ -4,24 +4,24 @@ What comes from the child is checked before use: it runs code of the model's aut
 """
 
 import logging
-import math
 import threading
 import time
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from serving.backends.base import BackendInstance, ModelSpec
-from serving.backends.child_process import ChildProcess, ProcessDied
+from serving.backends.child_calls import ChildCalls
+from serving.backends.child_process import Calls, ChildProcess, ProcessDied
+from serving.backends.process_tensors import COPY_BYTES, error_of, parameters_of, tensor, used_bytes
 from serving.backends.python_child.channel import Message, ProtocolError, close_all
 from serving.backends.python_child.segments import KEEP_BYTES
 from serving.backends.python_child.tensors import Row, Writer, type_of
 from serving.batch import Batch
-from serving.datatypes import DATATYPES, deserialize_bytes
 from serving.devices import Device, host_array
-from serving.errors import Code, ServingError, internal, unavailable
+from serving.errors import ServingError, internal, unavailable
 from serving.request import InferenceRequest, InferenceResponse
 
 log = logging.getLogger(__name__)
@@ -29,9 +29,6 @@ log = logging.getLogger(__name__)
 FINALIZE_GRACE_S = 10.0
 MAX_BACK_OFF_S = 60.0
 LONGEST_WAIT_S = 2.0  # a request waits this long for a restart that is being held back, not longer
-COPY_BYTES = 64 << 10  # outputs up to this size are copied out, so that their segment is free at once
-_MAX_DIMS = 32
-_MAX_TEXT = 16 << 10
 
 
 class ProcessInstance(BackendInstance):
@@ -41,7 +38,8 @@ class ProcessInstance(BackendInstance):
         super().__init__(device)
         self._spec = spec
         self._failure = f"model '{spec.name}' failed: " if hello["servant"] == "python" else ""
-        self._keeper = ProcessKeeper(name, hello, python)
+        self._decoupled = spec.config.model_transaction_policy.decoupled
+        self._keeper = ProcessKeeper(name, hello, python, lambda child: ChildCalls(child, spec))
         self._output_names = [output.name for output in spec.config.output]
 
     def execute(self, batch: Batch) -> None:
@@ -59,6 +57,9 @@ class ProcessInstance(BackendInstance):
     def close(self) -> None:
         self._keeper.close()
 
+    def available(self) -> bool:
+        return self._keeper.available()
+
     # -- inside ----------------------------------------------------------------------------------------------------
     def _execute(self, child: ChildProcess, batch: Batch) -> None:
         message, writer = encode(batch.requests)
@@ -69,15 +70,11 @@ class ProcessInstance(BackendInstance):
         message["freed"] = [child.freed.popleft() for _ in range(len(child.freed))]
         batch.input_done()
         descriptors = [segment.descriptor] if segment.fresh else []
-
-        def cancelled(question: Message) -> Message:
-            index = question.get("request")
-            if not isinstance(index, int) or not 0 <= index < len(batch.requests):
-                raise ProtocolError(f"there is no request {index!r}")
-            return {"op": "answer", "value": batch.requests[index].cancelled}
-
-        answer, received = child.exchange(message, descriptors, {"cancelled": cancelled})
+        keys = child.calls.begin(batch, message["requests"])
+        answer, received = child.exchange(message, descriptors)
         batch.infer_done()
+        if answer.get("op") != "result" or not self._decoupled:
+            child.calls.forget(keys)
         child.inputs.sent(segment)
         child.inputs.release(segment.id)
         try:
@@ -89,8 +86,10 @@ class ProcessInstance(BackendInstance):
 
     def _decode(self, child: ChildProcess, answer: Message, received: list[int], batch: Batch) -> None:
         if answer["op"] == "failed":
-            raise _error(self._failure, answer["code"], answer["message"])
+            raise error_of(self._failure, answer["code"], answer["message"])
         responses = answer["responses"]
+        if self._decoupled and answer["op"] == "result" and responses == []:
+            return
         if answer["op"] != "result" or len(responses) != len(batch.requests):
             raise ProtocolError(f"{len(batch.requests)} responses were expected")
         memory = _open(child, answer, received, responses)
@@ -99,19 +98,19 @@ class ProcessInstance(BackendInstance):
 
     def _response(self, request: InferenceRequest, response: Message, memory: Any) -> InferenceResponse | ServingError:
         if "error" in response:
-            return _error("", *response["error"])
+            return error_of("", *response["error"])
         found = {row[0]: row for row in response["outputs"]}
         wanted = [name for name in self._output_names if not request.requested or name in request.requested]
-        outputs = {name: _tensor(found[name], memory) for name in wanted if name in found}
-        parameters = {str(key): _parameter(value) for key, value in response.get("parameters", {}).items()}
-        return InferenceResponse(self._spec.name, self._spec.version, request.id, outputs, parameters)
+        outputs = {name: tensor(found[name], memory) for name in wanted if name in found}
+        return InferenceResponse(self._spec.name, self._spec.version, request.id, outputs, parameters_of(response))
 
 
 class ProcessKeeper:
     """Keeps one child alive: starts it again when it has died, at once the first time, then ever later."""
 
-    def __init__(self, name: str, hello: Message, python: str) -> None:
+    def __init__(self, name: str, hello: Message, python: str, calls: Callable[[ChildProcess], Calls]) -> None:
         self._name = name
+        self._calls = calls
         self._hello = hello
         self._python = python
         self._deaths = 0
@@ -157,6 +156,10 @@ class ProcessKeeper:
         self._starter = threading.Thread(target=self._restart, args=(delay,), name=f"{self._name}-restart", daemon=True)
         self._starter.start()
 
+    def available(self) -> bool:
+        """False while a start is held back for longer than a request would wait. Any thread may ask."""
+        return self._starter is None or self._due - time.monotonic() <= LONGEST_WAIT_S
+
     def succeeded(self) -> None:
         self._deaths = 0
 
@@ -169,6 +172,8 @@ class ProcessKeeper:
                 child.end(grace_s=0)
             self._starter.join()
         elif self._child is not None:
+            if self._hello.get("decoupled"):
+                self._child.calls.wait_for_streams()
             self._child.finalize(FINALIZE_GRACE_S)
         self._child = None
 
@@ -185,13 +190,13 @@ class ProcessKeeper:
 
     def _start(self) -> None:
         """Spawn and initialize; raises ServingError with the whole reason."""
-        self._child = child = ChildProcess(self._name, self._python)
+        self._child = child = ChildProcess(self._name, self._python, self._calls)
         try:
             answer, received = child.exchange(self._hello)
             close_all(received)
             if answer.get("op") == "ready":
                 return
-            error = _error("", answer.get("code"), answer.get("message"))
+            error = error_of("", answer.get("code"), answer.get("message"))
         except ProcessDied as died:
             error = internal(f"{died} before it was ready: {child.last_words()}".removesuffix(": "))
         child.end()
@@ -238,9 +243,7 @@ def _open(child: ChildProcess, answer: Message, received: list[int], responses: 
     if not identifier:
         return b""
     mapped = child.outputs.open(identifier, received[0]) if received else child.outputs.get(identifier)
-    used = max((row[3] + row[4] for one in responses for row in one.get("outputs", ())), default=0)
-    if used > len(mapped):
-        raise ProtocolError(f"the outputs end at byte {used} of a segment of {len(mapped)}")
+    used = used_bytes([row for one in responses for row in one.get("outputs", ())], mapped)
     if used <= COPY_BYTES:
         child.freed.append(identifier)
         return mapped[:used]
@@ -248,34 +251,3 @@ def _open(child: ChildProcess, answer: Message, received: list[int], responses: 
     if len(mapped) <= KEEP_BYTES:
         weakref.finalize(view, child.freed.append, identifier).atexit = False
     return view
-
-
-def _tensor(row: Row, memory: Any) -> NDArray[Any]:
-    """The array that a row describes; ProtocolError unless it lies inside the memory and its size is that of its shape."""
-    name, kind, shape, offset, length = row
-    numbers = [*shape, offset, length]
-    if len(numbers) > _MAX_DIMS + 2 or not all(type(number) is int and number >= 0 for number in numbers):
-        raise ProtocolError(f"output '{name}' is badly described")
-    if offset + length > len(memory):
-        raise ProtocolError(f"output '{name}' lies outside its segment")
-    datatype = DATATYPES[kind]
-    count = math.prod(shape)
-    if kind == "BYTES":
-        try:
-            return deserialize_bytes(memoryview(memory)[offset : offset + length], count).reshape(shape)
-        except ServingError as error:
-            raise ProtocolError(f"output '{name}': {error}") from None
-    if count * datatype.itemsize != length:
-        raise ProtocolError(f"output '{name}' has {length} bytes, not those of its shape")
-    return np.ndarray(shape, datatype.dtype, memory, offset) if count else np.empty(shape, datatype.dtype)
-
-
-def _error(prefix: str, code: Any, message: Any) -> ServingError:
-    known = Code[code] if isinstance(code, str) and code in Code.__members__ else Code.INTERNAL
-    return ServingError(known, prefix + str(message)[:_MAX_TEXT])
-
-
-def _parameter(value: Any) -> str | int | float | bool:
-    if isinstance(value, str | int | float | bool):
-        return value
-    raise ProtocolError(f"a response parameter must be a string, a number or a boolean, not {type(value).__name__}")

@@ -44,8 +44,6 @@ class PythonBackend(Backend):
     def load(self) -> None:
         if not self.spec.model_file.is_file():
             raise not_found(f"the version folder of model '{self.spec.name}' has no '{self.spec.model_file.name}'")
-        if self.spec.config.model_transaction_policy.decoupled:
-            raise unsupported("decoupled models are not supported yet")
 
     def create_instance(self, device: Device, name: str) -> BackendInstance:
         config = self.spec.config
@@ -54,6 +52,7 @@ class PythonBackend(Backend):
             "servant": "python",
             "folder": str(self.spec.version_dir),
             "model_file": str(self.spec.model_file),
+            "decoupled": config.model_transaction_policy.decoupled,
             "outputs": [output.name for output in config.output],
             "args": {
                 "model_config": json.dumps(message_to_json(config)),

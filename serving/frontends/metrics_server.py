@@ -51,6 +51,7 @@ async def metrics(frontend: MetricsServer, exchange: Exchange) -> Reply:
     for piece in prometheus.render(server.statistics(), frontend.hardware, server.response_cache, server.request_log):
         page.append(piece.encode())
         await asyncio.sleep(0)  # with a thousand models the page takes long: requests go first
+    page.append(frontend.server.custom_metrics().encode())
     return Reply(200, (b"".join(page),), prometheus.CONTENT_TYPE)
 
 

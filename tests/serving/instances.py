@@ -13,6 +13,7 @@ from serving.batch import Batch
 from serving.devices import CPU
 from serving.errors import ServingError
 from serving.request import InferenceRequest, InferenceResponse
+from serving.runtime import Runtime
 from tests.model_factory import python_model, tensors_text
 
 Tensors = list[tuple[str, str, list[int]]]
@@ -45,16 +46,17 @@ def written_model(
     return python_model(repository, name, source, text)
 
 
-def spec_of(folder: Path, version: int = 1) -> ModelSpec:
+def spec_of(folder: Path, version: int = 1, runtime: Runtime | None = None) -> ModelSpec:
     """What the server would load, completed."""
     config = complete(model_config.read(folder), folder, version)
     version_dir = folder / str(version)
-    return ModelSpec(folder.name, version, config, version_dir, version_dir / config.default_model_filename)
+    file = version_dir / config.default_model_filename
+    return ModelSpec(folder.name, version, config, version_dir, file, runtime=runtime)
 
 
 @contextlib.contextmanager
-def instance_of(folder: Path, name: str = "") -> Iterator[BackendInstance]:
-    spec = spec_of(folder)
+def instance_of(folder: Path, name: str = "", runtime: Runtime | None = None) -> Iterator[BackendInstance]:
+    spec = spec_of(folder, runtime=runtime)
     backend = make_backend(spec)
     backend.load()
     instance = backend.create_instance(CPU, name or f"{spec.name}_0_0")
@@ -66,8 +68,10 @@ def instance_of(folder: Path, name: str = "") -> Iterator[BackendInstance]:
 
 
 @contextlib.contextmanager
-def python_instance(repository: Path, source: str, **options: Any) -> Iterator[BackendInstance]:
-    with instance_of(written_model(repository, source, **options)) as instance:
+def python_instance(
+    repository: Path, source: str, runtime: Runtime | None = None, **options: Any
+) -> Iterator[BackendInstance]:
+    with instance_of(written_model(repository, source, **options), runtime=runtime) as instance:
         yield instance
 
 

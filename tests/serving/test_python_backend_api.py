@@ -283,15 +283,16 @@ def test_a_model_imports_the_modules_beside_it(tmp_path):
 @pytest.mark.parametrize(
     "expression",
     [
-        "pb_utils.InferenceRequest(model_name='x', requested_output_names=[], inputs=[]).exec()",
+        "pb_utils.InferenceRequest(model_name='x', requested_output_names=[], inputs=[]).exec().error().message()",
         "pb_utils.MetricFamily(name='m', description='d', kind=pb_utils.MetricFamily.COUNTER)",
         "pb_utils.load_model(model_name='x')",
     ],
 )
-def test_what_is_not_supported_yet_says_so(tmp_path, expression):
+def test_what_needs_a_server_says_so_where_there_is_none(tmp_path, expression):
+    source = reporting(f"(_ for _ in ()).throw(RuntimeError({expression}))")
     with (
-        python_instance(tmp_path, reporting(expression), outputs=REPORT) as instance,
-        pytest.raises(ServingError, match="is not supported yet"),
+        python_instance(tmp_path, source, outputs=REPORT) as instance,
+        pytest.raises(ServingError, match="there is no server to ask"),
     ):
         infer(instance, np.zeros((1, 1), np.float32))
 

@@ -126,15 +126,6 @@ def test_a_model_that_completes_nothing_starts_no_process_for_it(tmp_path, monke
     assert complete(model_config.read(folder), folder, 1).max_batch_size == 8
 
 
-def test_a_decoupled_model_is_refused_plainly(tmp_path):
-    with (
-        pytest.raises(ServingError, match="decoupled models are not supported yet") as error,
-        python_instance(tmp_path, IDENTITY, extra="model_transaction_policy { decoupled: true }"),
-    ):
-        pass
-    assert error.value.code is Code.UNSUPPORTED
-
-
 # -- execution environments --------------------------------------------------------------------------------------------
 def environment(path: str) -> str:
     return f'parameters {{ key: "EXECUTION_ENV_PATH" value {{ string_value: {json.dumps(path)} }} }}'

@@ -1,13 +1,16 @@
 """A child that breaks the protocol: user code is not trusted, so what it sends is checked, and it is ended."""
 
 import os
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
 from serving.errors import Code
+from serving.runtime import Runtime
 from tests.serving.instances import execute, infer, python_instance, request
 
+RUNTIME = Runtime(Mock(), Mock(), Mock())
 ONE = np.ones((1, 1), np.float32)
 POISON = np.full((1, 1), -1, np.float32)
 
@@ -55,8 +58,6 @@ def result(row: str, segment: int = 9) -> str:
         ("channel.send({'op': 'result', 'responses': [7], 'segment': 0, 'dropped': []})", ""),
         ("channel.send({'op': 'result', 'responses': [{}], 'segment': 77, 'dropped': []})", "segment 77 is unknown"),
         ("channel.send({'op': 'result', 'responses': [{}], 'segment': [1], 'dropped': []})", ""),
-        ("channel.send({'op': 'cancelled', 'request': 5})", "there is no request 5"),
-        ("channel.send({'op': 'cancelled', 'request': -1})", "there is no request -1"),
         ("fd = os.memfd_create('x'); os.ftruncate(fd, 99); " + result("['OUTPUT0','FP32',[1],0,4]"), "not sealed"),
         ("fd = os.open('/etc/hostname', os.O_RDONLY); " + result("['OUTPUT0','FP32',[1],0,4]"), "cannot be mapped"),
         (sealed(64) + result("['OUTPUT0','FP32',[1],64,4]"), "end at byte 68 of a segment of 64"),
@@ -80,5 +81,61 @@ def test_a_child_that_breaks_the_protocol_is_ended_and_restarted(tmp_path, state
         assert "the model's process was ended because it broke the protocol" in answer.message
         assert expected in answer.message
         del answer  # with its traceback
+        assert infer(instance, ONE)["OUTPUT0"] == 1
+        assert len(os.listdir("/proc/self/fd")) == before, "no descriptor stays open"
+
+
+CALLING = """
+    import os
+    import socket
+    import time
+    import triton_python_backend_utils as pb_utils
+    from serving.backends.python_child.server_link import server
+
+    class TritonPythonModel:
+        def execute(self, requests):
+            if requests[0].inputs()[0].as_numpy()[0, 0] < 0:
+                link = server()
+                STATEMENT
+                time.sleep(60)
+            return [pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT0", one.inputs()[0].as_numpy())]) for one in requests]
+"""
+INFER = (
+    "{'op': 'infer', 'id': 1, 'model': 'x', 'version': '', 'request_id': '', 'inputs': [], 'requested': [], "
+    "'parameters': {}, 'priority': 0, 'timeout': 0, 'sequence': 0, 'flags': 0} | "
+)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "link._end.sendall(b'nonsense that is not a frame')",
+        "link.tell({})",
+        "link.tell({'op': 'unknown'})",
+        "link.tell({'op': 'cancelled'})",
+        "link.tell({'op': 'cancelled', 'key': [], 'id': 1})",
+        "link.tell({'op': 'cancelled', 'key': 1})",
+        "link.tell({'op': 'response', 'key': 'x', 'final': True})",
+        "link.tell({'op': 'response', 'key': 2, 'final': 'yes'})",
+        "link.tell({'op': 'response', 'key': 2, 'final': False})",
+        "link.tell({'op': 'response', 'key': 2, 'final': True, 'outputs': [['OUTPUT0', 'FP32', [1], 0, 4]]})",
+        "link.tell({'op': 'cancel', 'ask': []})",
+        f"link.tell({INFER} {{'model': 7}})",
+        f"link.tell({INFER} {{'inputs': [['X', 'FP32', [1], 0, 4]]}})",
+        f"link.tell({INFER} {{'timeout': -1}})",
+        f"link.tell({INFER} {{'sequence': 1.5}})",
+        f"link.tell({INFER} {{'parameters': {{'a': [1]}}}})",
+        "link.tell({'op': 'load', 'id': 1, 'model': 'x', 'config': '', 'files': {'a': '!'}})",
+        "link.tell({'op': 'metric_change', 'number': 5, 'how': 'increment', 'value': 1})",
+    ],
+)
+def test_a_child_that_calls_nonsense_is_ended_and_restarted(tmp_path, statement):
+    with python_instance(tmp_path, CALLING.replace("STATEMENT", statement), runtime=RUNTIME) as instance:
+        infer(instance, ONE)
+        before = len(os.listdir("/proc/self/fd"))
+        [answer] = execute(instance, request(POISON))
+        assert answer.code is Code.INTERNAL
+        assert "the model's process was ended by signal SIGKILL" in answer.message
+        del answer
         assert infer(instance, ONE)["OUTPUT0"] == 1
         assert len(os.listdir("/proc/self/fd")) == before, "no descriptor stays open"

@@ -2,6 +2,7 @@
 
 __main__.py          bootstrap: dies with its parent, takes the socket, serves it
 channel.py           control messages over a socket, file descriptors with them      (both sides)
+server_link.py       the child's own calls to the server
 segments.py          tensors in sealed shared memory                                  (both sides)
 loop.py              initialize, execute, finalize; what a servant is
 tensors.py           the rows that describe tensors in a segment, and V2 datatypes
@@ -15,8 +16,13 @@ Messages are JSON objects; `op` says which. The parent speaks first and waits fo
     complete_config {...}                            completed {config} | failed {message, code}
     execute {segment, fresh, dropped, freed, requests}   result {segment, fresh, dropped, responses} | failed {message, code}
     finalize {}                                      finalized {}
-Before its answer to `execute` the child may ask in turn, and gets its answer before anything else:
-    cancelled {request}                              answer {value}
-Other questions of that kind (an inference on another model, a metric) have their place there: `QUESTIONS` in
-serving/backends/process_instance.py.
+On a second socket the child speaks first, at any time (server_link.py; at the server child_calls.py). An answer has the
+question's `id` and `final`, and an `error` [code, text] in place of its value; tensors come in a segment that is used once:
+    response {key, final, outputs | error}           of a decoupled model; no answer
+    cancelled {key}                                  value
+    infer {model, version, inputs, ...}              outputs, as often as the other model responds
+    cancel {ask}                                     no answer
+    load {model, config, files}  unload {model, dependents}  ready {model, version}                          value
+    metric_family {name, description, kind}  metric {number, family, labels, buckets}  metric_value {number}  value
+    metric_change {number, how, value}               no answer
 """

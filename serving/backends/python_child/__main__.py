@@ -1,4 +1,4 @@
-"""Run by path: `python .../python_child/__main__.py DESCRIPTOR PARENT`, with a connected Unix socket and the server's pid.
+"""Run by path: `python .../python_child/__main__.py DESCRIPTOR LINK PARENT`: two connected Unix sockets, the server's pid.
 
 The process asks the kernel to be killed when its parent ends, so that nothing outlives a server that was itself killed.
 """
@@ -22,21 +22,23 @@ def die_with(parent: int) -> None:
 
 
 def main() -> None:
-    descriptor, parent = int(sys.argv[1]), int(sys.argv[2])
+    descriptor, link, parent = map(int, sys.argv[1:4])
     die_with(parent)
     faulthandler.enable()
     sys.dont_write_bytecode = True  # a version folder stays as it was published
-    end = socket.socket(fileno=descriptor)
-    end.set_inheritable(False)
+    ends = [socket.socket(fileno=number) for number in (descriptor, link)]
+    for end in ends:
+        end.set_inheritable(False)
     # The script's own folder makes way for the project's root, and that goes again: a model's imports are its own.
     sys.path[0] = str(Path(__file__).resolve().parents[3])
     from serving.backends.python_child import loop
     from serving.backends.python_child.channel import Channel
+    from serving.backends.python_child.server_link import ServerLink
 
     sys.argv[1:] = []
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-    loop.serve(Channel(end))
+    loop.serve(Channel(ends[0]), ServerLink(ends[1]))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Runs any backend in the child, for `slipway.isolation: process`: the server's own classes around shared memory."""
 
 import time
-from base64 import b64decode
+from base64 import b64decode, b64encode
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,8 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 from serving.backends import backend_class
 from serving.backends.base import ModelSpec
 from serving.backends.python_child.channel import Message
-from serving.backends.python_child.loop import Link, Servant
+from serving.backends.python_child.loop import Servant
+from serving.backends.python_child.server_link import ServerLink
 from serving.backends.python_child.tensors import TYPES, Writer, deserialize, type_of
 from serving.batch import Batch
 from serving.datatypes import DATATYPES
@@ -49,7 +50,7 @@ class SharedBatch(Batch):
 
 
 class BackendServant(Servant):
-    def __init__(self, message: Message, link: Link) -> None:
+    def __init__(self, message: Message, link: ServerLink) -> None:
         config = ModelConfig.FromString(b64decode(message["config"]))
         spec = ModelSpec(
             name=config.name,
@@ -69,6 +70,12 @@ class BackendServant(Servant):
         )
         self._instance.execute(batch)
         return [_describe(response, writer) for response in batch.responses]
+
+    @staticmethod
+    def complete_config(message: Message) -> Message | None:
+        config = ModelConfig.FromString(b64decode(message["config"]))
+        backend_class(config.backend).complete_here(config, Path(message["model_file"]))
+        return {"message": b64encode(config.SerializeToString()).decode()}
 
     def finalize(self) -> None:
         self._instance.close()

@@ -2,7 +2,6 @@
 
 import importlib
 import sys
-import threading
 import traceback
 from abc import ABC, abstractmethod
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 from serving.backends.python_child.channel import Channel, Closed, Message, close_all
 from serving.backends.python_child.segments import SegmentMap, SegmentPool
+from serving.backends.python_child.server_link import ServerLink
 from serving.backends.python_child.tensors import Writer
 
 
@@ -17,7 +17,7 @@ class Servant(ABC):
     """What answers the messages. Its errors go to the server by `describe` and `code`."""
 
     @abstractmethod
-    def __init__(self, message: Message, link: "Link") -> None:
+    def __init__(self, message: Message, link: ServerLink) -> None:
         """Load the model, as the `initialize` message says."""
 
     @abstractmethod
@@ -39,33 +39,7 @@ SERVANTS: dict[str, str] = {
 }
 
 
-class Link:
-    """The servant's way to ask the server something while it executes; any thread may."""
-
-    def __init__(self, channel: Channel) -> None:
-        self._channel = channel
-        self._lock = threading.Lock()
-        self._open = False
-
-    def open(self) -> None:
-        self._open = True
-
-    def close(self) -> None:
-        """No thread of the model may ask from here on: the answer of this execution ends the conversation."""
-        with self._lock:
-            self._open = False
-
-    def ask(self, question: Message) -> Message:
-        """Ask and wait for the answer. RuntimeError outside execute, when the server does not listen."""
-        with self._lock:
-            if not self._open:
-                raise RuntimeError("the server can be asked only while execute runs")
-            self._channel.send(question)
-            return self._channel.receive()[0]
-
-
-def serve(channel: Channel) -> None:
-    link = Link(channel)
+def serve(channel: Channel, link: ServerLink) -> None:
     message, _ = channel.receive()
     module, _, name = SERVANTS[message["servant"]].partition(":")
     try:
@@ -81,15 +55,14 @@ def serve(channel: Channel) -> None:
         return
     channel.send({"op": "ready"})
     try:
-        _Executor(channel, link, servant, message.get("folder", "")).run()
+        _Executor(channel, servant, message.get("folder", "")).run()
     except Closed:
         return
 
 
 class _Executor:
-    def __init__(self, channel: Channel, link: Link, servant: Servant, folder: str) -> None:
+    def __init__(self, channel: Channel, servant: Servant, folder: str) -> None:
         self._channel = channel
-        self._link = link
         self._servant = servant
         self._folder = folder
         self._inputs = SegmentMap(writable=True)
@@ -111,17 +84,14 @@ class _Executor:
         identifier = message["segment"]
         memory = self._inputs.open(identifier, descriptors[0]) if descriptors else self._inputs.get(identifier)
         close_all(descriptors)
-        self._link.open()
         writer = Writer()
         try:
             responses = self._servant.execute(message["requests"], memory, writer)
         except Closed:
             raise
         except BaseException as error:
-            self._link.close()
             self._channel.send(failed(error, self._folder))
         else:
-            self._link.close()
             self._answer(responses, writer)
 
     def _answer(self, responses: list[Message], writer: Writer) -> None:

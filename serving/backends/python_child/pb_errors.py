@@ -1,7 +1,7 @@
 """The errors of triton_python_backend_utils.
 
 TritonModelException
- +-- NotSupportedYet     business logic scripting, decoupled responses, custom metrics, loading models from a model
+ +-- NotSupportedYet     rescheduling a request
 """
 
 from enum import Enum

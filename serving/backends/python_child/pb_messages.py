@@ -3,9 +3,11 @@
 import json
 from collections.abc import Iterable
 from enum import Enum
-from typing import Any, NoReturn
+from typing import Any
 
+from serving.backends.python_child import pb_inference
 from serving.backends.python_child.pb_errors import TritonError, TritonModelException, not_supported
+from serving.backends.python_child.pb_senders import Stream
 from serving.backends.python_child.pb_tensor import Tensor
 
 TRITONSERVER_RESPONSE_COMPLETE_FINAL = 1
@@ -31,7 +33,7 @@ class PreferredMemory:
 
 
 class InferenceRequest:
-    """One request that `execute` is to answer."""
+    """One request that `execute` is to answer, or one that the model makes, to have another model answer it."""
 
     def __init__(
         self,
@@ -53,15 +55,21 @@ class InferenceRequest:
         self._correlation_id = correlation_id
         self._inputs = list(inputs)
         self._requested = list(requested_output_names)
+        self._model_name = model_name
+        self._model_version = model_version
         self._flags = flags
         self._timeout = timeout
         self._priority = priority
         self._parameters = parameters or {}
         self._is_cancelled: Any = None  # set by the servant: asks the server
         self._sender: InferenceResponseSender | None = None
+        self._stream: Stream | None = None  # of a decoupled model
 
     def inputs(self) -> list[Tensor]:
         return self._inputs
+
+    def model_name(self) -> str:
+        return self._model_name
 
     def request_id(self) -> str:
         return self._id
@@ -93,6 +101,8 @@ class InferenceRequest:
         return bool(self._is_cancelled()) if self._is_cancelled is not None else False
 
     def get_response_sender(self) -> "InferenceResponseSender":
+        if self._stream is not None:
+            return DecoupledResponseSender(self._stream)
         if self._sender is None:
             self._sender = InferenceResponseSender(self)
         return self._sender
@@ -106,11 +116,13 @@ class InferenceRequest:
         if flags != TRITONSERVER_REQUEST_RELEASE_ALL:
             not_supported("rescheduling a request")
 
-    def exec(self, decoupled: bool = False) -> NoReturn:
-        not_supported("an inference on another model (business logic scripting)")
+    def exec(self, decoupled: bool = False) -> Any:
+        """The other model's InferenceResponse; an iterator of them where `decoupled`."""
+        return pb_inference.infer(self, decoupled)
 
-    def async_exec(self, decoupled: bool = False) -> NoReturn:
-        not_supported("an inference on another model (business logic scripting)")
+    def async_exec(self, decoupled: bool = False) -> Any:
+        """The same to be awaited; the request is sent at once."""
+        return pb_inference.infer_async(self, decoupled)
 
 
 class InferenceResponse:
@@ -166,3 +178,16 @@ class InferenceResponseSender:
 
     def is_cancelled(self) -> bool:
         return self._request.is_cancelled()
+
+
+class DecoupledResponseSender(InferenceResponseSender):
+    """Answers a request of a decoupled model: any number of responses, from any thread, the last one with the flag."""
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+
+    def send(self, response: InferenceResponse | None = None, flags: int = 0) -> None:
+        self._stream.send(response, flags)
+
+    def is_cancelled(self) -> bool:
+        return self._stream.is_cancelled()

@@ -4,13 +4,18 @@ import asyncio
 import importlib.util
 import inspect
 import sys
+import threading
 import types
 from pathlib import Path
 from typing import Any
 
+from serving.backends.python_child import server_link
 from serving.backends.python_child import triton_python_backend_utils as pb_utils
 from serving.backends.python_child.channel import Message
-from serving.backends.python_child.loop import Link, Servant
+from serving.backends.python_child.loop import Servant, failed
+from serving.backends.python_child.pb_senders import Stream, describe
+from serving.backends.python_child.segments import KEEP_BYTES
+from serving.backends.python_child.server_link import ServerLink
 from serving.backends.python_child.tensors import Writer
 
 sys.modules["triton_python_backend_utils"] = pb_utils
@@ -37,8 +42,13 @@ def import_model(message: Message) -> Any:
 
 
 class PythonServant(Servant):
-    def __init__(self, message: Message, link: Link) -> None:
-        self._link = link
+    def __init__(self, message: Message, link: ServerLink) -> None:
+        self._link = server_link.current = link
+        self._decoupled: bool = message["decoupled"]
+        if self._decoupled:
+            link.connect()
+        self._folder: str = message["folder"]
+        self._name: str = message["args"]["model_name"]
         self._outputs: list[str] = message["outputs"]
         self._event_loop: asyncio.AbstractEventLoop | None = None
         model_class = import_model(message)
@@ -62,13 +72,19 @@ class PythonServant(Servant):
         return result.as_dict()
 
     def execute(self, requests: list[Message], memory: Any, writer: Writer) -> list[Message]:
-        mine = [self._request(index, request, memory) for index, request in enumerate(requests)]
+        if self._decoupled:
+            self._execute_decoupled(requests, memory)
+            return []
+        mine = [self._request(request, memory) for request in requests]
         try:
             result = self._model.execute(mine)
             if inspect.iscoroutine(result):
                 result = self._run(result)
             responses = _responses(mine, result)
-            return [self._describe(*pair, writer) for pair in zip(mine, responses, strict=True)]
+            return [
+                describe(response, request.requested_output_names(), writer)
+                for request, response in zip(mine, responses, strict=True)
+            ]
         finally:
             for request in mine:
                 request._release()
@@ -78,7 +94,7 @@ class PythonServant(Servant):
             self._model.finalize()
 
     # -- inside ----------------------------------------------------------------------------------------------------
-    def _request(self, index: int, message: Message, memory: Any) -> pb_utils.InferenceRequest:
+    def _request(self, message: Message, memory: Any) -> pb_utils.InferenceRequest:
         request = pb_utils.InferenceRequest(
             request_id=message["id"],
             correlation_id=message.get("sequence", 0),
@@ -92,25 +108,53 @@ class PythonServant(Servant):
             priority=message.get("priority", 0),
             parameters=message.get("parameters"),
         )
-        request._is_cancelled = lambda: self._link.ask({"op": "cancelled", "request": index})["value"]
+        key = message["key"]
+        if self._decoupled:
+            request._stream = Stream(self._link, key, request.requested_output_names())
+        request._is_cancelled = lambda: self._link.ask({"op": "cancelled", "key": key})
         return request
+
+    def _execute_decoupled(self, requests: list[Message], memory: Any) -> None:
+        """The answers go through response senders, whose threads may read the inputs long after this returns."""
+        if len(memory) <= KEEP_BYTES:  # the server will write this segment again
+            used = max((row[3] + row[4] for request in requests for row in request["inputs"]), default=0)
+            memory = bytearray(memory[:used])
+        mine = [self._request(request, memory) for request in requests]
+        streams = [request._stream for request in mine if request._stream is not None]
+        try:
+            result = self._model.execute(mine)
+            if inspect.iscoroutine(result):
+                self._run_beside(result, streams)
+                return
+            if result is not None:
+                raise pb_utils.TritonModelException(
+                    f"execute of a decoupled model must return None, not {type(result).__name__}: responses go through "
+                    "the response sender"
+                )
+        except BaseException:
+            for stream in streams:
+                stream.close()
+            raise
+
+    def _run_beside(self, coroutine: Any, streams: list[Stream]) -> None:
+        """On a loop in a thread of its own, so that several batches go on side by side."""
+        if self._event_loop is None:
+            self._event_loop = asyncio.new_event_loop()
+            threading.Thread(target=self._event_loop.run_forever, name="execute", daemon=True).start()
+        asyncio.run_coroutine_threadsafe(self._watch(coroutine, streams), self._event_loop)
+
+    async def _watch(self, coroutine: Any, streams: list[Stream]) -> None:
+        try:
+            await coroutine
+        except Exception as error:
+            failure = failed(error, self._folder)
+            for stream in streams:
+                stream.fail(failure["code"], f"model '{self._name}' failed: {failure['message']}")
 
     def _run(self, coroutine: Any) -> Any:
         if self._event_loop is None:
             self._event_loop = asyncio.new_event_loop()
         return self._event_loop.run_until_complete(coroutine)
-
-    def _describe(self, request: pb_utils.InferenceRequest, response: Any, writer: Writer) -> Message:
-        error = response.error()
-        if error is not None:
-            return {"error": [error.code().value, _valid(error.message())]}
-        wanted = request.requested_output_names()
-        rows = [
-            writer.add(tensor.name(), *tensor._host())
-            for tensor in response.output_tensors()
-            if tensor.name() in wanted
-        ]
-        return {"outputs": rows, "parameters": response._parameters} if response._parameters else {"outputs": rows}
 
 
 def _responses(requests: list[pb_utils.InferenceRequest], result: Any) -> list[pb_utils.InferenceResponse]:
@@ -131,7 +175,3 @@ def _responses(requests: list[pb_utils.InferenceRequest], result: Any) -> list[p
             )
         responses.append(response)
     return responses
-
-
-def _valid(text: str) -> str:
-    return text.encode("utf-8", "replace").decode()

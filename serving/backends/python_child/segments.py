@@ -12,7 +12,8 @@ import fcntl
 import mmap
 import os
 
-from serving.backends.python_child.channel import ProtocolError
+from serving.backends.python_child.channel import Channel, Message, ProtocolError
+from serving.backends.python_child.tensors import Writer
 
 KEEP_BYTES = 32 << 20
 MIN_BYTES = 64 << 10
@@ -125,14 +126,8 @@ class SegmentMap:
 
     def open(self, identifier: int, descriptor: int) -> mmap.mmap:
         """Map a segment that arrived; the caller closes the descriptor. ProtocolError unless it is a sealed memory file."""
-        try:
-            if fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK == 0:
-                raise ProtocolError("a segment is not sealed against shrinking")
-            size = os.fstat(descriptor).st_size
-            memory = mmap.mmap(descriptor, size, access=self._access)
-        except (OSError, ValueError) as error:
-            raise ProtocolError(f"a segment cannot be mapped: {error}") from None
-        if size <= KEEP_BYTES:
+        memory = map_sealed(descriptor, self._access)
+        if len(memory) <= KEEP_BYTES:
             if len(self._maps) >= self._limit:
                 raise ProtocolError(f"more than {self._limit} segments are in use")
             self._maps[identifier] = memory
@@ -150,6 +145,29 @@ class SegmentMap:
     def drop(self, identifiers: list[int]) -> None:
         for identifier in identifiers:
             self._maps.pop(identifier, None)
+
+
+def map_sealed(descriptor: int, access: int) -> mmap.mmap:
+    """The memory behind a descriptor that arrived; ProtocolError unless it is a sealed memory file."""
+    try:
+        if fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK == 0:
+            raise ProtocolError("a segment is not sealed against shrinking")
+        return mmap.mmap(descriptor, os.fstat(descriptor).st_size, access=access)
+    except (OSError, ValueError) as error:
+        raise ProtocolError(f"a segment cannot be mapped: {error}") from None
+
+
+def send_tensors(channel: Channel, message: Message, writer: Writer | None) -> None:
+    """Send a message with the tensors that belong to it in a segment that is used once."""
+    if writer is None or not writer.size:
+        channel.send(message)
+        return
+    segment = Segment(0, writer.size)
+    try:
+        writer.write(segment.memory)
+        channel.send(message, [segment.descriptor])
+    finally:
+        segment.close()
 
 
 def _rounded(size: int) -> int:

@@ -1,14 +1,15 @@
 """The module that a model.py imports as `triton_python_backend_utils`: the names and signatures of Triton's."""
 
 import sys
+from base64 import b64encode
 from enum import Enum
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from serving.backends.python_child.model_config import ModelConfig
-from serving.backends.python_child.pb_errors import TritonError, TritonModelException, not_supported
+from serving.backends.python_child.pb_errors import TritonError, TritonModelException
 from serving.backends.python_child.pb_messages import (
     TRITONSERVER_MEMORY_CPU,
     TRITONSERVER_MEMORY_GPU,
@@ -20,7 +21,9 @@ from serving.backends.python_child.pb_messages import (
     InferenceResponseSender,
     PreferredMemory,
 )
+from serving.backends.python_child.pb_metrics import Metric, MetricFamily
 from serving.backends.python_child.pb_tensor import Tensor
+from serving.backends.python_child.server_link import server
 from serving.backends.python_child.tensors import BFLOAT16, TYPES, deserialize, serialize, type_of
 
 TRITONSERVER_REQUEST_FLAG_SEQUENCE_START = 1
@@ -39,6 +42,7 @@ __all__ = [
     "InferenceResponse",
     "InferenceResponseSender",
     "Logger",
+    "Metric",
     "MetricFamily",
     "ModelConfig",
     "PreferredMemory",
@@ -103,25 +107,18 @@ class Logger:
 
 
 # -- what needs the server ---------------------------------------------------------------------------------------------
-class MetricFamily:
-    COUNTER = "COUNTER"
-    GAUGE = "GAUGE"
-    HISTOGRAM = "HISTOGRAM"
-
-    def __init__(self, name: str, description: str, kind: str) -> None:
-        not_supported("a custom metric")
+def load_model(model_name: str, config: str = "", files: dict[str, bytes] | None = None) -> None:
+    """Load or reload a model of the repository; `config` is JSON, `files` maps "file:1/model.onnx" to its content."""
+    coded = {name: b64encode(content).decode() for name, content in (files or {}).items()}
+    server().ask({"op": "load", "model": model_name, "config": config, "files": coded})
 
 
-def load_model(model_name: str, config: str = "", files: dict[str, bytes] | None = None) -> NoReturn:
-    not_supported("loading a model from a model")
+def unload_model(model_name: str, unload_dependents: bool = False) -> None:
+    server().ask({"op": "unload", "model": model_name, "dependents": bool(unload_dependents)})
 
 
-def unload_model(model_name: str, unload_dependents: bool = False) -> NoReturn:
-    not_supported("unloading a model from a model")
-
-
-def is_model_ready(model_name: str, model_version: str = "") -> NoReturn:
-    not_supported("asking whether another model is ready")
+def is_model_ready(model_name: str, model_version: str = "") -> bool:
+    return bool(server().ask({"op": "ready", "model": model_name, "version": str(model_version)}))
 
 
 # -- helpers -----------------------------------------------------------------------------------------------------------

@@ -1,0 +1,157 @@
+"""Business logic scripting: inferences on other models of the same server, blocking, awaited or streamed."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from concurrent.futures import Future, InvalidStateError
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any
+
+from serving.backends.python_child.channel import Message
+from serving.backends.python_child.pb_errors import ErrorCode, TritonError, TritonModelException
+from serving.backends.python_child.pb_tensor import Tensor
+from serving.backends.python_child.server_link import Answer, ServerLink, server
+from serving.backends.python_child.tensors import Writer
+
+if TYPE_CHECKING:
+    from serving.backends.python_child.pb_messages import InferenceRequest, InferenceResponse
+
+
+class ResponseIterator:
+    """The responses of one inference as they come, for `for` or `async for`; ends after the final one."""
+
+    def __init__(self, link: ServerLink, message: Message, writer: Writer) -> None:
+        self._link = link
+        self._answers: SimpleQueue[Answer] = SimpleQueue()
+        self._ended = False
+        self._id = link.start(message, self._answers.put, writer)
+
+    def __iter__(self) -> Iterator["InferenceResponse"]:
+        return self
+
+    def __aiter__(self) -> AsyncIterator["InferenceResponse"]:
+        return self
+
+    def __next__(self) -> "InferenceResponse":
+        response = self._next()
+        if response is None:
+            raise StopIteration
+        return response
+
+    async def __anext__(self) -> "InferenceResponse":
+        response = await asyncio.to_thread(self._next)
+        if response is None:
+            raise StopAsyncIteration
+        return response
+
+    def cancel(self) -> None:
+        self._link.tell({"op": "cancel", "ask": self._id})
+
+    def _next(self) -> "InferenceResponse | None":
+        while not self._ended:
+            answer = self._answers.get()
+            self._ended = answer.message["final"]
+            response = response_of(answer)
+            if response is not None:
+                return response
+        return None
+
+
+class _Single:
+    """Waits for the one response of a model that is not decoupled."""
+
+    def __init__(self, link: ServerLink, message: Message, writer: Writer) -> None:
+        self.future: Future[InferenceResponse] = Future()
+        self._link = link
+        self._lock = threading.Lock()
+        self._responses: list[InferenceResponse] = []
+        self._id = link.start(message, self._take, writer)
+        self.future.add_done_callback(self._cancel_if_asked)
+
+    def _take(self, answer: Answer) -> None:
+        response = response_of(answer)
+        if response is not None and len(self._responses) < 2:
+            self._responses.append(response)
+        if not answer.message["final"]:
+            return
+        if len(self._responses) != 1:
+            text = (
+                f"the model gave {'more than one response' if self._responses else 'no response'}: use decoupled=True"
+            )
+            self._responses = [_failed(ErrorCode.INVALID_ARG.value, text)]
+        try:
+            self.future.set_result(self._responses[0])
+        except InvalidStateError:  # cancelled: nobody waits
+            pass
+
+    def _cancel_if_asked(self, future: "Future[InferenceResponse]") -> None:
+        if future.cancelled():
+            self._link.tell({"op": "cancel", "ask": self._id})
+
+
+def infer(request: "InferenceRequest", decoupled: bool) -> "InferenceResponse | ResponseIterator":
+    link, message, writer = _question(request)
+    if decoupled:
+        return ResponseIterator(link, message, writer)
+    return _Single(link, message, writer).future.result()
+
+
+def infer_async(
+    request: "InferenceRequest", decoupled: bool
+) -> Coroutine[Any, Any, "InferenceResponse | ResponseIterator"]:
+    """The request is sent at once, so that several that are awaited one after the other run side by side."""
+    link, message, writer = _question(request)
+    if decoupled:
+        return _ready(ResponseIterator(link, message, writer))
+    return _wait(_Single(link, message, writer).future)
+
+
+async def _ready(iterator: ResponseIterator) -> ResponseIterator:
+    return iterator
+
+
+async def _wait(future: "Future[InferenceResponse]") -> "InferenceResponse":
+    return await asyncio.wrap_future(future)
+
+
+def _question(request: "InferenceRequest") -> tuple[ServerLink, Message, Writer]:
+    link = server()
+    if not request.model_name():
+        raise TritonModelException("an inference on another model needs its model_name")
+    writer = Writer()
+    message: Message = {
+        "op": "infer",
+        "model": request.model_name(),
+        "version": "" if request._model_version < 1 else str(request._model_version),
+        "request_id": request.request_id(),
+        "inputs": [writer.add(tensor.name(), *tensor._host()) for tensor in request.inputs()],
+        "requested": request.requested_output_names(),
+        "parameters": request._parameters,
+        "priority": request.priority(),
+        "timeout": request.timeout(),
+        "sequence": request.correlation_id(),
+        "flags": request.flags(),
+    }
+    return link, message, writer
+
+
+def response_of(answer: Answer) -> "InferenceResponse | None":
+    """None for the bare end of a stream."""
+    from serving.backends.python_child.pb_messages import InferenceResponse
+
+    message = answer.message
+    if "error" in message:
+        return _failed(*message["error"])
+    if "outputs" not in message:
+        return None
+    tensors = [
+        Tensor._from_memory(name, kind, shape, answer.memory, *place)
+        for name, kind, shape, *place in message["outputs"]
+    ]
+    return InferenceResponse(tensors, parameters=message.get("parameters"))
+
+
+def _failed(code: str, text: str) -> "InferenceResponse":
+    from serving.backends.python_child.pb_messages import InferenceResponse
+
+    return InferenceResponse([], TritonError(text, ErrorCode(code)))

@@ -1,0 +1,75 @@
+"""pb_utils.MetricFamily and its Metric: custom metrics that the server shows beside its own while the model is loaded.
+
+A change is sent and not waited for; what the server will refuse is refused here already.
+"""
+
+import itertools
+import math
+from collections.abc import Sequence
+from enum import Enum
+from typing import Any
+
+from serving.backends.python_child.pb_errors import TritonModelException
+from serving.backends.python_child.server_link import server
+
+_numbers = itertools.count(1)
+
+
+class MetricKind(Enum):
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+class Metric:
+    """One series: made by MetricFamily.Metric. Two of equal names and labels are one series."""
+
+    def __init__(self, family: str, kind: MetricKind, labels: dict[str, str], buckets: list[float]) -> None:
+        self._kind = kind
+        self._number = next(_numbers)
+        question = {"op": "metric", "number": self._number, "family": family, "labels": labels, "buckets": buckets}
+        server().ask(question)
+
+    def increment(self, value: float) -> None:
+        """A counter grows by a value that is not negative; a gauge by any value."""
+        if self._kind is MetricKind.COUNTER and value < 0:
+            raise TritonModelException(f"a counter cannot be incremented by {value}: it never falls")
+        self._change("increment", value, MetricKind.COUNTER, MetricKind.GAUGE)
+
+    def set(self, value: float) -> None:
+        self._change("set", value, MetricKind.GAUGE)
+
+    def observe(self, value: float) -> None:
+        self._change("observe", value, MetricKind.HISTOGRAM)
+
+    def value(self) -> float:
+        """Of a counter or gauge."""
+        if self._kind is MetricKind.HISTOGRAM:
+            raise TritonModelException("a histogram has no single value")
+        return float(server().ask({"op": "metric_value", "number": self._number}))
+
+    def _change(self, how: str, value: float, *kinds: MetricKind) -> None:
+        if self._kind not in kinds:
+            raise TritonModelException(f"a {self._kind.value} has no '{how}'")
+        number = float(value)
+        if not math.isfinite(number):
+            raise TritonModelException(f"a metric takes finite numbers, not {number}")
+        server().tell({"op": "metric_change", "number": self._number, "how": how, "value": number})
+
+
+class MetricFamily:
+    COUNTER = MetricKind.COUNTER
+    GAUGE = MetricKind.GAUGE
+    HISTOGRAM = MetricKind.HISTOGRAM
+
+    def __init__(self, name: str, description: str, kind: MetricKind) -> None:
+        self._name = str(name)
+        self._kind = MetricKind(kind)
+        server().ask(
+            {"op": "metric_family", "name": self._name, "description": str(description), "kind": self._kind.value}
+        )
+
+    def Metric(self, labels: dict[str, Any] | None = None, buckets: Sequence[float] | None = None) -> Metric:
+        """`buckets`, rising upper bounds, belong to histograms and to them alone."""
+        named = {str(name): str(value) for name, value in (labels or {}).items()}
+        return Metric(self._name, self._kind, named, [float(bound) for bound in buckets or ()])

@@ -1,0 +1,117 @@
+"""The child's own way to the server, beside the batches: streamed responses and questions, from any thread, at any time.
+
+A message that goes out may bring tensors in a segment that is used once. A question has an `id`; its answers come back with
+it, the last one with `final`. The messages are listed in this package's docstring.
+"""
+
+import itertools
+import mmap
+import socket
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any, NamedTuple
+
+from serving.backends.python_child.channel import Channel, ChannelError, Message, close_all
+from serving.backends.python_child.pb_errors import ErrorCode, TritonModelException
+from serving.backends.python_child.segments import map_sealed, send_tensors
+from serving.backends.python_child.tensors import Writer
+
+
+class Answer(NamedTuple):
+    message: Message
+    memory: Any  # what its tensors lie in
+
+
+OnAnswer = Callable[[Answer], None]
+
+
+class ServerLink:
+    """Connects when it is first used: most models never ask anything."""
+
+    def __init__(self, end: socket.socket) -> None:
+        self._end = end
+        self._channel: Channel | None = None
+        self._lock = threading.Lock()
+        self._ids = itertools.count(1)
+        self._waiting: dict[int, OnAnswer] = {}
+        self._abandoned: SimpleQueue[int] = SimpleQueue()
+
+    def connect(self) -> None:
+        """Now, in place of with the first message: what is abandoned is told by a thread of this link."""
+        with self._lock:
+            self._connected()
+
+    def tell(self, message: Message, writer: Writer | None = None) -> None:
+        """Send what needs no answer."""
+        with self._lock:
+            channel = self._connected()
+            send_tensors(channel, message, writer)
+
+    def start(self, message: Message, on_answer: OnAnswer, writer: Writer | None = None) -> int:
+        """Send a question; its answers are handed over on the link's thread."""
+        identifier = next(self._ids)
+        self._waiting[identifier] = on_answer
+        try:
+            self.tell(message | {"id": identifier}, writer)
+        except BaseException:
+            del self._waiting[identifier]
+            raise
+        return identifier
+
+    def ask(self, message: Message) -> Any:
+        """Send a question, wait, and return the value of its answer; TritonModelException where the server refuses."""
+        answers: SimpleQueue[Answer] = SimpleQueue()
+        self.start(message, answers.put)
+        answer = answers.get().message
+        if "error" in answer:
+            raise TritonModelException(answer["error"][1])
+        return answer.get("value")
+
+    def abandon(self, key: int) -> None:
+        """A response sender is gone without its final flag. Called by the garbage collector: it must not wait."""
+        self._abandoned.put(key)
+
+    # -- inside ----------------------------------------------------------------------------------------------------
+    def _connected(self) -> Channel:
+        if self._channel is None:
+            self._channel = Channel(self._end)
+            threading.Thread(target=self._read, args=(self._channel,), name="server-link", daemon=True).start()
+            threading.Thread(target=self._tell_abandoned, name="abandoned-senders", daemon=True).start()
+        return self._channel
+
+    def _read(self, channel: Channel) -> None:
+        try:
+            while True:
+                message, descriptors = channel.receive()
+                memory: Any = map_sealed(descriptors[0], mmap.ACCESS_COPY) if descriptors else b""
+                close_all(descriptors)
+                on_answer = self._waiting.get(message["id"])
+                if message["final"]:
+                    self._waiting.pop(message["id"], None)
+                if on_answer is not None:
+                    on_answer(Answer(message, memory))
+        except ChannelError:  # the server has gone, or has had enough of this process
+            waiting, self._waiting = self._waiting, {}
+            gone = {"error": [ErrorCode.UNAVAILABLE.value, "the server does not answer any more"], "final": True}
+            for on_answer in waiting.values():
+                on_answer(Answer(gone, b""))
+
+    def _tell_abandoned(self) -> None:
+        while True:
+            message = "the model let go of the request's response sender without its final flag"
+            key = self._abandoned.get()
+            try:
+                self.tell({"op": "response", "key": key, "final": True, "error": ["INTERNAL", message]})
+            except ChannelError:
+                return
+
+
+current: ServerLink | None = None  # set by the servant
+
+
+def server() -> ServerLink:
+    """The link of this process; TritonModelException where there is none."""
+    if current is None:
+        raise TritonModelException("the server can be asked only by a model that it is serving")
+    return current
