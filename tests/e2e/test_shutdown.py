@@ -48,6 +48,7 @@ def test_requests_under_way_are_answered_and_new_ones_refused(tmp_path, number):
         queued = pool.submit(ask, server, "http", "gated", "queued")
         wait_until(lambda: pending(server) == 1, 10, "a request in the queue")
         server.process.send_signal(number)
+        wait_until(lambda: "shutting down" in server.log, 10, "the signal to be noticed")
         wait_until(lambda: all(refused(server, protocol) for protocol in MODULES), 10, "the refusal of new requests")
         gated.open()
         assert [answer.result(10) for answer in (*answers, queued)] == [1.0, 1.0, 1.0]
