@@ -21,11 +21,13 @@ _PLATFORM_OF_FILE = {
     "model.pt": "pytorch_libtorch",
     "model.pt2": "",  # torch_aoti or, for a torch.export archive, none: the backend looks into the file
     "model.plan": "tensorrt_plan",
+    "model.savedmodel": "tensorflow_savedmodel",
 }
 _PLATFORM_OF_BACKEND = {
     "onnxruntime": "onnxruntime_onnx",
     "pytorch": "pytorch_libtorch",
     "tensorrt": "tensorrt_plan",
+    "tensorflow": "tensorflow_savedmodel",
 }
 
 # Triton starts two instances on the CPU for backends that gain from it.

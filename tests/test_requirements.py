@@ -11,8 +11,9 @@ from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parent.parent
 OWN = {"dashboard", "serving", "repository", "tests", "benchmarks", "examples", "tools"}
-# Made by the Python backend for the code it runs; a file beside that code; NVIDIA's, from requirements-gpu.txt.
-NOT_INSTALLED = {"triton_python_backend_utils", "ink", "tensorrt"}
+# Made by the Python backend for the code it runs; a file beside that code; NVIDIA's and TensorFlow, from files of
+# their own.
+NOT_INSTALLED = {"triton_python_backend_utils", "ink", "tensorrt", "tensorflow"}
 RUNTIME = ["dashboard", "serving", "repository"]
 DEVELOPMENT = ["tests", "benchmarks", "examples", "tools"]
 

@@ -17,6 +17,7 @@ BACKENDS: dict[str, str] = {
     "pytorch": "serving.backends.pytorch_backend:PytorchBackend",
     "tensorrt": "serving.backends.tensorrt_backend:TensorrtBackend",
     "python": "serving.backends.python_backend:PythonBackend",
+    "tensorflow": "serving.backends.tensorflow_backend:TensorflowBackend",
 }
 
 # `backend` is completed from the file a version folder holds, in this order.
@@ -26,6 +27,7 @@ DEFAULT_FILENAMES: dict[str, str] = {
     "model.pt2": "pytorch",
     "model.plan": "tensorrt",
     "model.py": "python",
+    "model.savedmodel": "tensorflow",
 }
 
 
@@ -40,8 +42,8 @@ def backend_class(name: str) -> "type[Backend]":
 
 
 def make_backend(spec: "ModelSpec") -> "Backend":
-    """The backend of one model version, not yet loaded; in processes of its own where `slipway.isolation` says so."""
+    """The backend of one model version, not yet loaded; in processes of its own where it asks for them."""
     from serving.backends.isolation import isolated, wants_process
 
     backend = backend_class(spec.config.backend)
-    return isolated(backend, spec) if wants_process(spec.config) else backend(spec)
+    return isolated(backend, spec) if wants_process(spec.config) or backend.own_process else backend(spec)

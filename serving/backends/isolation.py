@@ -14,6 +14,7 @@ from repository.errors import RepositoryError
 from repository.model_config import get_parameter
 from serving.backends.base import Backend, BackendInstance, ModelSpec
 from serving.backends.process_instance import ProcessInstance
+from serving.backends.python_backend import interpreter
 from serving.devices import Device
 from serving.errors import invalid, unsupported
 
@@ -46,10 +47,20 @@ def isolated(inner: type[Backend], spec: ModelSpec) -> Backend:
         def gpu_available(cls) -> tuple[bool, str]:
             return inner.gpu_available()
 
+        @property
+        def python(self) -> str:
+            own = inner.own_process
+            return interpreter(self.spec.config, self.spec.version_dir.parent) if own else sys.executable
+
     return Isolated(spec)
 
 
 class IsolatedBackend(Backend):
+    @property
+    def python(self) -> str:
+        """The interpreter of its processes."""
+        return sys.executable
+
     def load(self) -> None:
         if self.spec.config.model_transaction_policy.decoupled:
             raise unsupported("a decoupled model cannot run with slipway.isolation 'process' yet")
@@ -67,4 +78,4 @@ class IsolatedBackend(Backend):
             "device": list(device),
             "name": name,
         }
-        return ProcessInstance(spec, device, name, hello, sys.executable)
+        return ProcessInstance(spec, device, name, hello, self.python)

@@ -58,6 +58,8 @@ def find_model(folder: Path) -> Path:
     """The file of a version folder that is the model; NOT_FOUND or INVALID_ARG where that is not clear."""
     for name in DEFAULT_FILENAMES:
         if (folder / name).exists():
+            if (folder / name / "saved_model.pb").is_file():
+                return folder / name / "saved_model.pb"
             inner = folder / name / name  # an ONNX model may be a folder with its external data
             return inner if inner.is_file() else folder / name
     if (folder / "saved_model.pb").is_file():

@@ -31,7 +31,7 @@ _CHECK_LOADS_BELOW = (
 _NO_BACKEND = {
     "torchserve_archive": "a TorchServe archive is not served by any backend of this server",
     "safetensors": "the file holds weights without a model: export the model to ONNX, TorchScript or torch.export",
-    "tensorflow_savedmodel": "a TensorFlow SavedModel is not served by any backend of this server",
+    "tensorflow_savedmodel": "a TensorFlow SavedModel is not inspected: copy its folder to <model>/1/model.savedmodel",
     "pickle": "a pickle is not loaded: save the model with torch.jit.save or torch.export.save",
     "zip": "the zip archive is no model file: upload what it holds",
     "text": "the file is text, not a model",
