@@ -40,6 +40,7 @@ screenshots: $(VENV)/.installed-dev chromium  ## Take pictures of every page.
 
 examples: $(VENV)/.installed-dev  ## Train the example models anew.
 	$(BIN)/python examples/train.py
+	$(BIN)/python examples/train_text.py
 
 clean:  ## Remove what was installed and cached; the data folder stays.
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from onnx import ModelProto
 from PIL import Image, ImageFilter
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
@@ -116,7 +117,7 @@ def accuracy(model: Digits, images: Images, labels: Labels) -> float:
 
 
 def export_onnx(model: Digits, path: Path) -> None:
-    """With a free batch dimension, and without the notes of where the source lay."""
+    """With a free batch dimension."""
     program = torch.onnx.export(
         model,
         (torch.zeros(2, 1, 8, 8),),
@@ -126,12 +127,17 @@ def export_onnx(model: Digits, path: Path) -> None:
         dynamo=True,
         verbose=False,
     )
-    message = program.model_proto
+    path.write_bytes(clean(program.model_proto))
+
+
+def clean(message: ModelProto) -> bytes:
+    """A model's bytes without the notes of where its source lay."""
     graph = message.graph
     for part in [message, graph, *graph.node, *graph.value_info, *graph.input, *graph.output, *graph.initializer]:
         part.ClearField("doc_string")
         part.ClearField("metadata_props")
-    path.write_bytes(message.SerializeToString(deterministic=True))
+    content: bytes = message.SerializeToString(deterministic=True)
+    return content
 
 
 def export_torchscript(model: Digits, path: Path) -> None:

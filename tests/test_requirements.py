@@ -14,6 +14,7 @@ OWN = {"dashboard", "serving", "repository", "tests", "benchmarks", "examples", 
 # Made by the Python backend for the code it runs; a file beside that code; NVIDIA's and TensorFlow, from files of
 # their own.
 NOT_INSTALLED = {"triton_python_backend_utils", "ink", "tensorrt", "tensorflow"}
+BESIDE = {path.stem for path in (ROOT / "examples").glob("*.py")}  # the training scripts import each other
 RUNTIME = ["dashboard", "serving", "repository"]
 DEVELOPMENT = ["tests", "benchmarks", "examples", "tools"]
 
@@ -38,7 +39,7 @@ def imported(folders: list[str]) -> dict[str, str]:
             if isinstance(node, ast.ImportFrom) and node.module and not node.level:
                 names = [node.module]
             found |= {name.partition(".")[0]: str(path.relative_to(ROOT)) for name in names}
-    return {name: path for name, path in found.items() if name not in OWN | NOT_INSTALLED | sys.stdlib_module_names}
+    return {name: path for name, path in found.items() if name not in OWN | BESIDE | NOT_INSTALLED | sys.stdlib_module_names}
 
 
 @pytest.mark.parametrize(
