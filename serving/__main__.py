@@ -70,6 +70,9 @@ async def _serve(options: Options) -> int:
     except OSError as error:
         log.error("cannot listen: %s", error)
         status = 1
+    except ServingError as error:
+        log.error("%s", error.message)
+        status = 1
     finally:
         await _shut_down(server, frontends, options.exit_timeout_secs)
     return status

@@ -23,7 +23,8 @@ from typing import Literal, NamedTuple
 import orjson
 
 from serving.errors import PermissionDenied, ServingError, Unauthenticated, invalid
-from serving.options import Options, Restriction
+from serving.option_values import Restriction
+from serving.options import Options
 
 log = logging.getLogger(__name__)
 

@@ -7,32 +7,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from repository.errors import RepositoryError
-from repository.layout import check_name
-from repository.remote_address import RemoteAddress, is_remote
-from repository.remote_address import parse as parse_address
-
-MODES = ("none", "poll", "explicit")
-RESTRICTABLE = (
-    "health",
-    "metadata",
-    "inference",
-    "shared-memory",
-    "model-config",
-    "model-repository",
-    "statistics",
-    "trace",
-    "logging",
+from repository.remote_address import RemoteAddress
+from serving.option_values import (
+    Restriction,
+    backend_setting,
+    boolean,
+    cache_setting,
+    config_name,
+    count,
+    fraction,
+    gpu_limit,
+    pattern,
+    port,
+    positive,
+    repository,
+    resource,
+    restriction,
+    whole,
 )
 
-
-@dataclass(frozen=True, slots=True)
-class Restriction:
-    """--http-restricted-api / --grpc-restricted-protocol: these groups of routes need this header with this value."""
-
-    apis: tuple[str, ...]
-    header: str
-    value: str = dataclasses.field(repr=False)
+MODES = ("none", "poll", "explicit")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,11 +59,32 @@ class Options:
     http_port: int = 8000
     http_max_input_size: int = 64 << 20
     http_restricted_api: tuple[Restriction, ...] = ()
+    http_header_forward_pattern: str = ""
+    http_use_ssl: bool = False
+    http_use_ssl_mutual: bool = False
+    http_server_cert: Path | None = None
+    http_server_key: Path | None = None
+    http_root_cert: Path | None = None
     allow_grpc: bool = True
     grpc_address: str = "0.0.0.0"
     grpc_port: int = 8001
     grpc_max_message_size: int = (1 << 31) - 1
     grpc_restricted_protocol: tuple[Restriction, ...] = ()
+    grpc_header_forward_pattern: str = ""
+    grpc_use_ssl: bool = False
+    grpc_use_ssl_mutual: bool = False
+    grpc_server_cert: Path | None = None
+    grpc_server_key: Path | None = None
+    grpc_root_cert: Path | None = None
+    grpc_infer_response_compression_level: str = "none"
+    grpc_keepalive_time: int = 7_200_000
+    grpc_keepalive_timeout: int = 20_000
+    grpc_keepalive_permit_without_calls: bool = False
+    grpc_http2_max_pings_without_data: int = 2
+    grpc_http2_min_recv_ping_interval_without_data: int = 300_000
+    grpc_http2_max_ping_strikes: int = 2
+    grpc_max_connection_age: int = 0
+    grpc_max_connection_age_grace: int = 0
     allow_client_shm: bool = False
     allow_metrics: bool = True
     metrics_address: str = ""
@@ -143,13 +158,21 @@ def build_parser() -> argparse.ArgumentParser:
 
     def add(flag: str, kind: Callable[[str], Any], text: str, **extra: Any) -> None:
         name = flag.removeprefix("--").replace("-", "_")
-        if kind is _boolean:
+        if kind is boolean:
             extra |= {"nargs": "?", "const": True, "metavar": "BOOL"}
         if extra.get("action") != "append":
             extra.setdefault("default", defaults.get(name))
         parser.add_argument(flag, type=kind, help=text, **extra)
 
-    for group in (_repository_flags, _residency_flags, _scheduling_flags, _http_flags, _grpc_flags, _other_flags):
+    for group in (
+        _repository_flags,
+        _residency_flags,
+        _scheduling_flags,
+        _http_flags,
+        _grpc_flags,
+        _keepalive_flags,
+        _other_flags,
+    ):
         group(add)
     for flag in WITHOUT_EFFECT:
         parser.add_argument(flag, nargs="?", dest="ignored", action=_Ignored, help=argparse.SUPPRESS)
@@ -162,13 +185,13 @@ Add = Callable[..., None]
 def _repository_flags(add: Add) -> None:
     add(
         "--model-repository",
-        _repository,
+        repository,
         "folder of models, or its s3://, gs://, as:// or other address; may be repeated",
         action="append",
         dest="model_repository",
         default=[],
     )
-    add("--model-store", _repository, "the same as --model-repository", action="append", dest="model_repository")
+    add("--model-store", repository, "the same as --model-repository", action="append", dest="model_repository")
     add("--repository-cache-folder", Path, "where models of the cloud are copied to while the server runs")
     add(
         "--model-control-mode",
@@ -183,26 +206,26 @@ def _repository_flags(add: Add) -> None:
         action="append",
         default=[],
     )
-    add("--repository-poll-secs", _positive, "poll mode: seconds between two looks at the repositories")
-    add("--strict-model-config", _boolean, "true: config.pbtxt must be complete (deprecated in Triton)", default=None)
-    add("--disable-auto-complete-config", _boolean, "do not complete config.pbtxt from the model file")
-    add("--strict-readiness", _boolean, "ready only while every model that should be loaded is")
-    add("--strict-devices", _boolean, "KIND_GPU on a machine without a GPU fails instead of falling back to the CPU")
-    add("--exit-on-error", _boolean, "end when a model fails to load at start")
-    add("--exit-timeout-secs", _positive, "how long a shutdown waits for requests under way")
-    add("--model-load-thread-count", _count, "how many models load at the same time")
-    add("--model-load-retry-count", _whole, "how often a load that failed is tried again")
+    add("--repository-poll-secs", positive, "poll mode: seconds between two looks at the repositories")
+    add("--strict-model-config", boolean, "true: config.pbtxt must be complete (deprecated in Triton)", default=None)
+    add("--disable-auto-complete-config", boolean, "do not complete config.pbtxt from the model file")
+    add("--strict-readiness", boolean, "ready only while every model that should be loaded is")
+    add("--strict-devices", boolean, "KIND_GPU on a machine without a GPU fails instead of falling back to the CPU")
+    add("--exit-on-error", boolean, "end when a model fails to load at start")
+    add("--exit-timeout-secs", positive, "how long a shutdown waits for requests under way")
+    add("--model-load-thread-count", count, "how many models load at the same time")
+    add("--model-load-retry-count", whole, "how often a load that failed is tried again")
     add(
         "--model-load-gpu-limit",
-        _gpu_limit,
+        gpu_limit,
         "<device>:<fraction>: load nothing on a GPU whose memory is used to more than that; may be repeated",
         action="append",
         default=[],
     )
-    add("--model-config-name", _config_name, "use <model>/configs/<name>.pbtxt where a model has it")
+    add("--model-config-name", config_name, "use <model>/configs/<name>.pbtxt where a model has it")
     add(
         "--backend-config",
-        _backend_setting,
+        backend_setting,
         "<backend>,<setting>=<value>; may be repeated",
         action="append",
         default=[],
@@ -210,14 +233,14 @@ def _repository_flags(add: Add) -> None:
 
 
 def _residency_flags(add: Add) -> None:
-    add("--memory-budget", _count, "bytes on the host that models may hold before evictable ones are put to sleep")
-    add("--gpu-memory-budget", _count, "the same for each GPU")
+    add("--memory-budget", count, "bytes on the host that models may hold before evictable ones are put to sleep")
+    add("--gpu-memory-budget", count, "the same for each GPU")
 
 
 def _scheduling_flags(add: Add) -> None:
     add(
         "--cache-config",
-        _cache_setting,
+        cache_setting,
         "local,size=<bytes>: keep answers of models with response_cache",
         action="append",
         default=[],
@@ -230,7 +253,7 @@ def _scheduling_flags(add: Add) -> None:
     )
     add(
         "--rate-limit-resource",
-        _resource,
+        resource,
         "<name>:<count>[:<device>]: copies of a resource; by default as many as the largest demand",
         action="append",
         default=[],
@@ -238,161 +261,81 @@ def _scheduling_flags(add: Add) -> None:
 
 
 def _http_flags(add: Add) -> None:
-    add("--allow-http", _boolean, "serve HTTP")
+    _tls_flags(add, "http")
+    add("--allow-http", boolean, "serve HTTP")
     add("--http-address", str, "address to bind; every interface by default, as tritonserver does")
-    add("--http-port", _port, "port of HTTP; 0 takes a free one")
-    add("--http-max-input-size", _count, "largest request body in bytes")
+    add("--http-port", port, "port of HTTP; 0 takes a free one")
+    add("--http-max-input-size", count, "largest request body in bytes")
     add(
         "--http-restricted-api",
-        _restriction,
+        restriction,
         "<api>[,<api>]:<header>=<value>; may be repeated",
         action="append",
         default=[],
     )
 
 
+def _tls_flags(add: Add, protocol: str) -> None:
+    add(f"--{protocol}-use-ssl", boolean, "speak TLS")
+    add(f"--{protocol}-use-ssl-mutual", boolean, "speak TLS only with clients that show a certificate")
+    add(f"--{protocol}-server-cert", Path, "PEM file of the server's certificate chain")
+    add(f"--{protocol}-server-key", Path, "PEM file of its private key")
+    add(f"--{protocol}-root-cert", Path, "PEM file of the authority that signs clients' certificates")
+    add(f"--{protocol}-header-forward-pattern", pattern, "headers that match become parameters of the request")
+
+
 def _grpc_flags(add: Add) -> None:
-    add("--allow-grpc", _boolean, "serve gRPC")
+    _tls_flags(add, "grpc")
+    add(
+        "--grpc-infer-response-compression-level",
+        str,
+        "compress responses for clients that take it",
+        choices=("none", "low", "medium", "high"),
+    )
+    add("--allow-grpc", boolean, "serve gRPC")
     add("--grpc-address", str, "address to bind; every interface by default")
-    add("--grpc-port", _port, "port of gRPC; 0 takes a free one")
-    add("--grpc-max-message-size", _count, "largest message in bytes")
+    add("--grpc-port", port, "port of gRPC; 0 takes a free one")
+    add("--grpc-max-message-size", count, "largest message in bytes")
     add(
         "--grpc-restricted-protocol",
-        _restriction,
+        restriction,
         "<protocol>[,<protocol>]:<header>=<value>; may be repeated",
         action="append",
         default=[],
     )
 
 
+def _keepalive_flags(add: Add) -> None:
+    """All in milliseconds, but the counts."""
+    add("--grpc-keepalive-time", count, "ping a connection that was silent so long")
+    add("--grpc-keepalive-timeout", count, "close it without an answer in this time")
+    add("--grpc-keepalive-permit-without-calls", boolean, "ping and be pinged without calls under way too")
+    add("--grpc-http2-max-pings-without-data", whole, "pings of ours without data between them; 0 for any")
+    add("--grpc-http2-min-recv-ping-interval-without-data", whole, "shortest time between two pings of a client")
+    add("--grpc-http2-max-ping-strikes", whole, "pings too early that a client may send; 0 for any")
+    add("--grpc-max-connection-age", whole, "let a connection go when it is so old; 0 for never")
+    add("--grpc-max-connection-age-grace", whole, "end what is left on it so much later; 0 for never")
+
+
 def _other_flags(add: Add) -> None:
-    add("--allow-client-shm", _boolean, "clients may register shared memory, and so pass tensors by reference")
-    add("--allow-metrics", _boolean, "serve Prometheus metrics and the live feed")
+    add("--allow-client-shm", boolean, "clients may register shared memory, and so pass tensors by reference")
+    add("--allow-metrics", boolean, "serve Prometheus metrics and the live feed")
     add("--metrics-address", str, "address to bind; --http-address when not given")
-    add("--metrics-port", _port, "port of the metrics; 0 takes a free one")
+    add("--metrics-port", port, "port of the metrics; 0 takes a free one")
     add("--auth-file", Path, "JSON file of hashed tokens: who may infer which models")
     add("--address-file", Path, "write the bound addresses and the process id here, as JSON, once they answer")
     add("--id", str, "name of this server in its metadata", dest="server_id", default="slipway")
     add("--request-log", str, "write one JSON line for each request to this file, '-' for standard output")
-    add("--request-log-sample", _fraction, "the part of the requests that is logged, from 0.01 to 1")
+    add("--request-log-sample", fraction, "the part of the requests that is logged, from 0.01 to 1")
     add(
         "--request-log-client", str, "hashed: log who asked, as a salted hash of the address", choices=("off", "hashed")
     )
     add("--log-verbose", int, "1 and more: log requests to the repository and details of loading")
-    add("--log-info", _boolean, "log informative messages")
-    add("--log-warning", _boolean, "log warnings")
-    add("--log-error", _boolean, "log errors")
+    add("--log-info", boolean, "log informative messages")
+    add("--log-warning", boolean, "log warnings")
+    add("--log-error", boolean, "log errors")
 
 
 class _Ignored(argparse.Action):
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
         namespace.ignored = [*(namespace.ignored or []), option_string]
-
-
-def _boolean(text: str) -> bool:
-    if text.lower() in ("true", "1", "on", "yes"):
-        return True
-    if text.lower() in ("false", "0", "off", "no"):
-        return False
-    raise argparse.ArgumentTypeError(f"expected true or false, got '{text}'")
-
-
-def _whole(text: str) -> int:
-    if not text.isdigit():
-        raise argparse.ArgumentTypeError(f"expected a whole number, got '{text}'")
-    return int(text)
-
-
-def _gpu_limit(text: str) -> tuple[int, float]:
-    device, _, fraction = text.partition(":")
-    try:
-        value = float(fraction)
-    except ValueError:
-        value = -1.0
-    if not device.isdigit() or not 0 <= value <= 1:
-        raise argparse.ArgumentTypeError(f"expected <device>:<fraction from 0 to 1>, got '{text}'")
-    return int(device), value
-
-
-def _config_name(text: str) -> str:
-    try:
-        return check_name(text)
-    except RepositoryError as error:
-        raise argparse.ArgumentTypeError(f"'{text}' cannot be the name of a configuration: {error.message}") from None
-
-
-def _repository(text: str) -> Path | RemoteAddress:
-    if not is_remote(text):
-        return Path(text)
-    try:
-        return parse_address(text)
-    except RepositoryError as error:
-        raise argparse.ArgumentTypeError(error.message) from None
-
-
-def _port(text: str) -> int:
-    if not text.isdigit() or int(text) > 65535:
-        raise argparse.ArgumentTypeError(f"expected a port from 0 to 65535, got '{text}'")
-    return int(text)
-
-
-def _count(text: str) -> int:
-    if not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, got '{text}'")
-    return int(text)
-
-
-def _positive(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 < value < 1e9:
-        raise argparse.ArgumentTypeError(f"expected a number of seconds over 0, got '{text}'")
-    return value
-
-
-def _fraction(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0.01 <= value <= 1:
-        raise argparse.ArgumentTypeError(f"expected a number from 0.01 to 1, got '{text}'")
-    return value
-
-
-def _backend_setting(text: str) -> tuple[str, str, str]:
-    backend, comma, rest = text.partition(",")
-    setting, equals, value = rest.partition("=")
-    if not (comma and equals and setting):
-        raise argparse.ArgumentTypeError(f"expected <backend>,<setting>=<value>, got '{text}'")
-    return backend, setting, value
-
-
-def _cache_setting(text: str) -> tuple[str, str, str]:
-    cache, setting, value = _backend_setting(text)
-    if cache != "local" or setting != "size" or not value.isdigit():
-        raise argparse.ArgumentTypeError(f"expected local,size=<bytes>, got '{text}'")
-    return cache, setting, value
-
-
-def _resource(text: str) -> tuple[str, int, int | None]:
-    name, _, rest = text.partition(":")
-    count, colon, device = rest.partition(":")
-    if not name or not count.isdigit() or (colon and not device.isdigit()):
-        raise argparse.ArgumentTypeError(f"expected <name>:<count>[:<device>], got '{text}'")
-    return name, int(count), int(device) if device else None
-
-
-def _restriction(text: str) -> Restriction:
-    """Triton's form: "model-repository,logging:admin-key=secret"."""
-    names, colon, rest = text.partition(":")
-    header, equals, value = rest.partition("=")
-    apis = tuple(name.strip() for name in names.split(","))
-    if not (colon and equals and header and value):
-        raise argparse.ArgumentTypeError("expected <api>[,<api>]:<header>=<value>")
-    for name in apis:
-        if name not in RESTRICTABLE:
-            raise argparse.ArgumentTypeError(f"unknown api '{name}'; expected one of {', '.join(RESTRICTABLE)}")
-    return Restriction(apis, header.strip().lower(), value)

@@ -16,6 +16,7 @@ from serving.frontends.grpc_status import (
     Status,
     error_response,
     http_error,
+    response_headers,
     status_of,
     status_trailers,
 )
@@ -30,6 +31,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 PREFIX_SIZE = 5  # one byte for "compressed", four for the length
+COMPRESSION_LEVELS = {"none": 0, "low": 1, "medium": 6, "high": 9}  # of zlib
+_WINDOW_BITS = {"gzip": 31, "deflate": 15}
+_COMPRESSED_FROM = 256  # bytes; what is smaller gains nothing
+_COMPRESSED_TO = 1 << 20  # what is larger would hold up other calls
 _INFLATED_AT_ONCE = 1 << 20  # bytes; what is larger is decompressed off the event loop
 
 
@@ -196,16 +201,28 @@ class Call(Stream):
             self.fail_because(error)
 
     # -- the answer --------------------------------------------------------------------------------------------------
-    def respond(self, parts: Iterable[Any], size: int, final: bool = True) -> None:
+    def respond(self, parts: Iterable[Any], size: int, final: bool = True, compress: bool = False) -> None:
         """Send a message (buffers of `size` bytes in all, read before this returns), and with it the status OK."""
         if self.answered:
             return
-        headers = b"" if self.headers_sent else RESPONSE_HEADERS
+        encoding = self._encoding() if compress and self.frontend.compression else ""
+        headers = b"" if self.headers_sent else response_headers(encoding)
         self.headers_sent = True
-        body = (b"\0" + size.to_bytes(4, "big"), *parts)
+        flag = b"\0"
+        if encoding and _COMPRESSED_FROM <= size <= _COMPRESSED_TO:
+            packed = zlib.compressobj(self.frontend.compression, wbits=_WINDOW_BITS[encoding])
+            parts = (b"".join((packed.compress(b"".join(parts)), packed.flush())),)
+            size = len(parts[0])
+            flag = b"\1"
+        body = (flag + size.to_bytes(4, "big"), *parts)
         if final:
             self._finish()
         self.connection.output.send(self, headers, body, PREFIX_SIZE + size, OK_TRAILERS if final else b"")
+
+    def _encoding(self) -> str:
+        """How this client takes compressed messages; "" where it does not."""
+        accepted = self.head.headers.get("grpc-accept-encoding", "").replace(" ", "").split(",")
+        return next((name for name in _WINDOW_BITS if name in accepted), "")
 
     def succeed(self) -> None:
         """End a call whose messages have all been sent."""

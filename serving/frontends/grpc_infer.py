@@ -6,6 +6,7 @@ from typing import Any
 from tritonclient.grpc import service_pb2 as pb
 
 from serving.errors import ServingError, unsupported
+from serving.frontends.forwarded_headers import forward_headers
 from serving.frontends.grpc_call import Call, CallError
 from serving.frontends.grpc_status import Status
 from serving.frontends.grpc_wire import varint
@@ -40,6 +41,8 @@ class InferCall(Call):
         if self.request is not None:
             raise CallError(Status.INVALID_ARGUMENT, "ModelInfer takes one message")
         request = self.frontend.codec.decode(body, start, self._on_response)
+        if self.frontend.forwarded is not None:
+            forward_headers(self.frontend.forwarded, self.head.headers, request)
         self.authorise(request.model_name)
         self.request = request
 
@@ -60,7 +63,7 @@ class InferCall(Call):
             self.fail_with(_decoupled())
         else:
             try:
-                self.respond(*self.frontend.codec.encode(response))
+                self.respond(*self.frontend.codec.encode(response), compress=True)
             except Exception as error:
                 self.fail_because(error)
 
@@ -95,6 +98,8 @@ class StreamInferCall(Call):
         self.in_order.append(slot)
         try:
             request = slot.request = self.frontend.codec.decode(body, start, slot.on_response)
+            if self.frontend.forwarded is not None:
+                forward_headers(self.frontend.forwarded, self.head.headers, request)
             slot.identity = (request.id, request.model_name, request.model_version)
             request.flow = self.flow
             self.authorise(request.model_name)
@@ -123,7 +128,7 @@ class StreamInferCall(Call):
         """Send what has come for this request, which need not wait for others."""
         while slot.ready and not self.answered:
             parts, size, counted = slot.ready.popleft()
-            self.respond(parts, size, final=False)
+            self.respond(parts, size, final=False, compress=True)
             if self.outgoing:
                 self.queued += counted
             else:

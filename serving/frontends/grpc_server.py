@@ -7,13 +7,17 @@ import time
 from typing import Any
 
 from serving.authorisation import Authoriser
+from serving.frontends.forwarded_headers import header_pattern
+from serving.frontends.grpc_call import COMPRESSION_LEVELS
 from serving.frontends.grpc_codec import InferCodec
 from serving.frontends.grpc_methods import find_method
 from serving.frontends.grpc_status import CallHead, parse_head
 from serving.frontends.http2_connection import Connection
+from serving.frontends.http2_keepalive import KeepaliveSettings
 from serving.frontends.http2_stream import Stream
 from serving.options import Options
 from serving.server import InferenceServer
+from serving.tls import TlsFiles, listener_options, server_context
 
 log = logging.getLogger(__name__)
 
@@ -30,14 +34,22 @@ class GrpcServer:
         self.codec = InferCodec(server.shared_memory)
         self.max_message_size = options.grpc_max_message_size
         self._options = options
+        self._keepalive = KeepaliveSettings.from_options(options)
+        self.forwarded = header_pattern(options.grpc_header_forward_pattern)
+        self.compression = COMPRESSION_LEVELS[options.grpc_infer_response_compression_level]
         self._connections: set[Connection[CallHead]] = set()
         self._listener: asyncio.Server | None = None
         self._watcher: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         loop = asyncio.get_running_loop()
+        tls = server_context(TlsFiles.of_grpc(self._options), "h2")
         self._listener = await loop.create_server(
-            self._connection, self._options.grpc_address, self._options.grpc_port, backlog=_BACKLOG
+            self._connection,
+            self._options.grpc_address,
+            self._options.grpc_port,
+            backlog=_BACKLOG,
+            **listener_options(tls),
         )
         self._watcher = loop.create_task(self._watch())
 
@@ -67,7 +79,7 @@ class GrpcServer:
             connection.close()
 
     def _connection(self) -> Connection[CallHead]:
-        return Connection(parse_head, self._make_call, self._connections)
+        return Connection(parse_head, self._make_call, self._connections, self._keepalive)
 
     def _make_call(self, connection: Connection[Any], stream_id: int, head: CallHead) -> Stream:
         method = find_method(head.path)

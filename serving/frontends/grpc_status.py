@@ -102,13 +102,20 @@ def _call_head(pseudo: dict[bytes, bytes], headers: dict[str, str]) -> CallHead:
     return CallHead(path, headers, int(match[1]) * _UNIT_S[match[2]], encoding)
 
 
-RESPONSE_HEADERS = encode_headers(
-    [
+@functools.cache
+def response_headers(encoding: str = "") -> bytes:
+    """The header block before a call's first message; `encoding` of those that are compressed."""
+    fields = [
         (b":status", b"200"),
         (b"content-type", b"application/grpc"),
         (b"grpc-accept-encoding", ",".join(ENCODINGS).encode()),
     ]
-)
+    if encoding:
+        fields.append((b"grpc-encoding", encoding.encode()))
+    return encode_headers(fields)
+
+
+RESPONSE_HEADERS = response_headers()
 OK_TRAILERS = encode_headers([(b"grpc-status", b"0")])
 
 

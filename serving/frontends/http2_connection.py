@@ -15,6 +15,7 @@ from serving.frontends import http2_frames as h2
 from serving.frontends.http2_allowance import Allowance
 from serving.frontends.http2_frames import ConnectionFailure, ErrorCode, Setting, StreamFailure
 from serving.frontends.http2_headers import MAX_HEADER_LIST_SIZE, Head, HeaderDecoder, HeaderList
+from serving.frontends.http2_keepalive import Keepalive, KeepaliveSettings
 from serving.frontends.http2_reader import RECEIVED_FRAME_SIZE, FrameReader
 from serving.frontends.http2_stream import Output, Stream
 
@@ -30,6 +31,8 @@ PREFACE_TIMEOUT_S = 10.0
 STALLED_TIMEOUT_S = 60.0  # for a peer that reads nothing of what has been written
 CLOSE_TIMEOUT_S = 5.0
 DRAIN_NOTICE_S = 1.0
+KEEPALIVE_PING = b"slipway\0"
+_KEEPALIVE = KeepaliveSettings()
 
 _OUR_SETTINGS = h2.settings(
     {
@@ -51,6 +54,7 @@ class Connection(FrameReader, Generic[Head]):
         parse_head: Callable[[HeaderList], Head],
         make_stream: "Callable[[Connection[Head], int, Head], Stream]",
         connections: "set[Connection[Head]]",
+        keepalive: KeepaliveSettings = _KEEPALIVE,
     ) -> None:
         super().__init__()
         self._decoder = HeaderDecoder(parse_head)
@@ -61,6 +65,7 @@ class Connection(FrameReader, Generic[Head]):
         self._last_stream_id = 0
         self._unreported = 0
         self._allowance = Allowance()
+        self._keepalive = Keepalive(keepalive, time.monotonic())
         self._draining = False
         self._refusing = False
         self._since = time.monotonic()  # of the state that a timeout watches: preface, stalled, closing
@@ -240,9 +245,17 @@ class Connection(FrameReader, Generic[Head]):
             raise ConnectionFailure(ErrorCode.FRAME_SIZE_ERROR, "PING does not have 8 bytes")
         if not flags & h2.FLAG_ACK:
             self._allowance.charge()
+            if self._keepalive.peer_pings_too_often(time.monotonic(), self._traffic(), bool(self._streams)):
+                raise ConnectionFailure(ErrorCode.ENHANCE_YOUR_CALM, "too_many_pings")
             self._reply(h2.frame(h2.PING, h2.FLAG_ACK, 0, payload))
+        elif payload == KEEPALIVE_PING:
+            self._keepalive.answered(time.monotonic())
         elif self._draining:
             self._refuse_new()
+
+    def _traffic(self) -> object:
+        """Differs once more has been sent or received."""
+        return self._last_stream_id, self._unreported, self.output.window
 
     def _on_goaway(self, stream_id: int, flags: int, payload: bytes) -> None:
         if stream_id:
@@ -279,8 +292,19 @@ class Connection(FrameReader, Generic[Head]):
         elif self.expects_settings:
             if idle > PREFACE_TIMEOUT_S:
                 self.fail(ErrorCode.SETTINGS_TIMEOUT, "no SETTINGS came")
-        elif self.output.paused and idle > STALLED_TIMEOUT_S:
+        elif (self.output.paused and idle > STALLED_TIMEOUT_S) or self._keepalive.is_dead(now):
             self._transport.abort()
+        else:
+            self._keep_alive(now)
+
+    def _keep_alive(self, now: float) -> None:
+        keepalive = self._keepalive
+        if keepalive.is_old(now, grace=True):
+            self.close()
+        elif keepalive.is_old(now):
+            self.drain()
+        elif keepalive.wants_ping(now, self._traffic(), bool(self._streams)):
+            self._transport.write(h2.frame(h2.PING, 0, 0, KEEPALIVE_PING))
 
     # -- streams end -------------------------------------------------------------------------------------------------
     def ended(self, stream: Stream) -> None:
@@ -363,7 +387,10 @@ class Connection(FrameReader, Generic[Head]):
         self._end()
         # Closing with unread data would reset the TCP connection, and the reason might not arrive: read until the peer
         # hangs up, or until `watch` loses patience.
-        self._transport.write_eof()
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
+        else:  # TLS cannot half-close
+            self._transport.close()
 
     def close(self) -> None:
         """End the connection now; what has been written is still flushed."""

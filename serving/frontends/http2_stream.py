@@ -156,6 +156,11 @@ class Output:
                 stream.drained()
         return True
 
+    @property
+    def window(self) -> int:
+        """What the connection may still send; changes with all that it sends."""
+        return self._window
+
     # -- the peer's settings and window updates ----------------------------------------------------------------------
     def open_connection_window(self, increment: int) -> None:
         self._window += increment

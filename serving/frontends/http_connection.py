@@ -240,7 +240,10 @@ class Connection(asyncio.BufferedProtocol):
             exchanges.popleft()
         self._since = self.listener.tick
         if self._discarding:
-            transport.write_eof()
+            if transport.can_write_eof():
+                transport.write_eof()
+            else:  # TLS cannot half-close
+                transport.close()
         elif self.closing and self._head is None:
             transport.close()
         elif (self._pending or not self._reading) and not self._consuming:

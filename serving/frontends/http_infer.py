@@ -3,6 +3,7 @@
 import asyncio
 
 from serving.errors import ServingError, invalid, unsupported
+from serving.frontends.forwarded_headers import forward_headers
 from serving.frontends.http_body import SMALLEST_COMPRESSED, compress
 from serving.frontends.http_codec import Plan, decode, decode_raw, encode
 from serving.frontends.http_exchange import Exchange
@@ -44,6 +45,9 @@ def infer(server: InferenceServer, exchange: Exchange) -> None:
         )
     exchange.body = exchange.binary = b""  # the tensors hold what they need
     request = exchange.request
+    forwarded = exchange.connection.listener.forwarded
+    if forwarded is not None:
+        forward_headers(forwarded, exchange.head.headers, request)
     server.infer(request, "http", exchange.connection.transport)
     if request.decoupled:
         _refuse_decoupled(exchange, request)

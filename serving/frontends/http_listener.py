@@ -7,6 +7,7 @@ A route is one line: method, pattern, API group (serving/authorisation.py), hand
 import asyncio
 import logging
 import re
+import ssl
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -17,6 +18,7 @@ from serving.errors import ServingError
 from serving.frontends.http_connection import Connection
 from serving.frontends.http_exchange import Exchange
 from serving.frontends.http_message import Head, HttpError, Reply, parse_head
+from serving.tls import listener_options
 
 log = logging.getLogger(__name__)
 
@@ -108,6 +110,7 @@ class Listener:
         self.scratch = bytearray(SCRATCH)
         self.scratch_view = memoryview(self.scratch)
         self.tick = 0  # seconds since start, counted while there are connections
+        self.forwarded: re.Pattern[str] | None = None  # headers that become parameters of a request
         self._table = RouteTable(routes, context)
         self._heads: dict[bytes, Head] = {}
         self._connections: set[Connection] = set()
@@ -117,9 +120,11 @@ class Listener:
         self._empty.set()
         self.on_abandoned: Callable[[Exchange], None] | None = None
 
-    async def start(self, address: str, port: int) -> tuple[str, int]:
+    async def start(self, address: str, port: int, tls: ssl.SSLContext | None = None) -> tuple[str, int]:
         """Listen; the address bound. Raises OSError."""
-        self._server = await self.loop.create_server(lambda: Connection(self), address, port, backlog=1024)
+        self._server = await self.loop.create_server(
+            lambda: Connection(self), address, port, backlog=1024, **listener_options(tls)
+        )
         host, bound = self._server.sockets[0].getsockname()[:2]
         return str(host), int(bound)
 

@@ -7,10 +7,12 @@ route. Source: KServe V2 REST; Triton docs/protocol/extension_*.md.
 from serving.authorisation import Authoriser
 from serving.frontends import http_handlers as v2
 from serving.frontends import http_shared_memory as shared_memory
+from serving.frontends.forwarded_headers import header_pattern
 from serving.frontends.http_infer import infer
 from serving.frontends.http_listener import Limits, Listener, Route
 from serving.options import Options
 from serving.server import InferenceServer
+from serving.tls import TlsFiles, server_context
 
 MODEL = "/v2/models/{model}[/versions/{version}]"
 REPOSITORY = "/v2/repository[/{repository}]"
@@ -59,7 +61,9 @@ class HttpServer:
     async def start(self) -> None:
         options = self._options
         self._listener = Listener(ROUTES, self._server, self._authoriser, options.http_max_input_size, self._limits)
-        self.address = await self._listener.start(options.http_address, options.http_port)
+        self._listener.forwarded = header_pattern(options.http_header_forward_pattern)
+        tls = server_context(TlsFiles.of_http(options), "http/1.1")
+        self.address = await self._listener.start(options.http_address, options.http_port, tls)
 
     async def drain(self) -> None:
         if self._listener is not None:

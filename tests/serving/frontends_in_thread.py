@@ -8,6 +8,8 @@ from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import uvloop
+
 from serving.authorisation import Authoriser
 from serving.frontends.grpc_server import GrpcServer
 from serving.frontends.http_server import HttpServer
@@ -22,7 +24,7 @@ class Frontends:
         self._options = options
         self._ready = threading.Event()
         self._failure: BaseException | None = None
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
+        self._thread = threading.Thread(target=lambda: uvloop.run(self._serve()))
         self._thread.start()
         assert self._ready.wait(60)
         if self._failure is not None:

@@ -11,7 +11,8 @@ import pytest
 import serving.authorisation
 from serving.authorisation import Authoriser
 from serving.errors import PermissionDenied, ServingError, Unauthenticated
-from serving.options import Options, Restriction
+from serving.option_values import Restriction
+from serving.options import Options
 from tests.model_factory import onnx_identity
 from tests.serving.raw_http import RawClient, infer_body, tensor
 from tests.serving_process import ServerProcess

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from serving.frontends import http_server, metrics_server, prometheus
 from serving.frontends.hardware import Gpu, Hardware
-from serving.options import RESTRICTABLE
+from serving.option_values import RESTRICTABLE
 from serving.request_log import RequestLog
 from serving.response_cache import ResponseCache
 from tests.serving_process import ROOT

@@ -1,0 +1,150 @@
+"""The values of command-line flags: text in, a checked value out; argparse tells the person what is wrong."""
+
+import argparse
+import dataclasses
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from repository.errors import RepositoryError
+from repository.layout import check_name
+from repository.remote_address import RemoteAddress, is_remote
+from repository.remote_address import parse as parse_address
+
+RESTRICTABLE = (
+    "health",
+    "metadata",
+    "inference",
+    "shared-memory",
+    "model-config",
+    "model-repository",
+    "statistics",
+    "trace",
+    "logging",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Restriction:
+    """--http-restricted-api / --grpc-restricted-protocol: these groups of routes need this header with this value."""
+
+    apis: tuple[str, ...]
+    header: str
+    value: str = dataclasses.field(repr=False)
+
+
+def boolean(text: str) -> bool:
+    if text.lower() in ("true", "1", "on", "yes"):
+        return True
+    if text.lower() in ("false", "0", "off", "no"):
+        return False
+    raise argparse.ArgumentTypeError(f"expected true or false, got '{text}'")
+
+
+def whole(text: str) -> int:
+    if not text.isdigit():
+        raise argparse.ArgumentTypeError(f"expected a whole number, got '{text}'")
+    return int(text)
+
+
+def gpu_limit(text: str) -> tuple[int, float]:
+    device, _, fraction = text.partition(":")
+    try:
+        value = float(fraction)
+    except ValueError:
+        value = -1.0
+    if not device.isdigit() or not 0 <= value <= 1:
+        raise argparse.ArgumentTypeError(f"expected <device>:<fraction from 0 to 1>, got '{text}'")
+    return int(device), value
+
+
+def config_name(text: str) -> str:
+    try:
+        return check_name(text)
+    except RepositoryError as error:
+        raise argparse.ArgumentTypeError(f"'{text}' cannot be the name of a configuration: {error.message}") from None
+
+
+def repository(text: str) -> Path | RemoteAddress:
+    if not is_remote(text):
+        return Path(text)
+    try:
+        return parse_address(text)
+    except RepositoryError as error:
+        raise argparse.ArgumentTypeError(error.message) from None
+
+
+def port(text: str) -> int:
+    if not text.isdigit() or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"expected a port from 0 to 65535, got '{text}'")
+    return int(text)
+
+
+def count(text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, got '{text}'")
+    return int(text)
+
+
+def positive(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 < value < 1e9:
+        raise argparse.ArgumentTypeError(f"expected a number of seconds over 0, got '{text}'")
+    return value
+
+
+def fraction(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0.01 <= value <= 1:
+        raise argparse.ArgumentTypeError(f"expected a number from 0.01 to 1, got '{text}'")
+    return value
+
+
+def backend_setting(text: str) -> tuple[str, str, str]:
+    backend, comma, rest = text.partition(",")
+    setting, equals, value = rest.partition("=")
+    if not (comma and equals and setting):
+        raise argparse.ArgumentTypeError(f"expected <backend>,<setting>=<value>, got '{text}'")
+    return backend, setting, value
+
+
+def cache_setting(text: str) -> tuple[str, str, str]:
+    cache, setting, value = backend_setting(text)
+    if cache != "local" or setting != "size" or not value.isdigit():
+        raise argparse.ArgumentTypeError(f"expected local,size=<bytes>, got '{text}'")
+    return cache, setting, value
+
+
+def resource(text: str) -> tuple[str, int, int | None]:
+    name, _, rest = text.partition(":")
+    count, colon, device = rest.partition(":")
+    if not name or not count.isdigit() or (colon and not device.isdigit()):
+        raise argparse.ArgumentTypeError(f"expected <name>:<count>[:<device>], got '{text}'")
+    return name, int(count), int(device) if device else None
+
+
+def restriction(text: str) -> Restriction:
+    """Triton's form: "model-repository,logging:admin-key=secret"."""
+    names, colon, rest = text.partition(":")
+    header, equals, value = rest.partition("=")
+    apis = tuple(name.strip() for name in names.split(","))
+    if not (colon and equals and header and value):
+        raise argparse.ArgumentTypeError("expected <api>[,<api>]:<header>=<value>")
+    for name in apis:
+        if name not in RESTRICTABLE:
+            raise argparse.ArgumentTypeError(f"unknown api '{name}'; expected one of {', '.join(RESTRICTABLE)}")
+    return Restriction(apis, header.strip().lower(), value)
+
+
+def pattern(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise argparse.ArgumentTypeError(f"expected a regular expression, got '{text}': {error}") from None
+    return text
