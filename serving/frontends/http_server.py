@@ -6,8 +6,11 @@ route. Source: KServe V2 REST; Triton docs/protocol/extension_*.md.
 
 from serving.authorisation import Authoriser
 from serving.frontends import http_handlers as v2
+from serving.frontends import http_openai as openai
+from serving.frontends import http_settings as settings
 from serving.frontends import http_shared_memory as shared_memory
 from serving.frontends.forwarded_headers import header_pattern
+from serving.frontends.http_generate import generate, generate_stream
 from serving.frontends.http_infer import infer
 from serving.frontends.http_listener import Limits, Listener, Route
 from serving.options import Options
@@ -25,6 +28,12 @@ ROUTES = (
     Route("GET", "/v2/health/ready", "health", v2.server_ready),
     Route("GET", "/v2/models/stats", "statistics", v2.model_statistics),
     Route("POST", f"{MODEL}/infer", "inference", infer),
+    Route("POST", f"{MODEL}/generate", "inference", generate),
+    Route("POST", f"{MODEL}/generate_stream", "inference", generate_stream),
+    Route("GET", "/v1/models", "metadata", openai.models),
+    Route("GET", "/v1/models/{model}", "metadata", openai.model),
+    Route("POST", "/v1/completions", "inference", openai.completions),
+    Route("POST", "/v1/chat/completions", "inference", openai.chat_completions),
     Route("GET", MODEL, "metadata", v2.model_metadata),
     Route("GET", f"{MODEL}/ready", "health", v2.model_ready),
     Route("GET", f"{MODEL}/config", "model-config", v2.model_config),
@@ -38,6 +47,8 @@ ROUTES = (
     Route("GET", f"{CUDA}[/region/{{region}}]/status", "shared-memory", shared_memory.cuda_status),
     Route("POST", f"{CUDA}/region/{{region}}/register", "shared-memory", shared_memory.cuda_register),
     Route("POST", f"{CUDA}[/region/{{region}}]/unregister", "shared-memory", shared_memory.cuda_unregister),
+    Route("GET", "/v2/logging", "logging", settings.logging),
+    Route("POST", "/v2/logging", "logging", settings.logging),
 )
 
 

@@ -1,0 +1,104 @@
+"""The generate and generate_stream endpoints."""
+
+import json
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from tests.e2e.text_generator import CORPUS, markov
+from tests.model_factory import onnx_scale, python_model, tensors_text
+from tests.serving_process import ServerProcess, wait_until
+
+ECHO = """
+    import numpy as np
+    import triton_python_backend_utils as pb_utils
+
+    class TritonPythonModel:
+        def execute(self, requests):
+            return [pb_utils.InferenceResponse(
+                [pb_utils.Tensor("echo", request.inputs()[0].as_numpy()),
+                 pb_utils.Tensor("numbers", np.arange(3, dtype=np.int32)),
+                 pb_utils.Tensor("seen", np.array([request.parameters()], object))],
+                parameters={"note": 7}) for request in requests]
+"""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory) -> Iterator[ServerProcess]:
+    models = tmp_path_factory.mktemp("models")
+    markov(models)
+    onnx_scale(models, "scale", 2.0)
+    outputs = tensors_text("output", [("echo", "BYTES", [1]), ("numbers", "INT32", [3]), ("seen", "BYTES", [1])])
+    text = f'name: "echo" backend: "python" {tensors_text("input", [("text_input", "BYTES", [1])])} {outputs}'
+    python_model(models, "echo", ECHO, text)
+    flags = [f"--load-model={name}" for name in ("markov", "scale", "echo")]
+    with ServerProcess(models, "--model-control-mode=explicit", *flags) as running:
+        yield running
+
+
+def events(server: ServerProcess, body: dict, model: str = "markov") -> list[dict]:
+    with httpx.stream("POST", f"{server.http_url}/v2/models/{model}/generate_stream", json=body) as response:
+        assert response.status_code == 200
+        assert response.headers["content-type"] == "text/event-stream; charset=utf-8"
+        lines = [line for line in response.iter_lines() if line]
+    assert all(line.startswith("data: ") for line in lines)
+    return [json.loads(line[6:]) for line in lines]
+
+
+def test_generate_answers_with_one_object(server):
+    body = {"id": "42", "text_input": "h\u00e9llo", "parameters": {"temperature": 0.5, "stream": False}, "extra": "x"}
+    status, answer = server.post("/v2/models/echo/versions/1/generate", body)
+    assert status == 200
+    seen = json.loads(answer.pop("seen"))
+    assert seen == {"temperature": 0.5, "stream": False, "extra": "x"}
+    expected = {"id": "42", "model_name": "echo", "model_version": "1", "note": 7}
+    assert answer == expected | {"echo": "h\u00e9llo", "numbers": [0, 1, 2]}
+
+
+def test_generate_fills_numbers_of_a_batching_model(server):
+    status, answer = server.post("/v2/models/scale/generate", {"INPUT0": 4})
+    assert (status, answer["OUTPUT0"]) == (200, 8.0)
+
+
+def test_generate_stream_gives_each_response_as_an_event(server):
+    found = events(server, {"text_input": "the ", "max_tokens": 30, "parameters": {"seed": 5}})
+    assert len(found) == 30
+    assert set("".join(event["text_output"] for event in found)) <= set(CORPUS)
+    assert found[0] | {"text_output": ""} == {"model_name": "markov", "model_version": "1", "text_output": ""}
+    assert events(server, {"text_input": "the ", "max_tokens": 30, "seed": 5}) == found
+    assert len(events(server, {"INPUT0": 1}, "scale")) == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "expected"),
+    [
+        ("markov/generate", {"text_input": "a"}, 400, "exactly one response"),
+        ("markov/generate", {"text_input": "a", "max_tokens": 0}, 400, "exactly one response"),
+        ("markov/generate_stream", {"text_input": "fail"}, 400, "cannot continue this"),
+        ("markov/generate_stream", {}, 400, "text_input"),
+        ("markov/generate_stream", {"text_input": "a", "max_tokens": "x"}, 400, "max_tokens"),
+        ("markov/generate_stream", {"text_input": {"a": 1}}, 400, "'text_input' must be a string"),
+        ("markov/generate", {"text_input": "a", "other": [1]}, 400, "parameter 'other' must be"),
+        ("markov/generate", {"text_input": "a", "parameters": 3}, 400, "'parameters' to be a JSON object"),
+        ("markov/generate", {"text_input": "a", "id": 3}, 400, "'id' to be a string"),
+        ("absent/generate_stream", {"text_input": "a"}, 404, "unknown model"),
+    ],
+)
+def test_what_cannot_be_generated_is_refused_with_the_reason(server, path, body, status, expected):
+    found, answer = server.post(f"/v2/models/{path}", body)
+    assert found == status
+    assert expected in answer["error"]
+
+
+def test_a_client_that_goes_away_cancels_the_request(server):
+    body = {"text_input": "a", "max_tokens": 100_000_000}
+    with httpx.stream("POST", f"{server.http_url}/v2/models/markov/generate_stream", json=body) as response:
+        assert next(response.iter_lines()).startswith("data: ")
+
+    def failed() -> bool:
+        _, answer = server.get("/v2/models/markov/stats")
+        return int(answer["model_stats"][0]["inference_stats"]["fail"]["count"]) > 0
+
+    wait_until(failed)
+    assert len(events(server, {"text_input": "a", "max_tokens": 3})) == 3
