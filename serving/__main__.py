@@ -55,6 +55,9 @@ async def _serve(options: Options) -> int:
     except OSError as error:
         log.error("cannot write the request log: %s", error.strerror)
         return 1
+    except ServingError as error:
+        log.error("%s", error.message)
+        return 1
     if server.request_log is not None:
         loop.add_signal_handler(signal.SIGHUP, server.request_log.reopen)
     frontends = _frontends(server, options)

@@ -25,6 +25,7 @@ from serving.option_values import (
     restriction,
     whole,
 )
+from serving.trace_config import TraceSetting, trace_setting
 
 MODES = ("none", "poll", "explicit")
 
@@ -91,6 +92,7 @@ class Options:
     metrics_port: int = 8002
     auth_file: Path | None = None
     address_file: Path | None = None
+    trace_config: tuple[TraceSetting, ...] = ()
     request_log: str = ""
     request_log_sample: float = 1.0
     request_log_client: str = "off"
@@ -325,6 +327,13 @@ def _other_flags(add: Add) -> None:
     add("--auth-file", Path, "JSON file of hashed tokens: who may infer which models")
     add("--address-file", Path, "write the bound addresses and the process id here, as JSON, once they answer")
     add("--id", str, "name of this server in its metadata", dest="server_id", default="slipway")
+    add(
+        "--trace-config",
+        trace_setting,
+        "[opentelemetry,]<setting>=<value>; may be repeated",
+        action="append",
+        default=[],
+    )
     add("--request-log", str, "write one JSON line for each request to this file, '-' for standard output")
     add("--request-log-sample", fraction, "the part of the requests that is logged, from 0.01 to 1")
     add(

@@ -55,6 +55,9 @@ class Observer(Protocol):
     def executed(self, request: "InferenceRequest", batch: "Batch") -> None:
         """Its batch has run. Not called for an ensemble, nor where the response cache answers."""
 
+    def step(self, child: "InferenceRequest") -> None:
+        """An ensemble is about to send this request to one of its models."""
+
     def answered(
         self, request: "InferenceRequest", response: "InferenceResponse | ServingError | None", final: bool
     ) -> None:

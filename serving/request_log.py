@@ -100,6 +100,9 @@ class _Entry:
         self.batch_size: int | None = None
         self.responses = 0
 
+    def step(self, child: InferenceRequest) -> None:
+        """Only what clients send is logged."""
+
     def executed(self, request: InferenceRequest, batch: Batch) -> None:
         self.queue_ns = batch.started_ns - request.queued_ns
         self.compute_ns = batch.ended_ns - batch.started_ns

@@ -17,6 +17,7 @@ from serving.errors import Code, ServingError, unavailable
 from serving.memory import MemoryUse
 from serving.model_lifecycle import parse_requested_version
 from serving.model_repository_manager import ModelRepositoryManager
+from serving.opentelemetry_trace import OpenTelemetryTrace
 from serving.options import Options
 from serving.request import InferenceRequest
 from serving.request_log import RequestLog
@@ -50,6 +51,7 @@ class InferenceServer:
         self.options = options
         self.shared_memory = SharedMemory(options.allow_client_shm)
         self.request_log = RequestLog.from_options(options)
+        self._tracer = OpenTelemetryTrace.from_options(options)
         self._manager = ModelRepositoryManager(options, asyncio.get_running_loop(), self)
         self._started = False
         self._draining = False
@@ -85,6 +87,8 @@ class InferenceServer:
         finally:
             if self.request_log is not None:
                 await asyncio.to_thread(self.request_log.close)
+            if self._tracer is not None:
+                await asyncio.to_thread(self._tracer.close)
 
     async def _poll(self) -> None:
         while True:
@@ -177,13 +181,19 @@ class InferenceServer:
 
     # -- inference -------------------------------------------------------------------------------------------------
     def infer(
-        self, request: InferenceRequest, protocol: str = "", transport: asyncio.BaseTransport | None = None
+        self,
+        request: InferenceRequest,
+        protocol: str = "",
+        transport: asyncio.BaseTransport | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
         """Check the request against the model and queue it. Raises at once what is wrong with it; whatever happens later
-        goes through `request.on_response`. Never both. Frontends name their protocol and
-        connection, for the request log."""
+        goes through `request.on_response`. Never both. Frontends name their protocol,
+        connection and headers, for the request log and for traces."""
         if self.request_log is not None and protocol:
             self.request_log.observe(request, protocol, transport)
+        if self._tracer is not None and protocol:
+            self._tracer.observe(request, headers)
         try:
             if self._draining:
                 raise unavailable("the server is shutting down")

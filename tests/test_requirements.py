@@ -11,9 +11,9 @@ from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parent.parent
 OWN = {"dashboard", "serving", "repository", "tests", "benchmarks", "examples", "tools"}
-# Made by the Python backend for the code it runs; a file beside that code; NVIDIA's and TensorFlow, from files of
-# their own.
-NOT_INSTALLED = {"triton_python_backend_utils", "ink", "tensorrt", "tensorflow"}
+# Made by the Python backend for the code it runs; a file beside that code; NVIDIA's, TensorFlow and OpenTelemetry,
+# from files of their own.
+NOT_INSTALLED = {"triton_python_backend_utils", "ink", "tensorrt", "tensorflow", "opentelemetry"}
 BESIDE = {path.stem for path in (ROOT / "examples").glob("*.py")}  # the training scripts import each other
 RUNTIME = ["dashboard", "serving", "repository"]
 DEVELOPMENT = ["tests", "benchmarks", "examples", "tools"]
@@ -39,7 +39,9 @@ def imported(folders: list[str]) -> dict[str, str]:
             if isinstance(node, ast.ImportFrom) and node.module and not node.level:
                 names = [node.module]
             found |= {name.partition(".")[0]: str(path.relative_to(ROOT)) for name in names}
-    return {name: path for name, path in found.items() if name not in OWN | BESIDE | NOT_INSTALLED | sys.stdlib_module_names}
+    return {
+        name: path for name, path in found.items() if name not in OWN | BESIDE | NOT_INSTALLED | sys.stdlib_module_names
+    }
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ class InferCall(Call):
         if self.request is None:
             raise CallError(Status.INVALID_ARGUMENT, "ModelInfer takes one message, but none came")
         request = self.request
-        self.frontend.server.infer(request, "grpc", self.connection.transport)
+        self.frontend.server.infer(request, "grpc", self.connection.transport, self.head.headers)
         if request.decoupled:
             self.fail_with(_decoupled())
 
@@ -103,7 +103,7 @@ class StreamInferCall(Call):
             slot.identity = (request.id, request.model_name, request.model_version)
             request.flow = self.flow
             self.authorise(request.model_name)
-            self.frontend.server.infer(request, "grpc", self.connection.transport)
+            self.frontend.server.infer(request, "grpc", self.connection.transport, self.head.headers)
         except ServingError as error:
             slot.on_response(error, True)
         else:

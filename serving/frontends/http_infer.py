@@ -48,7 +48,7 @@ def infer(server: InferenceServer, exchange: Exchange) -> None:
     forwarded = exchange.connection.listener.forwarded
     if forwarded is not None:
         forward_headers(forwarded, exchange.head.headers, request)
-    server.infer(request, "http", exchange.connection.transport)
+    server.infer(request, "http", exchange.connection.transport, exchange.head.headers)
     if request.decoupled:
         _refuse_decoupled(exchange, request)
 

@@ -158,6 +158,8 @@ class _Run:
             sequence_end=parent.sequence_end,
             device_outputs=True,
         )
+        for observer in parent.observers:
+            observer.step(child)
         self._running[index] = child
         self._release(step)
         try:

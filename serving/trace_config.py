@@ -1,0 +1,57 @@
+"""--trace-config: what is traced and where that goes, as tritonserver takes it. Source: Triton, user_guide/trace.md."""
+
+import argparse
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+TraceSetting = tuple[str, str, str]  # mode ("" for both modes), setting, value
+DEFAULT_URL = "http://localhost:4318/v1/traces"
+_SETTINGS = {
+    "": ("mode", "level", "rate", "count"),
+    "opentelemetry": ("url", "resource", "bsp_max_queue_size", "bsp_schedule_delay", "bsp_max_export_batch_size"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TraceConfig:
+    """The settings together. rate: one request of so many, 0 for only those that carry a context; count: -1 for no end."""
+
+    timestamps: bool = False
+    rate: int = 1000
+    count: int = -1
+    url: str = DEFAULT_URL
+    resource: dict[str, str] = field(default_factory=dict)
+    bsp_max_queue_size: int = 2048
+    bsp_schedule_delay: int = 5000
+    bsp_max_export_batch_size: int = 512
+
+
+def trace_setting(text: str) -> TraceSetting:
+    """One flag: "rate=100", "mode=opentelemetry" or "opentelemetry,url=..."."""
+    name, equals, value = text.partition("=")
+    mode, _, setting = name.rpartition(",")
+    if not equals or setting not in _SETTINGS.get(mode, ()):
+        known = [f"{mode},{setting}" if mode else setting for mode, group in _SETTINGS.items() for setting in group]
+        raise argparse.ArgumentTypeError(f"expected one of {', '.join(known)} with =<value>, got '{text}'")
+    if setting == "mode" and value != "opentelemetry":
+        raise argparse.ArgumentTypeError(f"expected mode=opentelemetry, got '{text}'")
+    if setting == "level" and value not in ("OFF", "TIMESTAMPS"):
+        raise argparse.ArgumentTypeError(f"expected level=OFF or level=TIMESTAMPS, got '{text}'")
+    if setting == "resource" and "=" not in value:
+        raise argparse.ArgumentTypeError(f"expected opentelemetry,resource=<key>=<value>, got '{text}'")
+    if setting in ("rate", "count") or setting.startswith("bsp_"):
+        least = {"rate": 0, "count": -1}.get(setting, 1)
+        if not value.removeprefix("-").isdigit() or int(value) < least:
+            raise argparse.ArgumentTypeError(f"expected a whole number of at least {least}, got '{text}'")
+    return mode, setting, value
+
+
+def read(settings: Iterable[TraceSetting]) -> TraceConfig | None:
+    """None where no mode is asked for."""
+    flat = {setting: value for _, setting, value in settings if setting != "resource"}
+    if flat.pop("mode", "") != "opentelemetry":
+        return None
+    resource = dict(value.split("=", 1) for _, setting, value in settings if setting == "resource")
+    level, url = flat.pop("level", "OFF"), flat.pop("url", DEFAULT_URL)
+    numbers = {setting: int(value) for setting, value in flat.items()}
+    return TraceConfig(timestamps=level == "TIMESTAMPS", url=url, resource=resource, **numbers)
