@@ -90,11 +90,12 @@ def model_delete(*, model: Model, actor: Actor, confirm_name: str) -> None:
     with transaction.atomic():
         model = Model.objects.select_for_update().get(pk=model.pk)
         _refuse_served(model)
+        count = model.versions.count()
         audit_record(
             actor=actor,
             action="model.delete",
             model_name=model.name,
-            summary=f"Deleted {model.name} with {model.versions.count()} versions",
+            summary=f"Deleted {model.name} with {count} version{'' if count == 1 else 's'}",
             before={"last_number": model.last_number, "description": model.description, "tags": model.tags},
         )
         name = model.name

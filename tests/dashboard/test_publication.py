@@ -217,4 +217,4 @@ def test_a_loaded_model_is_not_deleted(published: Publish, actor: Actor, data_fo
     model_unload(model=model, actor=actor)
     model_delete(model=model, actor=actor, confirm_name="relu")
     assert not (data_folder / "models" / "relu").exists()
-    assert AuditEntry.objects.first().summary == "Deleted relu with 1 versions"
+    assert AuditEntry.objects.first().summary == "Deleted relu with 1 version"
