@@ -14,6 +14,7 @@ import uvloop
 
 from serving.authorisation import Authoriser
 from serving.errors import ServingError
+from serving.log_settings import LogSettings
 from serving.logs import configure_logging
 from serving.options import Options, parse
 from serving.server import InferenceServer
@@ -34,24 +35,25 @@ class Frontend(Protocol):
 
 def main() -> None:
     options, warnings = parse(sys.argv[1:])
-    configure_logging(options)
+    log_settings = LogSettings.from_options(options)
+    configure_logging(log_settings)
     for warning in warnings:
         log.warning("%s", warning)
     # A thread in Python code holds the interpreter for at most this long when the loop has work; 5 ms is the default.
     sys.setswitchinterval(0.0005)
     # A request leaves no reference cycles, so the collector has little to find: let it look less often.
     gc.set_threshold(20_000, 20, 20)
-    sys.exit(uvloop.run(_serve(options)))
+    sys.exit(uvloop.run(_serve(options, log_settings)))
 
 
-async def _serve(options: Options) -> int:
+async def _serve(options: Options, log_settings: LogSettings) -> int:
     """Listen first, so that probes are answered while models load; then load; then wait for the signal. The exit status."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     try:
-        server = InferenceServer(options)
+        server = InferenceServer(options, log_settings)
     except OSError as error:
         log.error("cannot write the request log: %s", error.strerror)
         return 1

@@ -2,28 +2,47 @@
 
 import logging
 import sys
+import time
+from typing import TextIO
 
-from serving.options import Options
+from serving.log_settings import LogSettings
 
 # Libraries that log whole requests at their debug level, signatures and session tokens too.
 TALKATIVE = ("botocore", "aiobotocore", "s3fs", "fsspec", "gcsfs", "adlfs", "azure", "google", "urllib3", "aiohttp")
-LEVELS = {logging.INFO: "log_info", logging.WARNING: "log_warning", logging.ERROR: "log_error"}
+FORMATS = {
+    "default": logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"),
+    "ISO8601": logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s", "%Y-%m-%dT%H:%M:%SZ"),
+}
+FORMATS["ISO8601"].converter = time.gmtime
 
 
-def configure_logging(options: Options) -> None:
-    """Set up the root logger; --log-verbose 1 and more shows debug lines."""
+def configure_logging(settings: LogSettings) -> None:
+    """Set up the root logger, which follows the settings from then on; verbose level 1 and more shows debug lines."""
+    handler = _Handler(sys.stderr)
+    handler.settings = settings
 
-    def wanted(record: logging.LogRecord) -> bool:
-        if record.levelno < logging.INFO:
-            return options.log_verbose > 0
-        flag = LEVELS.get(min(record.levelno, logging.ERROR))
-        return flag is None or bool(getattr(options, flag))
+    def set_level() -> None:
+        # At the source, so that a debug line that nobody wants costs nothing.
+        logging.getLogger().setLevel(logging.DEBUG if settings.verbose_level else logging.INFO)
+        logging.getLogger("asyncio").setLevel(logging.DEBUG if settings.verbose_level > 1 else logging.INFO)
 
-    handler = logging.StreamHandler(sys.stderr)
-    handler.addFilter(wanted)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    logging.basicConfig(level=logging.DEBUG if options.log_verbose else logging.INFO, handlers=[handler])
-    if options.log_verbose < 2:
-        logging.getLogger("asyncio").setLevel(logging.INFO)
+    logging.basicConfig(handlers=[handler])
+    settings.on_change = set_level
+    set_level()
     for name in TALKATIVE:
         logging.getLogger(name).setLevel(logging.WARNING)
+
+
+class _Handler(logging.StreamHandler[TextIO]):
+    settings: LogSettings
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        settings = self.settings
+        if record.levelno < logging.INFO:
+            return settings.verbose_level > 0
+        if record.levelno < logging.WARNING:
+            return settings.info
+        return settings.warning if record.levelno < logging.ERROR else settings.error
+
+    def format(self, record: logging.LogRecord) -> str:
+        return FORMATS[self.settings.format].format(record)

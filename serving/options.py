@@ -100,6 +100,7 @@ class Options:
     log_info: bool = True
     log_warning: bool = True
     log_error: bool = True
+    log_format: str = "default"
 
     @property
     def cache_size(self) -> int:
@@ -343,6 +344,7 @@ def _other_flags(add: Add) -> None:
     add("--log-info", boolean, "log informative messages")
     add("--log-warning", boolean, "log warnings")
     add("--log-error", boolean, "log errors")
+    add("--log-format", str, "how lines begin", choices=("default", "ISO8601"))
 
 
 class _Ignored(argparse.Action):

@@ -14,6 +14,7 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 from serving import __version__
 from serving.datatypes import BY_CONFIG
 from serving.errors import Code, ServingError, unavailable
+from serving.log_settings import LogSettings
 from serving.memory import MemoryUse
 from serving.model_lifecycle import parse_requested_version
 from serving.model_repository_manager import ModelRepositoryManager
@@ -41,14 +42,16 @@ EXTENSIONS = (
     "binary_tensor_data",
     "parameters",
     "statistics",
+    "logging",
 )
 
 
 class InferenceServer:
     """One server: its repository manager, its state, its models."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, log_settings: LogSettings | None = None) -> None:
         self.options = options
+        self.log_settings = log_settings or LogSettings.from_options(options)
         self.shared_memory = SharedMemory(options.allow_client_shm)
         self.request_log = RequestLog.from_options(options)
         self._tracer = OpenTelemetryTrace.from_options(options)

@@ -10,6 +10,7 @@ from tritonclient.grpc import service_pb2 as pb
 
 from serving.errors import invalid, unsupported
 from serving.frontends import grpc_health
+from serving.frontends import grpc_settings as settings
 from serving.frontends import grpc_shared_memory as shared_memory
 from serving.frontends.grpc_call import Call, CallError
 from serving.frontends.grpc_infer import InferCall, StreamInferCall
@@ -175,6 +176,7 @@ _TABLE = [
         pb.RepositoryModelUnloadRequest,
         _repository_model_unload,
     ),
+    Method("LogSettings", "logging", PlainCall, pb.LogSettingsRequest, settings.logging),
     *[
         Method(name, "shared-memory", PlainCall, getattr(pb, f"{name}Request"), handle)
         for name, handle in (
