@@ -22,6 +22,7 @@ from serving.errors import ServingError, invalid, not_found
 from serving.model import Model
 from serving.model_lifecycle import ModelLifecycle
 from serving.model_source import VersionSource, read_source, write_override
+from serving.network_thread import NetworkThreads
 from serving.options import Options
 from serving.rate_limiter import RateLimiter
 from serving.repositories import Repositories
@@ -41,12 +42,11 @@ T = TypeVar("T")
 class ModelRepositoryManager:
     """All models of one or several repositories. Runs on the event loop's thread."""
 
-    def __init__(
-        self, options: Options, loop: asyncio.AbstractEventLoop, control: ModelControl | None = None
-    ) -> None:
+    def __init__(self, options: Options, loop: asyncio.AbstractEventLoop, control: ModelControl | None = None) -> None:
         self._options = options
         self._loop = loop
         self._repositories = Repositories(options)
+        self._network = NetworkThreads(loop, options.model_load_thread_count)
         self._executor = ThreadPoolExecutor(options.model_load_thread_count, thread_name_prefix="load")
         self._runtime = Runtime(
             loop=loop,
@@ -180,7 +180,7 @@ class ModelRepositoryManager:
                 if files:
                     folder: Path | None = await self._in_thread(self._write_files, name, config, files)
                 else:
-                    folder = await self._in_thread(self._fetch, name)
+                    folder = await self._fetched(name)
                 sources = await self._in_thread(self._read, name, folder or Path(name), config)
                 await self._load_steps(sources)
             except ServingError as error:
@@ -271,13 +271,17 @@ class ModelRepositoryManager:
         """Whether a repository has the model; one in the cloud is asked, it may have been published a moment ago."""
         if self._repositories.folder(name) is not None:
             return True
-        return self.follows_the_cloud and await self._in_thread(self._fetch, name) is not None
+        return self.follows_the_cloud and await self._fetched(name) is not None
+
+    async def _fetched(self, name: str) -> Path | None:
+        """The model's files, on this machine by now."""
+        return await (self._network.run if self.follows_the_cloud else self._in_thread)(self._fetch, name)
 
     def _read(self, name: str, folder: Path, override: str = "") -> list[VersionSource]:
         return read_source(name, folder, override, self._options.model_config_name or "")
 
     def _fetch(self, name: str) -> Path | None:
-        """On a worker thread: the model's files. Unless polls say what there is, the cloud is asked for its newest."""
+        """On another thread: the model's files. Unless polls say what there is, the cloud is asked for its newest."""
         return self._repositories.fetch(name, refresh=self._options.model_control_mode == "explicit")
 
     async def _in_thread(self, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
@@ -320,7 +324,7 @@ class ModelRepositoryManager:
         """List what is in the cloud; the addresses that did not answer. In poll mode a change must be seen twice, then."""
         settling = self._looked and self._options.model_control_mode == "poll"
         self._looked = True
-        return await self._in_thread(self._repositories.look, settling=settling) if self.follows_the_cloud else []
+        return await self._network.run(self._repositories.look, settling=settling) if self.follows_the_cloud else []
 
     async def poll(self) -> list[tuple[str, ServingError]]:
         """Take up what changed in the repositories since the last look; the failures.

@@ -1,5 +1,6 @@
 """--model-repository=s3://...: a real server follows a real S3 interface on loopback."""
 
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -143,3 +144,12 @@ def test_what_is_wrong_with_a_repository_is_one_sentence(
         assert server.process.wait(60) == 1
         assert sentence in server.log
         assert "Traceback" not in server.log
+
+
+def test_a_store_that_says_nothing_does_not_hold_up_the_end(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        place = f"s3://127.0.0.1:{silent.getsockname()[1]}/bucket/models"
+        with serve(place, tmp_path / "cache", "--exit-timeout-secs=1", wait="live") as server:
+            connection, _ = silent.accept()
+            with connection:
+                assert server.terminate(timeout_s=10) == 0

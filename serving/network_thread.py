@@ -1,0 +1,47 @@
+"""Blocking calls to the network off the event loop, on threads that never hold up the process's end.
+
+An executor's threads are waited for when Python ends; a store that accepts a connection and then says nothing would keep a
+server alive until the last timeout.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class NetworkThreads:
+    """At most `limit` calls at a time."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, limit: int) -> None:
+        self._loop = loop
+        self._room = asyncio.Semaphore(limit)
+
+    async def run(self, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+        """What the call returns or raises. Where the caller is cancelled the call goes on, and nobody hears of it."""
+        answer: asyncio.Future[T] = self._loop.create_future()
+
+        def call() -> None:
+            try:
+                result = function(*arguments, **named)
+            except BaseException as error:
+                self._tell(answer, answer.set_exception, error)
+            else:
+                self._tell(answer, answer.set_result, result)
+
+        async with self._room:
+            threading.Thread(target=call, name="network", daemon=True).start()
+            return await answer
+
+    def _tell(self, answer: asyncio.Future[T], settle: Callable[[Any], None], value: Any) -> None:
+        def tell() -> None:
+            if not answer.done():
+                settle(value)
+
+        try:
+            self._loop.call_soon_threadsafe(tell)
+        except RuntimeError:  # the loop has been closed meanwhile
+            pass
