@@ -30,6 +30,7 @@ class Instance:
         self.processes: Callable[[], list[int]] = list  # ids of the processes that it runs in, besides the server's
         self.on_streamed: Send = lambda request, response, final: None
         self._backend = backend
+        self._impl: BackendInstance | None = None
         self._loop = loop
         self._batches: SimpleQueue[Batch | None] = SimpleQueue()
         self._started: asyncio.Future[None] = loop.create_future()
@@ -47,6 +48,10 @@ class Instance:
         batch.send = self._send
         self._batches.put(batch)
 
+    def available(self) -> bool:
+        """Whether it would answer now; False while its process is held back after crashes."""
+        return self._impl is None or self._impl.available()
+
     async def stop(self) -> None:
         """Free the instance. Nothing may be executing."""
         if self._thread.ident is not None:
@@ -56,7 +61,7 @@ class Instance:
     # -- on the instance's thread ----------------------------------------------------------------------------------
     def _run(self) -> None:
         try:
-            impl = self._backend.create_instance(self.device, self.name)
+            self._impl = impl = self._backend.create_instance(self.device, self.name)
         except Exception as error:
             self._tell(self._started, _as_error(error))
             self._tell(self._stopped)

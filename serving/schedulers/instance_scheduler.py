@@ -21,6 +21,7 @@ class InstanceScheduler(Scheduler):
         self._on_done = on_done
         self.limiter: RateLimiter | None = None
         self._preserve_ordering = False
+        self._instances: set[Instance] = set()
         self._idle: deque[Instance] = deque()
         self._leaving: dict[Instance, asyncio.Future[None]] = {}
         self._ordered: deque[Batch] = deque()  # dispatched, not yet delivered; used with preserve_ordering
@@ -36,11 +37,13 @@ class InstanceScheduler(Scheduler):
     def add_instance(self, instance: Instance) -> None:
         """Give the scheduler a started instance."""
         instance.on_done = self._instance_done
+        self._instances.add(instance)
         self._idle.append(instance)
         self._wake()
 
     async def remove_instance(self, instance: Instance) -> None:
         """Take an instance away; returns when the batch that it runs is done."""
+        self._instances.discard(instance)
         if instance in self._idle:
             self._idle.remove(instance)
             return
@@ -75,6 +78,9 @@ class InstanceScheduler(Scheduler):
             if not self.pending:
                 return
             instance = self._idle.popleft()
+            if not self._may_take(instance):
+                self._idle.append(instance)
+                continue
             if self.limiter is not None and not self.limiter.acquire(instance, self._wake):
                 self._idle.append(instance)
                 continue
@@ -87,6 +93,10 @@ class InstanceScheduler(Scheduler):
             if self._preserve_ordering or self._ordered:
                 self._ordered.append(batch)
             instance.execute(batch)
+
+    def _may_take(self, instance: Instance) -> bool:
+        """One that cannot answer now leaves the requests to others, if there is another that can."""
+        return instance.available() or not any(one.available() for one in self._instances)
 
     def _instance_done(self, instance: Instance, batch: Batch) -> None:
         self._executed(instance, batch)

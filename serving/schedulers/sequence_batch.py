@@ -202,6 +202,9 @@ class SequenceBatchScheduler(InstanceScheduler):
             self._place_backlog()
 
     # -- batches ---------------------------------------------------------------------------------------------------
+    def _may_take(self, instance: Instance) -> bool:
+        return True  # no other instance knows its sequences
+
     def _next_batch(self, instance: Instance) -> Batch | None:
         ready = [slot.sequence for slot in self._slots[instance] if slot.sequence and slot.sequence.requests]
         if not ready:

@@ -1,5 +1,6 @@
 """A model.py that raises, crashes, hangs or answers nonsense: its own requests fail clearly, nothing else does."""
 
+import asyncio
 import threading
 import time
 
@@ -8,6 +9,8 @@ import pytest
 
 from serving.backends import process_instance
 from serving.errors import Code, ServingError
+from tests.serving.in_process import core
+from tests.serving.in_process import infer as core_infer
 from tests.serving.instances import IDENTITY, execute, infer, instance_of, python_instance, request, written_model
 from tests.serving_process import kill_and_wait, new_descendants, wait_until
 
@@ -252,3 +255,33 @@ def test_two_instances_execute_at_the_same_time(tmp_path):
         for thread in threads:
             thread.join(30)
     assert answers["one"].outputs["OUTPUT0"] == answers["two"].outputs["OUTPUT0"] == 1
+
+
+def test_an_instance_that_is_held_back_leaves_the_requests_to_a_healthy_one(tmp_path, monkeypatch):
+    monkeypatch.setattr(process_instance, "LONGEST_WAIT_S", -1.0)
+    source = """
+        import os
+        import triton_python_backend_utils as pb_utils
+
+        class TritonPythonModel:
+            def initialize(self, args):
+                self.first = args["model_instance_name"].endswith("_0")
+
+            def execute(self, requests):
+                if self.first:
+                    os._exit(1)
+                return [
+                    pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT0", request.inputs()[0].as_numpy())])
+                    for request in requests
+                ]
+    """
+    written_model(tmp_path, source, extra="instance_group [ { count: 2 kind: KIND_CPU } ]")
+
+    async def ask() -> list:
+        async with core(tmp_path, load_model=("model",)) as server:
+            asked = [core_infer(server, "model", {"INPUT0": ONE}) for _ in range(30)]
+            return [await asyncio.gather(one, return_exceptions=True) for one in asked]
+
+    answers = [answer for [answer] in asyncio.run(ask())]
+    failed = [answer for answer in answers if isinstance(answer, ServingError)]
+    assert len(failed) == 1, "the instance crashes once, and then draws no more requests"
