@@ -15,7 +15,7 @@ from serving.frontends import http2_frames as h2
 from serving.frontends.http2_allowance import Allowance
 from serving.frontends.http2_frames import ConnectionFailure, ErrorCode, Setting, StreamFailure
 from serving.frontends.http2_headers import MAX_HEADER_LIST_SIZE, Head, HeaderDecoder, HeaderList
-from serving.frontends.http2_keepalive import Keepalive, KeepaliveSettings
+from serving.frontends.http2_keepalive import DEFAULTS, KEEPALIVE_PING, Keepalive, KeepaliveSettings
 from serving.frontends.http2_reader import RECEIVED_FRAME_SIZE, FrameReader
 from serving.frontends.http2_stream import Output, Stream
 
@@ -31,8 +31,6 @@ PREFACE_TIMEOUT_S = 10.0
 STALLED_TIMEOUT_S = 60.0  # for a peer that reads nothing of what has been written
 CLOSE_TIMEOUT_S = 5.0
 DRAIN_NOTICE_S = 1.0
-KEEPALIVE_PING = b"slipway\0"
-_KEEPALIVE = KeepaliveSettings()
 
 _OUR_SETTINGS = h2.settings(
     {
@@ -54,7 +52,7 @@ class Connection(FrameReader, Generic[Head]):
         parse_head: Callable[[HeaderList], Head],
         make_stream: "Callable[[Connection[Head], int, Head], Stream]",
         connections: "set[Connection[Head]]",
-        keepalive: KeepaliveSettings = _KEEPALIVE,
+        keepalive: KeepaliveSettings = DEFAULTS,
     ) -> None:
         super().__init__()
         self._decoder = HeaderDecoder(parse_head)
@@ -80,18 +78,14 @@ class Connection(FrameReader, Generic[Head]):
         }
 
     # -- asyncio -----------------------------------------------------------------------------------------------------
-    @property
-    def transport(self) -> asyncio.BaseTransport:
-        return self._transport
-
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
-        self._transport.set_write_buffer_limits(high=1 << 20)
+        self.transport = cast(asyncio.Transport, transport)
+        self.transport.set_write_buffer_limits(high=1 << 20)
         # So that a peer whose machine has gone is noticed at last.
-        self._transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        self.output = Output(self._transport)
+        self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        self.output = Output(self.transport)
         self._connections.add(self)
-        self._transport.write(_OUR_SETTINGS)
+        self.transport.write(_OUR_SETTINGS)
 
     def connection_lost(self, error: Exception | None) -> None:
         self.closing = True
@@ -130,7 +124,7 @@ class Connection(FrameReader, Generic[Head]):
         """The stream that a DATA frame of so many bytes is for, or None where it is to be ignored; counts the bytes."""
         self._unreported += length
         if self._unreported >= _REPORT_AFTER:
-            self._transport.write(h2.window_update(0, self._unreported))
+            self.transport.write(h2.window_update(0, self._unreported))
             self._unreported = 0
         stream = self._streams.get(stream_id)
         if stream is None:
@@ -163,7 +157,7 @@ class Connection(FrameReader, Generic[Head]):
         used = STREAM_WINDOW - stream.receive_window
         if used > STREAM_WINDOW // 2 and not stream.remote_ended and stream.wants_more():
             stream.receive_window = STREAM_WINDOW
-            self._transport.write(h2.window_update(stream.id, used))
+            self.transport.write(h2.window_update(stream.id, used))
 
     # -- header blocks ------------------------------------------------------------------------------------
     def on_header_block(self, stream_id: int, block: bytes, ends: bool) -> None:
@@ -280,7 +274,7 @@ class Connection(FrameReader, Generic[Head]):
         """Answer a control frame, unless the peer reads none of the answers."""
         if self.output.paused:
             self._allowance.charge_unread(len(data))
-        self._transport.write(data)
+        self.transport.write(data)
 
     def watch(self, now: float, elapsed: float) -> None:
         """Called every second or so: refill the allowance, give up on a peer that has stopped."""
@@ -288,12 +282,12 @@ class Connection(FrameReader, Generic[Head]):
         idle = now - self._since
         if self.closing:
             if idle > CLOSE_TIMEOUT_S:
-                self._transport.abort()
+                self.transport.abort()
         elif self.expects_settings:
             if idle > PREFACE_TIMEOUT_S:
                 self.fail(ErrorCode.SETTINGS_TIMEOUT, "no SETTINGS came")
         elif (self.output.paused and idle > STALLED_TIMEOUT_S) or self._keepalive.is_dead(now):
-            self._transport.abort()
+            self.transport.abort()
         else:
             self._keep_alive(now)
 
@@ -304,7 +298,7 @@ class Connection(FrameReader, Generic[Head]):
         elif keepalive.is_old(now):
             self.drain()
         elif keepalive.wants_ping(now, self._traffic(), bool(self._streams)):
-            self._transport.write(h2.frame(h2.PING, 0, 0, KEEPALIVE_PING))
+            self.transport.write(h2.frame(h2.PING, 0, 0, KEEPALIVE_PING))
 
     # -- streams end -------------------------------------------------------------------------------------------------
     def ended(self, stream: Stream) -> None:
@@ -313,7 +307,7 @@ class Connection(FrameReader, Generic[Head]):
             return
         self._allowance.earn()
         if not stream.remote_ended:
-            self._transport.write(h2.rst_stream(stream.id, ErrorCode.NO_ERROR))
+            self.transport.write(h2.rst_stream(stream.id, ErrorCode.NO_ERROR))
             self._ignore(stream.id)
         self._close_if_done()
 
@@ -322,7 +316,7 @@ class Connection(FrameReader, Generic[Head]):
         if self._streams.pop(stream.id, None) is None:
             return
         self.output.drop(stream)
-        self._transport.write(h2.rst_stream(stream.id, code))
+        self.transport.write(h2.rst_stream(stream.id, code))
         if not stream.remote_ended:
             self._ignore(stream.id)
         self._close_if_done()
@@ -364,14 +358,14 @@ class Connection(FrameReader, Generic[Head]):
         if self.closing or self._draining:
             return
         self._draining = True
-        self._transport.write(h2.goaway(h2.MAX_WINDOW, ErrorCode.NO_ERROR) + h2.frame(h2.PING, 0, 0, bytes(8)))
+        self.transport.write(h2.goaway(h2.MAX_WINDOW, ErrorCode.NO_ERROR) + h2.frame(h2.PING, 0, 0, bytes(8)))
         asyncio.get_running_loop().call_later(DRAIN_NOTICE_S, self._refuse_new)
 
     def _refuse_new(self) -> None:
         if self.closing or self._refusing:
             return
         self._refusing = True
-        self._transport.write(h2.goaway(self._last_stream_id, ErrorCode.NO_ERROR))
+        self.transport.write(h2.goaway(self._last_stream_id, ErrorCode.NO_ERROR))
         self._close_if_done()
 
     def _close_if_done(self) -> None:
@@ -383,22 +377,22 @@ class Connection(FrameReader, Generic[Head]):
         if self.closing:
             return
         log.debug("an HTTP/2 connection ends: %s: %s", code.name, message)
-        self._transport.write(h2.goaway(self._last_stream_id, code, message))
+        self.transport.write(h2.goaway(self._last_stream_id, code, message))
         self._end()
         # Closing with unread data would reset the TCP connection, and the reason might not arrive: read until the peer
         # hangs up, or until `watch` loses patience.
-        if self._transport.can_write_eof():
-            self._transport.write_eof()
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
         else:  # TLS cannot half-close
-            self._transport.close()
+            self.transport.close()
 
     def close(self) -> None:
         """End the connection now; what has been written is still flushed."""
         if self.closing:
-            self._transport.abort()
+            self.transport.abort()
         else:
             self._end()
-            self._transport.close()
+            self.transport.close()
 
     def _end(self) -> None:
         self.closing = True

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from serving.options import Options
 
+KEEPALIVE_PING = b"slipway\0"
 WITHOUT_CALLS_MS = 7_200_000  # the shortest time between two pings of a peer without calls, unless those are permitted
 
 
@@ -35,6 +36,9 @@ class KeepaliveSettings:
             options.grpc_max_connection_age,
             options.grpc_max_connection_age_grace,
         )
+
+
+DEFAULTS = KeepaliveSettings()
 
 
 class Keepalive:

@@ -84,7 +84,7 @@ def start(server: InferenceServer, exchange: Exchange, request: InferenceRequest
     """Queue a request whose answers go to this exchange."""
     exchange.request = request
     exchange.body = exchange.binary = b""
-    server.infer(request, "http", exchange.connection.transport)
+    server.infer(request, "http", exchange.connection.transport, exchange.head.headers)
 
 
 def by_name(config: ModelConfig, values: dict[str, Any]) -> tuple[dict[str, Tensor], Parameters]:
