@@ -43,6 +43,7 @@ def parse(text: str) -> ModelConfig:
         text_format.Parse(text, config)
     except text_format.ParseError as error:
         raise _explained(error) from None
+    _refuse_unknown_numbers(config)
     return config
 
 
@@ -66,7 +67,25 @@ def parse_json(text: str) -> ModelConfig:
         json_format.Parse(text, config, max_recursion_depth=50)
     except json_format.ParseError as error:
         raise InvalidConfig(f"the configuration is not a ModelConfig in JSON: {_first_line(error)}") from None
+    _refuse_unknown_numbers(config)
     return config
+
+
+def _refuse_unknown_numbers(message: Message) -> None:
+    """An enumeration's value may be given as any number; InvalidConfig for one that stands for nothing."""
+    for field, value in message.ListFields():
+        inner: Any = value
+        if field.message_type is not None and field.message_type.GetOptions().map_entry:
+            inner = value.values() if field.message_type.fields_by_name["value"].message_type is not None else ()
+        elif not field.is_repeated:
+            inner = [value]
+        for one in inner if field.message_type is not None else ():
+            _refuse_unknown_numbers(one)
+        if field.enum_type is None:
+            continue
+        for number in inner:
+            if number not in field.enum_type.values_by_number:
+                raise InvalidConfig(f"unknown value {number} of '{field.name}'", field=field.name)
 
 
 def read(model_dir: Path, version: int | None = None, custom: str = "") -> ModelConfig:

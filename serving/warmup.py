@@ -3,6 +3,7 @@
 Source: ModelWarmup in model_config.proto. Input files lie in <model>/warmup/.
 """
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,9 @@ from serving.datatypes import BY_CONFIG, Datatype, deserialize_bytes
 from serving.errors import invalid
 from serving.request import InferenceRequest, Tensor
 
+MAX_REQUESTS = 100_000
+MAX_BYTES = 2 << 30
+
 
 def warmup_batches(config: ModelConfig, spec: ModelSpec) -> list[Batch]:
     """One batch for each warm-up sample and repetition."""
@@ -23,6 +27,7 @@ def warmup_batches(config: ModelConfig, spec: ModelSpec) -> list[Batch]:
     batches = []
     for sample in config.model_warmup:
         rows = max(1, sample.batch_size)
+        _check_complete(sample, config)
         inputs = {name: _tensor(name, one, rows, config, folder) for name, one in sample.inputs.items()}
         for _ in range(max(1, sample.count)):
             requests = [InferenceRequest(config.name, inputs, lambda response, final: None) for _ in range(rows)]
@@ -33,12 +38,23 @@ def warmup_batches(config: ModelConfig, spec: ModelSpec) -> list[Batch]:
     return batches
 
 
+def _check_complete(sample: ModelWarmup, config: ModelConfig) -> None:
+    missing = [entry.name for entry in config.input if not entry.optional and entry.name not in sample.inputs]
+    if missing:
+        raise invalid(f"warm-up sample '{sample.name}' gives no input '{missing[0]}'")
+    runs = max(1, sample.count) * max(1, sample.batch_size)
+    if runs > MAX_REQUESTS:
+        raise invalid(f"warm-up sample '{sample.name}' asks for {runs} requests, expected at most {MAX_REQUESTS}")
+
+
 def _tensor(name: str, sample: ModelWarmup.Input, rows: int, config: ModelConfig, folder: Path) -> Tensor:
     """One request's tensor: a batch dimension of 1 where the model batches."""
     row = BY_CONFIG.get(sample.data_type)
     if row is None or any(dim < 0 for dim in sample.dims):
         raise invalid(f"warm-up input '{name}' needs a data type and dims without -1")
     shape = tuple(sample.dims)
+    if math.prod(shape) * max(1, row.itemsize) > MAX_BYTES:
+        raise invalid(f"warm-up input '{name}' of shape {list(shape)} is larger than {MAX_BYTES >> 20} MiB")
     source = sample.WhichOneof("input_data_type")
     if source == "input_data_file":
         array = _from_file(name, folder / sample.input_data_file, folder, row, shape)

@@ -24,7 +24,10 @@ def load_json(body: Chunk) -> Any:
     """The parsed body. In a large one each "data" of `inputs` is a simdjson array."""
     try:
         if len(body) >= SIMDJSON_FROM:
-            return _load_large(body)
+            try:
+                return _load_large(body)
+            except KeyError:  # simdjson does not find every key that it lists: one with a NUL in it, say
+                pass
         return orjson.loads(body)
     except (ValueError, TypeError, RuntimeError) as error:  # RecursionError too
         return _load_leniently(body, error)
