@@ -313,14 +313,14 @@ class Model:
         self._count_batch(batch)
         queue, queue_latency = self.statistics.queue, self.statistics.queue_latency
         for request, answer in zip(batch.requests, batch.responses, strict=True):
+            for observer in request.observers:
+                observer.executed(request, batch)
             if request.finished:  # cancelled while it ran
                 continue
             if answer is None:
                 if self._decoupled:
                     continue
                 answer = internal("the backend gave no response for this request")
-            for observer in request.observers:
-                observer.executed(request, batch)
             waited = batch.started_ns - request.queued_ns
             queue.count += 1
             queue.ns += waited

@@ -101,7 +101,8 @@ class _Spans:
         child.observers = (*child.observers, _Spans(self.tracer, child, self.span, self.offset))
 
     def executed(self, request: InferenceRequest, batch: Batch) -> None:
-        self.span.add_event("QUEUE_START", timestamp=request.queued_ns + self.offset)
+        if self.span.is_recording():  # a decoupled model may have answered already
+            self.span.add_event("QUEUE_START", timestamp=request.queued_ns + self.offset)
         started = batch.started_ns + self.offset
         span = self.tracer.start_span("compute", _below(self.span), start_time=started)
         for name, moment in (

@@ -53,7 +53,8 @@ class Observer(Protocol):
     """Follows one request, for a log or a trace; called on the event loop's thread. It must not hold the request."""
 
     def executed(self, request: "InferenceRequest", batch: "Batch") -> None:
-        """Its batch has run. Not called for an ensemble, nor where the response cache answers."""
+        """Its batch has run; the last answer may be before or behind that. Not called for an ensemble, nor where the response
+        cache answers."""
 
     def step(self, child: "InferenceRequest") -> None:
         """An ensemble is about to send this request to one of its models."""

@@ -1,5 +1,6 @@
 """OpenTelemetry traces: what a receiver gets for a model, an ensemble and a client's own trace; sampling."""
 
+import asyncio
 import gzip
 import threading
 from collections.abc import Iterator
@@ -13,7 +14,10 @@ import tritonclient.grpc
 import tritonclient.http
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
+from serving.request import InferenceRequest
 from tests.model_factory import onnx_scale, write_config
+from tests.serving.in_process import core
+from tests.serving.streaming_backend import streaming_model
 from tests.serving_process import ServerProcess, wait_until
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -148,3 +152,17 @@ def test_nothing_is_traced_without_a_level(tmp_path: Path, receiver: Receiver) -
     with started(tmp_path, receiver, "rate=1") as server:
         ask(tritonclient.http, server.http, headers=dict(HEADERS))
     assert receiver.received == []
+
+
+@pytest.mark.asyncio
+async def test_a_decoupled_model_has_its_spans_whenever_it_ends(tmp_path: Path, receiver: Receiver) -> None:
+    streaming_model(tmp_path)
+    config = (("", "mode", "opentelemetry"), ("", "level", "TIMESTAMPS"), ("", "rate", "1"))
+    config += (("opentelemetry", "url", receiver.url),)
+    async with core(tmp_path, load_model=("streaming",), trace_config=config) as server:
+        ended = asyncio.Event()
+        inputs = {"IN": np.array([3], np.int32)}
+        request = InferenceRequest("streaming", inputs, lambda answer, final: ended.set() if final else None)
+        server.infer(request, "grpc")
+        await asyncio.wait_for(ended.wait(), 30)
+    assert sorted(span.name for span in receiver.spans) == ["InferRequest", "compute", "streaming"]

@@ -17,6 +17,7 @@ from serving.request import InferenceRequest
 from serving.request_log import RequestLog
 from tests.model_factory import onnx_identity
 from tests.serving.in_process import core, infer
+from tests.serving.streaming_backend import streaming_model
 from tests.serving_process import ServerProcess, wait_until
 
 SECRET = 4711.5
@@ -115,6 +116,19 @@ async def test_a_sample_is_a_part_and_a_request_inside_the_server_is_not_logged(
             server.infer(request, "http")
             await answered
     assert 20 < len(lines(path)) < 120
+
+
+@pytest.mark.asyncio
+async def test_a_decoupled_model_leaves_one_line_for_all_its_responses(tmp_path: Path) -> None:
+    streaming_model(tmp_path / "models")
+    path = tmp_path / "requests.log"
+    async with core(tmp_path / "models", load_model=("streaming",), request_log=str(path)) as server:
+        ended = asyncio.Event()
+        inputs = {"IN": np.array([3], np.int32)}
+        request = InferenceRequest("streaming", inputs, lambda answer, final: ended.set() if final else None)
+        server.infer(request, "grpc")
+        await asyncio.wait_for(ended.wait(), 30)
+    assert [(line["status"], line["responses"]) for line in lines(path)] == [("OK", 3)]
 
 
 def test_a_disk_that_does_not_follow_costs_lines_not_memory(tmp_path: Path) -> None:
