@@ -114,6 +114,25 @@ def backend_setting(text: str) -> tuple[str, str, str]:
     return backend, setting, value
 
 
+def metrics_setting(text: str) -> tuple[str, str]:
+    setting, _, value = text.partition("=")
+    if setting in ("counter_latencies", "histogram_latencies", "summary_latencies"):
+        boolean(value)
+    elif setting != "summary_quantiles" or not all(_is_quantile(one) for one in value.split(",")):
+        raise argparse.ArgumentTypeError(
+            "expected counter_latencies, histogram_latencies or summary_latencies=<true or false>, "
+            f"or summary_quantiles=<quantile>:<error>[,...], got '{text}'"
+        )
+    return setting, value
+
+
+def _is_quantile(text: str) -> bool:
+    try:
+        return all(0 <= float(part) <= 1 for part in text.split(":"))
+    except ValueError:
+        return False
+
+
 def cache_setting(text: str) -> tuple[str, str, str]:
     cache, setting, value = backend_setting(text)
     if cache != "local" or setting != "size" or not value.isdigit():

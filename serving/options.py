@@ -17,6 +17,7 @@ from serving.option_values import (
     count,
     fraction,
     gpu_limit,
+    metrics_setting,
     pattern,
     port,
     positive,
@@ -90,6 +91,7 @@ class Options:
     allow_metrics: bool = True
     metrics_address: str = ""
     metrics_port: int = 8002
+    metrics_config: tuple[tuple[str, str], ...] = ()
     auth_file: Path | None = None
     address_file: Path | None = None
     trace_config: tuple[TraceSetting, ...] = ()
@@ -101,6 +103,16 @@ class Options:
     log_warning: bool = True
     log_error: bool = True
     log_format: str = "default"
+
+    def metric_enabled(self, group: str) -> bool:
+        """Whether --metrics-config has a group of latencies; by default only the counters."""
+        return boolean(dict(self.metrics_config).get(group, str(group == "counter_latencies")))
+
+    @property
+    def summary_quantiles(self) -> list[float]:
+        """Of the latency summaries; what error each allows is taken and not needed."""
+        text = dict(self.metrics_config).get("summary_quantiles", "0.5,0.9,0.95,0.99,0.999")
+        return [float(one.partition(":")[0]) for one in text.split(",")]
 
     @property
     def cache_size(self) -> int:
@@ -325,6 +337,13 @@ def _other_flags(add: Add) -> None:
     add("--allow-metrics", boolean, "serve Prometheus metrics and the live feed")
     add("--metrics-address", str, "address to bind; --http-address when not given")
     add("--metrics-port", port, "port of the metrics; 0 takes a free one")
+    add(
+        "--metrics-config",
+        metrics_setting,
+        "<setting>=<value>: counter_latencies, histogram_latencies, summary_latencies or summary_quantiles; may be repeated",
+        action="append",
+        default=[],
+    )
     add("--auth-file", Path, "JSON file of hashed tokens: who may infer which models")
     add("--address-file", Path, "write the bound addresses and the process id here, as JSON, once they answer")
     add("--id", str, "name of this server in its metadata", dest="server_id", default="slipway")

@@ -10,6 +10,7 @@ from serving.frontends.http_exchange import Exchange
 from serving.frontends.http_listener import Listener, Route
 from serving.frontends.http_message import Reply
 from serving.frontends.live_feed import LiveFeed
+from serving.frontends.summaries import Summaries
 from serving.options import Options
 from serving.server import InferenceServer
 
@@ -25,6 +26,8 @@ class MetricsServer:
         self.server = server
         self.hardware = Hardware()
         self.feed = LiveFeed(server, self.hardware)
+        self.summaries = Summaries(options.summary_quantiles) if options.metric_enabled("summary_latencies") else None
+        self.counter_latencies = options.metric_enabled("counter_latencies")
         self._listener: Listener | None = None
         self.address = ("", 0)
 
@@ -48,7 +51,15 @@ class MetricsServer:
 async def metrics(frontend: MetricsServer, exchange: Exchange) -> Reply:
     page = []
     server = frontend.server
-    for piece in prometheus.render(server.statistics(), frontend.hardware, server.response_cache, server.request_log):
+    pieces = prometheus.render(
+        server.statistics(),
+        frontend.hardware,
+        server.response_cache,
+        server.request_log,
+        frontend.summaries,
+        frontend.counter_latencies,
+    )
+    for piece in pieces:
         page.append(piece.encode())
         await asyncio.sleep(0)  # with a thousand models the page takes long: requests go first
     page.append(frontend.server.custom_metrics().encode())

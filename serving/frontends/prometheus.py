@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from serving import first_response
 from serving.frontends.hardware import Gpu, Hardware
+from serving.frontends.summaries import Summaries
 from serving.memory import MEASURED
 from serving.request_log import RequestLog
 from serving.response_cache import ResponseCache
@@ -84,10 +85,17 @@ def render(
     hardware: Hardware,
     cache: ResponseCache | None = None,
     request_log: RequestLog | None = None,
+    summaries: Summaries | None = None,
+    counter_latencies: bool = True,
 ) -> Iterator[str]:
-    """The page in pieces that each take about a millisecond, so that the caller can let requests through between them."""
+    """The page in pieces that each take about a millisecond, so that the caller can let requests through between them.
+
+    Without `counter_latencies` the cumulative durations are left out, as --metrics-config has it.
+    """
     labelled = [_Model(_labels(model=m.model_name, version=str(m.model_version)), m) for m in models]
     for name, attribute, text in _COUNTERS:
+        if not counter_latencies and name.endswith("_duration_us"):
+            continue
         value = attrgetter(attribute)
         unit = 1000 if attribute.endswith(".ns") else 1
         yield _header(name, "counter", text)
@@ -106,6 +114,8 @@ def render(
     yield from _lines(labelled, _batch_lines)
     yield _header(first_response.FAMILY, "histogram", "Duration from request to first response in milliseconds")
     yield from _lines(labelled, _first_response_lines)
+    if summaries is not None:
+        yield from summaries.render([(model.labels, model.statistics) for model in labelled])
     if cache is not None:
         yield "".join(f"{_header(name, 'gauge', text)}{name} {value(cache)}\n" for name, text, value in _CACHE_GAUGES)
     if request_log is not None:
