@@ -64,6 +64,16 @@ def test_an_error_names_the_field_and_the_place(text: str, line: int, column: in
 
 
 @pytest.mark.parametrize(
+    "text", ['{"input": [{"data_type": 99}]}', '{"model_warmup": [{"inputs": {"a": {"data_type": -1}}}]}']
+)
+def test_a_number_that_stands_for_no_value_of_an_enumeration_is_refused(text: str) -> None:
+    with pytest.raises(InvalidConfig, match=r"unknown value (99|-1) of 'data_type'"):
+        model_config.parse_json(text)
+    with pytest.raises(InvalidConfig, match="unknown value 99 of 'kind'"):
+        model_config.parse("instance_group { kind: 99 }")
+
+
+@pytest.mark.parametrize(
     "text", ['{"foo": 1}', "[", '{"max_batch_size": "a"}', "3", "[1]", "[" * 2000, "", '"x"', "null"]
 )
 def test_json_that_is_no_configuration_is_refused(text: str) -> None:

@@ -78,6 +78,22 @@ async def test_a_warm_up_that_cannot_be_made_fails_the_load_with_the_reason(tmp_
             await server.load_model("scale")
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('model_warmup { name: "w" }', "gives no input 'INPUT0'"),
+        ('model_warmup { name: "w" count: 4000000000 INPUT }', "asks for 4000000000 requests"),
+    ],
+)
+async def test_a_warm_up_sample_that_is_incomplete_or_endless_is_refused(tmp_path, text, message):
+    given = 'inputs { key: "INPUT0" value { data_type: TYPE_FP32 dims: [ 1 ] zero_data: true } }'
+    model_factory.onnx_scale(tmp_path, extra=text.replace("INPUT }", given + " }"))
+    async with core(tmp_path) as server:
+        with pytest.raises(ServingError, match=message) as caught:
+            await server.load_model("scale")
+        assert caught.value.code is Code.INVALID_ARG
+
+
 async def test_a_warm_up_that_the_model_refuses_fails_the_load(tmp_path):
     wrong = WARMUP.format(data="zero_data: true").replace("dims: [1]", "dims: [3, 3]")
     model_factory.onnx_scale(tmp_path, extra=wrong)

@@ -48,6 +48,7 @@ BAD_JSON = [
     ),
     (infer_body(tensor([1.0]), id="\ud800", parameters={"x": float("nan")}), 400, ""),
     (infer_body(tensor([1.0] * 1000), id="\ud800"), 400, ""),
+    (b'{"' + b"a" * 2100 + b'": 1, "\\u0000\\ud800\\udc00": null}', 400, "'inputs'"),
     (infer_body(tensor([1.0]), tensor([1.0])), 400, "more than once"),
     (infer_body(tensor([1.0]), tensor([1.0], name="nope")), 400, "unexpected inference input 'nope'"),
     (one(datatype="FLOAT"), 400, "unknown datatype 'FLOAT'"),
