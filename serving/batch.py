@@ -30,6 +30,7 @@ class Batch:
         "input_done_ns",
         "padding",
         "requests",
+        "rescheduled",
         "responses",
         "send",
         "size",
@@ -41,6 +42,7 @@ class Batch:
         self.size = size  # the sum of the requests' batch sizes
         self.padding = padding  # how many of them only fill an empty slot of the sequence batcher
         self.responses: list[InferenceResponse | ServingError | None] = [None] * len(requests)
+        self.rescheduled: set[InferenceRequest] = set()  # to be executed again (iterative sequences)
         self.send: Send = _no_send
         self.started_ns = 0
         self.input_done_ns = 0

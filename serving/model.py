@@ -315,7 +315,7 @@ class Model:
         for request, answer in zip(batch.requests, batch.responses, strict=True):
             for observer in request.observers:
                 observer.executed(request, batch)
-            if request.finished:  # cancelled while it ran
+            if request.finished or request in batch.rescheduled:  # cancelled while it ran, or comes again
                 continue
             if answer is None:
                 if self._decoupled:

@@ -56,6 +56,7 @@ class ChildCalls:
         self._writer: threading.Thread | None = None
         self._handlers: dict[str, Callable[[Message, Any], None]] = {
             "response": self._response,
+            "release": self._release,
             "cancelled": self._cancelled,
             "infer": self._infer,
             "cancel": self._cancel,
@@ -199,6 +200,10 @@ class ChildCalls:
                 self._streams.pop(key, None)
                 self._stream_ended.notify_all()
         send(request, response, final)
+
+    def _release(self, message: Message, memory: Any) -> None:
+        """The request comes again, under another key; its responses so far were read before this."""
+        self._streams.pop(message["key"], None)
 
     def _cancelled(self, message: Message, memory: Any) -> None:
         entry = self._streams.get(message["key"])

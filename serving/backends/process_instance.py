@@ -21,7 +21,7 @@ from serving.backends.python_child.segments import KEEP_BYTES
 from serving.backends.python_child.tensors import Row, Writer, type_of
 from serving.batch import Batch
 from serving.devices import Device, host_array
-from serving.errors import ServingError, internal, unavailable
+from serving.errors import ServingError, internal, invalid, unavailable
 from serving.request import InferenceRequest, InferenceResponse
 
 log = logging.getLogger(__name__)
@@ -38,6 +38,7 @@ class ProcessInstance(BackendInstance):
         super().__init__(device)
         self._spec = spec
         self._failure = f"model '{spec.name}' failed: " if hello["servant"] == "python" else ""
+        self._iterative = spec.config.sequence_batching.iterative_sequence
         self._decoupled = spec.config.model_transaction_policy.decoupled
         self._keeper = ProcessKeeper(name, hello, python, lambda child: ChildCalls(child, spec))
         self._output_names = [output.name for output in spec.config.output]
@@ -94,7 +95,21 @@ class ProcessInstance(BackendInstance):
             raise ProtocolError(f"{len(batch.requests)} responses were expected")
         memory = _open(child, answer, received, responses)
         for index, (request, response) in enumerate(zip(batch.requests, responses, strict=True)):
+            if response.get("again"):
+                self._reschedule(batch, index)
+                continue
+            if self._decoupled:
+                continue
             batch.responses[index] = self._response(request, response, memory)
+
+    def _reschedule(self, batch: Batch, index: int) -> None:
+        if self._iterative:
+            batch.rescheduled.add(batch.requests[index])
+        else:
+            batch.responses[index] = invalid(
+                f"model '{self._spec.name}' asked for a request again, which needs sequence_batching with "
+                "iterative_sequence: true"
+            )
 
     def _response(self, request: InferenceRequest, response: Message, memory: Any) -> InferenceResponse | ServingError:
         if "error" in response:

@@ -3,13 +3,15 @@
 Direct: a sequence keeps its slot, and row i of a batch is slot i, rows of slots without a request included (READY false).
 Oldest: an instance holds up to `max_candidate_sequences` sequences and batches their oldest requests, one of each.
 A sequence begins with START, ends with END or after `max_sequence_idle_microseconds`, and waits in the backlog while no
-slot is free. Source: Triton, docs/user_guide/architecture.md (Stateful Models).
+slot is free. An iterative sequence is one request that its model asks for again and again.
+Source: Triton, docs/user_guide/architecture.md (Stateful Models).
 """
 
 import asyncio
 import time
 from collections import deque
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -70,6 +72,7 @@ class SequenceBatchScheduler(InstanceScheduler):
         self._of: dict[InferenceRequest, _Sequence] = {}  # waiting or running
         self._asked: dict[InferenceRequest, tuple[str, ...]] = {}
         self._backlog: deque[_Sequence] = deque()
+        self._ids = count(1)  # of iterative sequences, which clients do not name
         self._pending = 0
         self.configure(config)
 
@@ -78,6 +81,7 @@ class SequenceBatchScheduler(InstanceScheduler):
         rows = max(1, config.max_batch_size)
         self._model = config.name
         self._oldest = batching.HasField("oldest")
+        self._iterative = batching.iterative_sequence
         self._idle_s = batching.max_sequence_idle_microseconds / 1e6 or DEFAULT_IDLE_S
         if self._oldest:
             oldest = batching.oldest
@@ -102,6 +106,9 @@ class SequenceBatchScheduler(InstanceScheduler):
 
     # -- requests --------------------------------------------------------------------------------------------------
     def submit(self, request: InferenceRequest) -> None:
+        if self._iterative:
+            request.sequence_start = True
+            request.sequence_id = request.sequence_id or self._controls.new_id(next(self._ids))
         if not request.sequence_id:
             raise invalid(
                 f"inference request to model '{self._model}' must specify a non-zero or non-empty correlation ID"
@@ -122,7 +129,7 @@ class SequenceBatchScheduler(InstanceScheduler):
         self._queue(sequence, request)
         if sequence.slot is None and len(sequence.requests) == 1:
             self._place(sequence)
-        if request.sequence_end:
+        if request.sequence_end or self._iterative:
             del self._sequences[request.sequence_id]  # the next START of this id is another sequence
         self._wake()
 
@@ -277,9 +284,22 @@ class SequenceBatchScheduler(InstanceScheduler):
             asked = self._asked.pop(request)
             if isinstance(answer, InferenceResponse):
                 self._controls.keep_state(answer.outputs, asked, sequence.state)
+            if request in batch.rescheduled and not request.finished:
+                self._again(sequence, request, asked)
+                continue
             ended = request.sequence_end or self._sequences.get(sequence.id) is not sequence
             if ended and not sequence.requests:
                 self._end(sequence)
+
+    def _again(self, sequence: _Sequence, request: InferenceRequest, asked: tuple[str, ...]) -> None:
+        """Put a request that the model wants once more before whatever waits in its sequence."""
+        request.sequence_start = False
+        request.requested = asked
+        request.queued_ns = time.monotonic_ns()
+        sequence.requests.appendleft(request)
+        self._of[request] = sequence
+        self._pending += 1
+        self._wake()
 
 
 def _zeros_like(array: Tensor) -> Tensor:

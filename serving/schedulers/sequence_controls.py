@@ -61,6 +61,10 @@ class SequenceControls:
                     f"sequence id '{request.sequence_id}' does not fit control input '{name}', which takes {expected}"
                 )
 
+    def new_id(self, number: int) -> int | str:
+        """A correlation ID of the kind that the CORRID input takes."""
+        return str(number) if any(row.name == "BYTES" for _, row in self._ids) else number
+
     def prepare(self, request: InferenceRequest, state: dict[str, Tensor], ready: bool) -> None:
         """Put the controls and the sequence's state into the inputs, and ask for the output states too."""
         inputs = dict(request.inputs)

@@ -19,6 +19,7 @@ Messages are JSON objects; `op` says which. The parent speaks first and waits fo
 On a second socket the child speaks first, at any time (server_link.py; at the server child_calls.py). An answer has the
 question's `id` and `final`, and an `error` [code, text] in place of its value; tensors come in a segment that is used once:
     response {key, final, outputs | error}           of a decoupled model; no answer
+    release {key}                                    the request will come again; no answer
     cancelled {key}                                  value
     infer {model, version, inputs, ...}              outputs, as often as the other model responds
     cancel {ask}                                     no answer

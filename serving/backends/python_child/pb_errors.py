@@ -1,23 +1,10 @@
-"""The errors of triton_python_backend_utils.
-
-TritonModelException
- +-- NotSupportedYet     rescheduling a request
-"""
+"""The errors of triton_python_backend_utils."""
 
 from enum import Enum
-from typing import NoReturn
 
 
 class TritonModelException(Exception):
     """Raised by a model: its text is what the client is told."""
-
-
-class NotSupportedYet(TritonModelException):
-    pass
-
-
-def not_supported(what: str) -> NoReturn:
-    raise NotSupportedYet(f"{what} is not supported yet")
 
 
 class ErrorCode(Enum):

@@ -6,7 +6,7 @@ from enum import Enum
 from typing import Any
 
 from serving.backends.python_child import pb_inference
-from serving.backends.python_child.pb_errors import TritonError, TritonModelException, not_supported
+from serving.backends.python_child.pb_errors import TritonError, TritonModelException
 from serving.backends.python_child.pb_senders import Stream
 from serving.backends.python_child.pb_tensor import Tensor
 
@@ -63,6 +63,7 @@ class InferenceRequest:
         self._parameters = parameters or {}
         self._is_cancelled: Any = None  # set by the servant: asks the server
         self._sender: InferenceResponseSender | None = None
+        self._rescheduled = False
         self._stream: Stream | None = None  # of a decoupled model
 
     def inputs(self) -> list[Tensor]:
@@ -113,8 +114,10 @@ class InferenceRequest:
         self._sender = None
 
     def set_release_flags(self, flags: int) -> None:
-        if flags != TRITONSERVER_REQUEST_RELEASE_ALL:
-            not_supported("rescheduling a request")
+        """RESCHEDULE, before `execute` returns: the request comes again; its model has iterative sequences."""
+        if flags not in (TRITONSERVER_REQUEST_RELEASE_ALL, TRITONSERVER_REQUEST_RELEASE_RESCHEDULE):
+            raise TritonModelException(f"unknown release flags {flags}")
+        self._rescheduled = flags == TRITONSERVER_REQUEST_RELEASE_RESCHEDULE
 
     def exec(self, decoupled: bool = False) -> Any:
         """The other model's InferenceResponse; an iterator of them where `decoupled`."""

@@ -55,6 +55,13 @@ class Stream:
         """The server answers in its place."""
         self._closed = True
 
+    def release(self) -> None:
+        """The request will come again: this execution's part of the answer is over."""
+        with self._lock:
+            if not self._closed:
+                self._closed = True
+                self._link.tell({"op": "release", "key": self._key})
+
     def is_cancelled(self) -> bool:
         return bool(self._link.ask({"op": "cancelled", "key": self._key}))
 

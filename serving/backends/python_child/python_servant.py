@@ -73,8 +73,7 @@ class PythonServant(Servant):
 
     def execute(self, requests: list[Message], memory: Any, writer: Writer) -> list[Message]:
         if self._decoupled:
-            self._execute_decoupled(requests, memory)
-            return []
+            return self._execute_decoupled(requests, memory)
         mine = [self._request(request, memory) for request in requests]
         try:
             result = self._model.execute(mine)
@@ -82,7 +81,7 @@ class PythonServant(Servant):
                 result = self._run(result)
             responses = _responses(mine, result)
             return [
-                describe(response, request.requested_output_names(), writer)
+                {"again": True} if response is None else describe(response, request.requested_output_names(), writer)
                 for request, response in zip(mine, responses, strict=True)
             ]
         finally:
@@ -114,7 +113,7 @@ class PythonServant(Servant):
         request._is_cancelled = lambda: self._link.ask({"op": "cancelled", "key": key})
         return request
 
-    def _execute_decoupled(self, requests: list[Message], memory: Any) -> None:
+    def _execute_decoupled(self, requests: list[Message], memory: Any) -> list[Message]:
         """The answers go through response senders, whose threads may read the inputs long after this returns."""
         if len(memory) <= KEEP_BYTES:  # the server will write this segment again
             used = max((row[3] + row[4] for request in requests for row in request["inputs"]), default=0)
@@ -125,7 +124,7 @@ class PythonServant(Servant):
             result = self._model.execute(mine)
             if inspect.iscoroutine(result):
                 self._run_beside(result, streams)
-                return
+                return []
             if result is not None:
                 raise pb_utils.TritonModelException(
                     f"execute of a decoupled model must return None, not {type(result).__name__}: responses go through "
@@ -135,6 +134,11 @@ class PythonServant(Servant):
             for stream in streams:
                 stream.close()
             raise
+        again = [request for request in mine if request._rescheduled]
+        for request in again:
+            if request._stream is not None:
+                request._stream.release()
+        return [{"again": request._rescheduled} for request in mine] if again else []
 
     def _run_beside(self, coroutine: Any, streams: list[Stream]) -> None:
         """On a loop in a thread of its own, so that several batches go on side by side."""
@@ -157,8 +161,8 @@ class PythonServant(Servant):
         return self._event_loop.run_until_complete(coroutine)
 
 
-def _responses(requests: list[pb_utils.InferenceRequest], result: Any) -> list[pb_utils.InferenceResponse]:
-    """One response for each request: returned by execute, or given to the request's sender."""
+def _responses(requests: list[pb_utils.InferenceRequest], result: Any) -> list[pb_utils.InferenceResponse | None]:
+    """One response for each request, returned by execute or given to the request's sender; None for one that comes again."""
     sent = [request._sender._response if request._sender is not None else None for request in requests]
     if result is None and all(response is not None for response in sent):
         return [response for response in sent if response is not None]
@@ -166,9 +170,12 @@ def _responses(requests: list[pb_utils.InferenceRequest], result: Any) -> list[p
         raise pb_utils.TritonModelException(f"execute must return a list of responses, not {type(result).__name__}")
     if len(result) != len(requests):
         raise pb_utils.TritonModelException(f"execute returned {len(result)} responses for {len(requests)} requests")
-    responses = []
-    for returned, given in zip(result, sent, strict=True):
+    responses: list[pb_utils.InferenceResponse | None] = []
+    for request, returned, given in zip(requests, result, sent, strict=True):
         response = returned if returned is not None else given
+        if response is None and request._rescheduled:
+            responses.append(None)
+            continue
         if not isinstance(response, pb_utils.InferenceResponse):
             raise pb_utils.TritonModelException(
                 f"execute must return InferenceResponse objects, not {type(response).__name__}"
