@@ -350,7 +350,7 @@ def _other_flags(add: Add) -> None:
     add(
         "--trace-config",
         trace_setting,
-        "[opentelemetry,]<setting>=<value>; may be repeated",
+        "[triton,|opentelemetry,]<setting>=<value>; may be repeated",
         action="append",
         default=[],
     )

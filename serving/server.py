@@ -13,7 +13,7 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from serving import __version__
 from serving.datatypes import BY_CONFIG
-from serving.errors import Code, ServingError, unavailable
+from serving.errors import Code, ServingError, not_found, unavailable
 from serving.log_settings import LogSettings
 from serving.memory import MemoryUse
 from serving.model_lifecycle import parse_requested_version
@@ -26,6 +26,8 @@ from serving.response_cache import ResponseCache
 from serving.shared_memory import SharedMemory
 from serving.statistics import Duration, ModelStatistics
 from serving.tensor_check import wire_shape
+from serving.trace_file import TraceFile
+from serving.trace_settings import TraceSettings
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +45,7 @@ EXTENSIONS = (
     "parameters",
     "statistics",
     "logging",
+    "trace",
 )
 
 
@@ -54,6 +57,8 @@ class InferenceServer:
         self.log_settings = log_settings or LogSettings.from_options(options)
         self.shared_memory = SharedMemory(options.allow_client_shm)
         self.request_log = RequestLog.from_options(options)
+        self.trace_settings = TraceSettings(options.trace_config)
+        self._trace_file = TraceFile(self.trace_settings)
         self._tracer = OpenTelemetryTrace.from_options(options)
         self._manager = ModelRepositoryManager(options, asyncio.get_running_loop(), self)
         self._started = False
@@ -92,6 +97,7 @@ class InferenceServer:
                 await asyncio.to_thread(self.request_log.close)
             if self._tracer is not None:
                 await asyncio.to_thread(self._tracer.close)
+            await asyncio.to_thread(self._trace_file.close)
 
     async def _poll(self) -> None:
         while True:
@@ -123,6 +129,19 @@ class InferenceServer:
         except ServingError:
             return False
         return self._started and not self._draining
+
+    def update_trace_settings(self, model: str, changes: Mapping[str, list[str] | None]) -> None:
+        """Of the server, or of a model in the repository."""
+        self._refuse_unknown_model(model)
+        self.trace_settings.update(model, changes)
+
+    def trace_values(self, model: str = "") -> dict[str, list[str]]:
+        self._refuse_unknown_model(model)
+        return self.trace_settings.values(model)
+
+    def _refuse_unknown_model(self, model: str) -> None:
+        if model and model not in self._manager.names():
+            raise not_found(f"Request for unknown model : '{model[:200]}' is not found")
 
     # -- description -----------------------------------------------------------------------------------------------
     def metadata(self) -> pb.ServerMetadataResponse:
@@ -195,6 +214,8 @@ class InferenceServer:
         connection and headers, for the request log and for traces."""
         if self.request_log is not None and protocol:
             self.request_log.observe(request, protocol, transport)
+        if self._trace_file.active and protocol:
+            self._trace_file.observe(request, protocol)
         if self._tracer is not None and protocol:
             self._tracer.observe(request, headers)
         try:

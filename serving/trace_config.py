@@ -8,6 +8,7 @@ TraceSetting = tuple[str, str, str]  # mode ("" for both modes), setting, value
 DEFAULT_URL = "http://localhost:4318/v1/traces"
 _SETTINGS = {
     "": ("mode", "level", "rate", "count"),
+    "triton": ("file", "log-frequency"),
     "opentelemetry": ("url", "resource", "bsp_max_queue_size", "bsp_schedule_delay", "bsp_max_export_batch_size"),
 }
 
@@ -33,14 +34,14 @@ def trace_setting(text: str) -> TraceSetting:
     if not equals or setting not in _SETTINGS.get(mode, ()):
         known = [f"{mode},{setting}" if mode else setting for mode, group in _SETTINGS.items() for setting in group]
         raise argparse.ArgumentTypeError(f"expected one of {', '.join(known)} with =<value>, got '{text}'")
-    if setting == "mode" and value != "opentelemetry":
-        raise argparse.ArgumentTypeError(f"expected mode=opentelemetry, got '{text}'")
+    if setting == "mode" and value not in ("triton", "opentelemetry"):
+        raise argparse.ArgumentTypeError(f"expected mode=triton or mode=opentelemetry, got '{text}'")
     if setting == "level" and value not in ("OFF", "TIMESTAMPS"):
         raise argparse.ArgumentTypeError(f"expected level=OFF or level=TIMESTAMPS, got '{text}'")
     if setting == "resource" and "=" not in value:
         raise argparse.ArgumentTypeError(f"expected opentelemetry,resource=<key>=<value>, got '{text}'")
-    if setting in ("rate", "count") or setting.startswith("bsp_"):
-        least = {"rate": 0, "count": -1}.get(setting, 1)
+    if setting in ("rate", "count", "log-frequency") or setting.startswith("bsp_"):
+        least = {"rate": 0, "count": -1, "log-frequency": 0}.get(setting, 1)
         if not value.removeprefix("-").isdigit() or int(value) < least:
             raise argparse.ArgumentTypeError(f"expected a whole number of at least {least}, got '{text}'")
     return mode, setting, value
@@ -48,7 +49,7 @@ def trace_setting(text: str) -> TraceSetting:
 
 def read(settings: Iterable[TraceSetting]) -> TraceConfig | None:
     """None where no mode is asked for."""
-    flat = {setting: value for _, setting, value in settings if setting != "resource"}
+    flat = {setting: value for mode, setting, value in settings if setting != "resource" and mode != "triton"}
     if flat.pop("mode", "") != "opentelemetry":
         return None
     resource = dict(value.split("=", 1) for _, setting, value in settings if setting == "resource")

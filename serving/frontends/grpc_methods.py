@@ -177,6 +177,7 @@ _TABLE = [
         _repository_model_unload,
     ),
     Method("LogSettings", "logging", PlainCall, pb.LogSettingsRequest, settings.logging),
+    Method("TraceSetting", "trace", PlainCall, pb.TraceSettingRequest, settings.trace),
     *[
         Method(name, "shared-memory", PlainCall, getattr(pb, f"{name}Request"), handle)
         for name, handle in (

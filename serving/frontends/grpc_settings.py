@@ -1,4 +1,4 @@
-"""RPCs of the logging settings."""
+"""RPCs of the logging and trace settings."""
 
 from typing import Any
 
@@ -22,4 +22,15 @@ def logging(server: InferenceServer, request: Any) -> Any:
             row.uint32_param = value
         else:
             row.string_param = value
+    return answer
+
+
+def trace(server: InferenceServer, request: Any) -> Any:
+    """A setting without a value is cleared."""
+    if request.settings:
+        changes = {name: list(setting.value) or None for name, setting in request.settings.items()}
+        server.update_trace_settings(request.model_name, changes)
+    answer = pb.TraceSettingResponse()
+    for name, values in server.trace_values(request.model_name).items():
+        answer.settings[name].value.extend(values)
     return answer

@@ -49,6 +49,8 @@ ROUTES = (
     Route("POST", f"{CUDA}[/region/{{region}}]/unregister", "shared-memory", shared_memory.cuda_unregister),
     Route("GET", "/v2/logging", "logging", settings.logging),
     Route("POST", "/v2/logging", "logging", settings.logging),
+    Route("GET", "/v2[/models/{model}]/trace/setting", "trace", settings.trace),
+    Route("POST", "/v2[/models/{model}]/trace/setting", "trace", settings.trace),
 )
 
 

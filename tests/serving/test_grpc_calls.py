@@ -79,11 +79,6 @@ def test_an_unknown_method_is_unimplemented_and_named(peer: Peer, path: str) -> 
     assert peer.is_served(3)
 
 
-@pytest.mark.parametrize("method", ["TraceSetting"])
-def test_methods_that_are_not_there_yet_say_so(peer: Peer, method: str) -> None:
-    assert peer.call(1, method, framed(b"")).status == UNIMPLEMENTED
-
-
 @pytest.mark.parametrize("method", ["ServerLive", "ModelInfer", "ModelConfig", "RepositoryModelLoad"])
 @pytest.mark.parametrize(
     "body",
