@@ -82,8 +82,8 @@ class ChildCalls:
         self._running = batch
         return keys
 
-    def forget(self, keys: list[int]) -> None:
-        """These requests are answered."""
+    def executed(self, keys: list[int]) -> None:
+        """The batch is over; the requests of these keys are answered."""
         self._running = None
         for key in keys:
             self._streams.pop(key, None)

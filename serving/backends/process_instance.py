@@ -74,8 +74,8 @@ class ProcessInstance(BackendInstance):
         keys = child.calls.begin(batch, message["requests"])
         answer, received = child.exchange(message, descriptors)
         batch.infer_done()
-        if answer.get("op") != "result" or not self._decoupled:
-            child.calls.forget(keys)
+        open_still = self._decoupled and answer.get("op") == "result"
+        child.calls.executed([] if open_still else keys)
         child.inputs.sent(segment)
         child.inputs.release(segment.id)
         try:
