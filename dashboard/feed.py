@@ -26,6 +26,7 @@ class Tick:
     seconds: float  # since the tick before
     models: dict[Key, Usage]
     process: dict[str, Any]  # rss bytes, cpu cores in use, threads, gpus as the feed has them
+    memory: dict[Key, int] = field(default_factory=dict)  # bytes that each loaded version holds, GPUs included
 
 
 @dataclass(slots=True)
@@ -34,6 +35,7 @@ class FeedReader:
 
     instance: str = ""
     states: dict[Key, str] = field(default_factory=dict)
+    memory: dict[Key, int] = field(default_factory=dict)
     _buckets: BucketMap | None = None
     _readings: dict[Key, Usage] = field(default_factory=dict)
     _time: float = 0.0
@@ -51,7 +53,7 @@ class FeedReader:
         self._buckets = BucketMap(data["bounds_us"])
         if self.instance and data["instance"] != self.instance:
             # Another process: its counters began at zero while we watched.
-            self._readings, self.states = {}, {}
+            self._readings, self.states, self.memory = {}, {}, {}
             self._time, self._cpu_seconds = float(data["started"]), 0.0
         self.instance = data["instance"]
 
@@ -66,7 +68,8 @@ class FeedReader:
         if self._first:
             self._first = False
             return None
-        return Tick(data["time"], seconds, {key: usage for key, usage in models.items() if not usage.idle}, process)
+        busy = {key: usage for key, usage in models.items() if not usage.idle}
+        return Tick(data["time"], seconds, busy, process, dict(self.memory))
 
     def _difference(self, entry: dict[str, Any]) -> tuple[Key, Usage]:
         key = (entry["name"], int(entry["version"]))
@@ -76,6 +79,7 @@ class FeedReader:
             before = Usage()  # its counters began anew
         self._readings[key] = now
         self.states[key] = entry["state"]
+        self.memory[key] = _held(entry.get("memory") or {})
         return key, _since(now, before)
 
     def _cumulative(self, entry: dict[str, Any]) -> Usage:
@@ -110,6 +114,11 @@ class FeedReader:
             "threads": server["threads"],
             "gpus": server["gpus"],
         }
+
+
+def _held(memory: dict[str, Any]) -> int:
+    """Bytes on the host and on every GPU; a server of another make does not tell."""
+    return int(memory.get("host_bytes", 0)) + sum(memory.get("gpu_bytes", {}).values())
 
 
 def _since(now: Usage, before: Usage) -> Usage:

@@ -62,6 +62,7 @@ class Point(Message):
             body["states"] = {str(version): state for (name, version), state in self._states.items() if name == model}
         else:
             body["total"] = self._figures(list(self._tick.models.values()))
+            body["memory"] = {f"{name}/{version}": held for (name, version), held in self._tick.memory.items()}
         return body
 
     def _figures(self, usages: list[Usage]) -> dict[str, Any]:

@@ -53,6 +53,11 @@ export function rememberModels(message) {
   remember("", message.total);
 }
 
+// "model/version" -> what it holds; a model that is not loaded holds nothing.
+export function memoryTexts(memory) {
+  return Object.fromEntries(Object.entries(memory ?? {}).map(([key, bytes]) => [key, bytes ? size(bytes) : "–"]));
+}
+
 export function processTexts({ rss, cpu, threads, gpus }) {
   const gpu = gpus?.[0];
   const used = gpu && (gpu.utilization > 1 ? gpu.utilization / 100 : gpu.utilization);

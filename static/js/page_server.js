@@ -3,16 +3,21 @@
 import { $, $$ } from "./dom.js";
 import { Board } from "./charts.js";
 import { Live } from "./live.js";
-import { processTexts, write } from "./numbers.js";
+import { memoryTexts, processTexts, write } from "./numbers.js";
 
 const KEPT_LINES = 2000;
 let newest = null;
-const show = () => write($$("[data-process]"), "process", newest);
+let held = null;
+const show = () => {
+  write($$("[data-process]"), "process", newest);
+  write($$("[data-held]"), "held", held);
+};
 
 new Board({
   pick: (message) => message.total,
   onPoint: (message) => {
     newest = processTexts(message.process);
+    held = memoryTexts(message.memory);
     show();
   },
 });
