@@ -46,6 +46,7 @@ EXTENSIONS = (
     "statistics",
     "logging",
     "trace",
+    "generate",
 )
 
 

@@ -1,6 +1,8 @@
 """System shared memory with the stock clients and their own helpers: inputs are read from it, outputs written into it."""
 
 import contextlib
+import hashlib
+import json
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +12,7 @@ import numpy as np
 import psutil
 import pytest
 import tritonclient.utils.shared_memory as shm
+from tritonclient.utils import InferenceServerException
 
 from tests.e2e.extension_clients import PROTOCOLS, client_of, refused
 from tests.e2e.tritonclient_adapter import TritonClient
@@ -237,3 +240,17 @@ def _private_peak(process: psutil.Process, reset: bool = False) -> int:
     fields = dict(line.split(":", 1) for line in (proc / "status").read_text().splitlines() if ":" in line)
     peak = int(fields["VmHWM"].split()[0]) * 1024
     return peak - int(fields["RssShmem"].split()[0]) * 1024
+
+
+@pytest.mark.parametrize("kind", PROTOCOLS)
+def test_a_token_for_one_model_may_register_regions(server: ServerProcess, tmp_path: Path, kind: str) -> None:
+    digest = hashlib.sha256(b"secret").hexdigest()
+    grant = {"name": "shop", "sha256": digest, "models": ["add_sub"], "rights": ["infer"], "expires_at": None}
+    (tmp_path / "tokens.json").write_text(json.dumps({"tokens": [grant]}))
+    flags = ("--allow-client-shm=true", "--model-control-mode=explicit", f"--auth-file={tmp_path / 'tokens.json'}")
+    with ServerProcess(server.repositories, *flags) as guarded, client_of(guarded, kind) as client:
+        with pytest.raises(InferenceServerException):
+            client.call("get_system_shared_memory_status")
+        headers = {"authorization": "Bearer secret"}
+        client.call("unregister_system_shared_memory", "mine", headers=headers)
+        client.call("get_system_shared_memory_status", headers=headers)
