@@ -3,6 +3,7 @@
 import contextlib
 import queue
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,11 +13,11 @@ from tritonclient.utils import InferenceServerException
 
 from tests.e2e.extension_clients import refused
 from tests.e2e.tritonclient_adapter import TritonClient
-from tests.model_factory import onnx_scale
+from tests.model_factory import onnx_scale, python_model
 from tests.serving.frontends_in_thread import Frontends, frontends
 from tests.serving.http2_peer import DATA, RST_STREAM, Peer, frame, framed
-from tests.serving.streaming_backend import StreamingBackend, streaming_model
-from tests.serving_process import wait_until
+from tests.serving.streaming_backend import CONFIG, StreamingBackend, streaming_model
+from tests.serving_process import ServerProcess, wait_until
 
 
 @pytest.fixture(scope="module")
@@ -181,3 +182,27 @@ def test_ending_the_stream_cancels_its_requests(server: Frontends) -> None:
         stream.next()
         wait_until(lambda: StreamingBackend.started == 2, what="both requests to run")
     wait_until(lambda: StreamingBackend.cancelled == 2, what="both requests to notice")
+
+
+def test_a_decoupled_python_model_streams(tmp_path: Path) -> None:
+    source = """
+        import numpy as np
+        import triton_python_backend_utils as pb_utils
+
+        class TritonPythonModel:
+            def execute(self, requests):
+                for request in requests:
+                    sender = request.get_response_sender()
+                    count = int(pb_utils.get_input_tensor_by_name(request, "IN").as_numpy()[0])
+                    for number in range(count):
+                        out = pb_utils.Tensor("OUT", np.array([number], np.uint8))
+                        sender.send(pb_utils.InferenceResponse([out]))
+                    sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+    """
+    config = CONFIG.format(name="streaming", backend="python", decoupled="true", settings="")
+    python_model(tmp_path, "streaming", source, config)
+    with ServerProcess(tmp_path) as server, opened(server) as stream:  # type: ignore[arg-type]
+        stream.send(3, request_id="a", enable_empty_final_response=True)
+        found = stream.until_final()
+        assert [one.raw_output_contents[0][0] for one in found[:-1]] == [0, 1, 2]
+        assert not found[-1].outputs

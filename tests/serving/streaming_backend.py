@@ -20,7 +20,7 @@ from serving.request import InferenceRequest, InferenceResponse
 from tests.model_factory import write_config
 
 BACKENDS["streaming"] = "tests.serving.streaming_backend:StreamingBackend"
-CONFIG = """name: "{name}" backend: "streaming" max_batch_size: 0 {settings}
+CONFIG = """name: "{name}" backend: "{backend}" max_batch_size: 0 {settings}
 input {{ name: "IN" data_type: TYPE_INT32 dims: 1 }} output {{ name: "OUT" data_type: TYPE_UINT8 dims: -1 }}
 model_transaction_policy {{ decoupled: {decoupled} }}
 """
@@ -28,7 +28,10 @@ model_transaction_policy {{ decoupled: {decoupled} }}
 
 def streaming_model(repository: Path, name: str = "streaming", decoupled: bool = True, instances: int = 4) -> None:
     settings = f"instance_group {{ count: {instances} kind: KIND_CPU }}"
-    write_config(repository / name, CONFIG.format(name=name, decoupled=str(decoupled).lower(), settings=settings))
+    write_config(
+        repository / name,
+        CONFIG.format(name=name, backend="streaming", decoupled=str(decoupled).lower(), settings=settings),
+    )
     (repository / name / "1").mkdir()
     (repository / name / "1" / StreamingBackend.default_filename).touch()
 
