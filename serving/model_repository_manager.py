@@ -35,6 +35,8 @@ from serving.statistics import ModelStatistics
 
 log = logging.getLogger(__name__)
 
+DRAIN_INTERVAL_S = 0.005
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -305,14 +307,14 @@ class ModelRepositoryManager:
                 await self.unload(step, unload_dependents=True)
 
     async def shutdown(self) -> None:
-        """Drain everything, ensembles before the models that their steps call."""
+        """Finish every request, then unload: a request under way may still call other models (steps, Python models)."""
         self._keeper.stop()
-        ensembles = [one for one in self._models.values() if one.default and one.default.config.platform == "ensemble"]
         try:
-            for group in (ensembles, list(self._models.values())):
-                for lifecycle in group:
-                    lifecycle.unload()
-                await asyncio.gather(*(lifecycle.drained() for lifecycle in group))
+            while any(one.in_flight for one in self.statistics()):
+                await asyncio.sleep(DRAIN_INTERVAL_S)
+            for lifecycle in self._models.values():
+                lifecycle.unload()
+            await asyncio.gather(*(lifecycle.drained() for lifecycle in self._models.values()))
         finally:
             for name in list(self._overrides):
                 self._drop_override(name)

@@ -12,7 +12,7 @@ import tritonclient.grpc
 import tritonclient.http
 
 from tests.e2e.gated_model import GatedModel
-from tests.model_factory import onnx_add_sub, python_model, python_sleeper, tensors_text
+from tests.model_factory import onnx_add_sub, onnx_scale, python_model, python_sleeper, tensors_text
 from tests.serving_process import ServerProcess, descendants, wait_until
 
 MODULES = {"http": tritonclient.http, "grpc": tritonclient.grpc}
@@ -54,6 +54,42 @@ def test_requests_under_way_are_answered_and_new_ones_refused(tmp_path, number):
         assert [answer.result(10) for answer in (*answers, queued)] == [1.0, 1.0, 1.0]
         assert server.process.wait(10) == 0
         assert not alive(children)
+
+
+def test_a_request_under_way_may_still_call_other_models(tmp_path):
+    """The models that a Python model calls stay until it is done, whichever of them it calls last."""
+    repository = tmp_path / "models"
+    gated = GatedModel(repository, tmp_path)
+    onnx_scale(repository, "last", factor=3.0)
+    source = """
+        import triton_python_backend_utils as pb_utils
+
+        class TritonPythonModel:
+            def execute(self, requests):
+                return [self.answer(request) for request in requests]
+
+            def answer(self, request):
+                tensor = request.inputs()[0]
+                for model in ("gated", "last"):
+                    call = pb_utils.InferenceRequest(
+                        model_name=model, requested_output_names=["OUTPUT0"], inputs=[tensor], request_id=model)
+                    response = call.exec()
+                    if response.has_error():
+                        return pb_utils.InferenceResponse(error=response.error())
+                    output = pb_utils.get_output_tensor_by_name(response, "OUTPUT0").as_numpy()
+                    tensor = pb_utils.Tensor("INPUT0", output)
+                return pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT0", output)])
+    """
+    tensors = tensors_text("input", [("INPUT0", "FP32", [1])]) + tensors_text("output", [("OUTPUT0", "FP32", [1])])
+    python_model(repository, "caller", source, f'name: "caller" backend: "python" max_batch_size: 1 {tensors}')
+    with ServerProcess(repository) as server, ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(ask, server, "grpc", "caller", "one", 2.0)
+        gated.wait_for("gated")
+        server.process.send_signal(signal.SIGTERM)
+        wait_until(lambda: "shutting down" in server.log, 10, "the signal to be noticed")
+        gated.open()
+        assert answer.result(20) == 6.0
+        assert server.process.wait(20) == 0
 
 
 def pending(server: ServerProcess) -> int:
