@@ -30,9 +30,13 @@ class SystemRegion:
     offset: int
     byte_size: int
     memory: NDArray[np.uint8] = field(repr=False)
+    mapping: mmap.mmap = field(repr=False)
 
     def view(self, offset: int, size: int) -> NDArray[np.uint8]:
         _check_bounds(self.name, self.byte_size, offset, size)
+        # size() is the object's now: reading mapped pages behind its end would kill the server with SIGBUS.
+        if self.mapping.size() < self.offset + self.byte_size:
+            raise invalid(f"shared memory region '{self.name}' has become shorter than it was when it was registered")
         return self.memory[offset : offset + size]
 
 
@@ -64,7 +68,7 @@ class SharedMemory:
         self._check_new(name, byte_size)
         if offset < 0 or not _KEY.fullmatch(key) or key.strip("/") in (".", ".."):
             raise invalid(f"failed to register shared memory region '{name}': invalid key or offset")
-        self._system[name] = SystemRegion(name, key, offset, byte_size, _map(name, key, offset, byte_size))
+        self._system[name] = SystemRegion(name, key, offset, byte_size, *_map(name, key, offset, byte_size))
 
     def register_cuda(self, name: str, raw_handle: bytes, device_id: int, byte_size: int) -> None:
         """Open a cudaIpcMemHandle_t; UNAVAILABLE on a machine without a GPU."""
@@ -113,7 +117,7 @@ class SharedMemory:
             raise invalid(f"failed to register shared memory region '{name}': expected a name and a byte_size over 0")
 
 
-def _map(name: str, key: str, offset: int, byte_size: int) -> NDArray[np.uint8]:
+def _map(name: str, key: str, offset: int, byte_size: int) -> tuple[NDArray[np.uint8], mmap.mmap]:
     try:
         descriptor = os.open(os.path.join(_FOLDER, key.lstrip("/")), os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
@@ -125,7 +129,7 @@ def _map(name: str, key: str, offset: int, byte_size: int) -> NDArray[np.uint8]:
         mapped = mmap.mmap(descriptor, offset + byte_size - start, offset=start)
     finally:
         os.close(descriptor)
-    return np.frombuffer(mapped, np.uint8)[offset - start :]
+    return np.frombuffer(mapped, np.uint8)[offset - start :], mapped
 
 
 def _check_bounds(name: str, byte_size: int, offset: int, size: int) -> None:

@@ -88,6 +88,15 @@ def test_names_are_unique_and_unregistering_forgets_them(key):
     memory.register_system("in", key, 0, 10)
 
 
+def test_a_region_that_its_client_has_shrunk_is_refused_instead_of_read(key):
+    memory = SharedMemory(allowed=True)
+    memory.register_system("in", key, 0, 16000)
+    os.truncate(Path("/dev/shm", key.strip("/")), 100)
+    code, message = _code(memory.view, "in", 8000, 4)
+    assert code is Code.INVALID_ARG
+    assert "has become shorter" in message
+
+
 def test_all_regions_go_at_once(key):
     memory = SharedMemory(allowed=True)
     for name in "abc":
