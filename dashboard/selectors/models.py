@@ -17,7 +17,8 @@ class ModelSummary:
     """One model as a list shows it.
 
     state: ready | loading | degraded (some live version is not ready, or a newer load failed while an older one serves)
-    | failed | unloaded. `reason` says why, in words, whenever it is degraded or failed.
+    | failed | unloaded. `reason` says why, in words, whenever it is degraded or failed. `warning` is what a person should
+    know of a model that is ready: instances that fell back to the CPU, say.
     """
 
     model: Model
@@ -29,6 +30,7 @@ class ModelSummary:
     backend: str
     version_count: int
     latest_number: int | None
+    warning: str = ""
     server_states: list[ModelState] = field(default_factory=list)
 
     @property
@@ -149,6 +151,9 @@ def _summary(model: Model, release: Release | None, states: list[ModelState], er
         backend=published[0].format if published else "",
         version_count=len(published),
         latest_number=published[0].number if published else None,
+        warning=next((s.reason for s in states if s.state == ModelStatus.READY and s.reason), "")
+        if state == "ready"
+        else "",
         server_states=states,
     )
 

@@ -123,6 +123,18 @@ def test_a_model_that_failed_is_named_first_with_its_reason(
     assert "Try again" in text_of(as_person("operate"), "/models/relu/")
 
 
+def test_a_model_that_fell_back_to_the_cpu_is_ready_and_says_so(
+    relu: Version, as_person: Callable[..., Client]
+) -> None:
+    ModelState.objects.update(reason="the instance group asks for KIND_GPU, but this machine has no CUDA device")
+    for address in ("/models/relu/", "/models/relu/versions"):
+        page = text_of(as_person(), address)
+        assert "The instance group asks for KIND_GPU, but this machine has no CUDA device." in page
+        assert "note degraded" in page
+        assert "note failed" not in page
+    assert "Needs attention" not in text_of(as_person(), "/")
+
+
 def test_a_model_whose_new_version_failed_says_that_the_old_one_serves(
     relu: Version, server: Server, as_person: Callable[..., Client]
 ) -> None:
