@@ -134,7 +134,7 @@ function filterRows(input) {
     shown += row.hidden ? 0 : 1;
   }
   const none = $(`${input.dataset.filter} [data-none]`);
-  if (none) none.hidden = shown > 0 || rows.length === 0;
+  if (none) none.hidden = shown > 0;
 }
 
 function rememberFilter(input) {

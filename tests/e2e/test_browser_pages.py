@@ -186,6 +186,13 @@ def test_sorting_and_filtering_stay_in_the_address(page: Page) -> None:
     expect(names.first).to_have_text("digits_torch")
 
 
+def test_a_filter_that_nothing_matches_says_so(page: Page) -> None:
+    page.goto("/models/?q=no-such-model")
+    expect(page.get_by_text("No model matches")).to_be_visible()
+    page.get_by_label("Filter models").press("Escape")
+    expect(page.get_by_role("link", name="digits", exact=True)).to_be_visible()
+
+
 def test_pages_can_be_read_without_javascript(slipway: Up, chromium: Browser, signed_in: Path) -> None:
     context = chromium.new_context(base_url=slipway.dashboard_url, storage_state=signed_in, java_script_enabled=False)
     page = context.new_page()
