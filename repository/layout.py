@@ -96,9 +96,6 @@ class ModelRepository:
     def config_path(self, name: str) -> Path:
         return self._inside(self.model_dir(name) / CONFIG_FILE)
 
-    def overlay_path(self, name: str, version: int) -> Path:
-        return self._inside(self.version_dir(name, version) / OVERLAY_FILE)
-
     def archived_version_dir(self, name: str, version: int) -> Path:
         return self.archive / check_name(name) / str(check_version(version))
 

@@ -63,8 +63,13 @@ class VersionEntry:
         return isinstance(self.model, SleepingModel)
 
     @property
+    def models(self) -> list[Model | SleepingModel]:
+        """All that may have requests under way."""
+        return [*self.draining, self.model] if self.model else self.draining
+
+    @property
     def memory(self) -> MemoryUse:
-        return sum((model.memory for model in self.draining), self.model.memory if self.model else NOTHING)
+        return sum((model.memory for model in self.models), NOTHING)
 
 
 class ModelLifecycle:
@@ -110,6 +115,10 @@ class ModelLifecycle:
                 f"Request for unknown model: '{self.name}' version {number} is not at ready state{reason}"
             )
         return entry.model
+
+    def busy(self) -> bool:
+        """Whether a request is under way on any version."""
+        return any(model.in_flight for entry in self.versions.values() for model in entry.models)
 
     def ready_versions(self) -> list[int]:
         return sorted(version for version, entry in self.versions.items() if entry.model is not None)

@@ -123,9 +123,8 @@ class ModelRepositoryManager:
         found = []
         for lifecycle in self._models.values():
             for entry in lifecycle.versions.values():
-                models = [*entry.draining, *([entry.model] if entry.model else [])]
-                entry.statistics.pending = sum(model.pending for model in models)
-                entry.statistics.in_flight = sum(model.in_flight for model in models)
+                entry.statistics.pending = sum(model.pending for model in entry.models)
+                entry.statistics.in_flight = sum(model.in_flight for model in entry.models)
                 entry.statistics.memory = entry.memory
                 found.append(entry.statistics)
         return found
@@ -310,7 +309,7 @@ class ModelRepositoryManager:
         """Finish every request, then unload: a request under way may still call other models (steps, Python models)."""
         self._keeper.stop()
         try:
-            while any(one.in_flight for one in self.statistics()):
+            while any(lifecycle.busy() for lifecycle in self._models.values()):
                 await asyncio.sleep(DRAIN_INTERVAL_S)
             for lifecycle in self._models.values():
                 lifecycle.unload()

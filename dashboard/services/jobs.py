@@ -20,7 +20,6 @@ from dashboard.services.audit import audit_record
 logger = logging.getLogger(__name__)
 
 MAX_ATTEMPTS = 3
-OPEN_STATES = (JobState.QUEUED, JobState.RUNNING)
 
 
 def job_create(*, kind: str, params: dict[str, Any], actor: Actor, title: str = "", model: Model | None = None) -> Job:

@@ -63,11 +63,6 @@ def state_icon(word: str) -> SafeString:
     return icon(_STATES.get(word.lower(), ("", "info"))[1])
 
 
-@register.filter
-def state_class(word: str) -> str:
-    return _STATES.get(word.lower(), ("", ""))[0]
-
-
 @register.simple_tag(takes_context=True)
 def theme(context: template.Context) -> SafeString:
     """The attribute that sets the theme, when the person has set one."""
@@ -125,14 +120,6 @@ def sparkline(values: Sequence[float | None], label: str = "") -> SafeString:
 @register.filter
 def item(mapping: Mapping[str, Any], key: str) -> Any:
     return mapping.get(key) if mapping else None
-
-
-@register.filter
-def diff_kind(line: str) -> str:
-    """The class of one line of a unified diff."""
-    if line.startswith("@@"):
-        return "at"
-    return {"+": "add", "-": "del"}.get(line[:1], "")
 
 
 @register.filter
