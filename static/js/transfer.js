@@ -73,11 +73,11 @@ export class Transfer {
   }
 
   async send(row) {
+    this.abort = new AbortController(); // before the chunk is read: a pause meanwhile stops it too
     const chunk = row.file.slice(row.received, row.received + CHUNK);
     const bytes = await chunk.arrayBuffer();
     const headers = { "Content-Type": "application/octet-stream" };
     if (crypto.subtle) headers["X-Sha256"] = hex(await crypto.subtle.digest("SHA-256", bytes));
-    this.abort = new AbortController();
     const answer = await request(`${this.address}/files/${row.number}?offset=${row.received}`, { method: "PUT", body: bytes, headers, signal: this.abort.signal });
     row.received = answer?.received ?? row.received + bytes.byteLength;
     this.mark();
