@@ -30,6 +30,12 @@ class ModelStatus(TextChoices):
     UNAVAILABLE = "UNAVAILABLE", "Unavailable"
 
 
+# How a server's reason begins for an unavailable version whose weights wait for its first request (slipway.residency).
+ASLEEP = "asleep: loads on its first request"
+# Its reasons of a version that was taken out of service: nothing is wrong with that.
+OUT_OF_SERVICE = ("unloaded", "replaced under the version policy")
+
+
 class UploadState(TextChoices):
     RECEIVING = "receiving", "Receiving"
     RECEIVED = "received", "Received"

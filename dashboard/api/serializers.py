@@ -7,6 +7,9 @@ from rest_framework import serializers
 
 from dashboard import choices, models
 
+# See selectors.models.ModelSummary.
+MODEL_WORDS = ("ready", "asleep", "loading", "unloading", "degraded", "failed", "unloaded")
+
 
 class ErrorSerializer(serializers.Serializer):
     error = serializers.CharField()
@@ -16,7 +19,7 @@ class ModelSummarySerializer(serializers.Serializer):
     """selectors.models.ModelSummary"""
 
     name = serializers.CharField()
-    state = serializers.ChoiceField(["ready", "loading", "degraded", "failed", "unloaded"])
+    state = serializers.ChoiceField(MODEL_WORDS)
     reason = serializers.CharField()
     desired_state = serializers.CharField(source="model.desired_state")
     live_versions = serializers.ListField(child=serializers.IntegerField())

@@ -3,7 +3,7 @@
 from django.db import models
 from django.utils import timezone
 
-from dashboard.choices import EventKind, ModelStatus, ServerStatus
+from dashboard.choices import ASLEEP, OUT_OF_SERVICE, EventKind, ModelStatus, ServerStatus
 from dashboard.models.model import Model
 
 
@@ -58,6 +58,24 @@ class ModelState(models.Model):
 
     def __str__(self) -> str:
         return f"{self.model_name} {self.version} on {self.server}: {self.state}"
+
+    @property
+    def asleep(self) -> bool:
+        """Its first request loads it: as much there as a version that serves."""
+        return (self.state, self.reason) == (ModelStatus.UNAVAILABLE, ASLEEP)
+
+    @property
+    def word(self) -> str:
+        """What a person reads. A sleeper whose last load failed is unavailable: its requests fail."""
+        if self.asleep:
+            return "asleep"
+        unloaded = self.state == ModelStatus.UNAVAILABLE and self.reason in OUT_OF_SERVICE
+        return "unloaded" if unloaded else self.state.lower()
+
+    @property
+    def complaint(self) -> str:
+        """Its reason, where that is more than what the word says already."""
+        return "" if self.word in ("asleep", "unloading", "unloaded") else self.reason
 
 
 class ModelSync(models.Model):

@@ -16,9 +16,10 @@ from dashboard.models import ConfigRevision, Model, ModelState, ModelSync, Relea
 class ModelSummary:
     """One model as a list shows it.
 
-    state: ready | loading | degraded (some live version is not ready, or a newer load failed while an older one serves)
-    | failed | unloaded. `reason` says why, in words, whenever it is degraded or failed. `warning` is what a person should
-    know of a model that is ready: instances that fell back to the CPU, say.
+    state: ready | asleep (its first request loads it) | loading | unloading | unloaded | failed | degraded: some live
+    version is not ready, a newer load failed while an older one serves, or it serves though it should not. `reason` says
+    why, in words, whenever it is degraded or failed. `warning` is what a person should know of a model that is ready:
+    instances that fell back to the CPU, say.
     """
 
     model: Model
@@ -40,6 +41,10 @@ class ModelSummary:
     @property
     def needs_attention(self) -> bool:
         return self.state in ("failed", "degraded")
+
+    @property
+    def changing(self) -> bool:
+        return self.state in ("loading", "unloading")
 
 
 def model_get(name: str) -> Model:
@@ -160,15 +165,19 @@ def _summary(model: Model, release: Release | None, states: list[ModelState], er
 
 def _judge(model: Model, live: list[int], states: list[ModelState], error: str) -> tuple[str, str]:
     """The one word that a list shows, from what is wanted and what the servers say."""
+    said = {state.state for state in states}
     if model.desired_state == DesiredState.UNLOADED:
-        leaving = any(state.state in (ModelStatus.READY, ModelStatus.UNLOADING) for state in states)
-        return ("loading" if leaving else "unloaded"), ""
+        if error and ModelStatus.READY in said:
+            return "degraded", f"it is still loaded: {error}"
+        leaving = said & {ModelStatus.READY, ModelStatus.LOADING, ModelStatus.UNLOADING}
+        return ("unloading" if leaving or any(state.asleep for state in states) else "unloaded"), ""
     ready = {state.version for state in states if state.state == ModelStatus.READY}
-    reason = error or next((s.reason for s in states if s.state == ModelStatus.UNAVAILABLE and s.reason), "")
-    if any(state.state == ModelStatus.LOADING for state in states):
+    asleep = {state.version for state in states if state.asleep}
+    if ModelStatus.LOADING in said:
         return "loading", ""
-    if live and set(live) <= ready and not error:
-        return "ready", ""
+    if live and set(live) <= ready | asleep and not error:
+        return ("ready" if set(live) & ready else "asleep"), ""
+    reason = error or next((s.complaint for s in states if s.word == "unavailable" and s.reason), "")
     if ready and reason:
         return "degraded", reason
     return ("failed", reason) if reason else ("loading", "")

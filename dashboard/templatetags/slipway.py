@@ -20,6 +20,8 @@ _STATES: dict[str, tuple[str, str]] = {
     "loading": ("loading", "loading"),
     "starting": ("loading", "loading"),
     "unloading": ("loading", "loading"),
+    "publishing": ("loading", "loading"),
+    "asleep": ("", "pause"),
     "running": ("loading", "loading"),
     "receiving": ("loading", "loading"),
     "received": ("loading", "loading"),

@@ -17,7 +17,7 @@ from dashboard.services import versions as version_services
 from dashboard.services.drift import model_adopt, unmanaged_models
 from dashboard.views.common import act, page_of, respond, sorted_rows
 
-_STATE_ORDER = {"failed": 0, "degraded": 1, "loading": 2, "ready": 3, "unloaded": 4}
+_STATE_ORDER = ("failed", "degraded", "loading", "unloading", "ready", "asleep", "unloaded")
 
 
 @require_GET
@@ -29,7 +29,7 @@ def models(request: HttpRequest) -> HttpResponse:
     numbers = recent_numbers([row.name for row in rows])
     keys = {
         "name": lambda row: row.name.lower(),
-        "state": lambda row: (_STATE_ORDER.get(row.state, 9), row.name.lower()),
+        "state": lambda row: (_STATE_ORDER.index(row.state), row.name.lower()),
         "rps": lambda row: numbers.get(row.name, NO_NUMBERS).rps,
         "p99": lambda row: numbers.get(row.name, NO_NUMBERS).p99,
         "errors": lambda row: numbers.get(row.name, NO_NUMBERS).error_share,

@@ -4,6 +4,7 @@ from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_GET
 
 from dashboard.authorisation import Right, requires
+from dashboard.choices import DesiredState
 from dashboard.selectors.activity import activity, uploads_open
 from dashboard.selectors.models import models_overview
 from dashboard.selectors.recent import busiest, recent_numbers
@@ -23,9 +24,10 @@ def overview(request: HttpRequest) -> HttpResponse:
         "servers": servers(),
         "summaries": summaries,
         "attention": [row for row in summaries if row.needs_attention],
-        "loading": [row for row in summaries if row.state == "loading"],
+        "changing": [row for row in summaries if row.changing],
         "ready_count": sum(row.state == "ready" for row in summaries),
-        "wanted_count": sum(row.state != "unloaded" for row in summaries),
+        "asleep_count": sum(row.state == "asleep" for row in summaries),
+        "wanted_count": sum(row.model.desired_state == DesiredState.LOADED for row in summaries),
         "total": numbers[""],
         "busiest": busiest(numbers, BUSIEST),
         "uploads": uploads_open(),

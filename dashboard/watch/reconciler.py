@@ -11,7 +11,7 @@ from typing import Any
 from asgiref.sync import sync_to_async
 from django.db import DatabaseError, close_old_connections
 
-from dashboard.choices import DesiredState, EventKind, ModelStatus
+from dashboard.choices import ASLEEP, DesiredState, EventKind, ModelStatus
 from dashboard.client import AsyncServerClient, Unreachable
 from dashboard.exceptions import DashboardError
 from dashboard.models import Model, ModelSync, Server
@@ -28,7 +28,6 @@ CALM_INTERVAL_S = 0.5
 INDEX_INTERVAL_S = 1.0
 SEEN_INTERVAL_S = 5.0
 CONCURRENT_LOADS = 4
-ASLEEP = "asleep:"  # how the server's reason begins for a model that loads on its first request
 
 _HELD = (
     "The inference server ended {} times in a row while it loaded this model, so it is not tried again by itself. "

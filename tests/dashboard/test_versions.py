@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from dashboard.authorisation import Actor
+from dashboard.choices import ASLEEP
 from dashboard.exceptions import Conflict, Forbidden
 from dashboard.models import AuditEntry, Model, ModelState, ModelSync, Server, Version
 from dashboard.selectors.models import live_versions, model_summary, models_overview, releases, roll_back_target
@@ -21,6 +22,7 @@ from dashboard.services.versions import (
     version_restore,
     version_roll_back,
 )
+from serving import sleeping_model
 from tests.dashboard.conftest import CONFIG
 
 pytestmark = pytest.mark.django_db
@@ -189,9 +191,50 @@ def test_a_model_whose_reload_failed_is_degraded_while_the_old_one_serves(three:
 def test_an_unloaded_model_is_unloaded_once_the_server_let_go_of_it(three: list[Version], actor: Actor) -> None:
     say(1, "READY")
     model = model_unload(model=three[0].model, actor=actor)
-    assert word(model)[0] == "loading"
+    assert word(model) == ("unloading", "")
+    say(1, "UNLOADING", "unloaded")
+    assert word(model) == ("unloading", "")
     say(1, "UNAVAILABLE", "unloaded")
     assert word(model) == ("unloaded", "")
+
+
+def test_a_model_that_cannot_be_unloaded_says_that_it_still_serves(three: list[Version], actor: Actor) -> None:
+    say(1, "READY")
+    model = model_unload(model=three[0].model, actor=actor)
+    ModelSync.objects.create(server=Server.objects.get(), model=model, error="an ensemble needs it")
+    assert word(model) == ("degraded", "it is still loaded: an ensemble needs it")
+
+
+def test_a_model_that_waits_for_its_first_request_is_asleep(three: list[Version], actor: Actor) -> None:
+    say(1, "UNAVAILABLE", ASLEEP)
+    model = three[0].model
+    assert word(model) == ("asleep", "")
+    say(1, "LOADING")
+    assert word(model) == ("loading", "")
+    say(1, "UNAVAILABLE", f"{ASLEEP}; the last load failed: no such operator")
+    assert word(model) == ("failed", f"{ASLEEP}; the last load failed: no such operator")
+    say(1, "UNAVAILABLE", ASLEEP)
+    assert word(model_unload(model=model, actor=actor)) == ("unloading", "")
+
+
+def test_the_server_says_asleep_in_the_words_that_the_dashboard_knows() -> None:
+    assert sleeping_model.ASLEEP == ASLEEP
+
+
+def test_each_version_has_a_word_of_its_own() -> None:
+    words = {
+        ("READY", ""): ("ready", ""),
+        ("LOADING", ""): ("loading", ""),
+        ("UNLOADING", "unloaded"): ("unloading", ""),
+        ("UNAVAILABLE", "unloaded"): ("unloaded", ""),
+        ("UNAVAILABLE", "replaced under the version policy"): ("unloaded", ""),
+        ("UNAVAILABLE", ASLEEP): ("asleep", ""),
+        ("UNAVAILABLE", "no such operator"): ("unavailable", "no such operator"),
+        ("READY", "runs on the CPU"): ("ready", "runs on the CPU"),
+    }
+    for (state, reason), expected in words.items():
+        row = ModelState(state=state, reason=reason)
+        assert (row.word, row.complaint) == expected
 
 
 def test_the_overview_takes_as_many_queries_for_one_model_as_for_many(
