@@ -1,4 +1,4 @@
-"""A Python model whose requests wait inside execute until the test opens the gate."""
+"""A Python model whose requests wait inside execute while the gate is shut."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from tests.serving_process import wait_until
 
 
 class GatedModel:
-    """INPUT0 FP32 [1] -> OUTPUT0 the same, once `open()` was called. `folder` is where model and test meet."""
+    """INPUT0 FP32 [1] -> OUTPUT0 the same, while it is open. `folder` is where model and test meet."""
 
     def __init__(
         self, repository: Path, folder: Path, name: str = "gated", max_batch_size: int = 1, extra: str = ""
@@ -24,8 +24,8 @@ class GatedModel:
 
             class TritonPythonModel:
                 def execute(self, requests):
-                    for request in requests:
-                        (FOLDER / f"began-{{request.request_id()}}").touch()
+                    with (FOLDER / "began").open("a") as began:
+                        began.writelines(f"{{request.request_id()}}\\n" for request in requests)
                     while not (FOLDER / "open").exists():
                         time.sleep(0.005)
                     return [
@@ -37,12 +37,18 @@ class GatedModel:
         config = f'name: "{name}" backend: "python" max_batch_size: {max_batch_size} {tensors} {extra}'
         python_model(repository, name, source, config)
 
-    def began(self) -> set[str]:
-        """The ids of the requests that execute has been given."""
-        return {path.name.removeprefix("began-") for path in self._folder.glob("began-*")}
+    def began(self) -> list[str]:
+        """The ids of the requests that execute has been given, in their order."""
+        path = self._folder / "began"
+        return path.read_text().splitlines() if path.exists() else []
 
     def wait_for(self, *ids: str) -> None:
-        wait_until(lambda: set(ids) <= self.began(), 30, f"the execution of requests {ids}")
+        wait_until(lambda: set(ids) <= set(self.began()), 30, f"the execution of requests {ids}")
 
     def open(self) -> None:
         (self._folder / "open").touch()
+
+    def shut(self) -> None:
+        """Once every request has been answered: the next ones wait again, and what began is forgotten."""
+        for path in self._folder.iterdir():
+            path.unlink()

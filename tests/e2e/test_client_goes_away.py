@@ -76,7 +76,7 @@ def test_a_queued_request_of_a_closed_http_connection_is_never_executed(setting)
     setting.gated.open()
     assert answered(first)
     assert answered(last)
-    assert setting.gated.began() == {"first", "last"}
+    assert setting.gated.began() == ["first", "last"]
     assert setting.count("success") == 2
 
 
@@ -95,7 +95,7 @@ def test_a_queued_request_of_a_cancelled_grpc_call_is_never_executed(setting):
         assert answered(first)
         wait_until(lambda: outcome, 10, "the client's callback")
         assert client.infer("gated", [grpc_input()], request_id="last").as_numpy("OUTPUT0")[0, 0] == 1
-    assert setting.gated.began() == {"first", "last"}
+    assert setting.gated.began() == ["first", "last"]
 
 
 def test_a_queued_request_whose_grpc_deadline_passes_is_never_executed(setting):
@@ -108,7 +108,7 @@ def test_a_queued_request_whose_grpc_deadline_passes_is_never_executed(setting):
         setting.gated.open()
         assert answered(first)
         client.infer("gated", [grpc_input()], request_id="last")
-    assert setting.gated.began() == {"first", "last"}
+    assert setting.gated.began() == ["first", "last"]
 
 
 def test_others_in_the_batch_of_a_client_that_left_are_answered(tmp_path):
@@ -138,4 +138,4 @@ def test_a_hundred_clients_that_leave_at_once_leave_nothing_behind(setting):
     setting.gated.open()
     assert answered(first)
     assert answered(setting.http_request("last"))
-    assert setting.gated.began() == {"first", "last"}
+    assert setting.gated.began() == ["first", "last"]
