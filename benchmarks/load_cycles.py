@@ -99,7 +99,7 @@ def _cycle(server: ServerProcess, body: object) -> None:
     ):
         status, answer = server.post(f"/v2/{path}", sent)
         assert status == 200, (path, answer)
-    wait_until(lambda: _is_gone(server), 30, "the end of unloading")
+    wait_until(lambda: _is_gone(server), what="the end of unloading")
 
 
 def _is_gone(server: ServerProcess) -> bool:

@@ -1,14 +1,14 @@
 """A real S3 interface on loopback: moto's server in a process of its own, filled with plain HTTP requests."""
 
 import re
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import httpx
 
-from tests.serving_process import ROOT, wait_until
+from tests.ports import free_port
+from tests.serving_process import PATIENCE_S, ROOT, START_TIMEOUT_S, wait_until
 
 BUCKET = "my-models"
 # moto deletes only for somebody, but does not check for whom.
@@ -19,7 +19,7 @@ class ObjectStore:
     """`with ObjectStore() as store:` has an empty bucket. Stopping it loses what it holds, as moto keeps it in memory."""
 
     def __init__(self) -> None:
-        self.port = _free_port()
+        self.port = free_port()
         self.endpoint = f"http://127.0.0.1:{self.port}"
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -35,7 +35,7 @@ class ObjectStore:
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         self._process = subprocess.Popen(command, cwd=ROOT, **quiet)
         try:
-            wait_until(self._made_bucket, what="a bucket")
+            wait_until(self._made_bucket, START_TIMEOUT_S, "a bucket")
         except BaseException:
             self.stop()
             raise
@@ -43,14 +43,14 @@ class ObjectStore:
     def stop(self) -> None:
         if self._process is not None:
             self._process.kill()
-            self._process.wait(10)
+            self._process.wait(PATIENCE_S)
             self._process = None
 
     def empty(self) -> None:
         """Running, with an empty bucket."""
         if self._process is None:
             self.start()
-        httpx.post(f"{self.endpoint}/moto-api/reset").raise_for_status()
+        httpx.post(f"{self.endpoint}/moto-api/reset", timeout=PATIENCE_S).raise_for_status()
         wait_until(self._made_bucket, what="a bucket")
 
     def put(self, key: str, content: bytes) -> None:
@@ -78,15 +78,10 @@ class ObjectStore:
 
     def _call(self, method: str, key: str, content: bytes = b"") -> httpx.Response:
         url = f"{self.endpoint}/{BUCKET}/{key}"
-        return httpx.request(method, url, content=content, headers=SIGNED).raise_for_status()
+        return httpx.request(method, url, content=content, headers=SIGNED, timeout=PATIENCE_S).raise_for_status()
 
     def _made_bucket(self) -> bool:
         try:
-            return httpx.put(f"{self.endpoint}/{BUCKET}").status_code == 200
+            return httpx.put(f"{self.endpoint}/{BUCKET}", timeout=PATIENCE_S).status_code == 200
         except httpx.TransportError:
             return False
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])

@@ -4,6 +4,7 @@ with ServerProcess(repository, "--model-control-mode=explicit", "--load-model=di
     httpx.get(f"{server.http_url}/v2"); tritonclient.grpc.InferenceServerClient(server.grpc)
 """
 
+import gc
 import http.client
 import json
 import os
@@ -13,15 +14,16 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-START_TIMEOUT_S = 90.0
+START_TIMEOUT_S = 120.0
+PATIENCE_S = 60.0  # for what comes soon: a loaded machine is slow, and only what hangs takes as long
 
 
-def wait_until(condition: Callable[[], Any], timeout_s: float = 30.0, what: str = "the condition") -> Any:
+def wait_until(condition: Callable[[], Any], timeout_s: float = PATIENCE_S, what: str = "the condition") -> Any:
     """Poll until `condition()` is true and return what it gave; AssertionError after the timeout."""
     deadline = time.monotonic() + timeout_s
     while True:
@@ -32,8 +34,8 @@ def wait_until(condition: Callable[[], Any], timeout_s: float = 30.0, what: str 
         time.sleep(0.02)
 
 
-def descendants(pid: int) -> set[int]:
-    """The ids of the processes below `pid`, children of children too; its zombies are left out."""
+def descendants(pid: int, without: Collection[int] = ()) -> set[int]:
+    """The ids of the processes below `pid`, children of children too; zombies are left out, and `without` with theirs."""
     parents: dict[int, int] = {}
     for entry in os.listdir("/proc"):
         if entry.isdigit():
@@ -44,7 +46,7 @@ def descendants(pid: int) -> set[int]:
             if fields[0] != "Z":
                 parents[int(entry)] = int(fields[1])
     found: set[int] = set()
-    while grown := {child for child, parent in parents.items() if parent in found | {pid}} - found:
+    while grown := {child for child, parent in parents.items() if parent in found | {pid}} - found - set(without):
         found |= grown
     return found
 
@@ -60,7 +62,13 @@ def remember_descendants() -> None:
 
 def new_descendants() -> set[int]:
     """The processes that the running test has started and that still live."""
-    return descendants(os.getpid()) - _before
+    return descendants(os.getpid(), _before)
+
+
+def open_files() -> int:
+    """How many descriptors this process has open, once what nobody refers to has gone."""
+    gc.collect()
+    return len(os.listdir("/proc/self/fd"))
 
 
 def kill_and_wait(pid: int) -> None:
@@ -68,7 +76,7 @@ def kill_and_wait(pid: int) -> None:
     pidfd = os.pidfd_open(pid)
     try:
         signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-        assert select.select([pidfd], [], [], 10)[0], f"process {pid} did not end"
+        assert select.select([pidfd], [], [], PATIENCE_S)[0], f"process {pid} did not end"
     finally:
         os.close(pidfd)
 
@@ -119,12 +127,12 @@ class ServerProcess:
             self._wait_for(f"/v2/health/{self.wait}")
         return self
 
-    def terminate(self, timeout_s: float = 40.0) -> int:
+    def terminate(self, timeout_s: float = PATIENCE_S) -> int:
         """SIGTERM, and the exit status once the server has drained."""
         return self.signal(signal.SIGTERM, timeout_s)
 
     def kill(self) -> int:
-        return self.signal(signal.SIGKILL, 10.0)
+        return self.signal(signal.SIGKILL, PATIENCE_S)
 
     def signal(self, number: int, timeout_s: float) -> int:
         assert self.process is not None
@@ -166,9 +174,9 @@ class ServerProcess:
         """POST a JSON body: status and body, decoded where it is JSON."""
         return self.request("POST", path, json.dumps(body if body is not None else {}))
 
-    def request(self, method: str, path: str, body: str | None = None, timeout_s: float = 60.0) -> tuple[int, Any]:
+    def request(self, method: str, path: str, body: str | None = None) -> tuple[int, Any]:
         host, _, port = self.http.rpartition(":")
-        connection = http.client.HTTPConnection(host, int(port), timeout=timeout_s)
+        connection = http.client.HTTPConnection(host, int(port), timeout=PATIENCE_S)
         try:
             connection.request(method, path, body, {"Content-Type": "application/json"} if body is not None else {})
             response = connection.getresponse()

@@ -3,30 +3,22 @@
 import os
 import re
 import signal
-import socket
 import sqlite3
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from django.conf import settings
 
 from dashboard.models import Server, ServerState
-from tests.serving_process import ROOT, ServerProcess, descendants, wait_until
+from tests.ports import HOST, free_ports
+from tests.serving_process import PATIENCE_S, ROOT, START_TIMEOUT_S, ServerProcess, descendants, wait_until
 
-HOST = "127.0.0.1"
 PORT_SETTINGS = ("SLIPWAY_PORT", "SLIPWAY_HTTP_PORT", "SLIPWAY_GRPC_PORT", "SLIPWAY_METRICS_PORT")
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on just now."""
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.create_server((HOST, 0))) for _ in range(count)]
-        return [one.getsockname()[1] for one in sockets]
 
 
 class FixedServer:
@@ -116,7 +108,7 @@ class Up:
                 start_new_session=True,
             )
         if wait:
-            wait_until(lambda: self._is_up(), 90, "everything answers")
+            wait_until(lambda: self._is_up(), START_TIMEOUT_S, "everything answers")
         return self
 
     def _is_up(self) -> bool:
@@ -127,7 +119,7 @@ class Up:
     def stop(self, number: int = signal.SIGINT) -> int:
         assert self.process is not None
         self.process.send_signal(number)
-        return self.process.wait(60)
+        return self.process.wait(PATIENCE_S)
 
     def close(self) -> None:
         if self.process is not None and self.process.poll() is None:

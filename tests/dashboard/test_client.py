@@ -15,7 +15,8 @@ from dashboard.client import AsyncServerClient, ServerClient, Unreachable
 from dashboard.exceptions import Forbidden, Invalid, NotFound
 from dashboard.models import Server
 from tests import model_factory
-from tests.dashboard.processes import fixed_server, free_ports
+from tests.dashboard.processes import fixed_server
+from tests.ports import free_port
 
 BODY = orjson.dumps({"inputs": [{"name": "INPUT0", "datatype": "FP32", "shape": [1, 2], "data": [1.0, 2.0]}]})
 
@@ -84,7 +85,7 @@ def test_where_tokens_are_required_the_dashboard_shows_its_own(tmp_path: Path, s
 
 
 def test_a_server_that_is_not_there_is_one_sentence():
-    nobody = Server(name="gone", http_url=f"http://127.0.0.1:{free_ports(1)[0]}", metrics_url="", grpc_url="")
+    nobody = Server(name="gone", http_url=f"http://127.0.0.1:{free_port()}", metrics_url="", grpc_url="")
     with pytest.raises(Unreachable, match="inference server gone does not answer: nothing listens"):
         ServerClient(nobody).health_live()
 

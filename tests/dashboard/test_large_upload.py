@@ -5,13 +5,15 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 
 import httpx
 import psutil
 import pytest
 from django.conf import settings
+
+from tests.ports import free_port
+from tests.serving_process import PATIENCE_S, START_TIMEOUT_S, wait_until
 
 # The promise is under 150 MB for a 2 GB file. What grows at all grows with the first chunks.
 SIZE = int(os.environ.get("LARGE_UPLOAD_BYTES", 256 << 20))
@@ -34,30 +36,27 @@ def daphne(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str,
     data = tmp_path_factory.mktemp("daphne") / "data"
     environment = {**os.environ, "SLIPWAY_DATA": str(data), "DJANGO_SETTINGS_MODULE": "dashboard.settings"}
     where = {"cwd": settings.BASE_DIR, "env": environment}
-    subprocess.run([sys.executable, "manage.py", "migrate", "-v0"], check=True, timeout=60, **where)
+    subprocess.run([sys.executable, "manage.py", "migrate", "-v0"], check=True, timeout=START_TIMEOUT_S, **where)
     shell = [sys.executable, "manage.py", "shell", "--no-imports", "-c", PREPARE]
-    token = subprocess.run(shell, check=True, capture_output=True, text=True, timeout=60, **where).stdout.strip()
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port = listener.getsockname()[1]
+    token = subprocess.run(
+        shell, check=True, capture_output=True, text=True, timeout=START_TIMEOUT_S, **where
+    ).stdout.strip()
+    port = free_port()
     command = [sys.executable, "-m", "daphne", "-b", "127.0.0.1", "-p", str(port), "dashboard.asgi:application"]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **where)
     address = f"http://127.0.0.1:{port}"
     try:
-        deadline = time.monotonic() + 30
-        while not answers(address):
-            assert process.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        wait_until(lambda: answers(address) or process.poll() is not None, START_TIMEOUT_S, "an answer")
+        assert process.poll() is None
         yield address, token, psutil.Process(process.pid)
     finally:
         process.send_signal(signal.SIGTERM)
-        process.wait(20)
+        process.wait(PATIENCE_S)
 
 
 def answers(address: str) -> bool:
     try:
-        return httpx.get(f"{address}/healthz", trust_env=False).status_code == 200
+        return httpx.get(f"{address}/healthz", trust_env=False, timeout=PATIENCE_S).status_code == 200
     except httpx.HTTPError:
         return False
 
@@ -66,7 +65,7 @@ def test_the_web_process_stays_small_while_a_large_file_arrives(daphne: tuple[st
     address, token, process = daphne
     headers = {"Authorization": f"Bearer {token}"}
     chunk = os.urandom(CHUNK)
-    with httpx.Client(base_url=f"{address}/api/v1", headers=headers, trust_env=False, timeout=30) as client:
+    with httpx.Client(base_url=f"{address}/api/v1", headers=headers, trust_env=False, timeout=PATIENCE_S) as client:
         client.get("/me").raise_for_status()
         before, peak = process.memory_info().rss, 0
         asked = {"model_name": "large", "files": [{"path": "m.onnx", "size": SIZE}]}
@@ -83,13 +82,13 @@ def test_the_web_process_stays_small_while_a_large_file_arrives(daphne: tuple[st
 
 def test_a_body_over_the_limit_is_refused_while_it_arrives(daphne: tuple[str, str, psutil.Process]) -> None:
     address, _, process = daphne
-    httpx.get(f"{address}/sign-in", trust_env=False)
+    httpx.get(f"{address}/sign-in", trust_env=False, timeout=PATIENCE_S)
     before = process.memory_info().rss
     host, port = address.removeprefix("http://").split(":")
     for head in (b"Content-Length: 2000000000\r\n\r\n", b"Transfer-Encoding: chunked\r\n\r\n"):
         chunked = b"chunked" in head
         block = (b"100000\r\n" + b"x" * (1 << 20) + b"\r\n") if chunked else b"x" * (1 << 20)
-        with socket.create_connection((host, int(port)), timeout=30) as client:
+        with socket.create_connection((host, int(port)), timeout=PATIENCE_S) as client:
             client.sendall(b"POST /sign-in HTTP/1.1\r\nHost: localhost\r\n" + head)
             sent = send_until_refused(client, block)
         assert sent < 200

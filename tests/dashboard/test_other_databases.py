@@ -6,12 +6,14 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from django.conf import settings
+
+from tests.ports import free_port
+from tests.serving_process import PATIENCE_S, START_TIMEOUT_S, wait_until
 
 POSTGRES_BIN = next(iter(sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)), None)
 SCRIPT = """
@@ -43,7 +45,7 @@ def publish(number):
     upload = upload_create(actor=SYSTEM, model_name="relu", files=[{"path": "m.onnx", "size": len(content)}])
     upload_receive_chunk(upload=upload, number=0, offset=0, chunk=content, actor=SYSTEM)
     upload_complete(upload=upload, actor=SYSTEM)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while upload.state in ("received", "inspecting"):
         assert time.monotonic() < deadline, Job.objects.values()
         time.sleep(0.1)
@@ -74,19 +76,6 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
-
-
-def wait_for(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline, f"{what} does not answer"
-        time.sleep(0.05)
-
-
 def answers(port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
@@ -94,7 +83,7 @@ def answers(port: int) -> bool:
 
 def stop(process: subprocess.Popen[bytes]) -> None:
     process.send_signal(signal.SIGINT)
-    process.wait(20)
+    process.wait(PATIENCE_S)
 
 
 @pytest.fixture
@@ -111,12 +100,12 @@ def postgres(tmp_path: Path) -> Iterator[str]:
                 parent.chmod(0o755)
         tmp_path.chmod(0o755)
     initdb = [POSTGRES_BIN / "initdb", "-D", folder / "data", "-U", "slipway", "-A", "trust", "--no-sync"]
-    subprocess.run(initdb, cwd=folder, check=True, capture_output=True, timeout=60, **as_user)
+    subprocess.run(initdb, cwd=folder, check=True, capture_output=True, timeout=START_TIMEOUT_S, **as_user)
     command = [POSTGRES_BIN / "postgres", "-D", folder / "data", "-k", folder, "-h", "127.0.0.1", "-p", str(port), "-F"]
     server = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **as_user)
     ready = [POSTGRES_BIN / "pg_isready", "-h", "127.0.0.1", "-p", str(port), "-q"]
     try:
-        wait_for(lambda: subprocess.run(ready, check=False).returncode == 0, "PostgreSQL")
+        wait_until(lambda: subprocess.run(ready, check=False).returncode == 0, what="PostgreSQL's answer")
         yield f"postgres://slipway@127.0.0.1:{port}/postgres"
     finally:
         stop(server)
@@ -128,7 +117,7 @@ def redis(tmp_path: Path) -> Iterator[str]:
     command = ["redis-server", "--bind", "127.0.0.1", "--port", str(port), "--save", "", "--dir", str(tmp_path)]
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     try:
-        wait_for(lambda: answers(port), "Redis")
+        wait_until(lambda: answers(port), what="Redis's answer")
         yield f"redis://127.0.0.1:{port}/0"
     finally:
         stop(server)
@@ -143,13 +132,13 @@ def test_the_services_work_on_postgresql_with_a_worker_behind_redis(postgres: st
         "REDIS_URL": redis,
     }
     where = {"cwd": settings.BASE_DIR, "env": environment}
-    subprocess.run([sys.executable, "manage.py", "migrate", "-v0"], check=True, timeout=60, **where)
+    subprocess.run([sys.executable, "manage.py", "migrate", "-v0"], check=True, timeout=START_TIMEOUT_S, **where)
     command = [sys.executable, "-m", "celery", "-A", "dashboard", "worker", "--pool=solo", "--loglevel=ERROR"]
     worker = subprocess.Popen(command, stdout=subprocess.DEVNULL, **where)
     try:
         shell = [sys.executable, "manage.py", "shell", "--no-imports", "-c", SCRIPT]
-        done = subprocess.run(shell, capture_output=True, text=True, timeout=120, check=False, **where)
+        done = subprocess.run(shell, capture_output=True, text=True, timeout=2 * START_TIMEOUT_S, check=False, **where)
         assert done.stdout.strip() == "all is well", done.stderr
     finally:
         worker.terminate()
-        worker.wait(20)
+        worker.wait(PATIENCE_S)

@@ -15,7 +15,8 @@ import psutil
 import pytest
 
 from tests import model_factory
-from tests.dashboard.processes import HOST, PORT_SETTINGS, Up, free_ports
+from tests.dashboard.processes import PORT_SETTINGS, Up
+from tests.ports import HOST, free_ports
 from tests.serving_process import wait_until
 
 CONTROL_HEADER = "slipway-control-key"
@@ -27,7 +28,7 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
     """Started once for the tests that leave it running."""
     with Up(tmp_path_factory.mktemp("up") / "data") as running:
         running.start()
-        wait_until(lambda: models_are_ready(running), 60, "every example is ready")
+        wait_until(lambda: models_are_ready(running), what="every example is ready")
         yield running
 
 
@@ -101,12 +102,12 @@ def test_a_server_killed_with_sigkill_is_back_within_seconds_with_every_model(up
     _, pid, restarts, _ = server_state(up)
     killed_at = time.time()
     os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: server_state(up)[1] not in (None, pid), 10, "a new process")
+    wait_until(lambda: server_state(up)[1] not in (None, pid), what="a new process")
     started_at = up.query("SELECT started_at FROM dashboard_serverstate")[0][0]
     began_s = datetime.fromisoformat(started_at).replace(tzinfo=UTC).timestamp() - killed_at
-    wait_until(lambda: live(up), 30, "the server lives")
+    wait_until(lambda: live(up), what="the server lives")
     lived_s = time.time() - killed_at
-    wait_until(lambda: models_are_ready(up) and server_state(up)[0] == "ready", 60, "every model is back")
+    wait_until(lambda: models_are_ready(up) and server_state(up)[0] == "ready", what="every model is back")
     assert began_s < 1
     assert lived_s < 15, "five seconds on a machine that does nothing else"
     assert server_state(up)[2] == restarts + 1
@@ -126,8 +127,8 @@ def test_a_restart_that_is_asked_for_is_an_orderly_one(up: Up):
     seen = last_event(up)
     pid = server_state(up)[1]
     up.query("UPDATE dashboard_serverstate SET restart_requested_at = '2026-01-01 00:00:00'")
-    wait_until(lambda: server_state(up)[1] not in (None, pid), 60, "a new process")
-    wait_until(lambda: models_are_ready(up), 60, "every model is back")
+    wait_until(lambda: server_state(up)[1] not in (None, pid), what="a new process")
+    wait_until(lambda: models_are_ready(up), what="every model is back")
     told = [(kind, message) for kind, message in events(up, seen) if kind in ("crashed", "stopped")]
     assert told == [("stopped", "The inference server was restarted, because somebody asked for it on its page.")]
     assert up.query("SELECT restart_requested_at FROM dashboard_serverstate") == [(None,)]
@@ -143,7 +144,7 @@ def test_a_dead_watcher_or_worker_is_replaced(up: Up):
     assert set(before) == {"watch", "worker"}
     for pid in before.values():
         os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: set(pids()) == set(before) and not set(pids().values()) & set(before.values()), 30, "new ones")
+    wait_until(lambda: set(pids()) == set(before) and not set(pids().values()) & set(before.values()), what="new ones")
 
 
 def test_a_second_up_on_the_same_data_folder_says_who_runs_there(up: Up):
@@ -170,7 +171,7 @@ def test_ctrl_c_ends_everything_and_a_second_run_changes_nothing(tmp_path: Path)
         assert len(processes) >= 5
         with ThreadPoolExecutor(1) as executor:
             under_way = executor.submit(ask_sleeper, first, seconds=2.0)
-            wait_until(lambda: in_flight(first, "sleeper"), 30, "a request is under way")
+            wait_until(lambda: in_flight(first, "sleeper"), what="a request is under way")
             assert first.stop(signal.SIGINT) == 0
             assert under_way.result().status_code == 200
         assert not alive(processes)
@@ -183,7 +184,7 @@ def test_ctrl_c_ends_everything_and_a_second_run_changes_nothing(tmp_path: Path)
         assert not second.password
         assert "Published" not in second.output
         assert {table: second.query(f"SELECT * FROM {table}") for table in TABLES} == rows
-        wait_until(lambda: models_are_ready(second), 60, "every model is back")
+        wait_until(lambda: models_are_ready(second), what="every model is back")
         told = {kind for kind, _ in events(second, seen)}
         assert not told & {"crashed", "stopped", "restarted"}, "a request to an earlier run is none to this one"
         killed_leaves_no_orphan(second)
@@ -211,7 +212,7 @@ def killed_leaves_no_orphan(up: Up) -> None:
     processes = up.processes()
     os.kill(up.pid, signal.SIGKILL)
     up.process.wait()
-    wait_until(lambda: not alive(processes), 45, "no orphan is left")
+    wait_until(lambda: not alive(processes), what="no orphan is left")
 
 
 def test_every_port_setting_is_checked():

@@ -77,7 +77,7 @@ def test_children_of_a_dead_process_go_before_it_is_restarted(tmp_path: Path):
     assert sentences(told, "crashed")[0].startswith("The child was killed by SIGKILL after")
     children = [int(line.split()[0]) for line in (tmp_path / "child.log").read_text().splitlines()]
     assert len(children) >= 2
-    wait_until(lambda: not any(map(psutil.pid_exists, children)), 10, "no child of a child is left")
+    wait_until(lambda: not any(map(psutil.pid_exists, children)), what="no child of a child is left")
 
 
 def test_the_last_words_of_a_process_that_gives_up_are_told(tmp_path: Path):

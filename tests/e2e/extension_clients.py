@@ -38,7 +38,9 @@ class Calls:
         """`pending`: return when so many requests wait in the model's queue."""
         call = self._executor.submit(self._infer, model, inputs, options)
         if pending is not None:
-            wait_until(lambda: pending_requests(self._server, model) == pending, 30, f"{pending} requests in the queue")
+            wait_until(
+                lambda: pending_requests(self._server, model) == pending, what=f"{pending} requests in the queue"
+            )
         return call
 
     def close(self) -> None:

@@ -43,7 +43,7 @@ class GatedModel:
         return path.read_text().splitlines() if path.exists() else []
 
     def wait_for(self, *ids: str) -> None:
-        wait_until(lambda: set(ids) <= set(self.began()), 30, f"the execution of requests {ids}")
+        wait_until(lambda: set(ids) <= set(self.began()), what=f"the execution of requests {ids}")
 
     def open(self) -> None:
         (self._folder / "open").touch()

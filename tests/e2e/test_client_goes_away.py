@@ -69,9 +69,9 @@ def test_a_queued_request_of_a_closed_http_connection_is_never_executed(setting)
     first = setting.http_request("first")
     setting.gated.wait_for("first")
     gone = setting.http_request("gone")
-    wait_until(lambda: setting.pending() == 1, 10, "a request in the queue")
+    wait_until(lambda: setting.pending() == 1, what="a request in the queue")
     gone.close()
-    wait_until(lambda: setting.pending() == 0, 10, "its leaving the queue")
+    wait_until(lambda: setting.pending() == 0, what="its leaving the queue")
     last = setting.http_request("last")
     setting.gated.open()
     assert answered(first)
@@ -88,12 +88,12 @@ def test_a_queued_request_of_a_cancelled_grpc_call_is_never_executed(setting):
         call = client.async_infer(
             "gated", [grpc_input()], lambda result, error: outcome.append(error), request_id="gone"
         )
-        wait_until(lambda: setting.pending() == 1, 10, "a request in the queue")
+        wait_until(lambda: setting.pending() == 1, what="a request in the queue")
         call.cancel()
-        wait_until(lambda: setting.pending() == 0, 10, "its leaving the queue")
+        wait_until(lambda: setting.pending() == 0, what="its leaving the queue")
         setting.gated.open()
         assert answered(first)
-        wait_until(lambda: outcome, 10, "the client's callback")
+        wait_until(lambda: outcome, what="the client's callback")
         assert client.infer("gated", [grpc_input()], request_id="last").as_numpy("OUTPUT0")[0, 0] == 1
     assert setting.gated.began() == ["first", "last"]
 
@@ -104,7 +104,7 @@ def test_a_queued_request_whose_grpc_deadline_passes_is_never_executed(setting):
     with tritonclient.grpc.InferenceServerClient(setting.server.grpc) as client:
         with pytest.raises(tritonclient.grpc.InferenceServerException, match="Deadline Exceeded"):
             client.infer("gated", [grpc_input()], request_id="late", client_timeout=0.2)
-        wait_until(lambda: setting.pending() == 0, 10, "its leaving the queue")
+        wait_until(lambda: setting.pending() == 0, what="its leaving the queue")
         setting.gated.open()
         assert answered(first)
         client.infer("gated", [grpc_input()], request_id="last")
@@ -131,10 +131,10 @@ def test_a_hundred_clients_that_leave_at_once_leave_nothing_behind(setting):
     setting.gated.wait_for("first")
     with ThreadPoolExecutor(8) as pool:
         connections = list(pool.map(setting.http_request, (f"gone-{number}" for number in range(100))))
-    wait_until(lambda: setting.pending() == 100, 20, "a hundred requests in the queue")
+    wait_until(lambda: setting.pending() == 100, what="a hundred requests in the queue")
     for connection in connections:
         connection.close()
-    wait_until(lambda: setting.pending() == 0, 20, "an empty queue")
+    wait_until(lambda: setting.pending() == 0, what="an empty queue")
     setting.gated.open()
     assert answered(first)
     assert answered(setting.http_request("last"))

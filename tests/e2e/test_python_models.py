@@ -93,11 +93,11 @@ def test_each_instance_is_a_process_and_their_number_follows_the_configuration(s
     for count in (1, 3, 2):
         python_scale(tmp_path, "scale", extra=f"instance_group {{ count: {count} kind: KIND_CPU }}")
         load(server, "scale")
-        wait_until(lambda wanted=count: len(descendants(server.pid)) == wanted, 15, f"{count} processes")
+        wait_until(lambda wanted=count: len(descendants(server.pid)) == wanted, what=f"{count} processes")
         with tritonclient.http.InferenceServerClient(server.http) as client:
             assert infer(client, "scale", 2.0) == 4.0
     assert server.post("/v2/repository/models/scale/unload")[0] == 200
-    wait_until(lambda: not descendants(server.pid), 15, "the end of all processes")
+    wait_until(lambda: not descendants(server.pid), what="the end of all processes")
 
 
 @pytest.mark.parametrize("extra", ["", PROCESS])
@@ -119,7 +119,7 @@ def test_unloading_a_model_in_a_process_gives_its_memory_back(server, tmp_path, 
         before = resident(server.pid)
         for _ in range(3):
             assert server.post("/v2/repository/models/heavy/unload")[0] == 200
-            wait_until(lambda: not descendants(server.pid), 15, "the end of the process")
+            wait_until(lambda: not descendants(server.pid), what="the end of the process")
             load(server, "heavy")
             infer(client, "heavy", 1.0)
     assert resident(server.pid) < before + (20 << 20)
@@ -166,9 +166,9 @@ def test_user_code_learns_that_its_client_has_gone(server, tmp_path):
     wire.set_data_from_numpy(np.ones((1, 1), np.float32))
     with tritonclient.grpc.InferenceServerClient(server.grpc) as client:
         call = client.async_infer("patient", [wire], lambda result, error: None)
-        wait_until((tmp_path / "began").exists, 20, "the execution")
+        wait_until((tmp_path / "began").exists, what="the execution")
         call.cancel()
-        wait_until((tmp_path / "noticed").exists, 20, "the model's noticing")
+        wait_until((tmp_path / "noticed").exists, what="the model's noticing")
 
 
 def test_requests_are_batched_for_user_code(server, tmp_path):
@@ -182,7 +182,7 @@ def test_requests_are_batched_for_user_code(server, tmp_path):
     with tritonclient.grpc.InferenceServerClient(server.grpc) as client:
         for number in range(4):
             client.async_infer("gated", [wire], lambda result, error: outcomes.append(error), request_id=str(number))
-        wait_until(lambda: len(outcomes) == 4, 20, "four answers")
+        wait_until(lambda: len(outcomes) == 4, what="four answers")
         assert outcomes == [None] * 4
         statistics = client.get_inference_statistics("gated").model_stats[0]
     assert (statistics.inference_count, statistics.execution_count) == (4, 1)

@@ -46,10 +46,10 @@ def test_requests_under_way_are_answered_and_new_ones_refused(tmp_path, number):
         answers = [pool.submit(ask, server, protocol, "gated", protocol) for protocol in MODULES]
         gated.wait_for(*MODULES)
         queued = pool.submit(ask, server, "http", "gated", "queued")
-        wait_until(lambda: pending(server) == 1, 10, "a request in the queue")
+        wait_until(lambda: pending(server) == 1, what="a request in the queue")
         server.process.send_signal(number)
-        wait_until(lambda: "shutting down" in server.log, 10, "the signal to be noticed")
-        wait_until(lambda: all(refused(server, protocol) for protocol in MODULES), 10, "the refusal of new requests")
+        wait_until(lambda: "shutting down" in server.log, what="the signal to be noticed")
+        wait_until(lambda: all(refused(server, protocol) for protocol in MODULES), what="the refusal of new requests")
         gated.open()
         assert [answer.result(10) for answer in (*answers, queued)] == [1.0, 1.0, 1.0]
         assert server.process.wait(10) == 0
@@ -86,7 +86,7 @@ def test_a_request_under_way_may_still_call_other_models(tmp_path):
         answer = pool.submit(ask, server, "grpc", "caller", "one", 2.0)
         gated.wait_for("gated")
         server.process.send_signal(signal.SIGTERM)
-        wait_until(lambda: "shutting down" in server.log, 10, "the signal to be noticed")
+        wait_until(lambda: "shutting down" in server.log, what="the signal to be noticed")
         gated.open()
         assert answer.result(20) == 6.0
         assert server.process.wait(20) == 0
@@ -123,7 +123,7 @@ def test_a_request_that_takes_longer_than_the_exit_timeout_does_not_hold_the_ser
         server.terminate(20)
         assert 1 <= time.monotonic() - start < 8
         assert answer.exception(10) is not None
-        wait_until(lambda: not alive(children), 5, "the end of the children")
+        wait_until(lambda: not alive(children), what="the end of the children")
         assert "requests were still under way after 1 s" in server.log
 
 
@@ -137,7 +137,7 @@ def test_a_server_that_is_killed_leaves_no_child_behind(tmp_path):
         answer = pool.submit(ask, server, "grpc", "gated", "stuck")
         gated.wait_for("stuck")
         server.kill()
-        wait_until(lambda: not alive(children), 5, "the end of the children")
+        wait_until(lambda: not alive(children), what="the end of the children")
         assert answer.exception(10) is not None
 
 
@@ -158,12 +158,12 @@ def test_a_server_can_be_stopped_while_a_model_loads(tmp_path):
     repository = tmp_path / "models"
     python_model(repository, "endless", source, config("endless"))
     with ServerProcess(repository, "--exit-timeout-secs=1", wait="live") as server:
-        wait_until((tmp_path / "loading").exists, 20, "the load")
+        wait_until((tmp_path / "loading").exists, what="the load")
         children = descendants(server.pid)
         start = time.monotonic()
         server.terminate(20)
         assert time.monotonic() - start < 10
-        wait_until(lambda: not alive(children), 5, "the end of the children")
+        wait_until(lambda: not alive(children), what="the end of the children")
 
 
 def test_finalize_runs_when_the_server_stops(tmp_path):

@@ -152,4 +152,4 @@ def test_a_store_that_says_nothing_does_not_hold_up_the_end(tmp_path: Path) -> N
         with serve(place, tmp_path / "cache", "--exit-timeout-secs=1", wait="live") as server:
             connection, _ = silent.accept()
             with connection:
-                assert server.terminate(timeout_s=10) == 0
+                assert server.terminate() == 0

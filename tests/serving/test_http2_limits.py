@@ -131,7 +131,7 @@ def test_a_client_that_does_not_read_costs_bounded_memory(server: ServerProcess)
         with Peer(server.grpc) as other:
             assert other.is_served(1)
         assert psutil.Process(server.pid).memory_info().rss - before < 400 << 20
-    wait_until(lambda: psutil.Process(server.pid).memory_info().rss - before < 200 << 20, 20, "memory given back")
+    wait_until(lambda: psutil.Process(server.pid).memory_info().rss - before < 200 << 20, what="memory given back")
 
 
 def test_control_frames_are_not_answered_without_end_to_a_client_that_does_not_read(server: ServerProcess) -> None:

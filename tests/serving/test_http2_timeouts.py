@@ -68,7 +68,7 @@ def test_a_peer_that_goes_on_sending_after_goaway_is_cut_off(tmp_path: Path) -> 
         with Peer(address) as peer:
             peer.send(b"x" * 9)
             peer.next(GOAWAY)
-            wait_until(lambda: cut_off(peer), 20, "the connection's end")
+            wait_until(lambda: cut_off(peer), what="the connection's end")
 
     async def run() -> None:
         async with listening(tmp_path) as address:

@@ -97,7 +97,7 @@ def test_a_change_of_state_is_told(http_server: ServerProcess, subscriber: Subsc
             for model in subscriber.next()[1]["models"]
         )
 
-    wait_until(told, 10, "the state in the feed")
+    wait_until(told, what="the state in the feed")
     assert http_server.post("/v2/repository/models/identity_uint16/load")[0] == 200
 
 

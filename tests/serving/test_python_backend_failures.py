@@ -176,7 +176,7 @@ def test_restarts_are_held_back_ever_longer_while_it_keeps_ending(tmp_path, capl
         [refused] = execute(instance, request(ONE))
         assert refused.code is Code.UNAVAILABLE
         assert "keeps ending; the next start is in 1 s" in refused.message
-        wait_until(lambda: not isinstance(execute(instance, request(ONE))[0], ServingError), 10)
+        wait_until(lambda: not isinstance(execute(instance, request(ONE))[0], ServingError))
         assert "is being restarted" in execute(instance, request(POISON))[0].message
     delays = [record.args[1] for record in caplog.records if "is restarted in" in record.getMessage()]
     assert delays == [0, 1, 0], "a batch that succeeds ends the row"
@@ -193,7 +193,7 @@ def test_a_restart_that_fails_says_why_and_is_tried_again(tmp_path):
         assert refused.code is Code.UNAVAILABLE
         assert "could not be restarted: OSError: no weights" in refused.message
         flag.unlink()
-        wait_until(lambda: not isinstance(execute(instance, request(ONE))[0], ServingError), 10)
+        wait_until(lambda: not isinstance(execute(instance, request(ONE))[0], ServingError))
 
 
 def test_closing_while_a_restart_is_held_back_does_not_wait_for_it(tmp_path):

@@ -133,7 +133,7 @@ def test_no_child_outlives_a_killed_server_even_inside_execute(tmp_path, number)
         process.send_signal(number)
         process.wait(30)
         process.stdout.close()
-    wait_until(lambda: not any(alive(child) for child in children), 10, "the end of the children")
+    wait_until(lambda: not any(alive(child) for child in children), what="the end of the children")
 
 
 def alive(pid: int) -> bool:
