@@ -24,6 +24,7 @@ class Limits:
     max_files: int = 10_000
     max_bytes: int = 64 << 30
     max_ratio: int = 200  # unpacked to packed, over the whole archive
+    reserve: int | None = None  # to be left free on the disk, see storage.ensure_space
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +92,7 @@ def _checked(entries: list[_Entry], path: Path, destination: Path, limits: Limit
         raise UnsafeArchive(
             f"the archive unpacks to {total // packed} times its size; at most {limits.max_ratio} is allowed"
         )
-    storage.ensure_space(destination, total)
+    storage.ensure_space(destination, total, limits.reserve)
     return total
 
 

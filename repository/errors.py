@@ -62,8 +62,10 @@ class Conflict(RepositoryError):
 class NoSpace(RepositoryError):
     """The disk would fill. Sizes in bytes."""
 
-    def __init__(self, needed: int, free: int) -> None:
-        super().__init__(f"{_mib(needed)} are needed on the disk, but only {_mib(free)} are free")
+    def __init__(self, needed: int, free: int, reserve: int = 0) -> None:
+        """free: beside the reserve."""
+        beside = f" beside the {_mib(reserve)} that are kept for the database and logs" if reserve else ""
+        super().__init__(f"{_mib(needed)} are needed on the disk, but only {_mib(free)} are free{beside}")
         self.needed = needed
         self.free = free
 

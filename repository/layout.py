@@ -2,7 +2,7 @@
 
 <root>/<model>/config.pbtxt
 <root>/<model>/<version>/...            the version's files, and optionally slipway.pbtxt
-<root>/../staging                       what is being received or unpacked; same file system, outside of the root
+<root>/../staging                       what is being received or unpacked, outside of the root
 <root>/../archive/<model>/<version>     versions taken out of service, kept
 """
 
@@ -64,10 +64,14 @@ def relative_path(text: str) -> Path:
 class ModelRepository:
     """The paths of one repository. Nothing is created by looking."""
 
-    def __init__(self, root: Path, *, staging: Path | None = None, archive: Path | None = None) -> None:
+    def __init__(
+        self, root: Path, *, staging: Path | None = None, archive: Path | None = None, reserve: int | None = None
+    ) -> None:
+        """reserve: bytes to be left free on the disks, see storage.ensure_space."""
         self.root = Path(root)
         self.staging = staging or self.root.parent / "staging"
         self.archive = archive or self.root.parent / "archive"
+        self.reserve = reserve
 
     def models(self) -> list[str]:
         """The names of the folders that can be models, sorted. What cannot be one is passed over."""

@@ -1,27 +1,32 @@
 """Putting versions into the repository and taking them out: all or nothing, never half, never twice.
 
-Everything is made ready in the staging folder, on the repository's own file system, hashed and flushed to disk; one
-rename then makes it visible. What a killed process leaves behind lies in staging under `.publish-*`, where no reader
-looks, and `remove_leftovers` clears it away.
+Everything is made ready out of sight, on the repository's own disk, hashed and flushed; one rename then makes it visible
+(repository.workplace). What is moved between the repository and an archive on another disk is copied whole before it
+leaves; asked again after it was broken off, a move goes on where it stood.
 """
 
 import contextlib
-import os
-import shutil
-import time
-import uuid
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from repository import storage
 from repository.errors import Conflict, NotFound, UnsafePath
 from repository.layout import CONFIG_FILE, ModelRepository, check_name, parse_version, relative_path, version_folders
 from repository.model_config import parse
+from repository.progress import SILENT, Progress
 from repository.storage import Manifest
+from repository.workplace import copied, remove, rename, same_content, workplace
 
-_PREFIX = ".publish-"
 _LOCKS = ".locks"
-LEFTOVER_AGE_S = 24 * 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """A version's files on the repository's disk, hashed and flushed, where no reader looks."""
+
+    folder: Path
+    manifest: Manifest
 
 
 def publish_version(
@@ -37,23 +42,48 @@ def publish_version(
     """Make the files in `source` version `version` of model `name`, which is made where there is none.
 
     source: a folder of plain files; None for an ensemble, whose version folder is empty. With move=True it is used up.
-    config_text becomes config.pbtxt; model_files (labels, say) lie beside it.
-    Raises Conflict where the version exists or is archived, NoSpace, UnsafePath, InvalidConfig: all is then as it was.
+    Raises what `stage_version` and `place_version` do: all is then as it was.
     """
-    contents = _contents(config_text, model_files)
-    _refuse_used(repository, name, version)
-    with _workplace(repository) as work:
-        staged = work / str(version)
-        manifest = _stage(source, staged, move=move)
-        with _locked(repository, name):
-            _refuse_used(repository, name, version)
-            if repository.has_model(name):
-                _add_version(repository, name, staged, contents)
-            else:
-                _add_model(repository, name, staged, contents)
+    refuse_used(repository, name, version)
+    with stage_version(repository, version=version, source=source, move=move) as staged:
+        place_version(repository, staged, name=name, config_text=config_text, model_files=model_files)
     if move and source is not None:
         storage.remove_tree(source)
-    return manifest
+    return staged.manifest
+
+
+@contextlib.contextmanager
+def stage_version(
+    repository: ModelRepository, *, version: int, source: Path | None, move: bool = False, progress: Progress = SILENT
+) -> Iterator[Staged]:
+    """The long part of publishing; what is not placed within the block is gone after it. NoSpace, UnsafePath.
+
+    move: hard links will do, where the source is on the repository's disk.
+    """
+    with workplace(repository, repository.root) as work:
+        yield _stage(repository, source, work / str(version), move, progress)
+
+
+def place_version(
+    repository: ModelRepository,
+    staged: Staged,
+    *,
+    name: str,
+    config_text: str | None = None,
+    model_files: Mapping[str, bytes] | None = None,
+) -> None:
+    """The short part: one rename. config_text becomes config.pbtxt; model_files (labels, say) lie beside it.
+
+    Raises Conflict where the version exists or is archived, UnsafePath, InvalidConfig: all is then as it was.
+    """
+    contents = _contents(config_text, model_files)
+    version = int(staged.folder.name)
+    with _locked(repository, name):
+        refuse_used(repository, name, version)
+        if repository.has_model(name):
+            _add_version(repository, name, staged.folder, contents)
+        else:
+            _add_model(repository, name, staged.folder, contents)
 
 
 def write_config(repository: ModelRepository, *, name: str, text: str) -> None:
@@ -64,27 +94,49 @@ def write_config(repository: ModelRepository, *, name: str, text: str) -> None:
         storage.write_atomic(repository.config_path(name), text.encode())
 
 
-def archive_version(repository: ModelRepository, *, name: str, version: int) -> None:
-    """Take a version out of service and keep its files."""
-    with _locked(repository, name):
-        source = repository.existing_version_dir(name, version)
-        target = repository.archived_version_dir(name, version)
-        if target.exists():
-            raise Conflict(f"version {version} of '{name}' is archived already")
-        target.parent.mkdir(parents=True, exist_ok=True)
-        _rename(source, target)
+def archive_version(repository: ModelRepository, *, name: str, version: int, progress: Progress = SILENT) -> None:
+    """Take a version out of service and keep its files. Does nothing where that was done before."""
+    source, target = repository.version_dir(name, version), repository.archived_version_dir(name, version)
+    if target.is_dir() and not source.is_dir():
+        return
+    repository.existing_version_dir(name, version)
+    _move(repository, name, source, target, (repository.root, repository.archive), progress)
 
 
-def restore_version(repository: ModelRepository, *, name: str, version: int) -> None:
-    """Bring an archived version back, under its own number."""
-    with _locked(repository, name):
-        source = repository.archived_version_dir(name, version)
-        if not source.is_dir():
-            raise NotFound(f"version {version} of '{name}' is not archived")
-        repository.existing_model_dir(name)
-        if repository.has_version(name, version):
-            raise Conflict(f"version {version} of '{name}' is in the repository already")
-        _rename(source, repository.version_dir(name, version))
+def restore_version(repository: ModelRepository, *, name: str, version: int, progress: Progress = SILENT) -> None:
+    """Bring an archived version back, under its own number. Does nothing where that was done before."""
+    source, target = repository.archived_version_dir(name, version), repository.version_dir(name, version)
+    repository.existing_model_dir(name)
+    if target.is_dir() and not source.is_dir():
+        return
+    if not source.is_dir():
+        raise NotFound(f"version {version} of '{name}' is not archived")
+    _move(repository, name, source, target, (repository.archive, repository.root), progress)
+
+
+def _move(
+    repository: ModelRepository,
+    name: str,
+    source: Path,
+    target: Path,
+    places: tuple[Path, Path],
+    progress: Progress,
+) -> None:
+    """Between the repository and the archive. From one disk to another the files are copied first, without a lock."""
+    begin, end = places
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if target.is_dir():
+        same_content(source, target, f"version {source.name} of '{name}'")
+    elif storage.same_disk(source, target.parent):
+        with _locked(repository, name):
+            rename(source, target)
+        return
+    else:
+        with workplace(repository, end) as work:
+            copy = copied(repository, source, work, progress)
+            with _locked(repository, name):
+                rename(copy, target)
+    remove(repository, source, begin)
 
 
 def archived_versions(repository: ModelRepository, name: str) -> list[int]:
@@ -97,29 +149,16 @@ def delete_archived_version(repository: ModelRepository, *, name: str, version: 
         source = repository.archived_version_dir(name, version)
         if not source.is_dir():
             raise NotFound(f"version {version} of '{name}' is not archived")
-        _remove(repository, source)
+        remove(repository, source, repository.archive)
 
 
 def delete_model(repository: ModelRepository, *, name: str) -> None:
     """Remove a model with all its versions, archived ones too. It disappears at once, its files a little later."""
     with _locked(repository, name):
-        _remove(repository, repository.existing_model_dir(name))
+        remove(repository, repository.existing_model_dir(name), repository.root)
         archived = repository.archive / check_name(name)
         if archived.is_dir():
-            _remove(repository, archived)
-
-
-def remove_leftovers(repository: ModelRepository, *, older_than_s: float = LEFTOVER_AGE_S) -> int:
-    """Clear away what killed publications left in staging; the number of folders removed."""
-    if not repository.staging.is_dir():
-        return 0
-    limit = time.time() - older_than_s
-    removed = 0
-    for entry in repository.staging.iterdir():
-        if entry.name.startswith(_PREFIX) and entry.lstat().st_mtime <= limit:
-            storage.remove_tree(entry)
-            removed += 1
-    return removed
+            remove(repository, archived, repository.archive)
 
 
 @contextlib.contextmanager
@@ -127,17 +166,6 @@ def _locked(repository: ModelRepository, name: str) -> Iterator[None]:
     """Hold one model against changes by other processes, for the moment that a rename takes."""
     with storage.locked(repository.staging / _LOCKS / check_name(name), f"model '{name}'"):
         yield
-
-
-@contextlib.contextmanager
-def _workplace(repository: ModelRepository) -> Iterator[Path]:
-    """A new folder in staging, gone afterwards."""
-    work = repository.staging / f"{_PREFIX}{uuid.uuid4().hex}"
-    work.mkdir(parents=True)
-    try:
-        yield work
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
 
 
 def _contents(config_text: str | None, model_files: Mapping[str, bytes] | None) -> dict[str, bytes]:
@@ -154,27 +182,34 @@ def _contents(config_text: str | None, model_files: Mapping[str, bytes] | None) 
     return contents
 
 
-def _refuse_used(repository: ModelRepository, name: str, version: int) -> None:
+def refuse_used(repository: ModelRepository, name: str, version: int) -> None:
+    """Conflict where the number was given to other files."""
     if repository.version_dir(name, version).exists() or repository.archived_version_dir(name, version).exists():
         raise Conflict(f"version {version} of '{name}' exists already; versions are never changed or replaced")
 
 
-def _stage(source: Path | None, staged: Path, *, move: bool) -> Manifest:
+def _stage(repository: ModelRepository, source: Path | None, staged: Path, move: bool, progress: Progress) -> Staged:
     """Bring the files of a version together, read-only, hashed and flushed to disk."""
     if source is None:
         staged.mkdir()
-        return Manifest({})
-    needed = storage.tree_size(source)
-    linked = move and storage.link_tree(source, staged)
-    if not linked:
-        storage.ensure_space(staged.parent, needed)
-        with storage.full_disk_is_no_space(needed, staged.parent):
-            storage.copy_tree(source, staged)
+        return Staged(staged, Manifest({}))
+    size = storage.tree_size(source)
+    if move and storage.same_disk(source, staged.parent):
+        progress.plan(2 * size)
+        storage.link_tree(source, staged)
+    else:
+        storage.ensure_space(staged.parent, size, repository.reserve)
+        progress.plan(3 * size)
+        progress.step("Copying to the repository")
+        with storage.full_disk_is_no_space(size, staged.parent):
+            storage.copy_tree(source, staged, progress)
     for name in storage.plain_files(staged):
         (staged / name).chmod(0o444)
-    manifest = storage.hash_tree(staged)
-    storage.sync_tree(staged)
-    return manifest
+    progress.step("Hashing")
+    manifest = storage.hash_tree(staged, progress)
+    progress.step("Flushing to the disk")
+    storage.sync_tree(staged, progress)
+    return Staged(staged, manifest)
 
 
 def _add_model(repository: ModelRepository, name: str, staged: Path, contents: Mapping[str, bytes]) -> None:
@@ -184,12 +219,11 @@ def _add_model(repository: ModelRepository, name: str, staged: Path, contents: M
     staged.rename(folder / staged.name)
     _write_contents(folder, contents)
     storage.sync_tree(folder)
-    repository.root.mkdir(parents=True, exist_ok=True)
-    _rename(folder, repository.model_dir(name))
+    rename(folder, repository.model_dir(name))
 
 
 def _add_version(repository: ModelRepository, name: str, staged: Path, contents: Mapping[str, bytes]) -> None:
-    _rename(staged, repository.version_dir(name, int(staged.name)))
+    rename(staged, repository.version_dir(name, int(staged.name)))
     _write_contents(repository.model_dir(name), contents)
 
 
@@ -198,16 +232,3 @@ def _write_contents(folder: Path, contents: Mapping[str, bytes]) -> None:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         storage.write_atomic(path, content)
-
-
-def _rename(source: Path, target: Path) -> None:
-    """Move a folder to a place that does not exist yet, and flush both places' lists of names."""
-    os.rename(source, target)
-    storage.sync(target.parent)
-    storage.sync(source.parent)
-
-
-def _remove(repository: ModelRepository, path: Path) -> None:
-    """Take a folder out of sight with one rename, then remove its files."""
-    with _workplace(repository) as work:
-        _rename(path, work / path.name)

@@ -16,8 +16,10 @@ from typing import NamedTuple
 
 from repository.errors import Conflict, NoSpace, UnsafePath
 from repository.layout import relative_path
+from repository.progress import SILENT, Progress
 
-RESERVE_BYTES = 256 << 20  # left free on the disk, so that databases and logs can still be written
+# Left free on a disk, so that databases and logs can still be written: this much, or 5 % where that is less.
+MOST_RESERVE_BYTES = 1 << 30
 _CHUNK = 1 << 20
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
@@ -46,7 +48,7 @@ class Manifest:
         return digest.hexdigest()
 
 
-def hash_file(path: Path) -> FileEntry:
+def hash_file(path: Path, progress: Progress = SILENT) -> FileEntry:
     """Size and SHA-256 of a file, read in bounded memory."""
     digest = hashlib.sha256()
     size = 0
@@ -54,6 +56,7 @@ def hash_file(path: Path) -> FileEntry:
         while chunk := file.read(_CHUNK):
             digest.update(chunk)
             size += len(chunk)
+            progress.advance(len(chunk))
     return FileEntry(size, digest.hexdigest())
 
 
@@ -73,16 +76,18 @@ def plain_files(folder: Path) -> list[str]:
     return sorted(names)
 
 
-def hash_tree(folder: Path) -> Manifest:
+def hash_tree(folder: Path, progress: Progress = SILENT) -> Manifest:
     """The manifest of a folder of plain files."""
-    return Manifest({name: hash_file(folder / name) for name in plain_files(folder)})
+    return Manifest({name: hash_file(folder / name, progress) for name in plain_files(folder)})
 
 
-def sync_tree(folder: Path) -> None:
+def sync_tree(folder: Path, progress: Progress = SILENT) -> None:
     """Flush every file and folder below, and the folder itself, to the disk."""
     for directory, _, files in os.walk(folder, topdown=False):
         for name in files:
-            sync(Path(directory, name))
+            path = Path(directory, name)
+            sync(path)
+            progress.advance(path.stat().st_size)
         sync(Path(directory))
 
 
@@ -111,27 +116,38 @@ def write_atomic(path: Path, content: bytes, *, mode: int = 0o644) -> None:
     sync(path.parent)
 
 
-def copy_tree(source: Path, destination: Path) -> None:
+def copy_tree(source: Path, destination: Path, progress: Progress = SILENT) -> None:
     """Copy a folder of plain files into a new folder."""
     names = plain_files(source)
     destination.mkdir(parents=True)
     for name in names:
         target = destination / name
         target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(source / name, target)
+        _copy_file(source / name, target, progress)
 
 
-def link_tree(source: Path, destination: Path) -> bool:
-    """Give a folder's files a second name in a new folder, which takes no space; False across file systems."""
+def _copy_file(source: Path, target: Path, progress: Progress) -> None:
+    """With its time and mode."""
+    with source.open("rb") as reader, target.open("xb") as writer:
+        while chunk := reader.read(_CHUNK):
+            writer.write(chunk)
+            progress.advance(len(chunk))
+    shutil.copystat(source, target)
+
+
+def same_disk(one: Path, other: Path) -> bool:
+    """Whether a rename or a hard link can lead from one folder to the other."""
+    return one.stat().st_dev == other.stat().st_dev
+
+
+def link_tree(source: Path, destination: Path) -> None:
+    """Give a folder's files a second name in a new folder on the same disk, which takes no space."""
     names = plain_files(source)
-    if source.stat().st_dev != destination.parent.stat().st_dev:
-        return False
     destination.mkdir()
     for name in names:
         target = destination / name
         target.parent.mkdir(parents=True, exist_ok=True)
         os.link(source / name, target)
-    return True
 
 
 def tree_size(folder: Path) -> int:
@@ -139,18 +155,22 @@ def tree_size(folder: Path) -> int:
     return sum((folder / name).stat().st_size for name in plain_files(folder))
 
 
-def free_bytes(folder: Path) -> int:
-    """Bytes that may still be written where `folder` is, or will be made."""
+def ensure_space(folder: Path, needed: int, reserve: int | None = None) -> None:
+    """NoSpace unless `needed` bytes fit where `folder` is, or will be made, with `reserve` bytes left free.
+
+    reserve: None is MOST_RESERVE_BYTES, or 5 % of the disk where that is less.
+    """
+    total, _, free = disk_usage(folder)
+    kept = min(MOST_RESERVE_BYTES, total // 20) if reserve is None else reserve
+    if needed + kept > free:
+        raise NoSpace(needed, max(free - kept, 0), kept)
+
+
+def disk_usage(folder: Path) -> tuple[int, int, int]:
+    """Bytes in all, used and free of the disk where `folder` is, or will be made."""
     while not folder.exists():
         folder = folder.parent
-    return max(shutil.disk_usage(folder).free - RESERVE_BYTES, 0)
-
-
-def ensure_space(folder: Path, needed: int) -> None:
-    """NoSpace unless `needed` bytes fit on the disk that holds `folder`, with the reserve left free."""
-    free = free_bytes(folder)
-    if needed > free:
-        raise NoSpace(needed, free)
+    return shutil.disk_usage(folder)
 
 
 @contextlib.contextmanager
@@ -160,7 +180,7 @@ def full_disk_is_no_space(needed: int, folder: Path) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in _FULL:
-            raise NoSpace(needed, free_bytes(folder)) from error
+            raise NoSpace(needed, disk_usage(folder)[2]) from error
         raise
 
 

@@ -1,11 +1,12 @@
 """Rules about optimization and parameters: those that a backend reads as numbers or switches, and slipway's own."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
+from repository import text_generation
 from repository.errors import InvalidConfig, Problem
 from repository.model_config import SLIPWAY_PREFIX, backend_of, get_parameter
 
@@ -79,11 +80,12 @@ def _own(config: ModelConfig, key: str) -> Iterator[Problem]:
     except InvalidConfig as error:
         yield Problem(error.field, error.message)
         return
-    if name == "residency" and (wrong := _residency_problem(value)):
+    wrong = _OWN[name](value, config) if name in _OWN else ""
+    if wrong:
         yield Problem(f'parameters["{key}"]', wrong)
 
 
-def _residency_problem(value: Any) -> str:
+def _residency_problem(value: Any, config: ModelConfig) -> str:
     if not isinstance(value, dict):
         return 'expected an object such as {"mode": "on_demand", "idle_seconds": 300}'
     unknown = sorted(value.keys() - {"mode", "idle_seconds"})
@@ -95,3 +97,10 @@ def _residency_problem(value: Any) -> str:
     if isinstance(idle, bool) or not isinstance(idle, int | float) or not 0 < idle < 1e9:
         return f"expected 'idle_seconds' to be a number over 0, not {idle!r}"
     return ""
+
+
+# name of a slipway.* parameter -> what is wrong with its value, "" for nothing
+_OWN: dict[str, Callable[[Any, ModelConfig], str]] = {
+    "residency": _residency_problem,
+    text_generation.PARAMETER: text_generation.problem,
+}

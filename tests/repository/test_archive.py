@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from repository import storage
 from repository.archive import Limits, extract
 from repository.errors import NoSpace, UnsafeArchive
 
@@ -84,10 +83,9 @@ def test_bounds_on_files_and_bytes_hold(tmp_path: Path, limits: Limits) -> None:
         extract(path, tmp_path / "out", limits)
 
 
-def test_a_disk_without_room_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(storage, "RESERVE_BYTES", 1 << 60)
+def test_a_disk_without_room_is_told_so(tmp_path: Path) -> None:
     with pytest.raises(NoSpace):
-        extract(archive(tmp_path, {"a": b"x"}), tmp_path / "out")
+        extract(archive(tmp_path, {"a": b"x"}), tmp_path / "out", Limits(reserve=1 << 60))
 
 
 @pytest.mark.parametrize("damage", [b"", b"not an archive", b"PK\x03\x04" + bytes(100)])

@@ -15,6 +15,7 @@ import pytest
 from repository import publish, storage
 from repository.errors import Conflict, InvalidConfig, InvalidName, NoSpace, NotFound, UnsafePath
 from repository.layout import ModelRepository
+from repository.workplace import remove_leftovers
 
 CONFIG = 'name: "digits"\n# by hand\nmax_batch_size: 8\n'
 
@@ -118,10 +119,8 @@ def test_links_in_a_source_are_refused(repository: ModelRepository, source: Path
     assert repository.models() == []
 
 
-def test_a_full_disk_is_told_before_anything_is_written(
-    repository: ModelRepository, source: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(storage, "RESERVE_BYTES", 1 << 60)
+def test_a_full_disk_is_told_before_anything_is_written(repository: ModelRepository, source: Path) -> None:
+    repository.reserve = 1 << 60
     with pytest.raises(NoSpace) as caught:
         publish.publish_version(repository, name="digits", version=1, source=source)
     assert (caught.value.needed, caught.value.free) == (11, 0)
@@ -135,7 +134,7 @@ def test_a_disk_that_fills_while_copying_leaves_nothing(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(storage.shutil, "copyfile", full)
+    monkeypatch.setattr(storage.shutil, "copystat", full)
     with pytest.raises(NoSpace):
         publish.publish_version(repository, name="digits", version=1, source=source)
     assert repository.models() == []
@@ -149,11 +148,12 @@ def test_a_version_is_archived_and_restored(repository: ModelRepository, source:
     assert publish.archived_versions(repository, "digits") == [1]
     publish.restore_version(repository, name="digits", version=1)
     assert repository.versions("digits") == [1]
-    with pytest.raises(NotFound):
-        publish.restore_version(repository, name="digits", version=1)
+    publish.restore_version(repository, name="digits", version=1)
     publish.archive_version(repository, name="digits", version=1)
     publish.delete_archived_version(repository, name="digits", version=1)
     assert publish.archived_versions(repository, "digits") == []
+    with pytest.raises(NotFound):
+        publish.restore_version(repository, name="digits", version=1)
 
 
 def test_a_model_is_deleted_with_all_it_has(repository: ModelRepository, source: Path) -> None:
@@ -229,7 +229,7 @@ def test_a_killed_publisher_leaves_no_half_version(repository: ModelRepository, 
         publish.delete_model(repository, name="model-1")
         for name in repository.models():
             publish.delete_model(repository, name=name)
-    publish.remove_leftovers(repository, older_than_s=0)
+    remove_leftovers(repository, older_than_s=0)
     assert list(repository.staging.glob(".publish-*")) == []
 
 
