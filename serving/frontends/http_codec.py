@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from serving.datatypes import BY_CONFIG, DATATYPES, Datatype, datatype, datatype_of, deserialize_bytes, serialize_bytes
-from serving.errors import ServingError, invalid, unsupported
+from serving.errors import ServingError, invalid
 from serving.frontends.http_message import Chunk
 from serving.frontends.http_tensors import array_from_json, array_to_json, dump_json, load_json
 from serving.output_target import OutputRule, Region, output_rule, read_tensor, region_of, targets_of
@@ -73,7 +73,9 @@ def decode(
 def decode_raw(
     config: ModelConfig, binary: Chunk, version: str, on_response: OnResponse
 ) -> tuple[InferenceRequest, Plan]:
-    """Triton's raw binary request: the body is the data of the model's only input."""
+    """Triton's raw binary request: the body is the data of the model's only input, or its one BYTES element."""
+    if len(config.input) == 1 and BY_CONFIG[config.input[0].data_type].name == "BYTES":
+        binary = len(binary).to_bytes(4, "little") + bytes(binary)
     plan = _raw_plan(config, len(binary))
     return _request(plan, binary, config.name, version, on_response), plan
 
@@ -251,10 +253,12 @@ def _raw_plan(config: ModelConfig, size: int) -> Plan:
     tensor = config.input[0]
     row = BY_CONFIG[tensor.data_type]
     dims = [1, *tensor.dims] if config.max_batch_size else list(tensor.dims)
+    if row.name == "BYTES":
+        if math.prod(dims) != 1 or min(dims, default=1) < 1:
+            raise invalid(f"a raw binary request holds one element, but BYTES input '{tensor.name}' has shape {dims}")
+        return Plan([InputPlan(tensor.name, row, tuple(dims), 1, size, None)], binary_default=True)
     variable = [index for index, dim in enumerate(dims) if dim < 0]
     known = math.prod(dim for dim in dims if dim > 0)
-    if row.itemsize == 0:
-        raise unsupported("a raw binary request cannot carry BYTES: name its size in the request's JSON")
     if len(variable) > 1 or (variable and size % (known * row.itemsize)):
         raise invalid(f"the shape of input '{tensor.name}' does not follow from a raw binary request of {size} bytes")
     for index in variable:
