@@ -4,10 +4,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
-from serving.devices import host_array
+from serving.device_tensor import concatenate
 from serving.errors import ServingError, internal
 from serving.request import InferenceRequest, InferenceResponse, Tensor
 
@@ -63,12 +62,7 @@ class Batch:
         requests = self.requests
         if len(requests) == 1:
             return requests[0].inputs
-        names = requests[0].inputs
-        try:
-            return {name: np.concatenate([request.inputs[name] for request in requests]) for name in names}
-        except TypeError:  # tensors that stayed on a GPU, which numpy cannot read
-            parts = {name: [host_array(request.inputs[name]) for request in requests] for name in names}
-            return {name: np.concatenate(arrays) for name, arrays in parts.items()}
+        return {name: concatenate([request.inputs[name] for request in requests]) for name in requests[0].inputs}
 
     def scatter(self, outputs: dict[str, Tensor], model_name: str, model_version: int) -> None:
         """Give each request its rows of `outputs`, as views. With one request, whole: there need be no batch dimension."""

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from serving.datatypes import datatype_of
-from serving.devices import host_array
+from serving.device_tensor import host_array
 from serving.errors import invalid
 
 MAX_ELEMENTS = 1_000_000  # of one classified output

@@ -4,6 +4,7 @@ Source: CUDA Runtime API, "Device Management": cudaIpcOpenMemHandle and cudaIpcC
 """
 
 import ctypes
+import weakref
 from typing import Any
 
 from serving.errors import invalid, unavailable
@@ -28,8 +29,9 @@ class _ArrayInterface:
         }
 
 
-def open_handle(name: str, raw_handle: bytes, device_id: int, byte_size: int) -> tuple[int, Any]:
-    """(device pointer, torch tensor uint8 [byte_size] over it); INVALID_ARG for a handle that does not open."""
+def open_handle(name: str, raw_handle: bytes, device_id: int, byte_size: int) -> Any:
+    """A torch tensor uint8 [byte_size] over the memory, which is closed with the last view of it; INVALID_ARG for a handle
+    that does not open."""
     import torch
 
     if len(raw_handle) != HANDLE_SIZE:
@@ -44,12 +46,16 @@ def open_handle(name: str, raw_handle: bytes, device_id: int, byte_size: int) ->
         raise invalid(
             f"failed to register CUDA shared memory region '{name}': its handle does not open (CUDA error {status})"
         )
-    memory = torch.as_tensor(_ArrayInterface(pointer.value, byte_size), device=f"cuda:{device_id}")
-    return pointer.value, memory
+    interface = _ArrayInterface(pointer.value, byte_size)  # torch keeps it as long as any view of the memory
+    weakref.finalize(interface, _close, runtime, pointer, device_id).atexit = False
+    return torch.as_tensor(interface, device=f"cuda:{device_id}")
 
 
-def close_handle(pointer: int) -> None:
-    _runtime().cudaIpcCloseMemHandle(ctypes.c_void_p(pointer))
+def _close(runtime: ctypes.CDLL, pointer: ctypes.c_void_p, device_id: int) -> None:
+    import torch
+
+    with torch.cuda.device(device_id):
+        runtime.cudaIpcCloseMemHandle(pointer)
 
 
 def _runtime() -> ctypes.CDLL:

@@ -2,10 +2,8 @@
 
 import functools
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
 from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelInstanceGroup
 
 from serving.errors import unavailable
@@ -77,13 +75,3 @@ def refuse_on_full_gpus(config: ModelConfig, limits: Mapping[int, float]) -> Non
             raise unavailable(
                 f"'{config.name}' is not loaded: {used:.0%} of the memory of GPU {gpu} is in use, over the limit of {limit:.0%}"
             )
-
-
-def host_array(tensor: Any) -> NDArray[Any]:
-    """The tensor itself when it is a numpy array; a copy on the host of anything else with `__dlpack__`."""
-    if isinstance(tensor, np.ndarray):
-        return tensor
-    import torch
-
-    array: NDArray[Any] = torch.from_dlpack(tensor).cpu().numpy()
-    return array

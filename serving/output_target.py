@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from serving.classification import top_classes
 from serving.datatypes import Datatype, datatype_of, deserialize_bytes, serialize_bytes
-from serving.devices import host_array
+from serving.device_tensor import DeviceTensor, host_array
 from serving.errors import ServingError, invalid
-from serving.request import InferenceResponse, Placed
+from serving.request import InferenceRequest, InferenceResponse, Placed, Tensor
 from serving.shared_memory import SharedMemory
 
 _LIMIT = 1 << 62
@@ -63,9 +63,10 @@ def region_of(what: str, parameters: Mapping[str, Any]) -> Region | None:
     return Region(name, *numbers)
 
 
-def read_tensor(memory: SharedMemory, name: str, row: Datatype, shape: tuple[int, ...], region: Region) -> NDArray[Any]:
-    """An input that lies in a region: a view of it, except for BYTES and for what lies on a GPU or is not aligned."""
-    data = host_array(memory.view(*region))
+def read_tensor(memory: SharedMemory, name: str, row: Datatype, shape: tuple[int, ...], region: Region) -> Tensor:
+    """An input that lies in a region, on the host or on a GPU: a view of it, except for BYTES and BOOL and where it is not
+    aligned."""
+    data = memory.view(*region)
     count = math.prod(shape)
     if row.itemsize and count * row.itemsize != region.byte_size:
         raise invalid(
@@ -73,6 +74,11 @@ def read_tensor(memory: SharedMemory, name: str, row: Datatype, shape: tuple[int
             f"'shared_memory_byte_size' is {region.byte_size}"
         )
     try:
+        if not isinstance(data, np.ndarray):
+            if row.itemsize:
+                tensor: Tensor = DeviceTensor.from_bytes(data, row.dtype, shape)  # type: ignore[assignment]
+                return tensor
+            data = data.cpu().numpy()
         return _as_tensor(data, row, shape, count)
     except ValueError:
         raise invalid(f"input '{name}' has the impossible shape {list(shape)}") from None
@@ -98,12 +104,15 @@ def output_rule(name: str, parameters: Mapping[str, Any]) -> OutputRule | None:
     return OutputRule(classes, region) if classes or region is not None else None
 
 
-def targets_of(rules: Mapping[str, OutputRule], memory: SharedMemory) -> dict[str, OutputTarget]:
-    """Find the regions of the rules; NOT_FOUND or INVALID_ARG where one does not exist or is too small."""
-    return {
+def aim(request: InferenceRequest, rules: Mapping[str, OutputRule], memory: SharedMemory) -> None:
+    """Set the request's targets; NOT_FOUND or INVALID_ARG where a region does not exist or is too small."""
+    request.targets = {
         name: OutputTarget(rule, memory.view(*rule.region) if rule.region is not None else None)
         for name, rule in rules.items()
     }
+    places = [request.targets[name].memory for name in request.requested if name in request.targets]
+    on_host = any(place is None or isinstance(place, np.ndarray) for place in places)
+    request.device_outputs = 0 < len(places) == len(request.requested) and not on_host
 
 
 def deliver(
@@ -130,9 +139,8 @@ def deliver(
     return response
 
 
-def _write(name: str, array: NDArray[Any], target: OutputTarget) -> int:
+def _write(name: str, array: Tensor, target: OutputTarget) -> int:
     """Copy once, and only where it fits whole; the number of bytes."""
-    array = host_array(array)
     row = datatype_of(array)
     data = np.frombuffer(serialize_bytes(array), np.uint8) if row.itemsize == 0 else None
     size = array.nbytes if data is None else data.nbytes
@@ -148,12 +156,15 @@ def _write(name: str, array: NDArray[Any], target: OutputTarget) -> int:
         room[:] = data
     elif size:
         # as bytes, since an offset need not be aligned for the datatype
-        np.copyto(np.ndarray(array.shape, array.dtype, room.data), array, casting="no")
+        np.copyto(np.ndarray(array.shape, array.dtype, room.data), host_array(array), casting="no")
     return size
 
 
-def _write_to_gpu(room: Any, array: NDArray[Any]) -> None:
+def _write_to_gpu(room: Any, array: Any) -> None:
     import torch
 
-    flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-    room.copy_(torch.from_numpy(flat if flat.flags.writeable else flat.copy()))
+    if isinstance(array, DeviceTensor):
+        array.copy_to(room)
+    else:
+        flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        room.copy_(torch.from_numpy(flat if flat.flags.writeable else flat.copy()))

@@ -14,6 +14,7 @@ from tritonclient.grpc.model_config_pb2 import BatchInput, ModelConfig
 
 from serving.batch import Batch
 from serving.datatypes import BY_CONFIG
+from serving.device_tensor import concatenate
 from serving.errors import internal
 from serving.request import InferenceRequest, Tensor
 
@@ -87,8 +88,8 @@ class RaggedLayout:
     def _joined(self, name: str, requests: list[InferenceRequest]) -> Tensor:
         arrays = [request.inputs[name] for request in requests]
         if name in self._ragged:
-            return np.concatenate([array.reshape(-1) for array in arrays])
-        return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
+            return concatenate([array.reshape(-1) for array in arrays])
+        return arrays[0] if len(arrays) == 1 else concatenate(arrays)
 
     def _split(self, batch: Batch, name: str, flat: Tensor, source: str) -> None:
         shapes = [request.inputs[source].shape for request in batch.requests]

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from serving.output_target import OutputTarget
     from serving.response_flow import ResponseFlow
 
-# A tensor is a numpy array on the host. On a GPU it is any object with `shape` and `__dlpack__` (a torch tensor, say);
-# only backends and the ensemble scheduler meet those: the server brings the outputs of a model to the host for frontends.
+# A numpy array on the host, or a serving.device_tensor.DeviceTensor on a GPU. Outputs are on the host unless the request has
+# `device_outputs`; inputs may be either.
 Tensor = NDArray[Any]
 Parameters = dict[str, "str | int | float | bool"]
 
@@ -87,7 +87,7 @@ class InferenceRequest:
     sequence_start: bool = False
     sequence_end: bool = False
     arrival_ns: int = field(default_factory=time.monotonic_ns)
-    device_outputs: bool = False  # the caller (an ensemble) takes tensors that stay on a GPU
+    device_outputs: bool = False  # whoever asks (an ensemble, CUDA shared memory) takes tensors that stay on a GPU
     targets: "dict[str, OutputTarget] | None" = None  # outputs to classify, or to write into shared memory
     flow: "ResponseFlow | None" = None  # holds back a decoupled model while the client does not read
     empty_final_response: bool = False  # the client wants to be told of an end without a response

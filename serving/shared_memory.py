@@ -48,7 +48,6 @@ class CudaRegion:
     device_id: int
     byte_size: int
     memory: Any = field(repr=False)
-    pointer: int = field(repr=False, default=0)
 
     def view(self, offset: int, size: int) -> Any:
         _check_bounds(self.name, self.byte_size, offset, size)
@@ -79,8 +78,7 @@ class SharedMemory:
             )
         from serving.cuda_ipc import open_handle
 
-        pointer, memory = open_handle(name, raw_handle, device_id, byte_size)
-        self._cuda[name] = CudaRegion(name, device_id, byte_size, memory, pointer)
+        self._cuda[name] = CudaRegion(name, device_id, byte_size, open_handle(name, raw_handle, device_id, byte_size))
 
     def system_status(self, name: str = "") -> list[SystemRegion]:
         return _status(self._system, name, "system")
@@ -95,11 +93,7 @@ class SharedMemory:
 
     def unregister_cuda(self, name: str = "") -> None:
         for one in [name] if name else list(self._cuda):
-            region = self._cuda.pop(one, None)
-            if region is not None:
-                from serving.cuda_ipc import close_handle
-
-                close_handle(region.pointer)
+            self._cuda.pop(one, None)
 
     def view(self, name: str, offset: int, size: int) -> Any:
         """The bytes of a region as uint8 [size], on the host or on a GPU; writing to it writes to the region."""

@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from serving.batch import Batch
-from serving.devices import Device, gpu_count, host_array
+from serving.device_tensor import host_array
+from serving.devices import Device, gpu_count
 from serving.ragged import RaggedLayout
 from serving.runtime import Runtime
 
@@ -48,8 +49,8 @@ class BackendInstance(ABC):
     def execute(self, batch: Batch) -> None:
         """Answer the batch (see Batch). `batch.requests` is never empty.
 
-        Inputs may be device tensors (see request.Tensor; `devices.host_array` copies one to the host). Outputs are host
-        arrays, unless every request of the batch has `device_outputs` and the backend finds it cheaper to leave them.
+        Inputs may be DeviceTensors. Outputs are host arrays, unless every request of the batch has `device_outputs` and
+        the backend finds it cheaper to leave them on the device.
         """
 
     def processes(self) -> list[int]:

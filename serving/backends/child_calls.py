@@ -24,7 +24,7 @@ from serving.backends.python_child.segments import map_sealed, send_tensors
 from serving.backends.python_child.tensors import Row, Writer, type_of
 from serving.batch import Batch, Send
 from serving.custom_metrics import Series
-from serving.devices import host_array
+from serving.device_tensor import host_array
 from serving.errors import ServingError, internal, unavailable
 from serving.request import InferenceRequest, InferenceResponse
 from serving.runtime import Runtime

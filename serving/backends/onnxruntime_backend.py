@@ -32,6 +32,7 @@ from serving.backends.onnxruntime_options import (
 )
 from serving.backends.signature import Signature, TensorSignature, complete_config
 from serving.batch import Batch
+from serving.device_tensor import DeviceTensor
 from serving.devices import Device
 from serving.errors import invalid, not_found, unavailable
 
@@ -163,14 +164,26 @@ class OnnxRuntimeInstance(ArrayInstance):
         for name, tensor in inputs.items():
             binding.bind_ortvalue_input(name, _ort_value(tensor))
         for name in outputs:
-            if self._stay_on_device:
+            if self._stay_on_device and name not in self._text_outputs:
                 binding.bind_output(name, "cuda", self.device.id)
             else:
                 binding.bind_output(name)  # ONNX Runtime copies to the host and waits for the copy
         self._session.run_with_iobinding(binding, options)
         binding.synchronize_outputs()
-        to_tensor = _device_tensor if self._stay_on_device else _host_array
-        return [to_tensor(value) for value in binding.get_outputs()]
+        values = binding.get_outputs()
+        return (
+            [self._device_tensor(value) for value in values] if self._stay_on_device else list(map(_host_array, values))
+        )
+
+    def _device_tensor(self, value: ort.OrtValue) -> DeviceTensor | NDArray[Any]:
+        """Over the same memory, which is freed by way of the session; strings are always on the host."""
+        if value.data_type() == "tensor(string)":
+            return _host_array(value)
+        import torch
+
+        tensor = torch.from_dlpack(value)
+        is_bool = value.data_type() == "tensor(bool)"  # its DLPack tensors are bytes
+        return DeviceTensor.of(tensor.view(torch.bool) if is_bool else tensor, owner=self._session)
 
 
 def _inferred(signature: Signature, path: Path) -> Signature:
@@ -204,20 +217,13 @@ def _closed(outputs: list[str], inputs: dict[str, Any], options: ort.RunOptions)
 
 
 def _ort_value(tensor: Any) -> ort.OrtValue:
-    """Without a copy: an array on the host, or any DLPack tensor where it is."""
-    if not isinstance(tensor, np.ndarray):
+    """Without a copy: an array on the host, or a tensor where it is."""
+    if isinstance(tensor, DeviceTensor):
         return ort.OrtValue.from_dlpack(tensor)
     tensor = np.ascontiguousarray(tensor)
     if tensor.dtype == _BF16:
         return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(tensor.view(np.uint16), _ONNX_BF16)
     return ort.OrtValue.ortvalue_from_numpy(tensor)
-
-
-def _device_tensor(value: ort.OrtValue) -> Any:
-    """A torch tensor over the same device memory: what the next step of an ensemble takes by reference."""
-    import torch
-
-    return torch.from_dlpack(value)
 
 
 def _host_array(value: ort.OrtValue) -> NDArray[Any]:

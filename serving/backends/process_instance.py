@@ -20,7 +20,8 @@ from serving.backends.python_child.channel import Message, ProtocolError, close_
 from serving.backends.python_child.segments import KEEP_BYTES
 from serving.backends.python_child.tensors import Row, Writer, type_of
 from serving.batch import Batch
-from serving.devices import Device, host_array
+from serving.device_tensor import host_array
+from serving.devices import Device
 from serving.errors import ServingError, internal, invalid, unavailable
 from serving.request import InferenceRequest, InferenceResponse
 

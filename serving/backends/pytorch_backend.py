@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 from tritonclient.grpc import model_config_pb2 as mc
@@ -33,9 +32,10 @@ from serving.backends.torch_model import (
     torch_device,
 )
 from serving.backends.torch_signature import torchscript_signature
-from serving.backends.torch_tensors import from_strings, to_numpy, to_strings, to_torch
+from serving.backends.torch_tensors import from_strings, to_device_tensor, to_numpy, to_strings, to_torch
 from serving.batch import Batch
 from serving.datatypes import BY_CONFIG
+from serving.device_tensor import DeviceTensor
 from serving.devices import Device, gpu_count
 from serving.errors import internal, invalid, not_found
 
@@ -271,8 +271,8 @@ class PytorchInstance(ArrayInstance):
             return None  # an Optional[Tensor] that the request leaves out
         if name in self._strings:
             return to_strings(array, name)
-        if not isinstance(array, np.ndarray):
-            return torch.from_dlpack(array).to(self._device)
+        if isinstance(array, DeviceTensor):
+            return array.tensor.to(self._device, copy=written)
         tensor = to_torch(array, copy=written and self._stream is None)
         return tensor if self._stream is None else tensor.to(self._device, non_blocking=True)
 
@@ -282,9 +282,7 @@ class PytorchInstance(ArrayInstance):
             return from_strings(value).reshape(len(value), *self._string_dims.get(name, []))
         if not isinstance(value, torch.Tensor):
             raise internal(f"the model's output '{name}' is a {type(value).__name__}, expected a tensor")
-        if self._stay_on_device:
-            return value
-        array = to_numpy(value, name)
+        array = to_device_tensor(value, name) if self._stay_on_device else to_numpy(value, name)
         if array.dtype != self._dtypes[name]:
             raise internal(
                 f"the model's output '{name}' is {array.dtype}, but the configuration says {self._dtypes[name]}"

@@ -21,6 +21,7 @@ from serving.backends.signature import complete_config
 from serving.backends.tensorrt_engine import Engine, choose_profile, engine_signature, why_missing
 from serving.batch import Batch
 from serving.datatypes import BY_CONFIG
+from serving.device_tensor import DeviceTensor, host_array
 from serving.devices import Device
 from serving.errors import internal, invalid, not_found, unavailable
 
@@ -148,13 +149,15 @@ class TensorrtInstance(ArrayInstance):
                 found = {name: tensor.to("cpu", non_blocking=False) for name, tensor in found.items()}
             self._stream.synchronize()
             del held  # only now: the device may have read them until here
-        return found if self._stay_on_device else {name: _to_numpy(tensor, name) for name, tensor in found.items()}
+        if self._stay_on_device:
+            return {name: DeviceTensor.of(tensor) for name, tensor in found.items()}
+        return {name: _to_numpy(tensor, name) for name, tensor in found.items()}
 
     def _bind_input(self, context: Any, name: str, tensor: Any) -> Any:
         """Give the context the input's shape and address; returns what must stay alive until the run has ended."""
         assert self._engine is not None
         if self._engine.cuda_engine.is_shape_inference_io(name):
-            values = np.ascontiguousarray(tensor)  # read on the host
+            values = np.ascontiguousarray(host_array(tensor))  # read on the host
             bound, address = values, values.ctypes.data
         else:
             bound = self._on_device(tensor)
@@ -166,8 +169,8 @@ class TensorrtInstance(ArrayInstance):
         return bound
 
     def _on_device(self, tensor: Any) -> Any:
-        if not isinstance(tensor, np.ndarray):
-            return self._torch.from_dlpack(tensor).to(self._device).contiguous()
+        if isinstance(tensor, DeviceTensor):
+            return tensor.tensor.to(self._device).contiguous()
         from serving.backends.torch_tensors import to_torch
 
         return to_torch(np.ascontiguousarray(tensor)).to(self._device)

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from serving.device_tensor import DeviceTensor
 from serving.errors import internal, invalid
 
 _BF16 = np.dtype(ml_dtypes.bfloat16)
@@ -58,14 +59,23 @@ def to_torch(array: NDArray[Any], copy: bool = False) -> torch.Tensor:
 
 def to_numpy(tensor: torch.Tensor, name: str) -> NDArray[Any]:
     """A view of a tensor's memory on the host."""
-    if tensor.layout is not torch.strided or tensor.dtype not in DATATYPES:
-        raise internal(
-            f"the model's output '{name}' is a {tensor.layout} {tensor.dtype}, which the protocol cannot carry"
-        )
+    _check_carried(tensor, name)
     tensor = tensor.detach().cpu()
     bf16 = tensor.dtype is torch.bfloat16
     array: NDArray[Any] = (tensor.contiguous().view(torch.int16) if bf16 else tensor).numpy()
     return array.view(_BF16) if bf16 else array
+
+
+def to_device_tensor(tensor: torch.Tensor, name: str) -> DeviceTensor:
+    _check_carried(tensor, name)
+    return DeviceTensor.of(tensor.detach())
+
+
+def _check_carried(tensor: torch.Tensor, name: str) -> None:
+    if tensor.layout is not torch.strided or tensor.dtype not in DATATYPES:
+        raise internal(
+            f"the model's output '{name}' is a {tensor.layout} {tensor.dtype}, which the protocol cannot carry"
+        )
 
 
 def to_strings(array: NDArray[Any], name: str) -> list[str]:

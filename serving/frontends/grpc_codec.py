@@ -15,7 +15,7 @@ from serving.datatypes import datatype_of, serialize_bytes
 from serving.errors import invalid
 from serving.frontends.grpc_contents import InputSpec, from_raw, input_spec, inputs_of, plain_parameters
 from serving.frontends.grpc_wire import malformed, raw_output_prefix, response_id, split_request
-from serving.output_target import OutputRule, output_rule, read_tensor, targets_of
+from serving.output_target import OutputRule, aim, output_rule, read_tensor
 from serving.request import InferenceRequest, InferenceResponse, OnResponse, Parameters
 from serving.shared_memory import SharedMemory
 
@@ -94,7 +94,7 @@ class InferCodec:
             **head.options,
         )
         if head.rules:
-            request.targets = targets_of(head.rules, self._memory)
+            aim(request, head.rules, self._memory)
         return request
 
     def _raw_inputs(self, head: RequestHead, raw: "list[bytes] | list[bytes | memoryview]") -> Inputs:

@@ -21,7 +21,7 @@ from serving.datatypes import BY_CONFIG, DATATYPES, Datatype, datatype, datatype
 from serving.errors import ServingError, invalid
 from serving.frontends.http_message import Chunk
 from serving.frontends.http_tensors import array_from_json, array_to_json, dump_json, load_json
-from serving.output_target import OutputRule, Region, output_rule, read_tensor, region_of, targets_of
+from serving.output_target import OutputRule, Region, aim, output_rule, read_tensor, region_of
 from serving.request import InferenceRequest, InferenceResponse, OnResponse, Parameters
 from serving.shared_memory import SharedMemory
 
@@ -66,7 +66,7 @@ def decode(
     plan = _cached_plan(bytes(body)) if repeats else make_plan(load_json(body))
     request = _request(plan, binary, model, version, on_response, memory)
     if plan.rules:
-        request.targets = targets_of(plan.rules, memory)
+        aim(request, plan.rules, memory)
     return request, plan
 
 

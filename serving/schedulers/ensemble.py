@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelEnsembling
 
+from serving.device_tensor import host_array
 from serving.errors import ServingError, internal
 from serving.request import InferenceRequest, InferenceResponse, Tensor
 from serving.schedulers.base import Scheduler
@@ -36,6 +37,9 @@ class EnsembleScheduler(Scheduler):
         self.name = config.name
         self.steps = list(config.ensemble_scheduling.step)
         self.outputs = [output.name for output in config.output]
+        # A tensor that no step reads goes to the client: its model brings it to the host.
+        read = {value for step in self.steps for value in step.input_map.values()}
+        self.feeds = [not read.isdisjoint(step.output_map.values()) for step in self.steps]
         self.limit = config.ensemble_scheduling.max_inflight_requests  # 0: none
 
     @property
@@ -79,6 +83,8 @@ class EnsembleScheduler(Scheduler):
             self._on_answer(run.request, answer)
 
     def respond(self, run: "_Run", outputs: dict[str, Tensor]) -> None:
+        if not run.request.device_outputs:
+            outputs = {name: host_array(tensor) for name, tensor in outputs.items()}
         self.answer(run, InferenceResponse(self.name, self._version, run.request.id, outputs))
 
 
@@ -156,7 +162,7 @@ class _Run:
             sequence_id=parent.sequence_id,
             sequence_start=parent.sequence_start,
             sequence_end=parent.sequence_end,
-            device_outputs=True,
+            device_outputs=parent.device_outputs or self._scheduler.feeds[index],
         )
         for observer in parent.observers:
             observer.step(child)

@@ -303,4 +303,4 @@ class SequenceBatchScheduler(InstanceScheduler):
 
 
 def _zeros_like(array: Tensor) -> Tensor:
-    return np.full(array.shape, b"", np.object_) if array.dtype == np.object_ else np.zeros_like(array)
+    return np.full(array.shape, b"", np.object_) if array.dtype == np.object_ else np.zeros(array.shape, array.dtype)

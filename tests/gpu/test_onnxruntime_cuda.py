@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from serving.backends.onnxruntime_backend import OnnxRuntimeBackend
+from serving.device_tensor import DeviceTensor
 from serving.devices import Device
 from tests import model_factory
 from tests.serving.backends.driving import execute, infer, instance_of, loaded, random_array, request
@@ -40,11 +41,11 @@ def test_a_tensor_on_the_device_is_taken_and_left_there(tmp_path):
     with instance_of(model_factory.onnx_add_sub(tmp_path), device=GPU) as instance:
         a = torch.arange(8, dtype=torch.float32, device="cuda").reshape(2, 4)
         torch.cuda.synchronize()
-        asked = request({"INPUT0": a, "INPUT1": a})
+        asked = request({"INPUT0": DeviceTensor.of(a), "INPUT1": DeviceTensor.of(a)})
         asked.device_outputs = True
         (answer,) = execute(instance, asked)
-        assert answer["OUTPUT0"].is_cuda
-        assert torch.equal(answer["OUTPUT0"], a + a)
+        assert answer["OUTPUT0"].tensor.is_cuda
+        assert torch.equal(answer["OUTPUT0"].tensor, a + a)
 
 
 def test_instances_of_one_device_share_a_session_and_run_at_once(tmp_path):
@@ -91,7 +92,7 @@ def test_provider_options_are_accepted_by_the_runtime(tmp_path):
 def test_a_model_on_the_cpu_takes_tensors_from_a_gpu(tmp_path):
     import torch
 
-    a = torch.ones((1, 4), device="cuda")
+    a = DeviceTensor.of(torch.ones((1, 4), device="cuda"))
     torch.cuda.synchronize()
     with instance_of(model_factory.onnx_add_sub(tmp_path)) as instance:
         for count in (1, 3):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from serving.device_tensor import DeviceTensor
 from serving.devices import Device
 from tests import model_factory
 from tests.serving.backends.cases import CASES, AddSub, write_export
@@ -46,11 +47,11 @@ def test_a_tensor_on_the_device_is_taken_and_left_there(tmp_path):
     with instance_of(TORCHSCRIPT.add_sub(tmp_path), device=GPU) as instance:
         a = torch.arange(8, dtype=torch.float32, device="cuda").reshape(2, 4)
         torch.cuda.synchronize()
-        asked = request({"INPUT0": a, "INPUT1": a})
+        asked = request({"INPUT0": DeviceTensor.of(a), "INPUT1": DeviceTensor.of(a)})
         asked.device_outputs = True
         (answer,) = execute(instance, asked)
-        assert answer["OUTPUT0"].is_cuda
-        assert torch.equal(answer["OUTPUT0"], a + a)
+        assert answer["OUTPUT0"].tensor.is_cuda
+        assert torch.equal(answer["OUTPUT0"].tensor, a + a)
 
 
 def test_device_memory_goes_with_the_model(tmp_path):

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from serving.device_tensor import DeviceTensor
 from serving.devices import Device
 from serving.errors import Code, ServingError
 from tests import model_factory
@@ -93,11 +94,11 @@ def test_a_tensor_on_the_device_is_taken_and_left_there(add_sub_plan, tmp_path):
     with instance_of(write_plan(tmp_path, add_sub_plan), device=GPU) as instance:
         a = torch.arange(8, dtype=torch.float32, device="cuda").reshape(2, 4)
         torch.cuda.synchronize()
-        asked = request({"INPUT0": a, "INPUT1": a})
+        asked = request({"INPUT0": DeviceTensor.of(a), "INPUT1": DeviceTensor.of(a)})
         asked.device_outputs = True
         (answer,) = execute(instance, asked)
-        assert answer["OUTPUT0"].is_cuda
-        assert torch.equal(answer["OUTPUT0"], a + a)
+        assert answer["OUTPUT0"].tensor.is_cuda
+        assert torch.equal(answer["OUTPUT0"].tensor, a + a)
 
 
 def test_an_output_whose_size_the_data_decides_is_allocated_during_the_run(tmp_path):

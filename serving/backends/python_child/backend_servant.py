@@ -17,7 +17,8 @@ from serving.backends.python_child.server_link import ServerLink
 from serving.backends.python_child.tensors import TYPES, Writer, deserialize, type_of
 from serving.batch import Batch
 from serving.datatypes import DATATYPES
-from serving.devices import Device, host_array
+from serving.device_tensor import host_array
+from serving.devices import Device
 from serving.errors import ServingError, internal
 from serving.request import InferenceRequest, InferenceResponse
 
