@@ -15,6 +15,7 @@ from serving.frontends.grpc_server import GrpcServer
 from serving.frontends.http_server import HttpServer
 from serving.options import Options
 from serving.server import InferenceServer
+from tests.serving_process import PATIENCE_S
 
 
 class Frontends:
@@ -26,7 +27,7 @@ class Frontends:
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=lambda: uvloop.run(self._serve()))
         self._thread.start()
-        assert self._ready.wait(60)
+        assert self._ready.wait(PATIENCE_S)
         if self._failure is not None:
             raise self._failure
 
@@ -37,11 +38,11 @@ class Frontends:
             result = call()
             return await result if isinstance(result, Awaitable) else result
 
-        return asyncio.run_coroutine_threadsafe(run(), self.loop).result(30)
+        return asyncio.run_coroutine_threadsafe(run(), self.loop).result(PATIENCE_S)
 
     def close(self) -> None:
         self.loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join(30)
+        self._thread.join(PATIENCE_S)
         assert not self._thread.is_alive()
 
     async def _serve(self) -> None:

@@ -23,6 +23,7 @@ from serving.model import Model
 from serving.request import InferenceRequest, InferenceResponse
 from serving.runtime import Runtime
 from serving.statistics import ModelStatistics
+from tests.serving_process import PATIENCE_S
 
 BACKENDS["gate"] = "tests.serving.gate:GateBackend"
 
@@ -58,7 +59,7 @@ class _GateInstance(ArrayInstance):
     def run(self, inputs: dict[str, Any], outputs: list[str]) -> dict[str, Any]:
         values = inputs["IN"].ravel().tolist()
         self.backend.log.append(values)
-        assert self.backend.gate.wait(30), "the test never opened the gate"
+        assert self.backend.gate.wait(PATIENCE_S), "the test never opened the gate"
         if -1.0 in values:
             raise ValueError("the model does not like -1")
         return {"OUT": inputs["IN"] + 1}
@@ -108,7 +109,7 @@ class Call:
 
     async def answer(self) -> list[float]:
         """The values of OUT; raises what the request was answered with."""
-        response = await asyncio.wait_for(self._future, 30)
+        response = await asyncio.wait_for(self._future, PATIENCE_S)
         if isinstance(response, ServingError):
             raise response
         assert isinstance(response, InferenceResponse)
@@ -118,6 +119,6 @@ class Call:
 
 async def until(condition: Any, what: str = "the condition") -> None:
     """Let the loop run until `condition()` holds."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         while not condition():
             await asyncio.sleep(0.001)

@@ -9,6 +9,7 @@ from typing import Any
 from serving.options import Options
 from serving.request import InferenceRequest, InferenceResponse
 from serving.server import InferenceServer
+from tests.serving_process import PATIENCE_S
 
 
 @contextlib.asynccontextmanager
@@ -28,7 +29,7 @@ async def infer(server: InferenceServer, model: str, inputs: dict[str, Any], **f
     """The outputs of one request; raises what it was answered with."""
     answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
     server.infer(InferenceRequest(model, inputs, lambda answer, final: answered.set_result(answer), **fields))
-    answer = await asyncio.wait_for(answered, 30)
+    answer = await asyncio.wait_for(answered, PATIENCE_S)
     if isinstance(answer, Exception):
         raise answer
     assert isinstance(answer, InferenceResponse)

@@ -5,7 +5,7 @@ import socket
 import urllib.request
 from typing import Any, NamedTuple
 
-from tests.serving_process import ServerProcess
+from tests.serving_process import PATIENCE_S, ServerProcess
 
 
 class Answer(NamedTuple):
@@ -19,7 +19,7 @@ class Answer(NamedTuple):
 
 
 class RawClient:
-    def __init__(self, address: str, timeout_s: float = 20.0) -> None:
+    def __init__(self, address: str, timeout_s: float = PATIENCE_S) -> None:
         host, _, port = address.rpartition(":")
         self.socket = socket.create_connection((host, int(port)), timeout=timeout_s)
         self.file = self.socket.makefile("rb")
@@ -75,6 +75,6 @@ def infer_body(*inputs: Any, **fields: Any) -> bytes:
 
 def samples(server: ServerProcess) -> dict[str, float]:
     """Every line of /metrics: name with labels -> value."""
-    with urllib.request.urlopen(server.metrics_url) as answer:
+    with urllib.request.urlopen(server.metrics_url, timeout=PATIENCE_S) as answer:
         lines = answer.read().decode().splitlines()
     return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines if line[0] != "#")}

@@ -18,6 +18,7 @@ from serving.devices import Device
 from serving.errors import invalid
 from serving.request import InferenceRequest, InferenceResponse
 from tests.model_factory import write_config
+from tests.serving_process import PATIENCE_S
 
 BACKENDS["streaming"] = "tests.serving.streaming_backend:StreamingBackend"
 CONFIG = """name: "{name}" backend: "{backend}" max_batch_size: 0 {settings}
@@ -73,6 +74,6 @@ class _Instance(BackendInstance):
             final = number == count - 1 and not alone
             batch.send(request, InferenceResponse(request.model_name, 1, request.id, {"OUT": out}), final)
         if wanted.get("wait"):
-            assert StreamingBackend.gate.wait(30), "the test never opened the gate"
+            assert StreamingBackend.gate.wait(PATIENCE_S), "the test never opened the gate"
         if alone:
             batch.send(request, None, True)

@@ -1,43 +1,45 @@
 """What each model holds: measured when it loads, read from its processes, told in statistics, metrics and the live feed."""
 
-import asyncio
+from contextlib import closing
+from typing import Any
 
 import numpy as np
 import pytest
 
-from serving.frontends.hardware import Hardware
-from serving.frontends.live_feed import describe_model
-from serving.frontends.prometheus import render
 from serving.memory import FILES, MEASURED, MemoryMeter, memory_use
 from tests import model_factory
 from tests.serving.in_process import core, infer
+from tests.serving.live_subscriber import Subscriber
+from tests.serving.raw_http import samples
+from tests.serving_process import ServerProcess, wait_until
 
-pytestmark = pytest.mark.asyncio
 MB = 1 << 20
 LARGE = (1024, 4096, 1024)  # 32 MB of weights
 
 
-async def test_a_model_that_loads_alone_is_measured_and_told_everywhere(tmp_path):
+def test_a_model_that_loads_alone_is_measured_and_told_everywhere(tmp_path):
+    """In a process of its own: one that has run other tests has freed memory, which a load may use instead of new."""
     model_factory.onnx_scale(tmp_path, "first")  # so that the library itself is not counted
     model_factory.onnx_mlp(tmp_path, "large", LARGE)
-    async with core(tmp_path) as server:
-        await server.load_model("first")
-        await server.load_model("large")
-        [told] = server.model_statistics("large").model_stats
-        [usage] = told.memory_usage
-        assert (usage.type, usage.id) == ("CPU", 0)
-        assert 32 * MB <= usage.byte_size < 160 * MB
-        statistics = of(server, "large")
-        assert describe_model(statistics, "READY")["memory"]["host_bytes"] == usage.byte_size
-        line = (
-            f'slipway_model_memory_bytes{{model="large",version="1",device="cpu",basis="measured"}} {usage.byte_size}\n'
-        )
-        assert line in "".join(render([statistics], Hardware()))
-        await server.unload_model("large")
-        await until_freed(server, "large")
-        assert not server.model_statistics().model_stats[1].memory_usage
+    with ServerProcess(tmp_path, "--model-control-mode=explicit", "--load-model=first") as server:
+
+        def told() -> list[Any]:
+            return server.get("/v2/models/large/stats")[1]["model_stats"][0].get("memory_usage", [])
+
+        assert server.post("/v2/repository/models/large/load")[0] == 200
+        [usage] = told()
+        assert (usage["type"], int(usage["id"])) == ("CPU", 0)
+        assert 32 * MB <= int(usage["byte_size"]) < 160 * MB
+        line = 'slipway_model_memory_bytes{model="large",version="1",device="cpu",basis="measured"}'
+        assert samples(server)[line] == int(usage["byte_size"])
+        with closing(Subscriber(server.metrics)) as subscriber:
+            [large] = [model for model in subscriber.changes() if model["name"] == "large"]
+        assert large["memory"]["host_bytes"] == int(usage["byte_size"])
+        assert server.post("/v2/repository/models/large/unload")[0] == 200
+        wait_until(lambda: not told(), what="the memory's end")
 
 
+@pytest.mark.asyncio
 async def test_a_python_model_holds_what_its_process_holds_now(tmp_path):
     source = """
         import numpy as np
@@ -66,7 +68,7 @@ async def test_a_python_model_holds_what_its_process_holds_now(tmp_path):
         assert after.host - before.host >= 32 * MB
 
 
-async def test_loads_that_overlap_count_the_size_of_their_files():
+def test_loads_that_overlap_count_the_size_of_their_files():
     meter = MemoryMeter()
     with meter.measure() as first, meter.measure() as second:
         pass
@@ -79,9 +81,3 @@ async def test_loads_that_overlap_count_the_size_of_their_files():
 def of(server, name):
     [found] = [statistics for statistics in server.statistics() if statistics.model_name == name]
     return found
-
-
-async def until_freed(server, name):
-    async with asyncio.timeout(10):
-        while of(server, name).memory.host:
-            await asyncio.sleep(0.01)

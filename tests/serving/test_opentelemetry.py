@@ -18,7 +18,7 @@ from serving.request import InferenceRequest
 from tests.model_factory import onnx_scale, write_config
 from tests.serving.in_process import core
 from tests.serving.streaming_backend import streaming_model
-from tests.serving_process import ServerProcess, wait_until
+from tests.serving_process import PATIENCE_S, ServerProcess, wait_until
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 PARENT = "b7ad6b7169203331"
@@ -164,5 +164,5 @@ async def test_a_decoupled_model_has_its_spans_whenever_it_ends(tmp_path: Path, 
         inputs = {"IN": np.array([3], np.int32)}
         request = InferenceRequest("streaming", inputs, lambda answer, final: ended.set() if final else None)
         server.infer(request, "grpc")
-        await asyncio.wait_for(ended.wait(), 30)
+        await asyncio.wait_for(ended.wait(), PATIENCE_S)
     assert sorted(span.name for span in receiver.spans) == ["InferRequest", "compute", "streaming"]

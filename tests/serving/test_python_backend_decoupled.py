@@ -2,15 +2,16 @@
 
 import asyncio
 import functools
-import os
 
 import numpy as np
 import pytest
 
 from serving.errors import Code, ServingError
 from serving.request import InferenceRequest, InferenceResponse
+from tests.serving.gate import until
 from tests.serving.in_process import core
 from tests.serving.instances import written_model
+from tests.serving_process import PATIENCE_S, open_files
 
 DECOUPLED = "model_transaction_policy { decoupled: true }"
 
@@ -67,7 +68,7 @@ class Stream:
         server.infer(self.request)
 
     async def next(self):
-        answer, final = await asyncio.wait_for(self.answers.get(), 20)
+        answer, final = await asyncio.wait_for(self.answers.get(), PATIENCE_S)
         if isinstance(answer, ServingError):
             return answer, final
         return (None if answer is None else float(answer.outputs["OUTPUT0"][0, 0])), final
@@ -116,7 +117,7 @@ async def test_large_responses_arrive_whole(tmp_path):
     written_model(tmp_path, decoupled(big, body), extra=DECOUPLED)
     async with core(tmp_path, load_model=("model",)) as server:
         stream = Stream(server, 3)
-        answer, final = await asyncio.wait_for(stream.answers.get(), 20)
+        answer, final = await asyncio.wait_for(stream.answers.get(), PATIENCE_S)
         assert isinstance(answer, InferenceResponse)
         assert final
         assert answer.outputs["OUTPUT0"].shape == (1, 3_000_000)
@@ -206,17 +207,13 @@ async def test_the_model_learns_that_the_client_has_gone(tmp_path):
         stream.request.cancel()
         error, final = await stream.next()
         assert (error.code, final) == (Code.CANCELLED, True)
-        for _ in range(500):
-            if seen.exists():
-                break
-            await asyncio.sleep(0.02)
-        assert seen.exists()
+        await until(seen.exists, "the model's noticing")
 
 
 @in_a_loop
 async def test_a_crash_fails_the_open_requests_and_the_next_one_is_served(tmp_path):
     crash = "if n == 13: time.sleep(0.2); os._exit(3)"
-    lines = "sender.send(response(n))", crash, "time.sleep(60 if n < 0 else 0)", "sender.send(flags=FINAL)"
+    lines = "sender.send(response(n))", crash, "time.sleep(600 if n < 0 else 0)", "sender.send(flags=FINAL)"
     written_model(tmp_path, decoupled(*lines), extra=DECOUPLED)
     async with core(tmp_path, load_model=("model",)) as server:
         waiting = Stream(server, -1)
@@ -251,7 +248,7 @@ async def test_no_descriptor_and_no_entry_stays_after_many_streams(tmp_path):
     written_model(tmp_path, COUNT, extra=DECOUPLED)
     async with core(tmp_path, load_model=("model",)) as server:
         await Stream(server, 3).all()
-        before = len(os.listdir("/proc/self/fd"))
+        before = open_files()
         for _ in range(20):
             await Stream(server, 30).all()
-        assert len(os.listdir("/proc/self/fd")) <= before + 1
+        await until(lambda: open_files() <= before, "the end of every descriptor")

@@ -9,6 +9,7 @@ from serving.errors import Code, ServingError
 from serving.request import InferenceRequest
 from tests.serving.in_process import core, infer
 from tests.serving.instances import written_model
+from tests.serving_process import PATIENCE_S
 
 ITERATIVE = "sequence_batching { iterative_sequence: true %s }"
 DECOUPLED = "model_transaction_policy { decoupled: true }"
@@ -86,7 +87,7 @@ def test_a_decoupled_model_responds_in_every_iteration(tmp_path):
         server.infer(InferenceRequest("model", number(value), lambda *answer: answers.put_nowait(answer)))
         found = []
         while not found or not found[-1][1]:
-            answer, final = await asyncio.wait_for(answers.get(), 20)
+            answer, final = await asyncio.wait_for(answers.get(), PATIENCE_S)
             found.append((float(answer.outputs["OUTPUT0"][0, 0]), final))
         return found
 

@@ -13,7 +13,7 @@ import pytest
 
 from serving.backends.python_child.segments import KEEP_BYTES, SegmentPool
 from tests.serving.instances import IDENTITY, execute, infer, instance_of, python_instance, request, written_model
-from tests.serving_process import ROOT, descendants, new_descendants, wait_until
+from tests.serving_process import PATIENCE_S, ROOT, descendants, new_descendants, open_files, wait_until
 
 MIB = 1 << 20
 
@@ -33,6 +33,13 @@ def memory_files(pid: int) -> list[str]:
     """The memory files that a process maps or holds open."""
     maps = Path(f"/proc/{pid}/maps").read_text()
     return [line for line in maps.splitlines() if "memfd:slipway" in line]
+
+
+def named_memory(pid: int) -> set[str]:
+    """What a process maps or holds open in /dev/shm, where other programs of the machine come and go too."""
+    maps = [line.split(maxsplit=5)[5:] for line in Path(f"/proc/{pid}/maps").read_text().splitlines()]
+    files = [os.readlink(path) for path in Path(f"/proc/{pid}/fd").iterdir() if path.is_symlink()]
+    return {name for name in (*(name for [name] in filter(None, maps)), *files) if name.startswith("/dev/shm/")}
 
 
 def test_a_256_mb_tensor_is_copied_once_in_each_direction(tmp_path):
@@ -83,23 +90,24 @@ def test_memory_is_used_again_and_does_not_pile_up(tmp_path):
 
 
 def test_nothing_lies_in_dev_shm_nor_open_after_closing(tmp_path):
-    before, files = os.listdir("/dev/shm"), len(os.listdir("/proc/self/fd"))
+    mapped, files = named_memory(os.getpid()), open_files()
     with python_instance(tmp_path, IDENTITY) as instance:
         infer(instance, np.ones((1, 100_000), np.float32))
-        assert os.listdir("/dev/shm") == before
-    gc.collect()
-    assert len(os.listdir("/proc/self/fd")) == files
+        [child] = new_descendants()
+        assert memory_files(child)
+        assert not named_memory(child)
+        assert named_memory(os.getpid()) <= mapped
+    wait_until(lambda: open_files() <= files, what="the end of every descriptor")
     assert not memory_files(os.getpid())
 
 
 def test_ten_starts_and_ends_leave_no_descriptor(tmp_path):
     folder = written_model(tmp_path, IDENTITY)
-    files = len(os.listdir("/proc/self/fd"))
+    files = open_files()
     for _ in range(10):
         with instance_of(folder) as instance:
             execute(instance, request(np.ones((1, 4), np.float32)))
-    gc.collect()
-    assert len(os.listdir("/proc/self/fd")) == files
+    wait_until(lambda: open_files() <= files, what="the end of every descriptor")
     assert not new_descendants()
 
 
@@ -131,7 +139,7 @@ def test_no_child_outlives_a_killed_server_even_inside_execute(tmp_path, number)
         assert len(children) == 2
     finally:
         process.send_signal(number)
-        process.wait(30)
+        process.wait(PATIENCE_S)
         process.stdout.close()
     wait_until(lambda: not any(alive(child) for child in children), what="the end of the children")
 

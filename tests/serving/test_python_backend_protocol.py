@@ -1,6 +1,5 @@
 """A child that breaks the protocol: user code is not trusted, so what it sends is checked, and it is ended."""
 
-import os
 from unittest.mock import Mock
 
 import numpy as np
@@ -9,6 +8,7 @@ import pytest
 from serving.errors import Code
 from serving.runtime import Runtime
 from tests.serving.instances import execute, infer, python_instance, request
+from tests.serving_process import open_files, wait_until
 
 RUNTIME = Runtime(Mock(), Mock(), Mock())
 ONE = np.ones((1, 1), np.float32)
@@ -26,7 +26,7 @@ SOURCE = """
                 channel = next(one for one in gc.get_objects() if isinstance(one, Channel))
                 STATEMENT
                 import time
-                time.sleep(60)
+                time.sleep(600)
             return [pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT0", one.inputs()[0].as_numpy())]) for one in requests]
 """
 
@@ -75,14 +75,14 @@ def result(row: str, segment: int = 9) -> str:
 def test_a_child_that_breaks_the_protocol_is_ended_and_restarted(tmp_path, statement, expected):
     with python_instance(tmp_path, SOURCE.replace("STATEMENT", statement)) as instance:
         infer(instance, ONE)
-        before = len(os.listdir("/proc/self/fd"))
+        before = open_files()
         [answer] = execute(instance, request(POISON))
         assert answer.code is Code.INTERNAL
         assert "the model's process was ended because it broke the protocol" in answer.message
         assert expected in answer.message
         del answer  # with its traceback
         assert infer(instance, ONE)["OUTPUT0"] == 1
-        assert len(os.listdir("/proc/self/fd")) == before, "no descriptor stays open"
+        wait_until(lambda: open_files() <= before, what="the end of every descriptor")
 
 
 CALLING = """
@@ -97,7 +97,7 @@ CALLING = """
             if requests[0].inputs()[0].as_numpy()[0, 0] < 0:
                 link = server()
                 STATEMENT
-                time.sleep(60)
+                time.sleep(600)
             return [pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT0", one.inputs()[0].as_numpy())]) for one in requests]
 """
 INFER = (
@@ -132,10 +132,10 @@ INFER = (
 def test_a_child_that_calls_nonsense_is_ended_and_restarted(tmp_path, statement):
     with python_instance(tmp_path, CALLING.replace("STATEMENT", statement), runtime=RUNTIME) as instance:
         infer(instance, ONE)
-        before = len(os.listdir("/proc/self/fd"))
+        before = open_files()
         [answer] = execute(instance, request(POISON))
         assert answer.code is Code.INTERNAL
         assert "the model's process was ended by signal SIGKILL" in answer.message
         del answer
         assert infer(instance, ONE)["OUTPUT0"] == 1
-        assert len(os.listdir("/proc/self/fd")) == before, "no descriptor stays open"
+        wait_until(lambda: open_files() <= before, what="the end of every descriptor")

@@ -18,7 +18,7 @@ from serving.request_log import RequestLog
 from tests.model_factory import onnx_identity
 from tests.serving.in_process import core, infer
 from tests.serving.streaming_backend import streaming_model
-from tests.serving_process import ServerProcess, wait_until
+from tests.serving_process import PATIENCE_S, ServerProcess, wait_until
 
 SECRET = 4711.5
 
@@ -96,7 +96,7 @@ def test_a_log_that_cannot_be_opened_ends_the_server_with_the_reason(tmp_path: P
     onnx_identity(tmp_path / "models")
     server = ServerProcess(tmp_path / "models", f"--request-log={tmp_path}/missing/requests.log", wait="")
     try:
-        assert server.start().process.wait(60) == 1
+        assert server.start().process.wait(PATIENCE_S) == 1
         assert "cannot write the request log: No such file or directory" in server.log
     finally:
         server.close()
@@ -127,7 +127,7 @@ async def test_a_decoupled_model_leaves_one_line_for_all_its_responses(tmp_path:
         inputs = {"IN": np.array([3], np.int32)}
         request = InferenceRequest("streaming", inputs, lambda answer, final: ended.set() if final else None)
         server.infer(request, "grpc")
-        await asyncio.wait_for(ended.wait(), 30)
+        await asyncio.wait_for(ended.wait(), PATIENCE_S)
     assert [(line["status"], line["responses"]) for line in lines(path)] == [("OK", 3)]
 
 

@@ -1,0 +1,43 @@
+"""Reads the live feed as the dashboard does, one event after the other."""
+
+import json
+from typing import Any
+
+from tests.serving.raw_http import RawClient, build
+
+PATH = "/v2/slipway/live"
+
+
+class Refused(Exception):
+    """The server took no more subscribers."""
+
+
+class Subscriber:
+    """Events of one stream, in order."""
+
+    def __init__(self, address: str) -> None:
+        self.client = RawClient(address)
+        self.client.send(build("GET", PATH))
+        head = b""
+        while not head.endswith(b"\r\n\r\n"):
+            head += self.client.file.readline()
+        if head.startswith(b"HTTP/1.1 503"):
+            self.close()
+            raise Refused
+        assert head.startswith(b"HTTP/1.1 200")
+        assert b"text/event-stream" in head
+
+    def next(self) -> tuple[str, Any]:
+        kind = self.client.file.readline().decode().removeprefix("event: ").strip()
+        data = self.client.file.readline().decode().removeprefix("data: ")
+        assert self.client.file.readline() == b"\n"
+        return kind, json.loads(data)
+
+    def changes(self) -> list[Any]:
+        """What the next event tells of models; events that tell nothing are passed over."""
+        while not (models := self.next()[1].get("models")):
+            pass
+        return list(models)
+
+    def close(self) -> None:
+        self.client.__exit__()
