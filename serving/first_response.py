@@ -1,4 +1,4 @@
-"""Triton's nv_inference_first_response_histogram_ms: how long clients of a decoupled model wait for the first response.
+"""Triton's nv_inference_first_response_histogram_ms: how long clients of a model wait for the first response.
 
 Source: Triton, docs/user_guide/metrics.md; for the default bounds Triton's observed behaviour.
 """
@@ -29,9 +29,9 @@ class FirstResponses:
         self.sum_ms += milliseconds
 
 
-def first_responses(config: ModelConfig, before: FirstResponses | None) -> FirstResponses | None:
-    """The histogram that the configuration asks for, None for a model that is not decoupled. Counts stay with their bounds."""
-    if not config.model_transaction_policy.decoupled:
+def first_responses(config: ModelConfig, wanted: bool | None, before: FirstResponses | None) -> FirstResponses | None:
+    """The histogram that the configuration asks for; by default only of a decoupled model. Counts stay with their bounds."""
+    if not (config.model_transaction_policy.decoupled if wanted is None else wanted):
         return None
     bounds: Sequence[float] = DEFAULT_BOUNDS_MS
     for control in config.model_metrics.metric_control:

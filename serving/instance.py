@@ -29,6 +29,7 @@ class Instance:
         self.on_done: OnDone = lambda instance, batch: None
         self.processes: Callable[[], list[int]] = list  # ids of the processes that it runs in, besides the server's
         self.on_streamed: Send = lambda request, response, final: None
+        self.decoupled = False  # the model answers by `on_streamed`
         self._backend = backend
         self._impl: BackendInstance | None = None
         self._loop = loop
@@ -96,6 +97,9 @@ class Instance:
 
     def _execute(self, impl: BackendInstance, batch: Batch) -> None:
         batch.started_ns = time.monotonic_ns()
+        if self.decoupled:
+            for request in batch.requests:
+                request.response_from_ns = batch.started_ns
         try:
             impl.execute(batch)
         except Exception as error:

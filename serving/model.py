@@ -14,7 +14,6 @@ from serving.backends.base import Backend, ModelSpec
 from serving.batch import Batch
 from serving.classification import read_labels
 from serving.errors import Code, ServingError, internal, unavailable
-from serving.first_response import first_responses
 from serving.instance import Instance
 from serving.instance_groups import Placement, placements
 from serving.memory import NOTHING, MemoryUse, files_bytes, memory_use, private_bytes
@@ -26,7 +25,7 @@ from serving.schedulers.dynamic_batch import DynamicBatchScheduler
 from serving.schedulers.ensemble import EnsembleScheduler
 from serving.schedulers.instance_scheduler import InstanceScheduler
 from serving.schedulers.sequence_batch import SequenceBatchScheduler
-from serving.statistics import BatchStatistics, ModelStatistics
+from serving.statistics import ModelStatistics, Phases
 from serving.tensor_check import TensorCheck
 from serving.warmup import warmup_batches
 
@@ -60,7 +59,8 @@ class Model:
         self._in_flight = 0
         caches = runtime.cache is not None and spec.config.response_cache.enable
         self._cache = ModelCache(runtime.cache) if runtime.cache is not None and caches else None
-        self._cache_keys: dict[InferenceRequest, bytes] = {}  # of requests under way that the cache did not have
+        # Of requests under way that the cache did not have: the key, and how long it took to find that out (ns).
+        self._cache_keys: dict[InferenceRequest, tuple[bytes, int]] = {}
         self._labels: dict[str, list[str]] = {}
         self._take_config(spec.config)
         self.scheduler: EnsembleScheduler | InstanceScheduler
@@ -78,7 +78,7 @@ class Model:
         self.config = config
         self._check = TensorCheck(config)
         self._decoupled = config.model_transaction_policy.decoupled
-        self.statistics.first_response = first_responses(config, self.statistics.first_response)
+        self.statistics.configure(config, self._cache is not None)
 
     # -- life ------------------------------------------------------------------------------------------------------
     async def load(self) -> None:
@@ -158,6 +158,7 @@ class Model:
         if self._limiter is not None:
             self._limiter.register(instance, instance.place.demand)
         instance.on_streamed = self._streamed
+        instance.decoupled = self._decoupled
         await instance.start(warmup_batches(config, self.spec))
 
     async def _free(self) -> None:
@@ -207,7 +208,7 @@ class Model:
                 self._release(request)
                 raise
         except ServingError as error:
-            self._count_failure(request, "REJECTED" if error.code is Code.UNAVAILABLE else "OTHER")
+            self.statistics.count_failure(request, "REJECTED" if error.code is Code.UNAVAILABLE else "OTHER")
             raise
 
     def _admit(self, request: InferenceRequest) -> None:
@@ -225,61 +226,53 @@ class Model:
             self._drained.set_result(None)
 
     def _cancelled(self, request: InferenceRequest) -> None:
+        began = time.monotonic_ns()
         self.scheduler.remove(request)
-        self._finish_failed(request, "CANCELED")
-        self.statistics.cancel.count += 1
-        self.statistics.cancel.ns += time.monotonic_ns() - request.arrival_ns
+        self._release(request)
+        self.statistics.count_cancel(request)
+        if request.response_from_ns:
+            self.statistics.responses_of(request).cancel.add(time.monotonic_ns() - began)
 
     def _rejected(self, request: InferenceRequest, error: ServingError) -> None:
         self._finish_failed(request, "REJECTED")
         request.respond(error)
 
     def _finish_failed(self, request: InferenceRequest, reason: str) -> None:
-        self._count_failure(request, reason)
+        self.statistics.count_failure(request, reason)
         self._release(request)
-
-    def _count_failure(self, request: InferenceRequest, reason: str) -> None:
-        statistics = self.statistics
-        statistics.fail.count += 1
-        statistics.fail.ns += time.monotonic_ns() - request.arrival_ns
-        statistics.failures[reason] = statistics.failures.get(reason, 0) + 1
-        statistics.revision += 1
 
     def _answered_by_cache(self, cache: ModelCache, request: InferenceRequest) -> bool:
         start = time.monotonic_ns()
         key = cache.key(request)
         outputs = cache.get(key)
         took = time.monotonic_ns() - start
-        looked = self.statistics.cache_miss if outputs is None else self.statistics.cache_hit
-        looked.count += 1
-        looked.ns += took
         cache.spent(lookup_ns=took)
         if outputs is None:
-            self._cache_keys[request] = key
+            self._cache_keys[request] = key, took
             return False
+        self.statistics.count_hit(start - request.queued_ns, took)
         self._loop.call_soon(self._cache_hit, request, outputs)
         return True
 
     def _cache_hit(self, request: InferenceRequest, outputs: dict[str, Tensor]) -> None:
         if request.finished:
             return
-        self._count_success(request, time.monotonic_ns())
+        self.statistics.count_success(request, time.monotonic_ns())
         self._release(request)
         request.respond(
             self._outward(request, InferenceResponse(self.spec.name, self.spec.version, request.id, outputs))
         )
 
     # -- answers ---------------------------------------------------------------------------------------------------
-    def _answered(self, request: InferenceRequest, answer: InferenceResponse | ServingError) -> None:
-        """An ensemble is done."""
-        now = time.monotonic_ns()
+    def _answered(self, request: InferenceRequest, answer: InferenceResponse | ServingError, steps: Phases) -> None:
+        """An ensemble is done; its steps took so long."""
         if isinstance(answer, ServingError):
-            self._finish_failed(request, "CANCELED" if answer.code is Code.CANCELLED else "BACKEND")
+            self._finish_failed(request, "CANCELED" if answer.code is Code.CANCELLED else "OTHER")
         else:
-            self._count_success(request, now)
-            self.statistics.inference_count += request.batch_size
-            self.statistics.execution_count += 1
-            self.statistics.last_inference_ms = time.time_ns() // 1_000_000
+            self.statistics.count_execution(request.batch_size, steps)
+            self.statistics.count_computed(1, request.batch_size, steps)
+            self.statistics.count_queued(0)
+            self.statistics.count_success(request, time.monotonic_ns())
             self._release(request)
         request.respond(self._outward(request, answer))
 
@@ -291,40 +284,44 @@ class Model:
             if isinstance(response, InferenceResponse) and request.flow is not None:
                 request.flow.taken(response.size)
             return
+        computed_ns = time.monotonic_ns()
+        counted = self.statistics.responses_of(request)
         if response is not None:
-            if not request.responses and self.statistics.first_response is not None:
-                self.statistics.first_response.add(time.monotonic_ns() - request.arrival_ns)
+            self.statistics.count_first_response(request, computed_ns)
             request.responses += 1
         if final:
             if isinstance(response, ServingError):
                 self._finish_failed(request, "BACKEND")
             else:
-                self._count_success(request, time.monotonic_ns())
+                self.statistics.count_success(request, computed_ns)
                 self._release(request)
-        if response is None:
-            request.respond(None, final)
-            return
-        answer = self._outward(request, response)
+        answer = None if response is None else self._outward(request, response)
         if answer is not response and isinstance(response, InferenceResponse) and request.flow is not None:
             request.flow.taken(response.size)  # it became an error
         request.respond(answer, final)
+        now = time.monotonic_ns()
+        counted.count(answer, computed_ns - request.response_from_ns, now - computed_ns)
+        request.response_from_ns = now
 
     def _batch_done(self, batch: Batch) -> None:
-        self._count_batch(batch)
-        queue, queue_latency = self.statistics.queue, self.statistics.queue_latency
+        statistics = self.statistics
+        phases = statistics.count_batch(batch)
+        answered = rows = 0
         for request, answer in zip(batch.requests, batch.responses, strict=True):
             for observer in request.observers:
                 observer.executed(request, batch)
-            if request.finished or request in batch.rescheduled:  # cancelled while it ran, or comes again
+            if request in batch.rescheduled:
+                continue
+            waited = batch.started_ns - request.queued_ns
+            if self._decoupled and answer is None:
+                if not request.cancelled:  # its responses may have come already, or come later
+                    statistics.count_queued(waited)
+                    answered, rows = answered + 1, rows + request.batch_size
+                continue
+            if request.finished:  # cancelled while it ran, or a stand-in
                 continue
             if answer is None:
-                if self._decoupled:
-                    continue
                 answer = internal("the backend gave no response for this request")
-            waited = batch.started_ns - request.queued_ns
-            queue.count += 1
-            queue.ns += waited
-            queue_latency.add(waited)
             if isinstance(answer, ServingError):
                 self._finish_failed(request, "BACKEND")
             else:
@@ -332,9 +329,12 @@ class Model:
                     self._keep(self._cache, request, answer.outputs)
                 if request.parameters and request.parameters.get(TIMING):
                     answer.parameters |= _timing(waited, batch)
-                self._count_success(request, batch.ended_ns)
+                statistics.count_queued(waited)
+                answered, rows = answered + 1, rows + request.batch_size
+                statistics.count_success(request, batch.ended_ns)
                 self._release(request)
             request.respond(self._outward(request, answer))
+        statistics.count_computed(answered, rows, phases)
 
     def _outward(
         self, request: InferenceRequest, answer: InferenceResponse | ServingError
@@ -346,47 +346,12 @@ class Model:
         return answer
 
     def _keep(self, cache: ModelCache, request: InferenceRequest, outputs: dict[str, Tensor]) -> None:
+        key, lookup_ns = self._cache_keys[request]
         start = time.monotonic_ns()
-        cache.put(self._cache_keys[request], outputs)
+        cache.put(key, outputs)
         took = time.monotonic_ns() - start
-        self.statistics.cache_miss.ns += took
+        self.statistics.count_miss(lookup_ns + took)
         cache.spent(insertion_ns=took)
-
-    def _count_success(self, request: InferenceRequest, now: int) -> None:
-        statistics = self.statistics
-        took = now - request.arrival_ns
-        statistics.success.count += 1
-        statistics.success.ns += took
-        statistics.request_latency.add(took)
-        statistics.revision += 1
-
-    def _count_batch(self, batch: Batch) -> None:
-        """Compute times count once for each request, as in Triton, and once for each batch in `batches`."""
-        statistics = self.statistics
-        requests = len(batch.requests) - batch.padding
-        input_ns = batch.input_done_ns - batch.started_ns if batch.input_done_ns else 0
-        infer_from = batch.input_done_ns or batch.started_ns
-        infer_to = batch.infer_done_ns or batch.ended_ns
-        output_ns = batch.ended_ns - infer_to
-        for duration, ns in (
-            (statistics.compute_input, input_ns),
-            (statistics.compute_infer, infer_to - infer_from),
-            (statistics.compute_output, output_ns),
-        ):
-            duration.count += requests
-            duration.ns += ns * requests
-        rows = statistics.batches.get(batch.size)
-        if rows is None:
-            rows = statistics.batches[batch.size] = BatchStatistics()
-        rows.count += 1
-        rows.compute_input_ns += input_ns
-        rows.compute_infer_ns += infer_to - infer_from
-        rows.compute_output_ns += output_ns
-        statistics.compute_latency.add(batch.ended_ns - batch.started_ns)
-        statistics.inference_count += batch.size - batch.padding
-        statistics.execution_count += 1
-        statistics.last_inference_ms = time.time_ns() // 1_000_000
-        statistics.revision += 1
 
 
 def _timing(waited_ns: int, batch: Batch) -> Parameters:

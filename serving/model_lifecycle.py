@@ -24,7 +24,7 @@ from serving.model_source import VersionSource
 from serving.residency import AWAKE, EVICTABLE, ON_DEMAND, PINNED, Residency, ResidencyKeeper, residency_of
 from serving.runtime import Runtime
 from serving.sleeping_model import ASLEEP, SleepingModel
-from serving.statistics import ModelStatistics
+from serving.statistics import ModelStatistics, PhaseHistograms
 
 log = logging.getLogger(__name__)
 
@@ -152,7 +152,7 @@ class ModelLifecycle:
     async def _load_version(self, source: VersionSource) -> None:
         entry = self.versions.get(source.version)
         if entry is None:
-            entry = self.versions[source.version] = VersionEntry(ModelStatistics(self.name, source.version))
+            entry = self.versions[source.version] = VersionEntry(self._statistics(source.version))
         if entry.model is not None and entry.source is not None and entry.source.key == source.key:
             self._settle(entry)
             return
@@ -199,8 +199,15 @@ class ModelLifecycle:
     async def _build(self, entry: VersionEntry, spec: ModelSpec, needed: MemoryUse) -> Model:
         async with self._keeper.room_for(needed, self.name):
             model = Model(spec, entry.statistics, self._runtime)
+            began = self._loop.time()
             await model.load()
+            entry.statistics.load_s = self._loop.time() - began
             return model
+
+    def _statistics(self, version: int) -> ModelStatistics:
+        runtime = self._runtime
+        phases = PhaseHistograms() if runtime.summaries else None
+        return ModelStatistics(self.name, version, phases=phases, first_responses=runtime.first_responses)
 
     # -- residency -------------------------------------------------------------------------------------------------
     def _begins_asleep(self, entry: VersionEntry, residency: Residency, needed: MemoryUse) -> bool:

@@ -58,6 +58,8 @@ class ModelRepositoryManager:
             cache=ResponseCache(options.cache_size) if options.cache_size else None,
             control=control,
             limiter=RateLimiter(options.rate_limit_resource) if options.rate_limit == "execution_count" else None,
+            summaries=options.metric_enabled("summary_latencies"),
+            first_responses=options.histogram_latencies,
         )
         self._keeper = ResidencyKeeper(options.memory_budget, options.gpu_memory_budget)
         self._models: dict[str, ModelLifecycle] = {}

@@ -109,6 +109,12 @@ class Options:
         return boolean(dict(self.metrics_config).get(group, str(group == "counter_latencies")))
 
     @property
+    def histogram_latencies(self) -> bool | None:
+        """Whether models have a histogram of first responses; None where --metrics-config does not say."""
+        text = dict(self.metrics_config).get("histogram_latencies")
+        return None if text is None else boolean(text)
+
+    @property
     def summary_quantiles(self) -> list[float]:
         """Of the latency summaries; what error each allows is taken and not needed."""
         text = dict(self.metrics_config).get("summary_quantiles", "0.5,0.9,0.95,0.99,0.999")

@@ -95,6 +95,7 @@ class InferenceRequest:
     # set by the server
     decoupled: bool = False  # the model may answer any number of times
     responses: int = 0  # how many a decoupled model has sent
+    response_from_ns: int = 0  # when a decoupled model began to compute the next one
     batch_size: int = 1
     batch_key: object = None  # requests of unequal keys (shapes of variable dims, optional inputs) never share a batch
     queued_ns: int = 0

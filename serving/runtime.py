@@ -36,3 +36,5 @@ class Runtime:
     meter: MemoryMeter = field(default_factory=MemoryMeter)
     control: ModelControl | None = None
     metrics: CustomMetrics = field(default_factory=CustomMetrics)
+    summaries: bool = False  # models keep what the summaries of /metrics need
+    first_responses: bool | None = None  # which models have a histogram of first responses; None: decoupled ones

@@ -53,7 +53,7 @@ class SleepingModel:
     def submit(self, request: InferenceRequest) -> None:
         """Keep the request and begin to load. UNAVAILABLE where the last try has failed a moment ago."""
         if self._failed is not None and time.monotonic() < self._failed_at + RETRY_S:
-            self._count_failure(request, "REJECTED")
+            self.statistics.count_failure(request, "REJECTED")
             raise self._failed
         request.on_cancel = self._cancelled
         self._waiting[request] = None
@@ -95,18 +95,9 @@ class SleepingModel:
         waiting, self._waiting = self._waiting, {}
         for request in waiting:
             request.on_cancel = None
-            self._count_failure(request, "OTHER")
+            self.statistics.count_failure(request, "OTHER")
             request.respond(self._failed)
 
     def _cancelled(self, request: InferenceRequest) -> None:
         self._waiting.pop(request, None)
-        self._count_failure(request, "CANCELED")
-        self.statistics.cancel.count += 1
-        self.statistics.cancel.ns += time.monotonic_ns() - request.arrival_ns
-
-    def _count_failure(self, request: InferenceRequest, reason: str) -> None:
-        statistics = self.statistics
-        statistics.fail.count += 1
-        statistics.fail.ns += time.monotonic_ns() - request.arrival_ns
-        statistics.failures[reason] = statistics.failures.get(reason, 0) + 1
-        statistics.revision += 1
+        self.statistics.count_cancel(request)

@@ -10,13 +10,16 @@ from collections.abc import Callable
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelEnsembling
 
+from serving.batch import Batch
 from serving.device_tensor import host_array
 from serving.errors import ServingError, internal
 from serving.request import InferenceRequest, InferenceResponse, Tensor
 from serving.schedulers.base import Scheduler
+from serving.statistics import NO_PHASES, Phases
 
 Infer = Callable[[InferenceRequest], None]
-OnAnswer = Callable[[InferenceRequest, "InferenceResponse | ServingError"], None]
+# The last argument: how long its steps took, all together.
+OnAnswer = Callable[[InferenceRequest, "InferenceResponse | ServingError", Phases], None]
 
 
 class EnsembleScheduler(Scheduler):
@@ -80,7 +83,7 @@ class EnsembleScheduler(Scheduler):
 
     def answer(self, run: "_Run", answer: "InferenceResponse | ServingError") -> None:
         if self._runs.pop(run.request, None) is not None:
-            self._on_answer(run.request, answer)
+            self._on_answer(run.request, answer, run.steps_took)
 
     def respond(self, run: "_Run", outputs: dict[str, Tensor]) -> None:
         if not run.request.device_outputs:
@@ -104,6 +107,22 @@ class _Run:
         for step in scheduler.steps:
             self._readers.update(set(step.input_map.values()))
         self._ended = False
+        self.steps_took = NO_PHASES
+
+    # -- as an observer of its steps -------------------------------------------------------------------------------
+    def executed(self, request: InferenceRequest, batch: Batch) -> None:
+        self.steps_took = self.steps_took.plus(Phases.of(batch))
+
+    def step(self, child: InferenceRequest) -> None:
+        """What a step's model asks of others is not of this ensemble."""
+
+    def context(self) -> str:
+        return ""
+
+    def answered(
+        self, request: InferenceRequest, response: "InferenceResponse | ServingError | None", final: bool
+    ) -> None:
+        """`on_response` has it."""
 
     def advance(self) -> None:
         """Start every step whose inputs exist; answer when all wanted outputs do and nothing runs any more."""
@@ -163,6 +182,7 @@ class _Run:
             sequence_start=parent.sequence_start,
             sequence_end=parent.sequence_end,
             device_outputs=parent.device_outputs or self._scheduler.feeds[index],
+            observers=(self, *(run for run in parent.observers if isinstance(run, _Run))),
         )
         for observer in parent.observers:
             observer.step(child)
