@@ -1,7 +1,7 @@
 """GET /v2/slipway/live: hello, then once a second what changed, for as many as listen, at no cost when none does."""
 
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from typing import Any
 
 import pytest
@@ -89,22 +89,23 @@ def test_the_feed_answers_head_and_refuses_too_many_subscribers(http_server: Ser
     with RawClient(http_server.metrics) as client:
         assert client.request("HEAD", PATH).status == 200
         assert client.request("GET", "/nowhere").status == 404
-    many: list[Subscriber] = []
-    with pytest.raises(Refused):
-        while len(many) <= 64:
-            many.append(Subscriber(http_server.metrics))
-    assert many
-    for one in many:
-        one.close()
+    with ExitStack() as many:
+        taken = 0
+        while subscriber := taken_subscriber(http_server):
+            many.enter_context(closing(subscriber))
+            taken += 1
+        assert 1 <= taken <= 64
+    again = wait_until(lambda: taken_subscriber(http_server), what="room for a new subscriber")
+    with closing(again):
+        assert again.next()[0] == "hello"
 
-    def taken() -> bool:
-        try:
-            with closing(Subscriber(http_server.metrics)) as again:
-                return again.next()[0] == "hello"
-        except Refused:
-            return False
 
-    wait_until(taken, what="room for a new subscriber")
+def taken_subscriber(server: ServerProcess) -> Subscriber | None:
+    """A new one, or None where the server refuses it."""
+    try:
+        return Subscriber(server.metrics)
+    except Refused:
+        return None
 
 
 def test_a_shutdown_ends_the_streams(http_models: Any) -> None:

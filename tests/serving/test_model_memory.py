@@ -24,7 +24,8 @@ def test_a_model_that_loads_alone_is_measured_and_told_everywhere(tmp_path):
     with ServerProcess(tmp_path, "--model-control-mode=explicit", "--load-model=first") as server:
 
         def told() -> list[Any]:
-            return server.get("/v2/models/large/stats")[1]["model_stats"][0].get("memory_usage", [])
+            rows = server.get("/v2/models/stats")[1]["model_stats"]
+            return next((row.get("memory_usage", []) for row in rows if row["name"] == "large"), [])
 
         assert server.post("/v2/repository/models/large/load")[0] == 200
         [usage] = told()
