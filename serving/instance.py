@@ -5,6 +5,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from queue import SimpleQueue
 
 from serving.backends.base import Backend, BackendInstance
@@ -52,6 +53,10 @@ class Instance:
     def available(self) -> bool:
         """Whether it would answer now; False while its process is held back after crashes."""
         return self._impl is None or self._impl.available()
+
+    def readiness(self) -> "Future[bool] | None":
+        """What the model itself says of this instance, where it has a say."""
+        return None if self._impl is None else self._impl.readiness()
 
     async def stop(self) -> None:
         """Free the instance. Nothing may be executing."""

@@ -18,6 +18,7 @@ from serving.instance import Instance
 from serving.instance_groups import Placement, placements
 from serving.memory import NOTHING, MemoryUse, files_bytes, memory_use, private_bytes
 from serving.output_target import deliver
+from serving.readiness import instances_ready
 from serving.request import InferenceRequest, InferenceResponse, Parameters, Tensor
 from serving.response_cache import ModelCache
 from serving.runtime import Runtime
@@ -189,6 +190,10 @@ class Model:
     def in_flight(self) -> int:
         """Requests accepted and not yet answered."""
         return self._in_flight
+
+    async def confirm_ready(self) -> bool:
+        """Ask the instances whether they would answer."""
+        return await instances_ready(self._instances)
 
     # -- requests --------------------------------------------------------------------------------------------------
     def submit(self, request: InferenceRequest) -> None:

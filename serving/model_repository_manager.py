@@ -135,6 +135,13 @@ class ModelRepositoryManager:
         """Whether every model that was asked for serves; one that is loading for the first time does not count against."""
         return all(lifecycle.default is not None or lifecycle.lock.locked() for lifecycle in self._wanted())
 
+    async def all_confirm_ready(self) -> bool:
+        """Whether every model that serves says that it is ready, where it has a say."""
+        models = [
+            model for lifecycle in self._wanted() for entry in lifecycle.versions.values() if (model := entry.model)
+        ]
+        return all(await asyncio.gather(*(model.confirm_ready() for model in models)))
+
     def _wanted(self) -> list[ModelLifecycle]:
         return [lifecycle for lifecycle in self._models.values() if lifecycle.wanted]
 

@@ -4,6 +4,7 @@ The packages are optional (requirements-opentelemetry.txt). Spans are made on th
 the SDK's own; what its queue has no room for is dropped. Source: Triton, user_guide/trace.md, for names and attributes.
 """
 
+import json
 import threading
 import time
 from collections.abc import Mapping
@@ -99,6 +100,13 @@ class _Spans:
 
     def step(self, child: InferenceRequest) -> None:
         child.observers = (*child.observers, _Spans(self.tracer, child, self.span, self.offset))
+
+    def context(self) -> str:
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+        carrier: dict[str, str] = {}
+        TraceContextTextMapPropagator().inject(carrier, _below(self.span))
+        return json.dumps(carrier)
 
     def executed(self, request: InferenceRequest, batch: Batch) -> None:
         if self.span.is_recording():  # a decoupled model may have answered already

@@ -57,7 +57,10 @@ class Observer(Protocol):
         cache answers."""
 
     def step(self, child: "InferenceRequest") -> None:
-        """An ensemble is about to send this request to one of its models."""
+        """An ensemble, or a model that calls others, is about to send this request to another model."""
+
+    def context(self) -> str:
+        """For the model: where its own spans belong, as a JSON object; "" where nothing is to be passed on. Any thread."""
 
     def answered(
         self, request: "InferenceRequest", response: "InferenceResponse | ServingError | None", final: bool

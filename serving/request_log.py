@@ -103,6 +103,9 @@ class _Entry:
     def step(self, child: InferenceRequest) -> None:
         """Only what clients send is logged."""
 
+    def context(self) -> str:
+        return ""
+
     def executed(self, request: InferenceRequest, batch: Batch) -> None:
         self.queue_ns = batch.started_ns - request.queued_ns
         self.compute_ns = batch.ended_ns - batch.started_ns

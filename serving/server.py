@@ -131,6 +131,14 @@ class InferenceServer:
             return False
         return self._started and not self._draining
 
+    async def confirm_ready(self) -> bool:
+        """As `ready`; with --strict-readiness the models that can say whether they are ready are asked too."""
+        return self.ready() and (not self.options.strict_readiness or await self._manager.all_confirm_ready())
+
+    async def confirm_model_ready(self, name: str, version: str = "") -> bool:
+        """As `model_ready`; a model that can say whether it is ready is asked too."""
+        return self.model_ready(name, version) and await self._manager.resolve(name, version).confirm_ready()
+
     def update_trace_settings(self, model: str, changes: Mapping[str, list[str] | None]) -> None:
         """Of the server, or of a model in the repository."""
         self._refuse_unknown_model(model)

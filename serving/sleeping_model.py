@@ -60,6 +60,10 @@ class SleepingModel:
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._wake_up())
 
+    async def confirm_ready(self) -> bool:
+        """It is there for its first request; nothing of it runs that could be asked."""
+        return True
+
     async def reconfigure(self, config: ModelConfig) -> None:
         self.config = config
         self.spec = dataclasses.replace(self.spec, config=config)

@@ -110,8 +110,11 @@ class _Trace:
         self.answered_already = False  # the last answer of a decoupled model may come before its batch ends
 
     def step(self, child: InferenceRequest) -> None:
-        """A request that an ensemble makes of this one."""
+        """A request that an ensemble makes of this one, or a model for it."""
         self.file.trace(child, "", self.sampler, self.id)
+
+    def context(self) -> str:
+        return ""
 
     def executed(self, request: InferenceRequest, batch: Batch) -> None:
         moments = [

@@ -12,6 +12,7 @@ INTERNAL with its text.
 """
 
 from abc import ABC, abstractmethod
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -60,6 +61,10 @@ class BackendInstance(ABC):
     def available(self) -> bool:
         """Whether it would answer now: a scheduler prefers other instances to one that would not. Any thread asks."""
         return True
+
+    def readiness(self) -> "Future[bool] | None":
+        """What the model itself says when it is asked whether it is ready; None where it has no say. Any thread asks."""
+        return None
 
     def close(self) -> None:  # noqa: B027
         """Free what this instance holds. Called once, on its thread."""

@@ -14,30 +14,27 @@ from itertools import count
 from queue import SimpleQueue
 from typing import Any
 
-import numpy as np
-
 from serving.backends.base import ModelSpec
+from serving.backends.child_inferences import ChildInferences
+from serving.backends.child_messages import Answer, encode_answer, quietly, tensors_of
 from serving.backends.child_process import ChildProcess
-from serving.backends.process_tensors import COPY_BYTES, error_of, parameters_of, tensor, used_bytes
+from serving.backends.child_readiness import ChildReadiness
+from serving.backends.process_tensors import error_of, parameters_of
 from serving.backends.python_child.channel import ChannelError, Message, ProtocolError, close_all
 from serving.backends.python_child.segments import map_sealed, send_tensors
-from serving.backends.python_child.tensors import Row, Writer, type_of
+from serving.backends.python_child.tensors import Writer
 from serving.batch import Batch, Send
 from serving.custom_metrics import Series
-from serving.device_tensor import host_array
 from serving.errors import ServingError, internal, unavailable
 from serving.request import InferenceRequest, InferenceResponse
 from serving.runtime import Runtime
 
-MAX_ASKED = 1000  # inferences on other models that one child may have under way
 MAX_UNREAD = 10_000  # answers that wait for a child which does not read
 MAX_METRICS = 1000
 
-Answer = InferenceResponse | ServingError | Message | None
-
 
 class ChildCalls:
-    """Of one child. Its threads end when the child does; `join` waits for them."""
+    """Of one child. Its threads end when the child does; `join` waits for them. `readiness` asks the model itself."""
 
     def __init__(self, child: ChildProcess, spec: ModelSpec) -> None:
         self._child = child
@@ -48,8 +45,8 @@ class ChildCalls:
         self._keys = count(1)
         self._streams: dict[int, tuple[InferenceRequest, Send]] = {}
         self._stream_ended = threading.Condition()
-        self._running: Batch | None = None
-        self._asked: dict[int, InferenceRequest] = {}
+        self._inferences = ChildInferences(self._put)
+        self.readiness = ChildReadiness(child.name, lambda: self._put(0, {"op": "is_ready"}, True))
         self._metrics: dict[int, tuple[str, Series]] = {}
         self._outbox: SimpleQueue[tuple[int, Answer, bool] | None] = SimpleQueue()
         self._ended = False
@@ -63,6 +60,7 @@ class ChildCalls:
             "load": self._load,
             "unload": self._unload,
             "ready": self._ready,
+            "is_ready": self._is_ready,
             "metric_family": self._metric_family,
             "metric": self._metric,
             "metric_change": self._metric_change,
@@ -79,12 +77,10 @@ class ChildCalls:
             message["key"] = key = next(self._keys)
             self._streams[key] = request, batch.send
             keys.append(key)
-        self._running = batch
         return keys
 
     def executed(self, keys: list[int]) -> None:
         """The batch is over; the requests of these keys are answered."""
-        self._running = None
         for key in keys:
             self._streams.pop(key, None)
 
@@ -132,15 +128,15 @@ class ChildCalls:
         streams, self._streams = list(self._streams.values()), {}
         error = internal(f"model '{self._spec.name}': {reason} before this request's final response")
         for request, send in streams if self._decoupled else ():  # else the batch's own end answers them
-            _quietly(send, request, error, True)
+            quietly(send, request, error, True)
         with self._stream_ended:
             self._stream_ended.notify_all()
         self._outbox.put(None)
+        self.readiness.close()
         runtime = self._spec.runtime
         if runtime is not None:
             runtime.metrics.leave(self)
-            for asked in list(self._asked.values()):
-                _quietly(runtime.loop.call_soon_threadsafe, asked.cancel)
+            self._inferences.close(runtime)
 
     # -- answers ---------------------------------------------------------------------------------------------------
     def _answer(self, question: Message, answer: Answer, final: bool = True) -> None:
@@ -167,7 +163,7 @@ class ChildCalls:
         while (item := self._outbox.get()) is not None:
             identifier, answer, final = item
             writer = Writer()
-            message = _encode(answer, writer) | {"id": identifier, "final": final}
+            message = encode_answer(answer, writer) | {"id": identifier, "final": final}
             try:
                 send_tensors(self._child.link, message, writer)
             except ChannelError:
@@ -187,7 +183,7 @@ class ChildCalls:
         if "error" in message:
             response = error_of("", *message["error"])
         elif "outputs" in message:
-            found = _tensors(message["outputs"], memory)
+            found = tensors_of(message["outputs"], memory)
             wanted = [name for name in self._outputs if not request.requested or name in request.requested]
             outputs = {name: found[name] for name in wanted if name in found}
             response = InferenceResponse(
@@ -217,43 +213,21 @@ class ChildCalls:
         return self._spec.runtime
 
     def _infer(self, message: Message, memory: Any) -> None:
-        runtime = self._runtime
-        if len(self._asked) >= MAX_ASKED:
-            raise unavailable(f"a model may have {MAX_ASKED} inferences on other models under way, not more")
-        identifier = message["id"]
-        request = _request(message, memory, lambda answer, final: self._inferred(identifier, answer, final))
-        if not isinstance(identifier, int) or identifier in self._asked:
-            raise ProtocolError("a question's id is not a new number")
-        self._asked[identifier] = request
-        batch = self._running
-        parent = batch.requests[0] if batch is not None and len(batch.requests) == 1 else None
-        _quietly(runtime.loop.call_soon_threadsafe, self._submit, runtime, identifier, request, parent)
+        traced = self._streams.get(message["trace"])
+        self._inferences.ask(
+            self._runtime, message, memory, self._made_for(message["for"]), traced[0] if traced else None
+        )
 
-    def _submit(
-        self, runtime: Runtime, identifier: int, request: InferenceRequest, parent: InferenceRequest | None
-    ) -> None:
-        """On the loop's thread."""
-        if self._ended:
-            return
-        try:
-            runtime.infer(request)
-        except ServingError as error:
-            self._inferred(identifier, error, True)
-        except Exception as error:
-            self._inferred(identifier, internal(f"{type(error).__name__}: {error}"), True)
-        else:
-            if parent is not None:
-                _cancel_together(parent, request)
-
-    def _inferred(self, identifier: int, answer: "InferenceResponse | ServingError | None", final: bool) -> None:
-        if final:
-            self._asked.pop(identifier, None)
-        self._put(identifier, answer, final)
+    def _made_for(self, keys: list[int] | None) -> list[InferenceRequest]:
+        """The requests that an inference is made for: all that are open where the model's thread does not know. Empty where
+        one of them is answered already: then it is not for the answer."""
+        if keys is None:
+            return [request for request, _ in list(self._streams.values())]
+        found = [self._streams.get(key) for key in keys]
+        return [] if None in found else [entry[0] for entry in found if entry is not None]
 
     def _cancel(self, message: Message, memory: Any) -> None:
-        request = self._asked.get(message["ask"])
-        if request is not None:
-            _quietly(self._runtime.loop.call_soon_threadsafe, request.cancel)
+        self._inferences.cancel(self._runtime, message["ask"])
 
     # -- other models ----------------------------------------------------------------------------------------------
     def _load(self, message: Message, memory: Any) -> None:
@@ -270,10 +244,11 @@ class ChildCalls:
     def _ready(self, message: Message, memory: Any) -> None:
         name, version = str(message["model"]), str(message["version"])
 
-        async def ready(control: Any) -> bool:
-            return bool(control.model_ready(name, version))
+        self._control(message, lambda control: control.confirm_model_ready(name, version))
 
-        self._control(message, ready)
+    def _is_ready(self, message: Message, memory: Any) -> None:
+        """The answer to this server's own question."""
+        self.readiness.answered(message)
 
     def _control(self, message: Message, action: Callable[[Any], Coroutine[Any, Any, Any]]) -> None:
         """Run on the loop, answer when it is done."""
@@ -311,73 +286,3 @@ class ChildCalls:
 
     def _metric_value(self, message: Message, memory: Any) -> None:
         self._answer(message, {"value": self._metrics[message["number"]][1].value})
-
-
-# -- messages ----------------------------------------------------------------------------------------------------------
-def _request(message: Message, memory: Any, on_response: Callable[..., None]) -> InferenceRequest:
-    texts = message["model"], message["version"], message["request_id"], *message["requested"]
-    numbers = message["priority"], message["timeout"], message["flags"]
-    sequence = message["sequence"]
-    if not all(isinstance(text, str) for text in texts) or not all(type(n) is int and n >= 0 for n in numbers):
-        raise ProtocolError("an inference on another model is badly described")
-    if not isinstance(sequence, str) and (type(sequence) is not int or sequence < 0):
-        raise ProtocolError("a correlation id must be a number or a text")
-    return InferenceRequest(
-        model_name=message["model"],
-        model_version=message["version"],
-        inputs=_tensors(message["inputs"], memory),
-        on_response=on_response,
-        id=message["request_id"],
-        requested=tuple(message["requested"]),
-        parameters=parameters_of(message),
-        priority=message["priority"],
-        timeout_us=message["timeout"],
-        sequence_id=sequence,
-        sequence_start=bool(message["flags"] & 1),
-        sequence_end=bool(message["flags"] & 2),
-    )
-
-
-def _tensors(rows: list[Row], memory: Any) -> dict[str, Any]:
-    """Small ones copied; large ones as views, whose end frees the segment."""
-    used = used_bytes(rows, memory)
-    held = memory[:used] if used <= COPY_BYTES else np.frombuffer(memory, np.uint8)
-    return {row[0]: tensor(row, held) for row in rows}
-
-
-def _encode(answer: Answer, writer: Writer) -> Message:
-    if answer is None:
-        return {}
-    if isinstance(answer, ServingError):
-        return {"error": [answer.code.value, answer.message]}
-    if isinstance(answer, dict):
-        return answer
-    rows = []
-    for name, value in answer.outputs.items():
-        array = host_array(value)
-        rows.append(writer.add(name, type_of(array).name, array))
-    return {"outputs": rows, "parameters": answer.parameters}
-
-
-def _cancel_together(parent: InferenceRequest, child: InferenceRequest) -> None:
-    """Cancel an inference that a model makes while it answers `parent` alone when that is cancelled."""
-    if parent.cancelled:
-        child.cancel()
-        return
-    before = parent.on_cancel
-
-    def cancel_both(request: InferenceRequest) -> None:
-        if before is not None:
-            before(request)
-        child.cancel()
-
-    if not parent.finished:
-        parent.on_cancel = cancel_both
-
-
-def _quietly(call: Callable[..., object], *arguments: object) -> None:
-    """A call to a loop that may be closed: the server has ended meanwhile."""
-    try:
-        call(*arguments)
-    except RuntimeError:
-        pass

@@ -18,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Protocol
 
+from serving.backends.child_readiness import ChildReadiness
 from serving.backends.python_child.channel import Channel, ChannelError, Message, ProtocolError, close_all
 from serving.backends.python_child.segments import SegmentMap, SegmentPool
 from serving.batch import Batch
@@ -46,6 +47,8 @@ _spawner = ThreadPoolExecutor(1, "child-spawner")
 
 class Calls(Protocol):
     """What answers the child's own calls, on threads of its own (see child_calls.py)."""
+
+    readiness: ChildReadiness
 
     def begin(self, batch: Batch, requests: list[Message]) -> list[int]: ...
 

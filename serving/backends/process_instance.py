@@ -8,6 +8,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Any
 
 import numpy as np
@@ -61,6 +62,9 @@ class ProcessInstance(BackendInstance):
 
     def available(self) -> bool:
         return self._keeper.available()
+
+    def readiness(self) -> "Future[bool] | None":
+        return self._keeper.readiness()
 
     # -- inside ----------------------------------------------------------------------------------------------------
     def _execute(self, child: ChildProcess, batch: Batch) -> None:
@@ -135,6 +139,7 @@ class ProcessKeeper:
         self._child: ChildProcess | None = None
         self._error: ServingError | None = None
         self._starter: threading.Thread | None = None
+        self._asks = False  # whether the model has is_ready
         self._start()
 
     def child(self) -> ChildProcess:
@@ -176,6 +181,17 @@ class ProcessKeeper:
         """False while a start is held back for longer than a request would wait. Any thread may ask."""
         return self._starter is None or self._due - time.monotonic() <= LONGEST_WAIT_S
 
+    def readiness(self) -> "Future[bool] | None":
+        """What the model says of itself, where it does: not ready while its process is being restarted. Any thread."""
+        child = self._child
+        if not self._asks:
+            return None
+        if child is not None and self._starter is None:
+            return child.calls.readiness.ask()
+        answer: Future[bool] = Future()
+        answer.set_result(False)
+        return answer
+
     def succeeded(self) -> None:
         self._deaths = 0
 
@@ -211,6 +227,7 @@ class ProcessKeeper:
             answer, received = child.exchange(self._hello)
             close_all(received)
             if answer.get("op") == "ready":
+                self._asks = answer.get("asks") is True
                 return
             error = error_of("", answer.get("code"), answer.get("message"))
         except ProcessDied as died:
@@ -248,6 +265,8 @@ def _describe(request: InferenceRequest, rows: list[Row]) -> Message:
     if request.sequence_id:
         message["sequence"] = request.sequence_id
         message["flags"] = request.sequence_start + 2 * request.sequence_end
+    if request.observers:
+        message["trace"] = next(filter(None, (observer.context() for observer in request.observers)), "")
     return message
 
 

@@ -20,16 +20,16 @@ HealthCheckRequest = message_class("grpc.health.v1.HealthCheckRequest")
 HealthCheckResponse = message_class("grpc.health.v1.HealthCheckResponse")
 
 
-def check(server: InferenceServer, request: Any) -> Any:
+async def check(server: InferenceServer, request: Any) -> Any:
     if request.service not in SERVICES:
         raise not_found(f"there is no service '{request.service[:200]}' to check")
-    return HealthCheckResponse(status=_status(server, request.service))
+    return HealthCheckResponse(status=await _status(server, request.service))
 
 
-def _status(server: InferenceServer, service: str) -> int:
+async def _status(server: InferenceServer, service: str) -> int:
     if service not in SERVICES:
         return SERVICE_UNKNOWN
-    return SERVING if server.ready() else NOT_SERVING
+    return SERVING if await server.confirm_ready() else NOT_SERVING
 
 
 class WatchCall(Call):
@@ -41,7 +41,7 @@ class WatchCall(Call):
         super().__init__(*arguments)
         self.service: str | None = None
         self.told = 0
-        self.watcher: asyncio.TimerHandle | None = None
+        self.watcher: asyncio.Task[None] | None = None
 
     def message(self, body: "bytes | bytearray", start: int) -> None:
         if self.service is not None:
@@ -54,19 +54,19 @@ class WatchCall(Call):
     def half_closed(self) -> None:
         if self.service is None:
             raise CallError(Status.INVALID_ARGUMENT, "Watch takes one message, but none came")
-        self._look()
+        self.watcher = asyncio.get_running_loop().create_task(self._watch(self.service))
 
-    def _look(self) -> None:
-        assert self.service is not None
-        status = _status(self.frontend.server, self.service)
-        if status != self.told:
-            self.told = status
-            data = HealthCheckResponse(status=status).SerializeToString()
-            self.respond((data,), len(data), final=False)
-        if self.connection.draining:
-            self.fail(Status.UNAVAILABLE, "the server is shutting down")
-        else:
-            self.watcher = asyncio.get_running_loop().call_later(LOOK_S, self._look)
+    async def _watch(self, service: str) -> None:
+        while True:
+            status = await _status(self.frontend.server, service)
+            if status != self.told:
+                self.told = status
+                data = HealthCheckResponse(status=status).SerializeToString()
+                self.respond((data,), len(data), final=False)
+            if self.connection.draining:
+                self.fail(Status.UNAVAILABLE, "the server is shutting down")
+                return
+            await asyncio.sleep(LOOK_S)
 
     def abandon(self) -> None:
         if self.watcher is not None:

@@ -92,12 +92,12 @@ def _server_live(server: InferenceServer, request: Any) -> Any:
     return pb.ServerLiveResponse(live=server.live())
 
 
-def _server_ready(server: InferenceServer, request: Any) -> Any:
-    return pb.ServerReadyResponse(ready=server.ready())
+async def _server_ready(server: InferenceServer, request: Any) -> Any:
+    return pb.ServerReadyResponse(ready=await server.confirm_ready())
 
 
-def _model_ready(server: InferenceServer, request: Any) -> Any:
-    return pb.ModelReadyResponse(ready=server.model_ready(request.name, request.version))
+async def _model_ready(server: InferenceServer, request: Any) -> Any:
+    return pb.ModelReadyResponse(ready=await server.confirm_model_ready(request.name, request.version))
 
 
 def _server_metadata(server: InferenceServer, request: Any) -> Any:

@@ -21,13 +21,13 @@ def server_live(server: InferenceServer, exchange: Exchange) -> Reply:
     return _ready_reply(server.live(), "the server is not live")
 
 
-def server_ready(server: InferenceServer, exchange: Exchange) -> Reply:
-    return _ready_reply(server.ready(), "the server is not ready")
+async def server_ready(server: InferenceServer, exchange: Exchange) -> Reply:
+    return _ready_reply(await server.confirm_ready(), "the server is not ready")
 
 
-def model_ready(server: InferenceServer, exchange: Exchange) -> Reply:
+async def model_ready(server: InferenceServer, exchange: Exchange) -> Reply:
     name, version = _model(exchange)
-    return _ready_reply(server.model_ready(name, version), f"model '{name}' is not ready")
+    return _ready_reply(await server.confirm_model_ready(name, version), f"model '{name}' is not ready")
 
 
 def model_metadata(server: InferenceServer, exchange: Exchange) -> Reply:

@@ -5,6 +5,7 @@ channel.py           control messages over a socket, file descriptors with them 
 server_link.py       the child's own calls to the server
 segments.py          tensors in sealed shared memory                                  (both sides)
 loop.py              initialize, execute, finalize; what a servant is
+event_loop.py        where a model's coroutines run
 tensors.py           the rows that describe tensors in a segment, and V2 datatypes
 python_servant.py    Triton's TritonPythonModel; its API: triton_python_backend_utils.py, pb_*.py, model_config.py, dlpack.py
 backend_servant.py   any other backend, for `slipway.isolation: process`
@@ -12,7 +13,7 @@ backend_servant.py   any other backend, for `slipway.isolation: process`
 Except for backend_servant, everything here needs only the standard library and numpy: a model may bring its own Python.
 
 Messages are JSON objects; `op` says which. The parent speaks first and waits for the answer:
-    initialize {servant, ...}                        ready {} | failed {message, code}
+    initialize {servant, ...}                        ready {asks} | failed {message, code}
     complete_config {...}                            completed {config} | failed {message, code}
     execute {segment, fresh, dropped, freed, requests}   result {segment, fresh, dropped, responses} | failed {message, code}
     finalize {}                                      finalized {}
@@ -21,9 +22,11 @@ question's `id` and `final`, and an `error` [code, text] in place of its value; 
     response {key, final, outputs | error}           of a decoupled model; no answer
     release {key}                                    the request will come again; no answer
     cancelled {key}                                  value
-    infer {model, version, inputs, ...}              outputs, as often as the other model responds
+    infer {model, version, inputs, for, trace, ...}  outputs, as often as the other model responds
     cancel {ask}                                     no answer
     load {model, config, files}  unload {model, dependents}  ready {model, version}                          value
     metric_family {name, description, kind}  metric {number, family, labels, buckets}  metric_value {number}  value
     metric_change {number, how, value}               no answer
+There the server has one question of its own, of a model that `asks`:
+    is_ready {}                                      is_ready {value | error}
 """

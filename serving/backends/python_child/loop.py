@@ -16,6 +16,8 @@ from serving.backends.python_child.tensors import Writer
 class Servant(ABC):
     """What answers the messages. Its errors go to the server by `describe` and `code`."""
 
+    asks = False  # whether the model wants to be asked if it is ready
+
     @abstractmethod
     def __init__(self, message: Message, link: ServerLink) -> None:
         """Load the model, as the `initialize` message says."""
@@ -53,7 +55,7 @@ def serve(channel: Channel, link: ServerLink) -> None:
     except BaseException as error:
         channel.send(failed(error, message.get("folder", "")))
         return
-    channel.send({"op": "ready"})
+    channel.send({"op": "ready", "asks": servant.asks})
     try:
         _Executor(channel, servant, message.get("folder", "")).run()
     except Closed:

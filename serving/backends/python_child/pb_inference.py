@@ -1,6 +1,7 @@
 """Business logic scripting: inferences on other models of the same server, blocking, awaited or streamed."""
 
 import asyncio
+import contextvars
 import threading
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from concurrent.futures import Future, InvalidStateError
@@ -15,6 +16,9 @@ from serving.backends.python_child.tensors import Writer
 
 if TYPE_CHECKING:
     from serving.backends.python_child.pb_messages import InferenceRequest, InferenceResponse
+
+# The keys of the requests that `execute` is answering here; None in a thread of the model's own.
+serving_now: contextvars.ContextVar[list[int] | None] = contextvars.ContextVar("serving_now", default=None)
 
 
 class ResponseIterator:
@@ -131,6 +135,8 @@ def _question(request: "InferenceRequest") -> tuple[ServerLink, Message, Writer]
         "timeout": request.timeout(),
         "sequence": request.correlation_id(),
         "flags": request.flags(),
+        "trace": request.trace()._key,
+        "for": serving_now.get(),
     }
     return link, message, writer
 

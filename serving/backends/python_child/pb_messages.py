@@ -32,6 +32,18 @@ class PreferredMemory:
         self.preferred_device_id = preferred_device_id
 
 
+class InferenceTrace:
+    """The trace of a request, where it is traced: given to an inference on another model, that belongs to it."""
+
+    def __init__(self, key: int = 0, context: str = "") -> None:
+        self._key = key
+        self._context = context
+
+    def get_context(self) -> str | None:
+        """With OpenTelemetry, a JSON object with the W3C `traceparent` of this request's span."""
+        return self._context or None
+
+
 class InferenceRequest:
     """One request that `execute` is to answer, or one that the model makes, to have another model answer it."""
 
@@ -46,7 +58,7 @@ class InferenceRequest:
         flags: int = 0,
         timeout: int = 0,
         preferred_memory: PreferredMemory | None = None,
-        trace: Any = None,
+        trace: InferenceTrace | None = None,
         parameters: dict[str, Any] | None = None,
         *,
         priority: int = 0,
@@ -61,6 +73,7 @@ class InferenceRequest:
         self._timeout = timeout
         self._priority = priority
         self._parameters = parameters or {}
+        self._trace = InferenceTrace() if trace is None else trace
         self._is_cancelled: Any = None  # set by the servant: asks the server
         self._sender: InferenceResponseSender | None = None
         self._rescheduled = False
@@ -97,6 +110,9 @@ class InferenceRequest:
 
     def requested_output_names(self) -> list[str]:
         return self._requested
+
+    def trace(self) -> InferenceTrace:
+        return self._trace
 
     def is_cancelled(self) -> bool:
         return bool(self._is_cancelled()) if self._is_cancelled is not None else False

@@ -1,6 +1,5 @@
 """Runs Triton's TritonPythonModel: imports model.py, hands it requests, and describes its responses to the server."""
 
-import asyncio
 import importlib.util
 import inspect
 import sys
@@ -11,8 +10,11 @@ from typing import Any
 
 from serving.backends.python_child import server_link
 from serving.backends.python_child import triton_python_backend_utils as pb_utils
-from serving.backends.python_child.channel import Message
+from serving.backends.python_child.channel import ChannelError, Message
+from serving.backends.python_child.event_loop import ModelLoop
 from serving.backends.python_child.loop import Servant, failed
+from serving.backends.python_child.pb_inference import serving_now
+from serving.backends.python_child.pb_messages import InferenceTrace
 from serving.backends.python_child.pb_senders import Stream, describe
 from serving.backends.python_child.segments import KEEP_BYTES
 from serving.backends.python_child.server_link import ServerLink
@@ -50,13 +52,17 @@ class PythonServant(Servant):
         self._folder: str = message["folder"]
         self._name: str = message["args"]["model_name"]
         self._outputs: list[str] = message["outputs"]
-        self._event_loop: asyncio.AbstractEventLoop | None = None
+        self._loop = ModelLoop()
         model_class = import_model(message)
         if not callable(getattr(model_class, "execute", None)):
             raise pb_utils.TritonModelException("the class TritonPythonModel has no method 'execute'")
         self._model = model_class()
         if hasattr(self._model, "initialize"):
             self._model.initialize(message["args"])
+        self.asks = hasattr(self._model, "is_ready")
+        if self.asks:
+            link.on_question = self._answer_ready
+            link.connect()
 
     @staticmethod
     def complete_config(message: Message) -> Message | None:
@@ -75,10 +81,11 @@ class PythonServant(Servant):
         if self._decoupled:
             return self._execute_decoupled(requests, memory)
         mine = [self._request(request, memory) for request in requests]
+        serving_now.set([request["key"] for request in requests])
         try:
             result = self._model.execute(mine)
             if inspect.iscoroutine(result):
-                result = self._run(result)
+                result = self._loop.start(result).result()
             responses = _responses(mine, result)
             return [
                 {"again": True} if response is None else describe(response, request.requested_output_names(), writer)
@@ -106,6 +113,7 @@ class PythonServant(Servant):
             timeout=message.get("timeout", 0),
             priority=message.get("priority", 0),
             parameters=message.get("parameters"),
+            trace=InferenceTrace(message["key"], message["trace"]) if "trace" in message else None,
         )
         key = message["key"]
         if self._decoupled:
@@ -120,10 +128,11 @@ class PythonServant(Servant):
             memory = bytearray(memory[:used])
         mine = [self._request(request, memory) for request in requests]
         streams = [request._stream for request in mine if request._stream is not None]
+        serving_now.set([request["key"] for request in requests])
         try:
             result = self._model.execute(mine)
             if inspect.iscoroutine(result):
-                self._run_beside(result, streams)
+                self._loop.start(self._watch(result, streams))
                 return []
             if result is not None:
                 raise pb_utils.TritonModelException(
@@ -140,13 +149,6 @@ class PythonServant(Servant):
                 request._stream.release()
         return [{"again": request._rescheduled} for request in mine] if again else []
 
-    def _run_beside(self, coroutine: Any, streams: list[Stream]) -> None:
-        """On a loop in a thread of its own, so that several batches go on side by side."""
-        if self._event_loop is None:
-            self._event_loop = asyncio.new_event_loop()
-            threading.Thread(target=self._event_loop.run_forever, name="execute", daemon=True).start()
-        asyncio.run_coroutine_threadsafe(self._watch(coroutine, streams), self._event_loop)
-
     async def _watch(self, coroutine: Any, streams: list[Stream]) -> None:
         try:
             await coroutine
@@ -155,10 +157,27 @@ class PythonServant(Servant):
             for stream in streams:
                 stream.fail(failure["code"], f"model '{self._name}' failed: {failure['message']}")
 
-    def _run(self, coroutine: Any) -> Any:
-        if self._event_loop is None:
-            self._event_loop = asyncio.new_event_loop()
-        return self._event_loop.run_until_complete(coroutine)
+    # -- readiness -------------------------------------------------------------------------------------------------
+    def _answer_ready(self, question: Message) -> None:
+        """On a thread of its own: the method may take its time, or ask the server itself."""
+        threading.Thread(target=self._tell_ready, args=(question["id"],), name="is-ready", daemon=True).start()
+
+    def _tell_ready(self, identifier: int) -> None:
+        answer: Message = {"op": "is_ready", "id": identifier}
+        serving_now.set([])
+        try:
+            ready = self._model.is_ready()
+            if inspect.iscoroutine(ready):
+                ready = self._loop.start(ready).result()
+            if not isinstance(ready, bool):
+                raise pb_utils.TritonModelException(f"is_ready must return a boolean, not {type(ready).__name__}")
+            answer["value"] = ready
+        except BaseException as error:
+            answer["error"] = failed(error, self._folder)["message"]
+        try:
+            self._link.tell(answer)
+        except ChannelError:  # the server has gone
+            return
 
 
 def _responses(requests: list[pb_utils.InferenceRequest], result: Any) -> list[pb_utils.InferenceResponse | None]:

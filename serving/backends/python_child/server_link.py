@@ -1,7 +1,7 @@
 """The child's own way to the server, beside the batches: streamed responses and questions, from any thread, at any time.
 
 A message that goes out may bring tensors in a segment that is used once. A question has an `id`; its answers come back with
-it, the last one with `final`. The messages are listed in this package's docstring.
+it, the last one with `final`. A message with an `op` is a question of the server's. The package's docstring lists all.
 """
 
 import itertools
@@ -36,6 +36,7 @@ class ServerLink:
         self._ids = itertools.count(1)
         self._waiting: dict[int, OnAnswer] = {}
         self._abandoned: SimpleQueue[int] = SimpleQueue()
+        self.on_question: Callable[[Message], None] = lambda question: None  # what the server asks; must not block
 
     def connect(self) -> None:
         """Now, in place of with the first message: what is abandoned is told by a thread of this link."""
@@ -86,6 +87,9 @@ class ServerLink:
                 message, descriptors = channel.receive()
                 memory: Any = map_sealed(descriptors[0], mmap.ACCESS_COPY) if descriptors else b""
                 close_all(descriptors)
+                if "op" in message:
+                    self.on_question(message)
+                    continue
                 on_answer = self._waiting.get(message["id"])
                 if message["final"]:
                     self._waiting.pop(message["id"], None)
