@@ -1,7 +1,8 @@
 """The ensemble scheduler: runs the steps of a DAG, handing tensors on by reference.
 
-A step starts as soon as all its inputs exist; a tensor is let go when its last reader has it. The failure of one step
-fails the request, names the step and cancels what else it started.
+A step starts as soon as it is known of each of its inputs whether it comes: an optional input of the ensemble may stay
+away, and so may an output of a step; the step's own model says whether it can do without. A tensor is let go when its last
+reader has it. The failure of one step fails the request, names the step and cancels what else it started.
 Source: Triton, docs/user_guide/ensemble_models.md.
 """
 
@@ -40,6 +41,7 @@ class EnsembleScheduler(Scheduler):
         self.name = config.name
         self.steps = list(config.ensemble_scheduling.step)
         self.outputs = [output.name for output in config.output]
+        self.absent: dict[str, Tensor | None] = {tensor.name: None for tensor in config.input if tensor.optional}
         # A tensor that no step reads goes to the client: its model brings it to the host.
         read = {value for step in self.steps for value in step.input_map.values()}
         self.feeds = [not read.isdisjoint(step.output_map.values()) for step in self.steps]
@@ -97,7 +99,7 @@ class _Run:
     def __init__(self, scheduler: EnsembleScheduler, request: InferenceRequest) -> None:
         self.request = request
         self._scheduler = scheduler
-        self._tensors: dict[str, Tensor] = dict(request.inputs)
+        self._tensors: dict[str, Tensor | None] = {**scheduler.absent, **request.inputs}  # None: it will not come
         self._waiting = list(range(len(scheduler.steps)))
         self._running: dict[int, InferenceRequest] = {}
         self._held: set[int] = set()  # steps that have no room
@@ -140,12 +142,13 @@ class _Run:
                 self._held.add(index)
         if self._ended or self._running or self._held:
             return
-        missing = [name for name in self._outputs if name not in self._tensors]
+        outputs = {name: tensor for name in self._outputs if (tensor := self._tensors.get(name)) is not None}
+        missing = [name for name in self._outputs if name not in outputs]
         self._ended = True
         if missing:
             self._scheduler.answer(self, internal(f"no step of the ensemble produced output '{missing[0]}'"))
         else:
-            self._scheduler.respond(self, {name: self._tensors[name] for name in self._outputs})
+            self._scheduler.respond(self, outputs)
 
     def abandon(self) -> None:
         """Cancel the steps under way."""
@@ -171,7 +174,9 @@ class _Run:
         child = InferenceRequest(
             model_name=step.model_name,
             model_version="" if step.model_version < 1 else str(step.model_version),
-            inputs={key: self._tensors[value] for key, value in step.input_map.items()},
+            inputs={
+                key: tensor for key, value in step.input_map.items() if (tensor := self._tensors[value]) is not None
+            },
             requested=tuple(step.output_map),
             on_response=lambda answer, final: self._step_done(index, answer),
             id=parent.id,
@@ -208,8 +213,7 @@ class _Run:
         step = self._scheduler.steps[index]
         if isinstance(answer, InferenceResponse):
             for key, value in step.output_map.items():
-                if key in answer.outputs:
-                    self._tensors[value] = answer.outputs[key]
+                self._tensors[value] = answer.outputs.get(key)
             self.advance()
             return
         self.abandon()

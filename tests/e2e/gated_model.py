@@ -13,6 +13,7 @@ class GatedModel:
         self, repository: Path, folder: Path, name: str = "gated", max_batch_size: int = 1, extra: str = ""
     ) -> None:
         self.name = name
+        self.repository = repository
         self._folder = folder / f"{name}-gate"
         self._folder.mkdir()
         source = f"""

@@ -7,44 +7,18 @@ import pytest
 
 from serving.errors import Code, ServingError
 from tests import model_factory
+from tests.pipelines import WRONG, chain, ensemble, step, wrong_pipeline
 from tests.serving.gate import until
 from tests.serving.in_process import core, index, infer
 
 pytestmark = pytest.mark.asyncio
 
 
-def _ensemble(
-    repository,
-    steps,
-    name="pipeline",
-    inputs='{name: "X" data_type: TYPE_FP32 dims: [1]}',
-    outputs='{name: "Y" data_type: TYPE_FP32 dims: [1]}',
-    max_batch_size=8,
-):
-    (repository / name / "1").mkdir(parents=True)
-    (repository / name / "config.pbtxt").write_text(
-        f"""name: "{name}" platform: "ensemble" max_batch_size: {max_batch_size} input [{inputs}] output [{outputs}]
-        ensemble_scheduling {{ {steps} }}"""
-    )
-
-
-def _step(model, inputs, outputs):
-    maps = [f'input_map {{ key: "{key}" value: "{value}" }}' for key, value in inputs.items()]
-    maps += [f'output_map {{ key: "{key}" value: "{value}" }}' for key, value in outputs.items()]
-    return f'step {{ model_name: "{model}" model_version: -1 {" ".join(maps)} }}'
-
-
-def _chain(repository):
-    model_factory.onnx_scale(repository, "double", 2.0)
-    model_factory.onnx_scale(repository, "triple", 3.0)
-    return _step("triple", {"INPUT0": "m"}, {"OUTPUT0": "Y"}) + _step("double", {"INPUT0": "X"}, {"OUTPUT0": "m"})
-
-
 X = {"X": np.array([[1.0], [2.0]], np.float32)}
 
 
 async def test_loading_an_ensemble_loads_its_steps_and_runs_them_in_order(tmp_path):
-    _ensemble(tmp_path, _chain(tmp_path))
+    ensemble(tmp_path, chain(tmp_path))
     async with core(tmp_path, load_model=("pipeline",)) as server:
         assert (await infer(server, "pipeline", X))["Y"].tolist() == [[6.0], [12.0]]
         assert {name for name, _ in index(server)} == {"pipeline", "double", "triple"}
@@ -54,30 +28,30 @@ async def test_loading_an_ensemble_loads_its_steps_and_runs_them_in_order(tmp_pa
 
 
 async def test_branches_meet_again_and_an_ensemble_may_contain_another(tmp_path):
-    steps = _chain(tmp_path)
-    _ensemble(tmp_path, steps, name="inner")
+    steps = chain(tmp_path)
+    ensemble(tmp_path, steps, name="inner")
     model_factory.onnx_add_sub(tmp_path, "sum", dims=[1])
     outer = (
-        _step("inner", {"X": "X"}, {"Y": "six"})
-        + _step("double", {"INPUT0": "X"}, {"OUTPUT0": "two"})
-        + _step("sum", {"INPUT0": "six", "INPUT1": "two"}, {"OUTPUT0": "Y"})
+        step("inner", {"X": "X"}, {"Y": "six"})
+        + step("double", {"INPUT0": "X"}, {"OUTPUT0": "two"})
+        + step("sum", {"INPUT0": "six", "INPUT1": "two"}, {"OUTPUT0": "Y"})
     )
-    _ensemble(tmp_path, outer)
+    ensemble(tmp_path, outer)
     async with core(tmp_path, load_model=("*",)) as server:
         assert (await infer(server, "pipeline", X))["Y"].tolist() == [[8.0], [16.0]]
 
 
 async def test_an_input_may_be_an_output_of_the_ensemble_and_outputs_can_be_chosen(tmp_path):
-    steps = _chain(tmp_path)
+    steps = chain(tmp_path)
     both = '{name: "m" data_type: TYPE_FP32 dims: [1]}, {name: "Y" data_type: TYPE_FP32 dims: [1]}'
-    _ensemble(tmp_path, steps, outputs=both)
+    ensemble(tmp_path, steps, outputs=both)
     async with core(tmp_path, load_model=("pipeline",)) as server:
         assert set(await infer(server, "pipeline", X)) == {"m", "Y"}
         assert set(await infer(server, "pipeline", X, requested=("m",))) == {"m"}
 
 
 async def test_the_failure_of_a_step_names_it(tmp_path):
-    _ensemble(tmp_path, _chain(tmp_path))
+    ensemble(tmp_path, chain(tmp_path))
     async with core(tmp_path, load_model=("pipeline",)) as server:
         await server.unload_model("triple")
         with pytest.raises(ServingError, match="in ensemble 'pipeline', step 'triple'") as caught:
@@ -87,73 +61,23 @@ async def test_the_failure_of_a_step_names_it(tmp_path):
 
 
 async def test_unload_dependents_takes_the_steps_along(tmp_path):
-    _ensemble(tmp_path, _chain(tmp_path))
+    ensemble(tmp_path, chain(tmp_path))
     async with core(tmp_path, load_model=("pipeline",)) as server:
         await server.unload_model("pipeline", unload_dependents=True)
         await until(lambda: all(state == "UNAVAILABLE" for state, _ in index(server).values()))
 
 
-WRONG = {
-    "a step that does not exist": (
-        _step("absent", {"INPUT0": "X"}, {"OUTPUT0": "Y"}),
-        {},
-        "failed to load 'absent'",
-    ),
-    "an input of a step that is not mapped": (
-        _step("sum", {"INPUT0": "X"}, {"OUTPUT0": "Y"}),
-        {},
-        "step 'sum' does not map input 'INPUT1'",
-    ),
-    "a mapping to an output that is not there": (
-        _step("double", {"INPUT0": "X"}, {"NONE": "Y"}),
-        {},
-        "maps 'NONE', which is not an output",
-    ),
-    "a datatype that does not fit": (
-        _step("double", {"INPUT0": "X"}, {"OUTPUT0": "Y"}),
-        {"inputs": '{name: "X" data_type: TYPE_INT32 dims: [1]}'},
-        "is INT32 from the ensemble's input, but step 'double' expects FP32",
-    ),
-    "a shape that does not fit": (
-        _step("double", {"INPUT0": "X"}, {"OUTPUT0": "Y"}),
-        {"inputs": '{name: "X" data_type: TYPE_FP32 dims: [7]}'},
-        r"has shape \[-1, 7\] from the ensemble's input",
-    ),
-    "a step with a smaller maximum batch": (
-        _step("double", {"INPUT0": "X"}, {"OUTPUT0": "Y"}),
-        {"max_batch_size": 64},
-        "its maximum batch size is 64, but step 'double' allows 8",
-    ),
-    "steps that wait for each other": (
-        _step("sum", {"INPUT0": "X", "INPUT1": "b"}, {"OUTPUT0": "a"})
-        + _step("double", {"INPUT0": "a"}, {"OUTPUT0": "b"})
-        + _step("triple", {"INPUT0": "a"}, {"OUTPUT0": "Y"}),
-        {},
-        "reads tensor 'b', but only a step that waits for this one writes it",
-    ),
-    "an ensemble that contains itself": (
-        _step("pipeline", {"X": "X"}, {"Y": "Y"}),
-        {},
-        "contains itself",
-    ),
-}
-
-
 @pytest.mark.parametrize("case", WRONG, ids=lambda case: case.replace(" ", "_"))
 async def test_a_wrong_pipeline_is_refused_with_the_reason(tmp_path, case):
-    steps, changes, reason = WRONG[case]
-    model_factory.onnx_scale(tmp_path, "double", 2.0)
-    model_factory.onnx_scale(tmp_path, "triple", 3.0)
-    model_factory.onnx_add_sub(tmp_path, "sum", dims=[1])
-    _ensemble(tmp_path, steps, **changes)
+    reason = wrong_pipeline(tmp_path, case)
     async with core(tmp_path) as server:
         with pytest.raises(ServingError, match=reason):
-            await server.load_model("pipeline")
-        assert not server.model_ready("pipeline")
+            await server.load_model("wrong")
+        assert not server.model_ready("wrong")
 
 
 async def test_an_ensemble_without_a_version_folder_is_refused(tmp_path):
-    _ensemble(tmp_path, _chain(tmp_path))
+    ensemble(tmp_path, chain(tmp_path))
     (tmp_path / "pipeline" / "1").rmdir()
     async with core(tmp_path) as server:
         with pytest.raises(ServingError, match="at least one version must be available"):
@@ -163,8 +87,8 @@ async def test_an_ensemble_without_a_version_folder_is_refused(tmp_path):
 async def test_no_more_requests_than_allowed_are_at_a_step_and_the_others_follow(tmp_path):
     model_factory.onnx_scale(tmp_path, "double", 2.0)
     model_factory.onnx_slow(tmp_path, iterations=20, extra="instance_group [ { count: 1 } ]")
-    steps = _step("double", {"INPUT0": "X"}, {"OUTPUT0": "m"}) + _step("slow", {"INPUT0": "m"}, {"OUTPUT0": "Y"})
-    _ensemble(tmp_path, "max_inflight_requests: 2 " + steps)
+    steps = step("double", {"INPUT0": "X"}, {"OUTPUT0": "m"}) + step("slow", {"INPUT0": "m"}, {"OUTPUT0": "Y"})
+    ensemble(tmp_path, "max_inflight_requests: 2 " + steps)
     most = 0
     async with core(tmp_path, load_model=("pipeline",)) as server:
         inputs = [{"X": np.array([[float(number)]], np.float32)} for number in range(12)]
@@ -178,8 +102,8 @@ async def test_no_more_requests_than_allowed_are_at_a_step_and_the_others_follow
 
 
 async def test_failures_leave_room_at_their_step(tmp_path):
-    steps = _chain(tmp_path)
-    _ensemble(tmp_path, "max_inflight_requests: 1 " + steps)
+    steps = chain(tmp_path)
+    ensemble(tmp_path, "max_inflight_requests: 1 " + steps)
     async with core(tmp_path, load_model=("pipeline",)) as server:
         await server.unload_model("triple")
         answers = await asyncio.gather(*(infer(server, "pipeline", X) for _ in range(2000)), return_exceptions=True)
