@@ -22,6 +22,7 @@ from tests.serving_process import PATIENCE_S, ServerProcess, wait_until
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 PARENT = "b7ad6b7169203331"
+SECRET = 12345678  # longer than what a moment's digits hold by chance
 # the HTTP client writes into what it is given: copies only
 HEADERS = {"traceparent": f"00-{TRACE}-{PARENT}-01"}
 STEP = """step { model_name: "scale" model_version: -1
@@ -89,7 +90,7 @@ def started(tmp_path: Path, receiver: Receiver, *settings: str) -> ServerProcess
 def ask(library: Any, address: str, model: str = "scale", name: str = "INPUT0", **fields: Any) -> None:
     with library.InferenceServerClient(address) as client:
         wire = library.InferInput(name, [1, 1], "FP32")
-        wire.set_data_from_numpy(np.full((1, 1), 4711, np.float32))
+        wire.set_data_from_numpy(np.full((1, 1), SECRET, np.float32))
         client.infer(model, [wire], **fields)
 
 
@@ -115,7 +116,7 @@ def test_spans_join_the_trace_of_the_client(tmp_path: Path, receiver: Receiver) 
         assert model.start_time_unix_nano <= compute.start_time_unix_nano
         assert compute.end_time_unix_nano <= model.end_time_unix_nano
         assert [event.name for event in compute.events][0::3] == ["COMPUTE_START", "COMPUTE_END"]
-    assert "4711" not in str(receiver.received)
+    assert str(SECRET) not in str(receiver.received)
 
 
 def test_each_step_of_an_ensemble_has_its_spans_below_the_ensembles(tmp_path: Path, receiver: Receiver) -> None:
