@@ -6,6 +6,7 @@ submit(request) -> check -> scheduler -> instance thread -> _batch_done -> reque
 import asyncio
 import logging
 import time
+from functools import partial
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
@@ -66,7 +67,8 @@ class Model:
         self._take_config(spec.config)
         self.scheduler: EnsembleScheduler | InstanceScheduler
         if spec.config.platform == "ensemble":
-            self.scheduler = EnsembleScheduler(spec.config, spec.version, runtime.infer, self._answered)
+            infer = partial(runtime.infer_step, statistics.namespace)
+            self.scheduler = EnsembleScheduler(spec.config, spec.version, infer, self._answered)
         elif spec.config.HasField("sequence_batching"):
             model_dir = spec.version_dir.parent
             self.scheduler = SequenceBatchScheduler(spec.config, model_dir, loop, self._rejected, self._batch_done)

@@ -20,6 +20,7 @@ from serving.devices import model_filename
 from serving.errors import Code, ServingError, invalid, not_found, unavailable
 from serving.memory import FILES, NOTHING, MemoryUse, files_bytes
 from serving.model import Model
+from serving.model_identifier import ModelIdentifier
 from serving.model_source import VersionSource
 from serving.residency import AWAKE, EVICTABLE, ON_DEMAND, PINNED, Residency, ResidencyKeeper, residency_of
 from serving.runtime import Runtime
@@ -77,16 +78,17 @@ class ModelLifecycle:
 
     def __init__(
         self,
-        name: str,
+        identifier: ModelIdentifier,
         runtime: Runtime,
         complete: Complete,
         keeper: ResidencyKeeper,
     ) -> None:
-        self.name = name
+        self.identifier = identifier
+        self.name = identifier.name
         self.lock = asyncio.Lock()
         self.versions: dict[int, VersionEntry] = {}
         self.default: Model | SleepingModel | None = None  # the highest version that takes requests
-        self.wanted = False  # asked for and not unloaded since: strict readiness waits for it
+        self.wanted = False  # asked for and not unloaded since (KnownModels says so): strict readiness waits for it
         self.error = ""  # why the last load failed before any version could be named
         self._runtime = runtime
         self._loop = runtime.loop
@@ -205,9 +207,9 @@ class ModelLifecycle:
             return model
 
     def _statistics(self, version: int) -> ModelStatistics:
-        runtime = self._runtime
+        runtime, namespace = self._runtime, self.identifier.namespace
         phases = PhaseHistograms() if runtime.summaries else None
-        return ModelStatistics(self.name, version, phases=phases, first_responses=runtime.first_responses)
+        return ModelStatistics(self.name, version, namespace, phases=phases, first_responses=runtime.first_responses)
 
     # -- residency -------------------------------------------------------------------------------------------------
     def _begins_asleep(self, entry: VersionEntry, residency: Residency, needed: MemoryUse) -> bool:
@@ -285,7 +287,6 @@ class ModelLifecycle:
     # -- unloading -------------------------------------------------------------------------------------------------
     def unload(self) -> None:
         """Take no new requests; what is under way finishes."""
-        self.wanted = False
         for version in self.versions:
             self._retire(version, "unloaded")
         self._choose_default()

@@ -2,28 +2,28 @@
 
 import asyncio
 import logging
-import shutil
-import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
-from repository import validation
-from repository.errors import RepositoryError
-from serving import autocomplete
 from serving.custom_metrics import CustomMetrics
-from serving.devices import refuse_on_full_gpus
-from serving.ensemble_check import check_ensemble, step_models
+from serving.ensemble_check import step_models
 from serving.errors import ServingError, invalid, not_found
+from serving.known_models import KnownModels
 from serving.model import Model
+from serving.model_completion import complete
+from serving.model_identifier import ModelIdentifier
 from serving.model_lifecycle import ModelLifecycle
-from serving.model_source import VersionSource, read_source, write_override
+from serving.model_source import VersionSource, read_source
 from serving.network_thread import NetworkThreads
 from serving.options import Options
+from serving.overrides import Overrides
 from serving.rate_limiter import RateLimiter
 from serving.repositories import Repositories
 from serving.request import InferenceRequest
@@ -39,6 +39,7 @@ DRAIN_INTERVAL_S = 0.005
 
 P = ParamSpec("P")
 T = TypeVar("T")
+K = TypeVar("K")
 
 
 class ModelRepositoryManager:
@@ -54,6 +55,7 @@ class ModelRepositoryManager:
             loop=loop,
             executor=self._executor,
             infer=self.infer,
+            infer_step=self.infer_step,
             strict_devices=options.strict_devices,
             cache=ResponseCache(options.cache_size) if options.cache_size else None,
             control=control,
@@ -62,31 +64,34 @@ class ModelRepositoryManager:
             first_responses=options.histogram_latencies,
         )
         self._keeper = ResidencyKeeper(options.memory_budget, options.gpu_memory_budget)
-        self._models: dict[str, ModelLifecycle] = {}
-        self._waiting_loads: dict[str, asyncio.Task[None]] = {}
+        self._models = KnownModels()
+        self._by_name = self._models.by_name
+        self._overrides = Overrides()
+        self._waiting_loads: dict[ModelIdentifier, asyncio.Task[None]] = {}
         self._looked = False
-        self._seen: dict[str, object] = {}  # poll mode: what each model looked like when it was last taken up
-        self._overrides: dict[str, Path] = {}  # temporary folders of models loaded with files of the request
+        self._seen: dict[ModelIdentifier, object] = {}  # poll mode: what each looked like when it was last taken up
 
     # -- requests --------------------------------------------------------------------------------------------------
     def infer(self, request: InferenceRequest) -> None:
-        """Queue a request with its model; used by frontends and by ensemble steps."""
+        """Queue a request with its model."""
         self.resolve(request.model_name, request.model_version).submit(request)
+
+    def infer_step(self, namespace: str, request: InferenceRequest) -> None:
+        """Queue a request of an ensemble, which is in that namespace, with the model of one of its steps."""
+        self._models.near(request.model_name, namespace).resolve(request.model_version).submit(request)
 
     def resolve(self, name: str, version: str) -> Model | SleepingModel:
         """The loaded or sleeping model for a name and version as asked; NOT_FOUND, UNAVAILABLE or INVALID_ARG otherwise."""
-        lifecycle = self._models.get(name)
-        if lifecycle is None:
-            raise not_found(f"Request for unknown model: '{name}' is not found")
+        lifecycle = self._by_name.get(name) or self._models.find(name)
         return lifecycle.resolve(version)
 
     def ready_versions(self, name: str) -> list[int]:
-        return self._models[name].ready_versions()
+        return self._models.find(name).ready_versions()
 
     # -- what there is ---------------------------------------------------------------------------------------------
     def names(self) -> list[str]:
-        """Every model of the repositories, sorted."""
-        return self._repositories.names()
+        """Of every model of the repositories, sorted, each once."""
+        return list(dict.fromkeys(model.name for model in self._repositories.models()))
 
     @property
     def follows_the_cloud(self) -> bool:
@@ -95,11 +100,11 @@ class ModelRepositoryManager:
     def index(self, ready: bool) -> pb.RepositoryIndexResponse:
         """Every model on disk or loaded, a row for each version that is or was loaded."""
         answer = pb.RepositoryIndexResponse()
-        for name in sorted({*self.names(), *self._models}):
-            lifecycle = self._models.get(name)
+        for model in sorted({*self._repositories.models(), *(lifecycle.identifier for lifecycle in self._models)}):
+            lifecycle, name = self._models.get(model), model.name
             if lifecycle is None or not lifecycle.versions:
                 if not ready:
-                    reason = lifecycle.error if lifecycle else self._repositories.why_not(name)
+                    reason = lifecycle.error if lifecycle else self._repositories.why_not(model)
                     answer.models.add(name=name, state="UNAVAILABLE" if reason else "", reason=reason)
                 continue
             for version, entry in sorted(lifecycle.versions.items()):
@@ -108,9 +113,6 @@ class ModelRepositoryManager:
                     reason = reason or ("; ".join(entry.model.warnings) if entry.model else "")
                     answer.models.add(name=name, version=str(version), state=entry.state.value, reason=reason)
         return answer
-
-    def lifecycles(self) -> list[ModelLifecycle]:
-        return list(self._models.values())
 
     @property
     def custom_metrics(self) -> CustomMetrics:
@@ -123,8 +125,9 @@ class ModelRepositoryManager:
     def statistics(self) -> list[ModelStatistics]:
         """Of every version that is or was loaded, with the gauges refreshed."""
         found = []
-        for lifecycle in self._models.values():
+        for lifecycle in self._models:
             for entry in lifecycle.versions.values():
+                entry.statistics.state = entry.state.value
                 entry.statistics.pending = sum(model.pending for model in entry.models)
                 entry.statistics.in_flight = sum(model.in_flight for model in entry.models)
                 entry.statistics.memory = entry.memory
@@ -143,68 +146,71 @@ class ModelRepositoryManager:
         return all(await asyncio.gather(*(model.confirm_ready() for model in models)))
 
     def _wanted(self) -> list[ModelLifecycle]:
-        return [lifecycle for lifecycle in self._models.values() if lifecycle.wanted]
+        return [lifecycle for lifecycle in self._models if lifecycle.wanted]
 
     # -- loading ---------------------------------------------------------------------------------------------------
     async def load(self, name: str, config: str = "", files: Mapping[str, bytes] | None = None) -> None:
-        """Load or reload a model and, for an ensemble, the models of its steps that are not loaded.
+        """Load or reload the model of that name in each namespace that has one; files make one in the namespace "".
 
-        Loads of one model run one after another; those that wait are one. Loading what has not changed does nothing.
+        Of an ensemble the models of its steps, too, that are not loaded. Loading what has not changed does nothing.
         """
-        if config or files:
-            await self._load_alone(name, config, files or {})
+        if files:
+            await self._load_alone(ModelIdentifier(name), config, files)
             return
-        task = self._waiting_loads.get(name)
-        if task is None:
-            task = self._waiting_loads[name] = self._loop.create_task(self._load_alone(name, "", {}))
-            task.add_done_callback(lambda done: self._load_ended(name, done))
-        await asyncio.shield(task)
-
-    def _load_ended(self, name: str, task: "asyncio.Task[None]") -> None:
-        if self._waiting_loads.get(name) is task:
-            del self._waiting_loads[name]
-        if not task.cancelled():
-            task.exception()  # seen, even where every caller has gone
+        models = await self._find(name)
+        failures = await _failures({model: self._load(model, config) for model in models})
+        if failures:
+            errors = [error for _, error in failures]
+            raise ServingError(errors[0].code, "; ".join(error.message for error in errors)) from errors[0]
 
     async def load_many(self, names: list[str]) -> list[tuple[str, ServingError]]:
         """Load all; the failures."""
-        results = await asyncio.gather(*(self.load(name) for name in names), return_exceptions=True)
-        failures = []
-        for name, result in zip(names, results, strict=True):
-            if isinstance(result, ServingError):
-                failures.append((name, result))
-            elif isinstance(result, BaseException):
-                raise result
-        return failures
+        return await _failures({name: self.load(name) for name in names})
 
-    async def _load_alone(self, name: str, config: str, files: Mapping[str, bytes]) -> None:
-        lifecycle = self._models.get(name)
+    async def _load(self, model: ModelIdentifier, config: str = "") -> None:
+        """Loads of one model run one after another; those that wait are one."""
+        if config:
+            await self._load_alone(model, config, {})
+            return
+        task = self._waiting_loads.get(model)
+        if task is None:
+            task = self._waiting_loads[model] = self._loop.create_task(self._load_alone(model, "", {}))
+            task.add_done_callback(lambda done: self._load_ended(model, done))
+        await asyncio.shield(task)
+
+    def _load_ended(self, model: ModelIdentifier, task: "asyncio.Task[None]") -> None:
+        if self._waiting_loads.get(model) is task:
+            del self._waiting_loads[model]
+        if not task.cancelled():
+            task.exception()  # seen, even where every caller has gone
+
+    async def _load_alone(self, model: ModelIdentifier, config: str, files: Mapping[str, bytes]) -> None:
+        lifecycle = self._models.get(model)
         if lifecycle is None:
-            if not files and not await self._is_there(name):
-                raise not_found(f"failed to load '{name}': no model of that name is in the model repository")
-            lifecycle = self._models.setdefault(name, ModelLifecycle(name, self._runtime, self._complete, self._keeper))
+            lifecycle = ModelLifecycle(model, self._runtime, partial(self._complete, model.namespace), self._keeper)
+            self._models.add(lifecycle)
         async with lifecycle.lock:
-            self._waiting_loads.pop(name, None)  # whoever asks from here on may mean newer files
-            lifecycle.wanted = True
+            self._waiting_loads.pop(model, None)  # whoever asks from here on may mean newer files
+            self._models.want(lifecycle, True)
             try:
                 if files:
-                    folder: Path | None = await self._in_thread(self._write_files, name, config, files)
+                    folder: Path | None = await self._in_thread(self._overrides.write, model, config, files)
                 else:
-                    folder = await self._fetched(name)
-                sources = await self._in_thread(self._read, name, folder or Path(name), config)
-                await self._load_steps(sources)
+                    folder = await self._fetched(model)
+                sources = await self._in_thread(self._read, model, folder or Path(model.name), config)
+                await self._load_steps(model, sources)
             except ServingError as error:
                 lifecycle.error = error.message
-                log.warning("failed to load '%s': %s", name, error.message)
+                log.warning("failed to load '%s': %s", model, error.message)
                 raise
             try:
                 await self._load_with_retries(lifecycle, sources)
             except ServingError as error:
                 log.warning("%s", error.message)
                 raise
-            log.info("loaded '%s' version %s", name, ", ".join(str(source.version) for source in sources))
+            log.info("loaded '%s' version %s", model, ", ".join(str(source.version) for source in sources))
             if not files:
-                self._drop_override(name)
+                self._overrides.drop(model)
 
     async def _load_with_retries(self, lifecycle: ModelLifecycle, sources: list[VersionSource]) -> None:
         for left in range(self._options.model_load_retry_count, -1, -1):
@@ -216,116 +222,113 @@ class ModelRepositoryManager:
                     raise
                 log.warning("%s; trying again", error.message)
 
-    async def _load_steps(self, sources: list[VersionSource]) -> None:
-        for step in dict.fromkeys(step for source in sources for step in step_models(source.config)):
-            await self._in_thread(self._refuse_cycle, sources[0].config.name, step)
+    async def _load_steps(self, ensemble: ModelIdentifier, sources: list[VersionSource]) -> None:
+        for name in dict.fromkeys(step for source in sources for step in step_models(source.config)):
+            step = self._models.meant(name, ensemble.namespace, await self._find(name))
+            await self._in_thread(self._refuse_cycle, ensemble, step)
             lifecycle = self._models.get(step)
             if lifecycle is None or lifecycle.default is None:
-                await self.load(step)
+                await self._load(step)
 
-    def _refuse_cycle(self, name: str, step: str) -> None:
+    def _refuse_cycle(self, ensemble: ModelIdentifier, step: ModelIdentifier) -> None:
         """An ensemble may contain ensembles, but not itself; read from the files, before anything waits for anything."""
-        open_names, seen = [step], set[str]()
-        while open_names:
-            current = open_names.pop()
-            if current == name:
-                raise invalid(f"ensemble '{name}' contains itself, by way of '{step}'")
+        ahead, seen = [step], set[ModelIdentifier]()
+        while ahead:
+            current = ahead.pop()
+            if current == ensemble:
+                raise invalid(f"ensemble '{ensemble.name}' contains itself, by way of '{step.name}'")
             folder = None if current in seen else self._fetch(current)
             if folder is None:
                 continue
             seen.add(current)
-            open_names += {s for source in self._read(current, folder) for s in step_models(source.config)}
+            names = {name for source in self._read(current, folder) for name in step_models(source.config)}
+            ahead += [self._models.meant(name, current.namespace, self._repositories.having(name)) for name in names]
 
-    def _complete(self, source: VersionSource) -> ModelConfig:
-        """On a worker thread: the configuration with what the model file knows, checked."""
-        if self._options.disable_auto_complete_config:
-            config = autocomplete.complete_backend_only(source.config, source.model_dir, source.version)
-        else:
-            config = autocomplete.complete(source.config, source.model_dir, source.version)
-        for backend, setting, value in self._options.backend_config:
-            if backend == config.backend and setting not in config.parameters:
-                config.parameters[setting].string_value = value
-        problems = validation.validate(config, name=config.name)
-        if problems:
-            raise invalid(f"the configuration of '{config.name}' is not valid: {'; '.join(map(str, problems))}")
-        if config.platform == "ensemble":
-            check_ensemble(config, self._step_config)
-        refuse_on_full_gpus(config, dict(self._options.model_load_gpu_limit))
-        return config
+    def _complete(self, namespace: str, source: VersionSource) -> ModelConfig:
+        return complete(source, self._options, partial(self._step_config, namespace))
 
-    def _step_config(self, name: str, version: int) -> ModelConfig:
+    def _step_config(self, namespace: str, name: str, version: int) -> ModelConfig:
         try:
-            return self.resolve(name, "" if version < 1 else str(version)).config
+            return self._models.near(name, namespace).resolve("" if version < 1 else str(version)).config
         except ServingError as error:
             raise ServingError(error.code, f"a step needs model '{name}': {error.message}") from error
 
-    def _write_files(self, name: str, config: str, files: Mapping[str, bytes]) -> Path:
-        if not config:
-            raise invalid("files in a load request need the configuration in its 'config' parameter too")
-        root = Path(tempfile.mkdtemp(prefix="slipway-override-"))
-        try:
-            write_override(root, files)
-        except RepositoryError as error:
-            shutil.rmtree(root)
-            raise invalid(str(error)) from error
-        self._drop_override(name)
-        self._overrides[name] = root
-        return root
+    async def _find(self, name: str) -> list[ModelIdentifier]:
+        """The models of a name: what the repositories have, else what was loaded before.
 
-    def _drop_override(self, name: str) -> None:
-        folder = self._overrides.pop(name, None)
-        if folder is not None:
-            shutil.rmtree(folder, ignore_errors=True)
+        The cloud is asked for what is not known: it may have been published a moment ago.
+        """
+        found = self._having(name)
+        if not found and self.follows_the_cloud and self._refreshes:
+            await self._network.run(self._repositories.ask_for, name)
+            found = self._having(name)
+        if not found:
+            raise not_found(f"failed to load '{name}': no model of that name is in the model repository")
+        return found
 
-    async def _is_there(self, name: str) -> bool:
-        """Whether a repository has the model; one in the cloud is asked, it may have been published a moment ago."""
-        if self._repositories.folder(name) is not None:
-            return True
-        return self.follows_the_cloud and await self._fetched(name) is not None
+    def _having(self, name: str) -> list[ModelIdentifier]:
+        return self._repositories.having(name) or [known.identifier for known in self._models.named(name)]
 
-    async def _fetched(self, name: str) -> Path | None:
+    @property
+    def _refreshes(self) -> bool:
+        """Whether a load asks the cloud for its newest; else polls say what there is."""
+        return self._options.model_control_mode == "explicit"
+
+    async def _fetched(self, model: ModelIdentifier) -> Path | None:
         """The model's files, on this machine by now."""
-        return await (self._network.run if self.follows_the_cloud else self._in_thread)(self._fetch, name)
+        return await (self._network.run if self.follows_the_cloud else self._in_thread)(self._fetch, model)
 
-    def _read(self, name: str, folder: Path, override: str = "") -> list[VersionSource]:
-        return read_source(name, folder, override, self._options.model_config_name or "")
+    def _fetch(self, model: ModelIdentifier) -> Path | None:
+        return self._repositories.fetch(model, refresh=self._refreshes)
 
-    def _fetch(self, name: str) -> Path | None:
-        """On another thread: the model's files. Unless polls say what there is, the cloud is asked for its newest."""
-        return self._repositories.fetch(name, refresh=self._options.model_control_mode == "explicit")
+    def _read(self, model: ModelIdentifier, folder: Path, override: str = "") -> list[VersionSource]:
+        return read_source(model.name, folder, override, self._options.model_config_name or "")
 
     async def _in_thread(self, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
         return await self._loop.run_in_executor(self._executor, lambda: function(*arguments, **named))
 
     # -- unloading -------------------------------------------------------------------------------------------------
     async def unload(self, name: str, unload_dependents: bool = False) -> None:
-        """Begin to drain a model; with `unload_dependents` also the models that only its steps call."""
-        lifecycle = self._models.get(name)
-        if lifecycle is None:
-            if self._repositories.folder(name) is None:
-                raise not_found(f"failed to unload '{name}': no model of that name is in the model repository")
-            return
+        """Begin to drain a model, in each namespace; with `unload_dependents` also the models that only its steps call."""
+        known = self._models.named(name)
+        if not known and not self._repositories.having(name):
+            raise not_found(f"failed to unload '{name}': no model of that name is in the model repository")
+        for lifecycle in known:
+            await self._unload(lifecycle, unload_dependents)
+
+    async def _unload(self, lifecycle: ModelLifecycle, unload_dependents: bool = False) -> None:
         async with lifecycle.lock:
-            steps = {s for e in lifecycle.versions.values() if e.model for s in step_models(e.model.config)}
+            steps = self._steps(lifecycle) if unload_dependents else []
+            self._models.want(lifecycle, False)
             lifecycle.unload()
-            self._drop_override(name)
-        log.info("unloading '%s'", name)
-        if unload_dependents:
-            for step in steps:
-                await self.unload(step, unload_dependents=True)
+            self._overrides.drop(lifecycle.identifier)
+        log.info("unloading '%s'", lifecycle.identifier)
+        for step in steps:
+            await self._unload(step, unload_dependents=True)
+
+    def _steps(self, lifecycle: ModelLifecycle) -> list[ModelLifecycle]:
+        """The models that an ensemble's steps mean, each once."""
+        names = {
+            step for entry in lifecycle.versions.values() if entry.model for step in step_models(entry.model.config)
+        }
+        found = {}
+        for name in names:
+            with suppress(ServingError):
+                step = self._models.near(name, lifecycle.identifier.namespace)
+                found[step.identifier] = step
+        return list(found.values())
 
     async def shutdown(self) -> None:
         """Finish every request, then unload: a request under way may still call other models (steps, Python models)."""
         self._keeper.stop()
         try:
-            while any(lifecycle.busy() for lifecycle in self._models.values()):
+            while any(lifecycle.busy() for lifecycle in self._models):
                 await asyncio.sleep(DRAIN_INTERVAL_S)
-            for lifecycle in self._models.values():
+            for lifecycle in self._models:
                 lifecycle.unload()
-            await asyncio.gather(*(lifecycle.drained() for lifecycle in self._models.values()))
+            await asyncio.gather(*(lifecycle.drained() for lifecycle in self._models))
         finally:
-            for name in list(self._overrides):
-                self._drop_override(name)
+            self._overrides.close()
             self._repositories.close()
             self._executor.shutdown(wait=False)
 
@@ -343,24 +346,38 @@ class ModelRepositoryManager:
         """
         failures = await self.look()
         looks = await self._in_thread(self._repositories.fingerprints)
-        changed = [name for name in looks if self._seen.get(name) != looks[name]]
-        for name in self._seen.keys() - looks.keys():
-            await self.unload(name)
-            await self._in_thread(self._repositories.forget, name)
+        changed = [model for model in looks if self._seen.get(model) != looks[model]]
+        for model in self._seen.keys() - looks.keys():
+            await self._unload_known(model)
+            await self._in_thread(self._repositories.forget, model)
         self._seen = looks
-        for name in changed:
-            if reason := self._repositories.why_not(name):
-                failures.append((name, invalid(reason)))
-                await self._unload_ambiguous(name, reason)
-        failed = await self.load_many([name for name in changed if not self._repositories.why_not(name)])
-        for name, _ in failed:
-            if not self._repositories.is_current(name):
-                self._seen.pop(name, None)
-        return failures + failed
+        for model in changed:
+            if reason := self._repositories.why_not(model):
+                failures.append((model.name, invalid(reason)))
+                log.error("%s", reason)
+                await self._unload_known(model, reason)
+        loads = {model: self._load(model) for model in changed if not self._repositories.why_not(model)}
+        failed = await _failures(loads)
+        for model, _ in failed:
+            if not self._repositories.is_current(model):
+                self._seen.pop(model, None)
+        return failures + [(model.name, error) for model, error in failed]
 
-    async def _unload_ambiguous(self, name: str, reason: str) -> None:
-        """As Triton does, where a second repository has come to have the model too."""
-        log.error("%s", reason)
-        if name in self._models:
-            await self.unload(name)
-            self._models[name].error = reason
+    async def _unload_known(self, model: ModelIdentifier, reason: str = "") -> None:
+        """What is gone or, with the reason, what a second repository has come to have: as Triton does, it is unloaded."""
+        lifecycle = self._models.get(model)
+        if lifecycle is not None:
+            await self._unload(lifecycle)
+            lifecycle.error = reason
+
+
+async def _failures(loads: Mapping[K, Coroutine[Any, Any, None]]) -> list[tuple[K, ServingError]]:
+    """Of loads that run side by side."""
+    results = await asyncio.gather(*loads.values(), return_exceptions=True)
+    failures = []
+    for key, result in zip(loads, results, strict=True):
+        if isinstance(result, ServingError):
+            failures.append((key, result))
+        elif isinstance(result, BaseException):
+            raise result
+    return failures

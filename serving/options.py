@@ -39,6 +39,7 @@ class Options:
     repository_cache_folder: Path | None = None
     server_id: str = "slipway"
     model_control_mode: str = "none"
+    model_namespacing: bool = False
     load_model: tuple[str, ...] = ()
     repository_poll_secs: float = 15.0
     disable_auto_complete_config: bool = False
@@ -220,6 +221,7 @@ def _repository_flags(add: Add) -> None:
         "none: load all at start; poll: follow the folder; explicit: load on request",
         choices=MODES,
     )
+    add("--model-namespacing", boolean, "serve models of the same name, one in each repository")
     add(
         "--load-model",
         str,

@@ -1,6 +1,7 @@
 """The model repositories of one server: folders of this machine, and copies of what lies in the cloud.
 
-A name is served from the one repository that has it. Methods that read files or speak to the network say so.
+A model is served from the one repository of its namespace that has it: with --model-namespacing each repository is a
+namespace, without it all of them are one, "". Methods that read files or speak to the network say so.
 """
 
 import fcntl
@@ -8,12 +9,15 @@ import logging
 import os
 import shutil
 import tempfile
+from collections import defaultdict
 from pathlib import Path
 
 from repository.errors import NotFound, RepositoryError, Unreachable
 from repository.layout import ModelRepository
 from repository.remote import RemoteRepository
+from repository.remote_address import RemoteAddress
 from serving.errors import ServingError, invalid, not_found, unavailable
+from serving.model_identifier import ModelIdentifier
 from serving.model_source import fingerprint
 from serving.options import Options
 
@@ -22,50 +26,69 @@ log = logging.getLogger(__name__)
 _PREFIX = "slipway-models-"
 _LOCK = "in-use"
 
+Repository = ModelRepository | RemoteRepository
+
 
 class Repositories:
     """All that --model-repository names, in its order."""
 
     def __init__(self, options: Options) -> None:
         self._cache: CacheFolder | None = None
-        self._all: list[ModelRepository | RemoteRepository] = []
+        self._spaces: defaultdict[str, list[Repository]] = defaultdict(list)
+        self.remote: list[RemoteRepository] = []
         for place in options.model_repository:
-            if isinstance(place, Path):
-                self._all.append(ModelRepository(place))
-                continue
-            self._cache = self._cache or CacheFolder(options.repository_cache_folder)
-            self._all.append(RemoteRepository(place, self._cache.path / str(len(self._all))))
-        self.remote = [one for one in self._all if isinstance(one, RemoteRepository)]
+            namespace = place.shown if isinstance(place, RemoteAddress) else str(place)
+            self._spaces[namespace if options.model_namespacing else ""].append(self._open(place, options))
         self._troubles: dict[str, str] = {}  # address -> why the last look failed
 
-    # -- what is known ---------------------------------------------------------------------------------------------
-    def names(self) -> list[str]:
-        """Every model, sorted. Of the cloud: as last listed."""
-        return sorted({name for repository in self._all for name in repository.models()})
+    def _open(self, place: Path | RemoteAddress, options: Options) -> Repository:
+        if isinstance(place, Path):
+            return ModelRepository(place)
+        self._cache = self._cache or CacheFolder(options.repository_cache_folder)
+        self.remote.append(RemoteRepository(place, self._cache.path / str(len(self.remote))))
+        return self.remote[-1]
 
-    def why_not(self, name: str) -> str:
+    # -- what is known ---------------------------------------------------------------------------------------------
+    def models(self) -> list[ModelIdentifier]:
+        """Every model, sorted. Of the cloud: as last listed."""
+        found = {
+            ModelIdentifier(name, namespace)
+            for namespace, repositories in self._spaces.items()
+            for repository in repositories
+            for name in repository.models()
+        }
+        return sorted(found)
+
+    def having(self, name: str) -> list[ModelIdentifier]:
+        """The models of that name, one in each namespace at most. INVALID_ARG for one in two places of a namespace."""
+        models = [ModelIdentifier(name, namespace) for namespace in self._spaces]
+        return [model for model in models if self._owner(model) is not None]
+
+    def why_not(self, model: ModelIdentifier) -> str:
         """Why a model that is there cannot be loaded, whatever is in its folder; "" where it can."""
         try:
-            self._owner(name)
+            self._owner(model)
         except ServingError as error:
             return error.message
         return ""
 
-    def folder(self, name: str) -> Path | None:
-        """The model's folder, or the copy of it that there is; None without one. INVALID_ARG for a name in two places."""
-        owner = self._owner(name)
-        return owner.model_dir(name) if owner is not None else None
-
-    def _owner(self, name: str) -> ModelRepository | RemoteRepository | None:
+    def _owner(self, model: ModelIdentifier) -> Repository | None:
         try:
-            owners = [repository for repository in self._all if repository.has_model(name)]
+            owners = [repository for repository in self._in(model) if repository.has_model(model.name)]
         except RepositoryError as error:
             raise invalid(str(error)) from error
         if len(owners) > 1:
             raise invalid(
-                f"model '{name}' is in {len(owners)} model repositories, but its name must be in only one of them"
+                f"model '{model.name}' is in {len(owners)} model repositories, but its name must be in only one of them"
             )
         return owners[0] if owners else None
+
+    def _in(self, model: ModelIdentifier) -> list[Repository]:
+        """The repositories of its namespace."""
+        return self._spaces.get(model.namespace, [])
+
+    def _remote_in(self, model: ModelIdentifier) -> list[RemoteRepository]:
+        return [repository for repository in self._in(model) if isinstance(repository, RemoteRepository)]
 
     # -- files and network -----------------------------------------------------------------------------------------
     def look(self, *, settling: bool) -> list[tuple[str, ServingError]]:
@@ -86,57 +109,55 @@ class Repositories:
             self._troubles[shown] = trouble
         return failures
 
-    def fetch(self, name: str, *, refresh: bool) -> Path | None:
+    def ask_for(self, name: str) -> None:
+        """Look for a model in the cloud, where it may have been published a moment ago; UNAVAILABLE without an answer."""
+        trouble = _refresh(name, self.remote)
+        if trouble and not self.having(name):
+            raise next(iter(trouble.values()))
+
+    def fetch(self, model: ModelIdentifier, *, refresh: bool) -> Path | None:
         """The folder with the model's files, copied first where they lie in the cloud; None where there is no such model.
 
         `refresh` lists the model anew. UNAVAILABLE where the cloud does not answer.
         """
-        trouble = self._refresh(name) if refresh else {}
-        owner = self._owner(name)
+        trouble = _refresh(model.name, self._remote_in(model)) if refresh else {}
+        owner = self._owner(model)
         if owner is None and trouble:
             raise next(iter(trouble.values()))
         if not isinstance(owner, RemoteRepository):
-            return owner.model_dir(name) if owner is not None else None
+            return owner.model_dir(model.name) if owner is not None else None
         if owner in trouble:
             raise trouble[owner]
         try:
-            return owner.fetch(name)
+            return owner.fetch(model.name)
         except RepositoryError as error:
-            raise _told(name, error) from error
+            raise _told(model.name, error) from error
 
-    def _refresh(self, name: str) -> dict[RemoteRepository, ServingError]:
-        trouble = {}
-        for repository in self.remote:
-            try:
-                repository.look_at(name)
-            except RepositoryError as error:
-                trouble[repository] = _told(name, error)
-        return trouble
-
-    def fingerprints(self) -> dict[str, object]:
+    def fingerprints(self) -> dict[ModelIdentifier, object]:
         """What each model looks like, to be compared with an earlier look; of a model that cannot be loaded, why."""
-        found: dict[str, object] = {}
-        for name in self.names():
+        found: dict[ModelIdentifier, object] = {}
+        for model in self.models():
             try:
-                owner = self._owner(name)
+                owner = self._owner(model)
                 if isinstance(owner, RemoteRepository):
-                    found[name] = owner.listing(name)
+                    found[model] = owner.listing(model.name)
                 elif owner is not None:
-                    found[name] = fingerprint(owner.model_dir(name))
+                    found[model] = fingerprint(owner.model_dir(model.name))
             except FileNotFoundError:  # deleted since it was listed
                 continue
             except ServingError as error:
-                found[name] = error.message
+                found[model] = error.message
         return found
 
-    def is_current(self, name: str) -> bool:
+    def is_current(self, model: ModelIdentifier) -> bool:
         """False where a copy of the model has still to be made."""
-        return all(not repository.has_model(name) or repository.is_copied(name) for repository in self.remote)
+        copies = self._remote_in(model)
+        return all(not repository.has_model(model.name) or repository.is_copied(model.name) for repository in copies)
 
-    def forget(self, name: str) -> None:
+    def forget(self, model: ModelIdentifier) -> None:
         """Delete the copies of a model that is gone."""
-        for repository in self.remote:
-            repository.forget(name)
+        for repository in self._remote_in(model):
+            repository.forget(model.name)
 
     def close(self) -> None:
         if self._cache is not None:
@@ -174,6 +195,16 @@ def _remove_unless_used(lock: Path) -> None:
         pass
     finally:
         os.close(descriptor)
+
+
+def _refresh(name: str, repositories: list[RemoteRepository]) -> dict[RemoteRepository, ServingError]:
+    trouble = {}
+    for repository in repositories:
+        try:
+            repository.look_at(name)
+        except RepositoryError as error:
+            trouble[repository] = _told(name, error)
+    return trouble
 
 
 def _told(name: str, error: RepositoryError) -> ServingError:

@@ -25,11 +25,13 @@ class ModelControl(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """`infer` queues a request with its model: ensembles' steps go there. `executor` takes slow work off the loop."""
+    """`infer` queues a request with its model, `infer_step` that of a step: it is told the ensemble's namespace as well.
+    `executor` takes slow work off the loop."""
 
     loop: asyncio.AbstractEventLoop
     executor: Executor
     infer: Callable[[InferenceRequest], None]
+    infer_step: Callable[[str, InferenceRequest], None]
     strict_devices: bool = False
     cache: ResponseCache | None = None
     limiter: RateLimiter | None = None

@@ -181,7 +181,8 @@ class InferenceServer:
             model = self._manager.resolve(name, version)
             found = [model.statistics]
             if not version:
-                found = [one for one in self.statistics() if one.model_name == name]
+                wanted = (name, model.statistics.namespace)
+                found = [one for one in self.statistics() if (one.model_name, one.namespace) == wanted]
         else:
             found = self.statistics()
         answer = pb.ModelStatisticsResponse()
@@ -201,14 +202,6 @@ class InferenceServer:
     def response_cache(self) -> ResponseCache | None:
         """The cache that all models share, where there is one; for the metrics."""
         return self._manager.response_cache
-
-    def version_states(self) -> dict[tuple[str, int], str]:
-        """(model, version) -> UNAVAILABLE, LOADING, READY or UNLOADING, for every version that is or was loaded."""
-        return {
-            (lifecycle.name, version): entry.state.value
-            for lifecycle in self._manager.lifecycles()
-            for version, entry in lifecycle.versions.items()
-        }
 
     # -- inference -------------------------------------------------------------------------------------------------
     def infer(

@@ -149,6 +149,9 @@ class PhaseHistograms:
     cache_miss: Histogram = field(default_factory=Histogram)
 
 
+Key = tuple[str, int, str]  # name, version, namespace
+
+
 @dataclass(slots=True, eq=False)
 class ModelStatistics:
     """What one model version has done since it was loaded; survives reloads of the same version.
@@ -160,10 +163,12 @@ class ModelStatistics:
 
     model_name: str
     model_version: int
+    namespace: str = ""  # of the model's identifier
     inference_count: int = 0
     execution_count: int = 0
     last_inference_ms: int = 0  # unix time
-    pending: int = 0  # requests accepted, not yet handed to an instance; refreshed by InferenceServer.statistics()
+    state: str = ""  # as the repository index shows it; refreshed by InferenceServer.statistics()
+    pending: int = 0  # requests accepted, not yet handed to an instance; refreshed likewise
     in_flight: int = 0  # requests accepted, not yet answered; refreshed likewise
     memory: MemoryUse = NOTHING  # refreshed likewise
     load_s: float | None = None  # how long the last load took
@@ -277,3 +282,7 @@ class ModelStatistics:
             self.phases.compute_input.add(phases.input_ns, requests)
             self.phases.compute_infer.add(phases.infer_ns, requests)
             self.phases.compute_output.add(phases.output_ns, requests)
+
+    @property
+    def key(self) -> Key:
+        return self.model_name, self.model_version, self.namespace

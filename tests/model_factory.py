@@ -330,6 +330,17 @@ def torchscript_bert_classifier(
 
 
 # -- model.py --------------------------------------------------------------------------------------------------------
+def pass_on_ensemble(repository: Path, name: str, step: str, max_batch_size: int = 4) -> Path:
+    """An ensemble that hands INPUT0 to the model `step` and gives its OUTPUT0, both FP32 [-1]."""
+    tensors = tensors_text("input", [("INPUT0", "FP32", [-1])]) + tensors_text("output", [("OUTPUT0", "FP32", [-1])])
+    maps = 'input_map { key: "INPUT0" value: "INPUT0" } output_map { key: "OUTPUT0" value: "OUTPUT0" }'
+    steps = f'ensemble_scheduling {{ step {{ model_name: "{step}" model_version: -1 {maps} }} }}'
+    folder = repository / name
+    (folder / "1").mkdir(parents=True)
+    write_config(folder, f'name: "{name}" platform: "ensemble" max_batch_size: {max_batch_size} {tensors} {steps}')
+    return folder
+
+
 def python_model(repository: Path, name: str, source: str, config: str | None = None, version: int = 1) -> Path:
     """A Python-backend model from the (indented) source text of its model.py."""
     path = Path(repository, name, str(version), "model.py")

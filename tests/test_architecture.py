@@ -20,6 +20,8 @@ SERVING_STEPS = {
     "frontends": 8,
     "server": 7,
     "model_repository_manager": 6,
+    "known_models": 5,
+    "model_completion": 5,
     "model_lifecycle": 5,
     "residency": 5,
     "sleeping_model": 5,

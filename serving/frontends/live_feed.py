@@ -18,7 +18,7 @@ from serving.frontends.hardware import Hardware
 from serving.frontends.http_exchange import Exchange
 from serving.memory import MemoryUse
 from serving.server import InferenceServer
-from serving.statistics import BOUNDS_US, Duration, Histogram, ModelStatistics
+from serving.statistics import BOUNDS_US, Duration, Histogram, Key, ModelStatistics
 
 PERIOD_S = 1.0
 SLOW_ABOVE = 256 << 10  # bytes not yet taken: skip this one until it catches up
@@ -33,7 +33,7 @@ class LiveFeed:
     def __init__(self, server: InferenceServer, hardware: Hardware) -> None:
         self._server = server
         self._hardware = hardware
-        self._subscribers: dict[Exchange, dict[tuple[str, int], Stamp]] = {}  # -> what each was last told
+        self._subscribers: dict[Exchange, dict[Key, Stamp]] = {}  # -> what each was last told
         self._timer: asyncio.TimerHandle | None = None
         self._hello = _event(
             "hello",
@@ -77,23 +77,21 @@ class LiveFeed:
             self._tell([exchange for exchange in self._subscribers if exchange.backlog < SLOW_ABOVE])
 
     def _tell(self, exchanges: list[Exchange]) -> None:
-        states = self._server.version_states()
         stamped = []
         for model in self._server.statistics():
-            key = (model.model_name, model.model_version)
-            state = states.get(key, "UNAVAILABLE")
-            stamped.append((key, (model.revision, model.pending, model.in_flight, state, model.memory), model, state))
+            stamp = (model.revision, model.pending, model.in_flight, model.state, model.memory)
+            stamped.append((model.key, stamp, model))
         server = orjson.dumps(self._describe_server())
-        encoded: dict[tuple[str, int], bytes] = {}  # each model is rendered once for all subscribers
+        encoded: dict[Key, bytes] = {}  # each model is rendered once for all subscribers
         now = time.time()
         for exchange in exchanges:
             told = self._subscribers[exchange]
             rows = []
-            for key, stamp, model, state in stamped:
+            for key, stamp, model in stamped:
                 if told.get(key) != stamp:
                     told[key] = stamp
                     if key not in encoded:
-                        encoded[key] = orjson.dumps(describe_model(model, state), option=orjson.OPT_NON_STR_KEYS)
+                        encoded[key] = orjson.dumps(describe_model(model), option=orjson.OPT_NON_STR_KEYS)
                     rows.append(encoded[key])
             exchange.write(
                 b'event: stats\ndata: {"time":%.3f,"server":%b,"models":[%b]}\n\n' % (now, server, b",".join(rows))
@@ -117,12 +115,13 @@ def _event(kind: str, value: Any) -> bytes:
     return b"event: %b\ndata: %b\n\n" % (kind.encode(), orjson.dumps(value))
 
 
-def describe_model(model: ModelStatistics, state: str) -> dict[str, Any]:
+def describe_model(model: ModelStatistics) -> dict[str, Any]:
     """The cumulative values of one version."""
     return {
         "name": model.model_name,
         "version": str(model.model_version),
-        "state": state,
+        "namespace": model.namespace,
+        "state": model.state,
         "pending": model.pending,
         "in_flight": model.in_flight,
         "memory": _memory(model.memory),

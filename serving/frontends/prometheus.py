@@ -92,7 +92,7 @@ def render(
 
     Without `counter_latencies` the cumulative durations are left out, as --metrics-config has it.
     """
-    labelled = [_Model(_labels(model=m.model_name, version=str(m.model_version)), m) for m in models]
+    labelled = [_Model(_model_labels(m), m) for m in models]
     for name, attribute, text in _COUNTERS:
         if not counter_latencies and name.endswith("_duration_us"):
             continue
@@ -206,6 +206,12 @@ def _header(name: str, kind: str, text: str) -> str:
 
 def _labels(**labels: str) -> str:
     return ",".join(f'{name}="{_escape(text)}"' for name, text in labels.items())
+
+
+def _model_labels(model: ModelStatistics) -> str:
+    """With --model-namespacing the namespace, too."""
+    labels = _labels(model=model.model_name, version=str(model.model_version))
+    return f"{labels},{_labels(namespace=model.namespace)}" if model.namespace else labels
 
 
 def _escape(text: str) -> str:

@@ -25,6 +25,11 @@ from serving.runtime import Runtime
 from serving.statistics import ModelStatistics
 from tests.serving_process import PATIENCE_S
 
+
+def ignore(*_: object) -> None:
+    """Models of these tests call no others."""
+
+
 BACKENDS["gate"] = "tests.serving.gate:GateBackend"
 
 
@@ -82,7 +87,7 @@ async def gated_model(
     spec = ModelSpec("gated", 1, config, Path("/nowhere"), Path("/nowhere/gate"))
     with ThreadPoolExecutor(1) as executor:
         loop = asyncio.get_running_loop()
-        model = Model(spec, ModelStatistics("gated", 1), runtime or Runtime(loop, executor, lambda request: None))
+        model = Model(spec, ModelStatistics("gated", 1), runtime or Runtime(loop, executor, ignore, ignore))
         await model.load()
         backend = GateBackend.latest
         try:

@@ -10,7 +10,7 @@ from serving.devices import CPU, Device
 from serving.errors import ServingError
 from serving.rate_limiter import ANYWHERE, Demand, RateLimiter
 from serving.runtime import Runtime
-from tests.serving.gate import Call, gated_model, until
+from tests.serving.gate import Call, gated_model, ignore, until
 
 R = ("R", str(CPU))
 
@@ -84,9 +84,7 @@ def test_a_resource_is_global_for_all_or_for_none():
 @pytest.mark.asyncio
 async def test_two_instances_that_share_a_resource_run_one_after_the_other():
     with ThreadPoolExecutor(1) as executor:
-        runtime = Runtime(
-            asyncio.get_running_loop(), executor, lambda request: None, limiter=RateLimiter([("R", 1, None)])
-        )
+        runtime = Runtime(asyncio.get_running_loop(), executor, ignore, ignore, limiter=RateLimiter([("R", 1, None)]))
         group = 'instance_group { count: 2 kind: KIND_CPU rate_limiter { resources { name: "R" count: 1 } } }'
         async with gated_model(group, runtime=runtime) as (model, backend):
             calls = [Call(model, [value]) for value in range(4)]

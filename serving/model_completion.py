@@ -1,0 +1,29 @@
+"""The configuration in force: what is written, completed from the model file, and checked."""
+
+from tritonclient.grpc.model_config_pb2 import ModelConfig
+
+from repository import validation
+from serving import autocomplete
+from serving.devices import refuse_on_full_gpus
+from serving.ensemble_check import Lookup, check_ensemble
+from serving.errors import invalid
+from serving.model_source import VersionSource
+from serving.options import Options
+
+
+def complete(source: VersionSource, options: Options, step_config: Lookup) -> ModelConfig:
+    """On a worker thread; INVALID_ARG with everything that is wrong. `step_config` gives what a step of an ensemble calls."""
+    if options.disable_auto_complete_config:
+        config = autocomplete.complete_backend_only(source.config, source.model_dir, source.version)
+    else:
+        config = autocomplete.complete(source.config, source.model_dir, source.version)
+    for backend, setting, value in options.backend_config:
+        if backend == config.backend and setting not in config.parameters:
+            config.parameters[setting].string_value = value
+    problems = validation.validate(config, name=config.name)
+    if problems:
+        raise invalid(f"the configuration of '{config.name}' is not valid: {'; '.join(map(str, problems))}")
+    if config.platform == "ensemble":
+        check_ensemble(config, step_config)
+    refuse_on_full_gpus(config, dict(options.model_load_gpu_limit))
+    return config
