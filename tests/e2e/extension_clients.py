@@ -69,10 +69,10 @@ def pending_requests(server: ServerProcess, model: str) -> int:
 class Stream:
     """A stock client's stream of requests: `next` gives a result, or raises the error that came in its place."""
 
-    def __init__(self, client: TritonClient) -> None:
+    def __init__(self, client: TritonClient, **options: Any) -> None:
         self._client = client
         self._answers: queue.Queue[Any] = queue.Queue()
-        client.client.start_stream(lambda result, error: self._answers.put((result, error)))
+        client.client.start_stream(lambda result, error: self._answers.put((result, error)), **options)
 
     def send(self, model: str, inputs: dict[str, Any], **options: Any) -> None:
         self._client.client.async_stream_infer(model, self._client.tensors(inputs), **options)
@@ -85,10 +85,11 @@ class Stream:
 
 
 @contextlib.contextmanager
-def stream_of(server: ServerProcess) -> Iterator[Stream]:
+def stream_of(server: ServerProcess, **options: Any) -> Iterator[Stream]:
+    """`options`: those of the stock client's `start_stream`."""
     with client_of(server, "grpc") as client:
         try:
-            yield Stream(client)
+            yield Stream(client, **options)
         finally:
             client.client.stop_stream()
 
