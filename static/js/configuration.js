@@ -19,12 +19,15 @@ export class Editor {
     const fromForm = debounce(DELAY, () => this.preview({ base: this.base, fields: this.edited() }, "form"));
     const fromText = debounce(DELAY, () => this.preview({ text: this.text.value }, "text"));
     this.form.addEventListener("input", () => {
+      this.asked = null; // an answer to what stood there before would undo what is typed
       this.showDependent();
       fromForm();
     });
     this.form.addEventListener("submit", (event) => event.preventDefault());
     this.form.addEventListener("click", (event) => this.editRows(event, fromForm));
     this.text.addEventListener("input", () => {
+      this.asked = null;
+      this.base = this.text.value;
       this.drawGutter();
       fromText();
     });
@@ -90,6 +93,7 @@ export class Editor {
       $(`[data-empty-for="${add.dataset.add}"]`, this.form).hidden = true;
       $("input, select", row).focus();
     } else remove.closest("[data-item]").remove();
+    this.asked = null;
     changed();
   }
 

@@ -50,7 +50,9 @@ export class Live {
     this.closed = true;
     clearInterval(this.clock);
     clearTimeout(this.retry);
-    this.socket.close();
+    // Closed before it is open, it would be an error in the console.
+    if (this.socket.readyState === WebSocket.CONNECTING) this.socket.onopen = () => this.socket.close();
+    else this.socket.close();
   }
 }
 

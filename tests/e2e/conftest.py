@@ -3,16 +3,27 @@
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Playwright, Request, sync_playwright
+from playwright.sync_api import (
+    Browser,
+    BrowserContext,
+    ConsoleMessage,
+    Page,
+    Playwright,
+    Request,
+    expect,
+    sync_playwright,
+)
 
 from tests.dashboard.processes import Up
+from tests.serving_process import PATIENCE_S
 
 PASSWORD = "harbour-light-42"
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-background-networking", "--disable-sync"]
-TIMEOUT_MS = 30_000
+TIMEOUT_MS = 1000 * PATIENCE_S
 
 
 class Watch:
@@ -58,15 +69,23 @@ def playwright() -> Iterator[Playwright]:
 def chromium(playwright: Playwright) -> Iterator[Browser]:
     path = shutil.which("chromium") or shutil.which("chromium-browser")
     assert path, "the browser tests need Chromium: sudo apt-get install chromium"
-    browser = playwright.chromium.launch(executable_path=path, args=ARGUMENTS)
+    browser = playwright.chromium.launch(executable_path=path, args=ARGUMENTS, timeout=2 * TIMEOUT_MS)
+    expect.set_options(timeout=TIMEOUT_MS)
     yield browser
     browser.close()
+
+
+def new_context(browser: Browser, up: Up, **options: Any) -> BrowserContext:
+    """For pages of this dashboard."""
+    context = browser.new_context(base_url=up.dashboard_url, **options)
+    context.set_default_timeout(TIMEOUT_MS)
+    return context
 
 
 @pytest.fixture(scope="module")
 def signed_in(slipway: Up, chromium: Browser, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The cookies of an administrator."""
-    context = chromium.new_context(base_url=slipway.dashboard_url)
+    context = new_context(chromium, slipway)
     page = context.new_page()
     sign_in(page)
     path = tmp_path_factory.mktemp("cookies") / "state.json"
@@ -77,13 +96,13 @@ def signed_in(slipway: Up, chromium: Browser, tmp_path_factory: pytest.TempPathF
 
 @pytest.fixture
 def context(slipway: Up, chromium: Browser, signed_in: Path) -> Iterator[BrowserContext]:
-    context = chromium.new_context(
-        base_url=slipway.dashboard_url,
+    context = new_context(
+        chromium,
+        slipway,
         storage_state=signed_in,
         viewport={"width": 1440, "height": 1000},
         permissions=["clipboard-read", "clipboard-write"],
     )
-    context.set_default_timeout(TIMEOUT_MS)
     yield context
     context.close()
 

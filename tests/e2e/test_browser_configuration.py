@@ -5,8 +5,6 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.e2e.conftest import TIMEOUT_MS
-
 pytestmark = pytest.mark.browser
 ADDRESS = "/models/digits_torch/configuration"
 
@@ -70,4 +68,4 @@ def test_a_change_is_reviewed_applied_and_taken_back(editor: Page) -> None:
     editor.get_by_role("button", name=re.compile("Return to ")).first.click()
     editor.get_by_role("dialog").get_by_role("button", name=re.compile("Return to ")).click()
     expect(editor.locator(".toasts")).to_contain_text("applied again")
-    expect(editor.locator("#config-text")).to_have_value(re.compile("count: 1"), timeout=TIMEOUT_MS)
+    expect(editor.locator("#config-text")).to_have_value(re.compile("count: 1"))

@@ -7,6 +7,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, Playwright, expect
 
 from tests.dashboard.processes import Up
+from tests.e2e.conftest import new_context
 
 pytestmark = pytest.mark.browser
 PAGES = (
@@ -85,8 +86,9 @@ def test_text_stands_out_from_its_ground(context: BrowserContext, scheme: str) -
 def test_nothing_scrolls_sideways_on_a_narrow_screen(
     playwright: Playwright, chromium: Browser, slipway: Up, signed_in: Path, width: int
 ) -> None:
-    context = chromium.new_context(
-        base_url=slipway.dashboard_url,
+    context = new_context(
+        chromium,
+        slipway,
         storage_state=signed_in,
         viewport={"width": width, "height": 780},
         is_mobile=True,
@@ -102,7 +104,8 @@ def test_nothing_scrolls_sideways_on_a_narrow_screen(
 
 def test_a_page_is_light(page: Page) -> None:
     for path in ("/", "/models/"):
-        page.goto(path, wait_until="networkidle")
+        page.goto(path)
+        expect(page.locator("#freshness")).to_have_text("live")
         sizes = page.evaluate(
             "performance.getEntriesByType('resource')"
             ".filter(({name}) => !name.includes('plotly'))"
@@ -113,7 +116,8 @@ def test_a_page_is_light(page: Page) -> None:
 
 
 def test_only_pages_with_charts_load_plotly(page: Page) -> None:
-    page.goto("/models/", wait_until="networkidle")
+    page.goto("/models/")
+    expect(page.locator("#freshness")).to_have_text("live")
     assert page.evaluate("typeof Plotly") == "undefined"
     page.goto("/models/digits/")
     expect(page.locator(".js-plotly-plot").first).to_be_visible()
@@ -122,8 +126,7 @@ def test_only_pages_with_charts_load_plotly(page: Page) -> None:
 def test_keys_go_places_open_help_and_close_it(page: Page) -> None:
     page.goto("/")
     expect(page.locator("#freshness")).to_have_text("live")
-    page.keyboard.press("g")
-    page.keyboard.press("m")
+    page.keyboard.type("gm")
     page.wait_for_url("**/models/")
     expect(page.locator("#freshness")).to_have_text("live")
     page.keyboard.press("/")
@@ -158,7 +161,7 @@ def test_the_first_tab_stop_skips_to_the_content(page: Page) -> None:
     page.keyboard.press("Tab")
     expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
     page.keyboard.press("Enter")
-    assert page.evaluate("document.activeElement.id") == "main"
+    expect(page.locator("#main")).to_be_focused()
 
 
 def test_a_chosen_theme_stays(page: Page) -> None:
@@ -194,7 +197,7 @@ def test_a_filter_that_nothing_matches_says_so(page: Page) -> None:
 
 
 def test_pages_can_be_read_without_javascript(slipway: Up, chromium: Browser, signed_in: Path) -> None:
-    context = chromium.new_context(base_url=slipway.dashboard_url, storage_state=signed_in, java_script_enabled=False)
+    context = new_context(chromium, slipway, storage_state=signed_in, java_script_enabled=False)
     page = context.new_page()
     page.goto("/models/")
     expect(page.get_by_role("link", name="digits_torch")).to_be_visible()

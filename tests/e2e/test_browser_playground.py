@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.dashboard.processes import Up
-from tests.e2e.conftest import TIMEOUT_MS
+from tests.serving_process import PATIENCE_S
 
 pytestmark = pytest.mark.browser
 # Strokes on a pad of 1 x 1, as a person draws them.
@@ -50,7 +50,7 @@ def test_a_drawn_digit_is_recognised(page: Page, digit: str, strokes: list[list[
     draw(page, strokes)
     page.get_by_role("button", name="Send request").click()
     best = page.locator('[data-output="probabilities"] .top-k')
-    expect(best).to_have_attribute("data-top", digit, timeout=TIMEOUT_MS)
+    expect(best).to_have_attribute("data-top", digit)
 
 
 def test_a_drawing_travels_as_a_picture_through_the_pipeline(page: Page) -> None:
@@ -58,7 +58,7 @@ def test_a_drawing_travels_as_a_picture_through_the_pipeline(page: Page) -> None
     draw(page, DIGITS["7"])
     page.get_by_role("button", name="Send request").click()
     best = page.locator('[data-output="probabilities"] .top-k')
-    expect(best).to_have_attribute("data-top", "7", timeout=TIMEOUT_MS)
+    expect(best).to_have_attribute("data-top", "7")
     expect(page.locator("#sent")).to_contain_text("of binary data")
 
 
@@ -78,22 +78,23 @@ def test_what_the_server_refuses_is_said_in_its_words(page: Page) -> None:
 def test_the_snippets_run_as_pasted(page: Page, slipway: Up, model: str) -> None:
     page.goto(f"/models/{model}/playground")
     draw(page, DIGITS["7"])
-    expect(page.locator("#snippet")).to_contain_text("curl")
 
-    def copied(kind: str) -> str:
+    def copied(kind: str, word: str) -> str:
         page.get_by_role("button", name=kind, exact=True).click()
-        page.locator("#snippet").locator("xpath=..").get_by_role("button", name="Copy").click()
+        expect(page.locator("#snippet")).to_contain_text(word)
+        page.locator("#snippet").locator("xpath=..").get_by_role("button", name="Copy", exact=True).click()
+        page.wait_for_function("async (word) => (await navigator.clipboard.readText()).includes(word)", arg=word)
         return str(page.evaluate("navigator.clipboard.readText()"))
 
-    answer = json.loads(run(["bash", "-c", copied("curl")]))
+    answer = json.loads(run(["bash", "-c", copied("curl", "curl")]))
     scores = next(output["data"] for output in answer["outputs"] if output["name"] == "probabilities")
     assert scores.index(max(scores)) == 7
-    for kind in ("Python, HTTP", "Python, gRPC"):
-        assert "probabilities" in run([sys.executable, "-c", copied(kind)])
+    for kind, word in (("Python, HTTP", "tritonclient.http"), ("Python, gRPC", "tritonclient.grpc")):
+        assert "probabilities" in run([sys.executable, "-c", copied(kind, word)])
 
 
 def run(command: list[str]) -> str:
     environment = {"PATH": os.environ["PATH"], "PYTHONWARNINGS": "ignore"}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, env=environment, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -10,7 +10,6 @@ import pytest
 from playwright.sync_api import Page, Route, expect
 
 from tests.dashboard.processes import Up
-from tests.e2e.conftest import TIMEOUT_MS
 from tests.model_factory import helper, onnx_bytes
 
 pytestmark = pytest.mark.browser
@@ -61,9 +60,9 @@ def test_a_cut_connection_loses_nothing(page: Page, slipway: Up, large: Path) ->
     page.route(re.compile(r"/files/0\?offset="), chunk)
     name_it(page, "resumed")
     page.locator("#file-input").set_input_files(large)
-    expect(page.locator("#transfer-title")).to_have_text("Connection lost", timeout=TIMEOUT_MS)
+    expect(page.locator("#transfer-title")).to_have_text("Connection lost")
     expect(page.locator("#transfer-note")).to_contain_text("What was sent is kept")
-    expect(page.get_by_role("heading", name="What it is")).to_be_visible(timeout=TIMEOUT_MS)
+    expect(page.get_by_role("heading", name="What it is")).to_be_visible()
     assert upload_row(slipway, "resumed")[1:] == (large.stat().st_size,) * 2
     assert max(sizes) <= LIMIT_BYTES
     assert len(sizes) == -(-large.stat().st_size // CHUNK_BYTES) + 3
@@ -85,7 +84,7 @@ def test_an_answer_that_got_lost_is_not_sent_twice(page: Page, slipway: Up, larg
     page.route(re.compile(r"/files/0\?offset="), chunk)
     name_it(page, "answerless")
     page.locator("#file-input").set_input_files(large)
-    expect(page.get_by_role("heading", name="What it is")).to_be_visible(timeout=TIMEOUT_MS)
+    expect(page.get_by_role("heading", name="What it is")).to_be_visible()
     assert upload_row(slipway, "answerless")[1:] == (large.stat().st_size,) * 2
 
 
@@ -117,20 +116,20 @@ def test_an_upload_is_paused_and_resumed(page: Page, slipway: Up, large: Path) -
     let_go = held_back(page, 1)
     name_it(page, "paused")
     page.locator("#file-input").set_input_files(large)
-    expect(page.locator("#transfer-done")).to_contain_text("4 MiB of", timeout=TIMEOUT_MS)
+    expect(page.locator("#transfer-done")).to_contain_text("4 MiB of")
     page.get_by_role("button", name="Pause").click()
     expect(page.locator("#transfer-title")).to_have_text("Paused")
     assert upload_row(slipway, "paused")[1] < large.stat().st_size
     let_go()
     page.get_by_role("button", name="Resume").click()
-    expect(page.get_by_role("heading", name="What it is")).to_be_visible(timeout=TIMEOUT_MS)
+    expect(page.get_by_role("heading", name="What it is")).to_be_visible()
 
 
 def test_an_upload_that_was_left_is_found_under_jobs_and_goes_on(page: Page, slipway: Up, large: Path) -> None:
     held_back(page, 2)
     name_it(page, "left_alone")
     page.locator("#file-input").set_input_files(large)
-    expect(page.locator("#transfer-done")).to_contain_text("8 MiB of", timeout=TIMEOUT_MS)
+    expect(page.locator("#transfer-done")).to_contain_text("8 MiB of")
     page.on("dialog", lambda dialog: dialog.accept())  # "Leave site?"
     page.goto("/jobs/")
     page.unroute_all()
@@ -139,7 +138,7 @@ def test_an_upload_that_was_left_is_found_under_jobs_and_goes_on(page: Page, sli
     sent: list[str] = []
     page.on("request", lambda request: sent.append(request.url) if "/files/0?offset=" in request.url else None)
     page.locator("#file-input").set_input_files(large)
-    expect(page.get_by_role("heading", name="What it is")).to_be_visible(timeout=TIMEOUT_MS)
+    expect(page.get_by_role("heading", name="What it is")).to_be_visible()
     assert sent[0].endswith(f"offset={2 * CHUNK_BYTES}")
     assert upload_row(slipway, "left_alone")[1:] == (large.stat().st_size,) * 2
 
@@ -150,7 +149,7 @@ def test_a_text_file_named_onnx_is_refused_in_words(page: Page, tmp_path: Path) 
     page.goto("/models/new")
     page.locator("#file-input").set_input_files(path)
     refusal = page.locator(".note.failed, .blank").filter(has_text=re.compile("ONNX", re.IGNORECASE))
-    expect(refusal.first).to_be_visible(timeout=TIMEOUT_MS)
+    expect(refusal.first).to_be_visible()
     publish = page.get_by_role("button", name="Publish")
     assert publish.count() == 0 or publish.is_disabled()
 
@@ -178,4 +177,4 @@ def test_a_file_dropped_on_the_list_of_models_begins_an_upload(page: Page) -> No
         }"""
     )
     page.wait_for_url(re.compile("/uploads/"))
-    expect(page.get_by_role("heading", name="dropped")).to_be_visible(timeout=TIMEOUT_MS)
+    expect(page.get_by_role("heading", name="dropped")).to_be_visible()
