@@ -21,7 +21,10 @@ MAX_TEXT = 500
 KINDS = ("counter", "gauge", "histogram")
 _NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]{0,199}")
 _LABEL = re.compile(r"(?!__)[a-zA-Z_][a-zA-Z0-9_]{0,99}")
-_RESERVED = ("nv_inference_", "nv_cpu_", "nv_gpu_", "nv_cache_", "nv_energy_", "slipway_")
+_RESERVED = (
+    *("nv_inference_", "nv_cpu_", "nv_gpu_", "nv_cache_", "nv_energy_", "nv_model_", "nv_pinned_"),
+    "slipway_",
+)
 
 
 class Series:

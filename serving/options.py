@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +27,7 @@ from serving.option_values import (
     restriction,
     whole,
 )
-from serving.trace_config import TraceSetting, trace_setting
+from serving.trace_config import TraceSetting, trace_setting, trace_setting_of
 
 MODES = ("none", "poll", "explicit")
 
@@ -93,6 +94,9 @@ class Options:
     metrics_address: str = ""
     metrics_port: int = 8002
     metrics_config: tuple[tuple[str, str], ...] = ()
+    metrics_interval_ms: int = 2000
+    allow_cpu_metrics: bool = True
+    allow_gpu_metrics: bool = True
     auth_file: Path | None = None
     address_file: Path | None = None
     trace_config: tuple[TraceSetting, ...] = ()
@@ -139,12 +143,19 @@ WITHOUT_EFFECT = (
     "--repoagent-directory",
     "--cache-directory",
     "--buffer-manager-thread-count",
-    "--allow-gpu-metrics",
-    "--allow-cpu-metrics",
-    "--metrics-interval-ms",
     "--reuse-http-port",
     "--reuse-grpc-port",
 )
+
+
+# tritonserver's older names of --trace-config's settings
+DEPRECATED_TRACE_FLAGS = {
+    "--trace-file": "triton,file",
+    "--trace-log-frequency": "triton,log-frequency",
+    "--trace-level": "level",
+    "--trace-rate": "rate",
+    "--trace-count": "count",
+}
 
 
 def parse(arguments: Sequence[str]) -> tuple[Options, list[str]]:
@@ -352,6 +363,9 @@ def _other_flags(add: Add) -> None:
         action="append",
         default=[],
     )
+    add("--metrics-interval-ms", count, "what the machine's metrics show is read anew after so many milliseconds")
+    add("--allow-cpu-metrics", boolean, "show the machine's CPU and memory")
+    add("--allow-gpu-metrics", boolean, "show its GPUs")
     add("--auth-file", Path, "JSON file of hashed tokens: who may infer which models")
     add("--address-file", Path, "write the bound addresses and the process id here, as JSON, once they answer")
     add("--id", str, "name of this server in its metadata", dest="server_id", default="slipway")
@@ -362,6 +376,8 @@ def _other_flags(add: Add) -> None:
         action="append",
         default=[],
     )
+    for flag, setting in DEPRECATED_TRACE_FLAGS.items():
+        add(flag, functools.partial(trace_setting_of, setting), argparse.SUPPRESS, action="append", dest="trace_config")
     add("--request-log", str, "write one JSON line for each request to this file, '-' for standard output")
     add("--request-log-sample", fraction, "the part of the requests that is logged, from 0.01 to 1")
     add(

@@ -15,7 +15,6 @@ from serving import __version__
 from serving.datatypes import BY_CONFIG
 from serving.errors import Code, ServingError, not_found, unavailable
 from serving.log_settings import LogSettings
-from serving.memory import MemoryUse
 from serving.model_lifecycle import parse_requested_version
 from serving.model_repository_manager import ModelRepositoryManager
 from serving.opentelemetry_trace import OpenTelemetryTrace
@@ -24,7 +23,8 @@ from serving.request import InferenceRequest
 from serving.request_log import RequestLog
 from serving.response_cache import ResponseCache
 from serving.shared_memory import SharedMemory
-from serving.statistics import Duration, ModelStatistics
+from serving.statistics import ModelStatistics
+from serving.statistics_message import fill_statistics
 from serving.tensor_check import wire_shape
 from serving.trace_file import TraceFile
 from serving.trace_settings import TraceSettings
@@ -187,7 +187,7 @@ class InferenceServer:
             found = self.statistics()
         answer = pb.ModelStatisticsResponse()
         for statistics in found:
-            _fill_statistics(answer.model_stats.add(), statistics)
+            fill_statistics(answer.model_stats.add(), statistics)
         return answer
 
     def statistics(self) -> list[ModelStatistics]:
@@ -251,42 +251,3 @@ class InferenceServer:
             raise unavailable(f"explicit model load / unload is not allowed in model control mode '{mode}'")
         if self._draining:
             raise unavailable("the server is shutting down")
-
-
-def _fill_statistics(row: pb.ModelStatistics, statistics: ModelStatistics) -> None:
-    row.name = statistics.model_name
-    row.version = str(statistics.model_version)
-    row.last_inference = statistics.last_inference_ms
-    row.inference_count = statistics.inference_count
-    row.execution_count = statistics.execution_count
-    totals = row.inference_stats
-    for target, source in (
-        (totals.success, statistics.success),
-        (totals.fail, statistics.fail),
-        (totals.queue, statistics.queue),
-        (totals.compute_input, statistics.compute_input),
-        (totals.compute_infer, statistics.compute_infer),
-        (totals.compute_output, statistics.compute_output),
-        (totals.cache_hit, statistics.cache_hit),
-        (totals.cache_miss, statistics.cache_miss),
-    ):
-        _fill_duration(target, source)
-    _fill_memory(row, statistics.memory)
-    for size, batch in sorted(statistics.batches.items()):
-        described = row.batch_stats.add(batch_size=size)
-        described.compute_input.count = described.compute_infer.count = described.compute_output.count = batch.count
-        described.compute_input.ns = batch.compute_input_ns
-        described.compute_infer.ns = batch.compute_infer_ns
-        described.compute_output.ns = batch.compute_output_ns
-
-
-def _fill_memory(row: pb.ModelStatistics, memory: MemoryUse) -> None:
-    if memory.host:
-        row.memory_usage.add(type="CPU", id=0, byte_size=memory.host)
-    for device, size in memory.gpus:
-        row.memory_usage.add(type="GPU", id=device, byte_size=size)
-
-
-def _fill_duration(target: pb.StatisticDuration, source: Duration) -> None:
-    target.count = source.count
-    target.ns = source.ns

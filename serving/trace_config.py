@@ -27,6 +27,11 @@ class TraceConfig:
     bsp_max_export_batch_size: int = 512
 
 
+def trace_setting_of(name: str, value: str) -> TraceSetting:
+    """A flag of its own for one setting."""
+    return trace_setting(f"{name}={value}")
+
+
 def trace_setting(text: str) -> TraceSetting:
     """One flag: "rate=100", "mode=opentelemetry" or "opentelemetry,url=..."."""
     name, equals, value = text.partition("=")

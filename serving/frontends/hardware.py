@@ -1,6 +1,8 @@
 """What the metrics say of this process, the machine's CPU and memory, and its GPUs. Read only when asked."""
 
 import logging
+import math
+import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,12 +26,23 @@ class Gpu(NamedTuple):
     energy_j: float | None
 
 
+class Machine(NamedTuple):
+    """What is read once an interval. CPU utilization: of all cores since the reading before, 0 to 1."""
+
+    gpus: list[Gpu]
+    cpu_utilization: float
+    memory_total: int
+    memory_used: int
+
+
 class Hardware:
     """Keeps handles and starting points; one for each server."""
 
-    def __init__(self) -> None:
+    def __init__(self, interval_s: float = 0.0, gpus: bool = True) -> None:
+        self._interval_s = interval_s
+        self._read_at = -math.inf
         self._process = psutil.Process()
-        self._gpus = _gpu_handles()
+        self._gpus = _gpu_handles() if gpus else []
         self._energy_at_start = [_read(pynvml.nvmlDeviceGetTotalEnergyConsumption, gpu) for _, gpu in self._gpus]
         psutil.cpu_percent()  # the first call only sets the starting point
 
@@ -47,14 +60,15 @@ class Hardware:
                 continue
         return {"rss_bytes": rss, "cpu_seconds": round(cpu, 3), "threads": self._process.num_threads()}
 
-    def cpu_utilization(self) -> float:
-        """Of all cores since the last call, 0 to 1."""
-        return psutil.cpu_percent() / 100
-
-    def memory(self) -> tuple[int, int]:
-        """(total, used) bytes of the machine."""
-        memory = psutil.virtual_memory()
-        return memory.total, memory.total - memory.available
+    def machine(self) -> Machine:
+        """Read anew where the last reading is older than the interval, so that it does not matter who else asks."""
+        now = time.monotonic()
+        if now - self._read_at >= self._interval_s:
+            memory = psutil.virtual_memory()
+            used = memory.total - memory.available
+            self._machine = Machine(self.gpus(), psutil.cpu_percent() / 100, memory.total, used)
+            self._read_at = now
+        return self._machine
 
     def gpus(self) -> list[Gpu]:
         return [

@@ -24,10 +24,11 @@ class MetricsServer:
         self._options = options
         self._authoriser = authoriser
         self.server = server
-        self.hardware = Hardware()
+        self.hardware = Hardware(options.metrics_interval_ms / 1000, options.allow_gpu_metrics)
         self.feed = LiveFeed(server, self.hardware)
         self.summaries = Summaries(options.summary_quantiles) if options.metric_enabled("summary_latencies") else None
         self.counter_latencies = options.metric_enabled("counter_latencies")
+        self.cpu = options.allow_cpu_metrics
         self._listener: Listener | None = None
         self.address = ("", 0)
 
@@ -58,6 +59,7 @@ async def metrics(frontend: MetricsServer, exchange: Exchange) -> Reply:
         server.request_log,
         frontend.summaries,
         frontend.counter_latencies,
+        frontend.cpu,
     )
     for piece in pieces:
         page.append(piece.encode())

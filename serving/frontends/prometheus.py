@@ -4,6 +4,8 @@ Source of the nv_* names: Triton, docs/user_guide/metrics.md. prometheus_client 
 that those names do not have.
 """
 
+import functools
+import re
 from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate
 from operator import attrgetter
@@ -25,6 +27,7 @@ BATCH_BOUNDS = [1 << power for power in range(11)]
 _LATENCY_LE = [*(f"{bound / 1e6:.12g}" for bound in LATENCY_BOUNDS_US), "+Inf"]
 _BATCH_LE = [*map(str, BATCH_BOUNDS), "+Inf"]
 MODELS_IN_PIECE = 50
+_NO_LABEL = re.compile(r"\W", re.ASCII)
 REASONS = ("REJECTED", "CANCELED", "BACKEND", "OTHER")
 
 # name, attribute of ModelStatistics (nanoseconds where the name says duration), help
@@ -41,6 +44,10 @@ _COUNTERS = [
         "compute_output.ns",
         "Cumulative compute output duration in microseconds",
     ),
+]
+
+# Of models whose answers the response cache keeps.
+_CACHE_COUNTERS = [
     ("nv_cache_num_hits_per_model", "cache_hit.count", "Number of cache hits per model"),
     ("nv_cache_num_misses_per_model", "cache_miss.count", "Number of cache misses per model"),
     ("nv_cache_hit_duration_per_model", "cache_hit.ns", "Total cache hit duration per model, in microseconds"),
@@ -51,6 +58,11 @@ _HISTOGRAMS: list[tuple[str, str, Callable[[ModelStatistics], Histogram]]] = [
     ("slipway_request_duration_seconds", "Time from a request's arrival to its answer", lambda m: m.request_latency),
     ("slipway_queue_duration_seconds", "Time a request waited for an instance", lambda m: m.queue_latency),
     ("slipway_compute_duration_seconds", "Time a request's batch took to execute", lambda m: m.compute_latency),
+]
+
+_GAUGES: list[tuple[str, str, Callable[[ModelStatistics], float | None]]] = [
+    ("nv_inference_pending_request_count", "Number of requests that wait for an instance now", lambda m: m.pending),
+    ("nv_model_load_duration_secs", "How long the last load took, in seconds", lambda m: m.load_s),
 ]
 
 # Of the whole cache. Source: the README of triton-inference-server/local_cache, where all of them are gauges.
@@ -64,6 +76,12 @@ _CACHE_GAUGES: list[tuple[str, str, Callable[[ResponseCache], int | float]]] = [
     ("nv_cache_lookup_duration", "Total cache lookup duration (hit and miss), in microseconds", lambda c: c.lookup_ns // 1000),
     ("nv_cache_insertion_duration", "Total cache insertion duration, in microseconds", lambda c: c.insertion_ns // 1000),
 ]  # fmt: skip
+
+# This server has no such pool: its size is 0.
+_PINNED_MEMORY = (
+    ("nv_pinned_memory_pool_total_bytes", "gauge", "Pinned memory pool total memory size, in bytes", 0),
+    ("nv_pinned_memory_pool_used_bytes", "gauge", "Pinned memory pool used memory size, in bytes", 0),
+)
 
 _GPU_GAUGES: list[tuple[str, str, str, Callable[[Gpu], int | float | None]]] = [
     ("nv_gpu_utilization", "gauge", "GPU utilization rate [0.0 - 1.0]", lambda g: g.utilization),
@@ -80,6 +98,9 @@ class _Model(NamedTuple):
     statistics: ModelStatistics
 
 
+Lines = Callable[[_Model], Iterable[str]]
+
+
 def render(
     models: Iterable[ModelStatistics],
     hardware: Hardware,
@@ -87,33 +108,35 @@ def render(
     request_log: RequestLog | None = None,
     summaries: Summaries | None = None,
     counter_latencies: bool = True,
+    cpu: bool = True,
 ) -> Iterator[str]:
     """The page in pieces that each take about a millisecond, so that the caller can let requests through between them.
 
-    Without `counter_latencies` the cumulative durations are left out, as --metrics-config has it.
+    Without `counter_latencies` the cumulative durations and the counters of the cache are left out, as --metrics-config
+    has it. A family that no model has is left out too.
     """
     labelled = [_Model(_model_labels(m), m) for m in models]
     for name, attribute, text in _COUNTERS:
-        if not counter_latencies and name.endswith("_duration_us"):
-            continue
-        value = attrgetter(attribute)
-        unit = 1000 if attribute.endswith(".ns") else 1
-        yield _header(name, "counter", text)
-        yield from _lines(labelled, lambda m: [f"{name}{{{m.labels}}} {value(m.statistics) // unit}"])  # noqa: B023
-    yield _header("nv_inference_request_failure", "counter", "Number of failed inference requests")
-    yield from _lines(labelled, _failures)
-    pending = "nv_inference_pending_request_count"
-    yield _header(pending, "gauge", "Instantaneous number of pending requests awaiting execution per-model.")
-    yield from _lines(labelled, lambda m: [f"{pending}{{{m.labels}}} {m.statistics.pending}"])
-    yield _header("slipway_model_memory_bytes", "gauge", "Memory that a loaded model holds, by device")
-    yield from _lines(labelled, _memory_lines)
+        if counter_latencies or not name.endswith("_duration_us"):
+            yield from _family(name, "counter", text, labelled, _counter_lines(name, attribute))
+    if counter_latencies:
+        caching = [model for model in labelled if model.statistics.caches]
+        for name, attribute, text in _CACHE_COUNTERS:
+            yield from _family(name, "counter", text, caching, _counter_lines(name, attribute))
+    yield from _family(
+        "nv_inference_request_failure", "counter", "Number of failed inference requests", labelled, _failures
+    )
+    for name, text, gauge in _GAUGES:
+        yield from _family(name, "gauge", text, labelled, _gauge_lines(name, gauge))
+    yield from _family(
+        "slipway_model_memory_bytes", "gauge", "Memory that a loaded model holds, by device", labelled, _memory_lines
+    )
     for name, text, histogram in _HISTOGRAMS:
-        yield _header(name, "histogram", text)
-        yield from _lines(labelled, lambda m: _latency_lines(name, m.labels, histogram(m.statistics)))  # noqa: B023
-    yield _header("slipway_batch_size", "histogram", "Rows of each model execution")
-    yield from _lines(labelled, _batch_lines)
-    yield _header(first_response.FAMILY, "histogram", "Duration from request to first response in milliseconds")
-    yield from _lines(labelled, _first_response_lines)
+        lines = functools.partial(_latency_lines, name, histogram)
+        yield from _family(name, "histogram", text, labelled, lines)
+    yield from _family("slipway_batch_size", "histogram", "Rows of each model execution", labelled, _batch_lines)
+    first = "Duration from request to first response in milliseconds"
+    yield from _family(first_response.FAMILY, "histogram", first, labelled, _first_response_lines)
     if summaries is not None:
         yield from summaries.render([(model.labels, model.statistics) for model in labelled])
     if cache is not None:
@@ -121,13 +144,31 @@ def render(
     if request_log is not None:
         name = "slipway_request_log_dropped"
         yield f"{_header(name, 'counter', 'Lines that the request log lost')}{name} {request_log.dropped}\n"
-    yield _machine(hardware)
+    yield _machine(hardware, cpu)
 
 
-def _lines(models: list[_Model], lines: Callable[[_Model], Iterable[str]]) -> Iterator[str]:
+def _family(name: str, kind: str, text: str, models: list[_Model], lines: Lines) -> Iterator[str]:
+    header = _header(name, kind, text)
     for start in range(0, len(models), MODELS_IN_PIECE):
         piece = models[start : start + MODELS_IN_PIECE]
-        yield "".join(f"{line}\n" for model in piece for line in lines(model))
+        rows = "".join(f"{line}\n" for model in piece for line in lines(model))
+        if rows:
+            yield header + rows
+            header = ""
+
+
+def _counter_lines(name: str, attribute: str) -> Lines:
+    value = attrgetter(attribute)
+    unit = 1000 if attribute.endswith(".ns") else 1
+    return lambda m: [f"{name}{{{m.labels}}} {value(m.statistics) // unit}"]
+
+
+def _gauge_lines(name: str, gauge: Callable[[ModelStatistics], float | None]) -> Lines:
+    def lines(model: _Model) -> list[str]:
+        value = gauge(model.statistics)
+        return [] if value is None else [f"{name}{{{model.labels}}} {value}"]
+
+    return lines
 
 
 def _failures(model: _Model) -> list[str]:
@@ -144,12 +185,13 @@ def _memory_lines(model: _Model) -> list[str]:
     ]
 
 
-def _latency_lines(name: str, labels: str, histogram: Histogram) -> list[str]:
+def _latency_lines(name: str, histogram_of: Callable[[ModelStatistics], Histogram], model: _Model) -> list[str]:
     """The fine buckets merged into the exported ones: fine bucket i belongs to the first bound not below its own."""
+    histogram = histogram_of(model.statistics)
     merged = [0] * (len(LATENCY_BOUNDS_US) + 1)
     for index, count in histogram.counts.items():
         merged[_coarse(BOUNDS_US[index])] += count
-    return _histogram_lines(name, labels, _LATENCY_LE, merged, histogram.sum_ns / 1e9)
+    return _histogram_lines(name, model.labels, _LATENCY_LE, merged, histogram.sum_ns / 1e9)
 
 
 def _coarse(bound_us: int) -> int:
@@ -180,19 +222,23 @@ def _histogram_lines(name: str, labels: str, bounds: list[str], counts: list[int
     return [*lines, f"{name}_sum{{{labels}}} {total}", f"{name}_count{{{labels}}} {cumulative[-1]}"]
 
 
-def _machine(hardware: Hardware) -> str:
+def _machine(hardware: Hardware, cpu: bool) -> str:
     parts = []
-    gpus = hardware.gpus()
+    machine = hardware.machine()
     for name, kind, text, value in _GPU_GAUGES:
-        read = [(_labels(gpu_uuid=gpu.uuid), value(gpu)) for gpu in gpus]
+        read = [(_labels({"gpu_uuid": gpu.uuid}), value(gpu)) for gpu in machine.gpus]
         lines = [f"{name}{{{labels}}} {number}\n" for labels, number in read if number is not None]
-        parts += [_header(name, kind, text), *lines]
-    total, used = hardware.memory()
+        if lines:
+            parts += [_header(name, kind, text), *lines]
     process = hardware.process()
+    cpu_gauges = (
+        ("nv_cpu_utilization", "gauge", "CPU utilization rate [0.0 - 1.0]", machine.cpu_utilization),
+        ("nv_cpu_memory_total_bytes", "gauge", "CPU total memory (RAM), in bytes", machine.memory_total),
+        ("nv_cpu_memory_used_bytes", "gauge", "CPU used memory (RAM), in bytes", machine.memory_used),
+    )
     for name, kind, text, number in (
-        ("nv_cpu_utilization", "gauge", "CPU utilization rate [0.0 - 1.0]", hardware.cpu_utilization()),
-        ("nv_cpu_memory_total_bytes", "gauge", "CPU total memory (RAM), in bytes", total),
-        ("nv_cpu_memory_used_bytes", "gauge", "CPU used memory (RAM), in bytes", used),
+        *(cpu_gauges if cpu else ()),
+        *_PINNED_MEMORY,
         ("slipway_process_cpu_seconds", "counter", "CPU time of the server and its children", process["cpu_seconds"]),
         ("slipway_process_resident_bytes", "gauge", "Memory of the server and its children", process["rss_bytes"]),
     ):
@@ -204,14 +250,15 @@ def _header(name: str, kind: str, text: str) -> str:
     return f"# HELP {name} {text}\n# TYPE {name} {kind}\n"
 
 
-def _labels(**labels: str) -> str:
-    return ",".join(f'{name}="{_escape(text)}"' for name, text in labels.items())
-
-
 def _model_labels(model: ModelStatistics) -> str:
-    """With --model-namespacing the namespace, too."""
-    labels = _labels(model=model.model_name, version=str(model.model_version))
-    return f"{labels},{_labels(namespace=model.namespace)}" if model.namespace else labels
+    """With --model-namespacing the namespace too, and the configuration's metric_tags, whose names Triton begins with "_"."""
+    namespace = {"namespace": model.namespace} if model.namespace else {}
+    tags = {"_" + _NO_LABEL.sub("_", name): value for name, value in model.tags.items()}
+    return _labels({"model": model.model_name, "version": str(model.model_version)} | namespace | tags)
+
+
+def _labels(labels: dict[str, str]) -> str:
+    return ",".join(f'{name}="{_escape(text)}"' for name, text in labels.items())
 
 
 def _escape(text: str) -> str:

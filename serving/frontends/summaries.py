@@ -15,10 +15,23 @@ STEP_S = 5.0  # states are at least so far apart, however often somebody scrapes
 
 Counts = dict[int, int]
 
-FAMILIES: list[tuple[str, str, Callable[[ModelStatistics], Histogram]]] = [
+# Name, what it is of, None for a model that has none of it.
+FAMILIES: list[tuple[str, str, Callable[[ModelStatistics], Histogram | None]]] = [
     ("nv_inference_request_summary_us", "inference request", lambda m: m.request_latency),
     ("nv_inference_queue_summary_us", "inference queuing", lambda m: m.queue_latency),
-    ("nv_inference_compute_infer_summary_us", "compute inference", lambda m: m.compute_latency),
+    ("nv_inference_compute_input_summary_us", "compute input", lambda m: m.phases.compute_input if m.phases else None),
+    (
+        "nv_inference_compute_infer_summary_us",
+        "compute inference",
+        lambda m: m.phases.compute_infer if m.phases else None,
+    ),
+    (
+        "nv_inference_compute_output_summary_us",
+        "compute output",
+        lambda m: m.phases.compute_output if m.phases else None,
+    ),
+    ("nv_cache_hit_summary_per_model", "cache hit", lambda m: m.phases.cache_hit if m.phases and m.caches else None),
+    ("nv_cache_miss_summary_per_model", "cache miss", lambda m: m.phases.cache_miss if m.phases and m.caches else None),
 ]
 
 
@@ -34,9 +47,11 @@ class Summaries:
         """A piece of the page for each family; `models` with their labels as they stand between the braces."""
         base = self._base(models)
         for family, text, histogram in FAMILIES:
+            found = [(labels, model, now) for labels, model in models if (now := histogram(model)) is not None]
+            if not found:
+                continue
             lines = [f"# HELP {family} Summary of {text} duration in microseconds\n# TYPE {family} summary"]
-            for labels, model in models:
-                now = histogram(model)
+            for labels, model, now in found:
                 recent = _difference(now.counts, base.get((family, *model.key), {}))
                 lines += [f'{family}{{{labels},quantile="{q:g}"}} {_quantile(recent, q)}' for q in self._quantiles]
                 lines += [f"{family}_sum{{{labels}}} {now.sum_ns // 1000}", f"{family}_count{{{labels}}} {now.total}"]
@@ -50,9 +65,10 @@ class Summaries:
         base = self._states[0][1] if self._states and self._states[0][0] <= now - WINDOW_S else {}
         if not self._states or self._states[-1][0] <= now - STEP_S:
             state = {
-                (family, *model.key): dict(histogram(model).counts)
+                (family, *model.key): dict(found.counts)
                 for family, _, histogram in FAMILIES
                 for _, model in models
+                if (found := histogram(model)) is not None
             }
             self._states.append((now, state))
         return base

@@ -55,7 +55,7 @@ def test_the_page_is_prometheus_text_with_tritons_families(http_server: ServerPr
     assert reasons == {"REJECTED", "CANCELED", "BACKEND", "OTHER"}
     for name in (
         "nv_inference_queue_duration_us", "nv_inference_compute_input_duration_us", "nv_inference_compute_infer_duration_us",
-        "nv_inference_compute_output_duration_us", "nv_cache_num_hits_per_model", "nv_cache_num_misses_per_model",
+        "nv_inference_compute_output_duration_us", "nv_model_load_duration_secs",
     ):  # fmt: skip
         assert (("model", "add_sub"), ("version", "1")) in found[name]
     assert 0 <= found["nv_cpu_utilization"][()] <= 1

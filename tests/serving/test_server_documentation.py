@@ -2,11 +2,15 @@
 
 from pathlib import Path
 
+from tritonclient.grpc.model_config_pb2 import ModelConfig
+
 from serving.frontends import http_server, metrics_server, prometheus
 from serving.frontends.hardware import Gpu, Hardware
+from serving.frontends.summaries import Summaries
 from serving.option_values import RESTRICTABLE
 from serving.request_log import RequestLog
 from serving.response_cache import ResponseCache
+from serving.statistics import ModelStatistics, PhaseHistograms
 from tests.serving_process import ROOT
 
 TEXT = (ROOT / "docs" / "server.md").read_text()
@@ -22,10 +26,12 @@ def test_every_route_is_documented_with_its_group() -> None:
 
 def test_every_metric_is_documented(tmp_path: Path) -> None:
     hardware = Hardware()
+    model = ModelStatistics("m", 1, load_s=1.0, phases=PhaseHistograms(), first_responses=True)
+    model.configure(ModelConfig(), caches=True)
     hardware.gpus = lambda: [Gpu("GPU-1", 0.5, 1, 2, 3.0, 4.0, 5.0)]  # type: ignore[method-assign]
     log = RequestLog(tmp_path / "requests.log")
-    page = "".join(prometheus.render([], hardware, ResponseCache(1), log))
+    page = "".join(prometheus.render([model], hardware, ResponseCache(1), log, Summaries([0.5])))
     log.close()
     names = [line.split()[2] for line in page.splitlines() if line.startswith("# TYPE")]
-    assert len(names) > 20
+    assert len(names) > 40
     assert [name for name in names if f"`{name}`" not in TEXT] == []
