@@ -15,6 +15,7 @@ from serving.errors import ServingError
 from serving.frontends.http_body import ChunkedBody, decompress, too_large
 from serving.frontends.http_exchange import Exchange
 from serving.frontends.http_message import UNKNOWN_HEAD, Chunk, Head, HttpError, Reply
+from serving.frontends.large_write import write_large
 
 if TYPE_CHECKING:
     from serving.frontends.http_listener import Listener
@@ -340,9 +341,9 @@ def split_body(head: Head, whole: memoryview) -> tuple[memoryview, memoryview]:
 
 
 def _write(transport: asyncio.Transport, chunks: list[Chunk]) -> None:
-    if len(chunks) == 1:
+    if len(chunks) == 1 and len(chunks[0]) < JOIN_BELOW:
         transport.write(chunks[0])
     elif sum(map(len, chunks)) < JOIN_BELOW:
         transport.write(b"".join(chunks))
     else:
-        transport.writelines(chunks)
+        write_large(transport, chunks)

@@ -43,8 +43,12 @@ class DynamicBatchScheduler(InstanceScheduler):
 
     def submit(self, request: InferenceRequest) -> None:
         self._queue.append(request)
-        if self._idle and not self._dispatch_scheduled:
+        if not self._idle or self._dispatch_scheduled:
+            return
+        if self._merge:
             self._wake()
+        else:  # nothing to wait for: what else came with it runs by itself
+            self._dispatch()
 
     def remove(self, request: InferenceRequest) -> bool:
         return self._queue.remove(request)
