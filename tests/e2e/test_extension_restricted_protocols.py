@@ -53,9 +53,9 @@ def test_a_group_opens_to_its_own_key_alone(server: ServerProcess, kind: str, gr
 
 
 def test_a_stream_needs_the_key_of_inference(server: ServerProcess) -> None:
-    with stream_of(server) as stream:
-        with pytest.raises(InferenceServerException, match="expecting header 'triton-grpc-protocol-inference-key'"):
-            stream.next()
+    wrong = pytest.raises(InferenceServerException, match="expecting header 'triton-grpc-protocol-inference-key'")
+    with stream_of(server) as stream, wrong:
+        stream.next()
     with stream_of(server, headers={"triton-grpc-protocol-inference-key": "secret-inference"}) as stream:
         stream.send("scale", ONE)
         assert stream.next().as_numpy("OUTPUT0").tolist() == [[2]]
