@@ -10,7 +10,7 @@ from typing import Any
 from tritonclient.grpc import model_config_pb2 as mc
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
-from repository import validation_batching, validation_ensemble, validation_parameters
+from repository import agents, validation_batching, validation_ensemble, validation_parameters
 from repository.errors import InvalidConfig, InvalidName, Problem, UnsafePath
 from repository.layout import check_name, relative_path
 from repository.model_config import PLATFORMS, backend_of, is_ensemble
@@ -253,4 +253,5 @@ _CHECKS: tuple[Callable[[ModelConfig], Iterator[Problem]], ...] = (
     _warmup,
     _response_cache,
     _metrics,
+    agents.problems,
 )

@@ -1,8 +1,9 @@
-"""The configuration in force: what is written, completed from the model file, and checked."""
+"""The configuration in force: as written, let pass by its repository agents, completed from the model file, and checked."""
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
-from repository import validation
+from repository import agents, validation
+from repository.errors import RepositoryError
 from serving import autocomplete
 from serving.devices import refuse_on_full_gpus
 from serving.ensemble_check import Lookup, check_ensemble
@@ -13,6 +14,10 @@ from serving.options import Options
 
 def complete(source: VersionSource, options: Options, step_config: Lookup) -> ModelConfig:
     """On a worker thread; INVALID_ARG with everything that is wrong. `step_config` gives what a step of an ensemble calls."""
+    try:
+        agents.approve(source.config, source.model_dir)  # before anything reads the model file
+    except RepositoryError as error:
+        raise invalid(error.message) from error
     if options.disable_auto_complete_config:
         config = autocomplete.complete_backend_only(source.config, source.model_dir, source.version)
     else:
