@@ -34,7 +34,7 @@ class TextGeneration:
 def text_generation(config: ModelConfig) -> TextGeneration | None:
     """Of a validated configuration; None where the model does not generate text."""
     value = get_parameter(config, PARAMETER)
-    return None if value is None else TextGeneration(**value)
+    return None if value is None else _declared(value)
 
 
 def problem(value: Any, config: ModelConfig) -> str:
@@ -60,15 +60,17 @@ def _message_problem(message: Any) -> str:
     return ""
 
 
-def _tensor_problem(value: dict[str, str], config: ModelConfig) -> str:
-    declared = TextGeneration(**value)
-    if declared.messages_input:
-        wrong = _text_problem("messages_input", declared.messages_input, "input", config.input)
-        if wrong or "prompt_input" not in value:
-            return wrong or _text_problem("output", declared.output, "output", config.output)
-    return _text_problem("prompt_input", declared.prompt_input, "input", config.input) or _text_problem(
-        "output", declared.output, "output", config.output
-    )
+def _declared(value: dict[str, Any]) -> TextGeneration:
+    """A model that takes messages takes no prompt, unless it says so."""
+    return TextGeneration(**({"prompt_input": ""} | value if value.get("messages_input") else value))
+
+
+def _tensor_problem(value: dict[str, Any], config: ModelConfig) -> str:
+    declared = _declared(value)
+    wanted = [("prompt_input", declared.prompt_input), ("messages_input", declared.messages_input)]
+    problems = [_text_problem(field, name, "input", config.input) for field, name in wanted if name]
+    problems.append(_text_problem("output", declared.output, "output", config.output))
+    return next(filter(None, problems), "")
 
 
 def _text_problem(field: str, name: str, kind: str, tensors: Iterable[Any]) -> str:

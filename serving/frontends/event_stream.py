@@ -1,42 +1,55 @@
-"""Responses of a model as server-sent events over HTTP, for generate_stream and the OpenAI routes."""
+"""Responses of models as server-sent events over HTTP, for generate_stream and the OpenAI routes."""
 
 import orjson
 
 from serving.errors import ServingError
 from serving.frontends.http_exchange import Exchange
+from serving.request import InferenceResponse
+from serving.response_flow import ResponseFlow
 
 CONTENT_TYPE = "text/event-stream; charset=utf-8"
-MAX_BACKLOG = 8 << 20  # bytes that a client may leave unread before its request is cancelled
 
 
 class EventStream:
-    """Begins with its first event: until then an error can still be an answer of its own."""
+    """Begins with its first event: until then an error can still be an answer of its own.
+
+    Requests that get its `flow` wait while the client does not take what they have sent.
+    """
 
     def __init__(self, exchange: Exchange) -> None:
         self._exchange = exchange
+        self._sent = 0  # bytes of the flow that the client has not taken
+        self.flow = ResponseFlow()
         self.started = False
 
-    def send(self, value: object) -> None:
-        """One event with a JSON value, or with text as it is."""
-        exchange = self._exchange
-        if exchange.done:
+    def send(self, value: object, status: int = 200) -> None:
+        """One event with a JSON value, or with text as it is. The first one decides on the status."""
+        if self._exchange.done:
             return
-        self._start()
+        self._start(status)
         data = value.encode() if isinstance(value, str) else orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY)
-        exchange.write(b"data: " + data + b"\n\n")
-        if exchange.backlog > MAX_BACKLOG:
-            exchange.connection.abort()
+        self._exchange.write(b"data: " + data + b"\n\n")
+
+    def count(self, response: InferenceResponse) -> None:
+        """Call it before sending what this response has become."""
+        self._sent += response.size
 
     def end(self) -> None:
         if not self._exchange.done:
-            self._start()
-            self._exchange.request = None
+            self._start(200)
             self._exchange.end()
+        self.flow.close()
 
-    def _start(self) -> None:
+    def _start(self, status: int) -> None:
         if not self.started:
             self.started = True
-            self._exchange.start_stream(CONTENT_TYPE)
+            self._exchange.on_drained = self._drained
+            self._exchange.start_stream(CONTENT_TYPE, status)
+
+    def _drained(self) -> None:
+        if self._sent:
+            taken, self._sent = self._sent, 0
+            self.flow.taken(taken)
 
 
 def text_of(error: ServingError) -> str:

@@ -1,17 +1,30 @@
-"""Headers of a request that its model sees as parameters (--http-header-forward-pattern, --grpc-header-forward-pattern)."""
+"""Headers of a request that its model sees as parameters (--http-header-forward-pattern, --grpc-header-forward-pattern).
+
+Source: Triton's documentation of the parameters extension, its reserved names, and the behaviour of its frontends.
+"""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable
 
+from serving.errors import invalid
 from serving.request import InferenceRequest
+
+_RESERVED = frozenset(
+    ("sequence_id", "sequence_start", "sequence_end", "priority", "timeout", "headers", "binary_data_output")
+)
 
 
 def header_pattern(text: str) -> re.Pattern[str] | None:
-    """Names are lower case in both protocols here, so the pattern matches in either case."""
+    """Matched in either case, unless the pattern begins with (?-i)."""
+    if text.startswith("(?-i)"):
+        return re.compile(text.removeprefix("(?-i)"))
     return re.compile(text, re.IGNORECASE) if text else None
 
 
-def forward_headers(pattern: re.Pattern[str], headers: Mapping[str, str], request: InferenceRequest) -> None:
-    for name, value in headers.items():
+def forward_headers(pattern: re.Pattern[str], headers: Iterable[tuple[str, str]], request: InferenceRequest) -> None:
+    """`headers` by their names as the client sent them. INVALID_ARG where one would become a parameter of the protocol."""
+    for name, value in headers:
         if pattern.search(name):
+            if name in _RESERVED or name.startswith("triton_"):
+                raise invalid(f"Header '{name[:100]}' is reserved for Triton usage and cannot be forwarded.")
             request.parameters[name] = value

@@ -42,7 +42,7 @@ class InferCall(Call):
             raise CallError(Status.INVALID_ARGUMENT, "ModelInfer takes one message")
         request = self.frontend.codec.decode(body, start, self._on_response)
         if self.frontend.forwarded is not None:
-            forward_headers(self.frontend.forwarded, self.head.headers, request)
+            forward_headers(self.frontend.forwarded, self.head.headers.items(), request)
         self.authorise(request.model_name)
         self.request = request
 
@@ -99,7 +99,7 @@ class StreamInferCall(Call):
         try:
             request = slot.request = self.frontend.codec.decode(body, start, slot.on_response)
             if self.frontend.forwarded is not None:
-                forward_headers(self.frontend.forwarded, self.head.headers, request)
+                forward_headers(self.frontend.forwarded, self.head.headers.items(), request)
             slot.identity = (request.id, request.model_name, request.model_version)
             request.flow = self.flow
             self.authorise(request.model_name)

@@ -73,6 +73,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         self._write_paused = False
+        self._tell_drained()
         self._resume()
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -134,6 +135,8 @@ class Connection(asyncio.BufferedProtocol):
         head = self.listener.head(bytes(view[position:stop]))
         length = head.content_length
         self._check(head, length > end - stop or length < 0)
+        if self._discarding:
+            return end
         if 0 <= length <= end - stop:
             split = length if head.header_length is None else min(length, head.header_length)
             self._dispatch(head, bytes(view[stop : stop + split]), bytes(view[stop + split : stop + length]))
@@ -144,19 +147,17 @@ class Connection(asyncio.BufferedProtocol):
     def _check(self, head: Head, incomplete: bool) -> None:
         """Refuse before the body is read what will be refused anyway. Small refused bodies are read, to keep the
         connection: then the dispatch answers."""
-        if head.content_length > self.listener.max_body:
-            raise too_large(self.listener.max_body)
-        if incomplete and head.refusal is not None:
-            raise head.refusal
-        if incomplete and not self.listener.authoriser.open:
-            try:
+        try:
+            if head.content_length > self.listener.max_body:
+                raise too_large(self.listener.max_body)
+            if incomplete and head.refusal is not None:
+                raise head.refusal
+            if incomplete and not self.listener.authoriser.open:
                 self.listener.authorise(head)
-            except ServingError as error:
-                self._refuse(error, head)
+        except (HttpError, ServingError) as error:
+            self._refuse(error, head)
 
     def _begin_body(self, head: Head, received: memoryview) -> None:
-        if self._discarding:
-            return
         self._head = head
         self._since = self.listener.tick
         self._filled = 0
@@ -237,6 +238,7 @@ class Connection(asyncio.BufferedProtocol):
                 _write(transport, first.chunks)
                 first.chunks = []
             if not first.done:
+                self._tell_drained()
                 return
             exchanges.popleft()
         self._since = self.listener.tick
@@ -249,6 +251,13 @@ class Connection(asyncio.BufferedProtocol):
             transport.close()
         elif (self._pending or not self._reading) and not self._consuming:
             self._resume()
+
+    def _tell_drained(self) -> None:
+        """All that the stream at the head of the line had to say is on its way."""
+        if self._exchanges and not self._write_paused:
+            on_drained = self._exchanges[0].on_drained
+            if on_drained is not None:
+                on_drained()
 
     def _refuse(self, error: Exception, head: Head = UNKNOWN_HEAD) -> None:
         """Answer a request that is not read to its end, behind the answers under way; then close. The client may still

@@ -1,9 +1,10 @@
 """One request and its answer on a connection: what a handler gets."""
 
 import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from serving.frontends.http_message import Chunk, Head, Reply, connection_header, error_reply
+from serving.frontends.http_message import Chunk, Head, Reply, connection_header, error_reply, status_line
 from serving.request import InferenceRequest
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ class Exchange:
     """One request and its answer. A handler gets it, and returns a Reply, an awaitable of one, or None when it calls
     `reply` itself later (inference) or streams (`start_stream`, `write`, `end`)."""
 
-    __slots__ = ("binary", "body", "chunks", "connection", "done", "head", "request", "task")
+    __slots__ = ("binary", "body", "chunked", "chunks", "connection", "done", "head", "on_drained", "requests", "task")
 
     def __init__(self, connection: "Connection", head: Head, body: Chunk, binary: Chunk = b"") -> None:
         self.connection = connection
@@ -23,7 +24,9 @@ class Exchange:
         self.binary = binary  # what follows those
         self.chunks: list[Chunk] = []  # encoded, waiting for the answers before it
         self.done = False
-        self.request: InferenceRequest | None = None  # cancelled when the client goes
+        self.chunked = False  # the answer has no known length, and the client reads it in chunks
+        self.on_drained: Callable[[], None] | None = None  # the client has taken what a stream has written so far
+        self.requests: tuple[InferenceRequest, ...] = ()  # cancelled when the client goes
         self.task: asyncio.Task[None] | None = None
 
     def reply(self, reply: Reply) -> None:
@@ -35,25 +38,46 @@ class Exchange:
         if not self.done:
             self.chunks = chunks
             self.done = True
-            self.request = None  # it refers back: left alone, only the garbage collector would free its tensors
+            self.requests = ()  # they refer back: left alone, only the garbage collector would free their tensors
             self.connection.flush()
 
     def fail(self, error: Exception) -> None:
+        """Answer with the error; what the models may still answer is not wanted."""
         self.connection.listener.note_error(error)
-        self.reply(error_reply(error))
+        requests, self.requests = self.requests, ()
+        self.reply(error_reply(error, self.head.path))
+        _cancel(requests)
 
-    def start_stream(self, content_type: str) -> None:
-        """Begin an answer without a known length: it ends when the connection closes."""
-        self.connection.closing = True
-        start = f"HTTP/1.1 200 OK\r\nContent-Type: {content_type}\r\nCache-Control: no-store\r\n"
-        self.write((start + connection_header(self.head, True) + "\r\n").encode())
+    def cancel(self) -> None:
+        """What the models may still answer to this exchange is not wanted."""
+        requests, self.requests = self.requests, ()
+        _cancel(requests)
 
-    def write(self, chunk: Chunk) -> None:
-        self.chunks.append(chunk)
-        self.connection.flush()
+    def start_stream(self, content_type: str, status: int = 200) -> None:
+        """Begin an answer without a known length: in chunks, or for HTTP/1.0 until the connection closes."""
+        self.chunked = not self.head.http_1_0
+        if not self.chunked:
+            self.connection.closing = True
+        start = f"{status_line(status)}Content-Type: {content_type}\r\nCache-Control: no-store\r\n"
+        if self.chunked:
+            start += "Transfer-Encoding: chunked\r\n"
+        closing = not self.chunked or self.connection.closes_after(self)
+        self._add(f"{start}{connection_header(self.head, closing)}\r\n".encode())
+
+    def write(self, data: bytes) -> None:
+        """A piece of a stream, never empty."""
+        self._add(b"%x\r\n%b\r\n" % (len(data), data) if self.chunked else data)
 
     def end(self) -> None:
+        if self.chunked:
+            self.chunks.append(b"0\r\n\r\n")
         self.done = True
+        self.on_drained = None
+        self.connection.flush()
+        self.cancel()
+
+    def _add(self, chunk: bytes) -> None:
+        self.chunks.append(chunk)
         self.connection.flush()
 
     @property
@@ -64,9 +88,15 @@ class Exchange:
     def abandon(self) -> None:
         """The client has gone."""
         self.done = True
-        request, self.request = self.request, None
-        if request is not None:
-            request.cancel()
+        self.on_drained = None
+        self.cancel()
         if self.task is not None:
             self.task.cancel()
         self.connection.listener.abandoned(self)
+
+
+def _cancel(requests: tuple[InferenceRequest, ...]) -> None:
+    for request in requests:
+        if request.flow is not None:
+            request.flow.close()
+        request.cancel()

@@ -1,21 +1,22 @@
 """POST .../generate and .../generate_stream: JSON by names in, JSON by names out.
 
-A key that names an input of the model becomes that tensor, any other a request parameter; a value is one element, a list is
-one dimension. Source: Triton, docs/protocol/extension_generate.md.
+A key that names an input of the model becomes that tensor, any other a request parameter; a value is one element, a list
+the elements in row-major order. Source: Triton, docs/protocol/extension_generate.md.
 """
 
+import math
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from tritonclient.grpc.model_config_pb2 import ModelConfig
+from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelInput
 
 from serving.datatypes import BY_CONFIG, datatype_of
 from serving.errors import ServingError, invalid
 from serving.frontends.event_stream import EventStream, text_of
 from serving.frontends.http_exchange import Exchange
 from serving.frontends.http_handlers import json_object
-from serving.frontends.http_message import Reply
+from serving.frontends.http_message import STATUS, Reply
 from serving.frontends.http_tensors import array_from_json, array_to_json, dump_json
 from serving.request import InferenceRequest, InferenceResponse, OnResponse, Parameters, Tensor
 from serving.server import InferenceServer
@@ -31,43 +32,37 @@ def generate(server: InferenceServer, exchange: Exchange) -> None:
         if exchange.done:
             return
         if isinstance(response, ServingError):
-            _fail(exchange, response)
+            exchange.fail(response)
             return
         if response is not None:
             answers.append(response)
         if len(answers) > 1 or (final and not answers):
-            _fail(exchange, invalid("generate expects the model to give exactly one response; use generate_stream"))
+            exchange.fail(invalid("generate expects the model to give exactly one response; use generate_stream"))
         elif final:
             _reply(exchange, answers[0])
 
-    _infer(server, exchange, on_response)
+    start(server, exchange, _request(server, exchange, on_response))
 
 
 def generate_stream(server: InferenceServer, exchange: Exchange) -> None:
-    """Each response as a server-sent event."""
+    """Each response as a server-sent event, errors of the model too; what is refused before it runs is a plain error."""
     stream = EventStream(exchange)
 
     def on_response(response: InferenceResponse | ServingError | None, final: bool) -> None:
         if exchange.done:
             return
-        if isinstance(response, ServingError):
-            if not stream.started:
-                exchange.fail(response)
-                return
-            stream.send({"error": text_of(response)})
-        elif response is not None:
-            try:
-                stream.send(dump_json(_described(response)).decode())
-            except ServingError as error:
-                stream.send({"error": text_of(error)})
+        if response is not None:
+            _send(stream, response)
         if final:
             stream.end()
 
-    _infer(server, exchange, on_response)
+    request = _request(server, exchange, on_response)
+    request.flow = stream.flow
+    start(server, exchange, request)
 
 
 # -- requests ----------------------------------------------------------------------------------------------------------
-def _infer(server: InferenceServer, exchange: Exchange, on_response: OnResponse) -> None:
+def _request(server: InferenceServer, exchange: Exchange, on_response: OnResponse) -> InferenceRequest:
     params = exchange.head.params
     model, version = params["model"], params.get("version", "")
     body = json_object(exchange)
@@ -77,14 +72,17 @@ def _infer(server: InferenceServer, exchange: Exchange, on_response: OnResponse)
     if not isinstance(nested, dict):
         raise invalid("expected 'parameters' to be a JSON object")
     inputs, parameters = by_name(server.model_config(model, version), nested | body)
-    start(server, exchange, InferenceRequest(model, inputs, on_response, version, identifier, parameters=parameters))
+    return InferenceRequest(model, inputs, on_response, version, identifier, parameters=parameters)
 
 
-def start(server: InferenceServer, exchange: Exchange, request: InferenceRequest) -> None:
-    """Queue a request whose answers go to this exchange."""
-    exchange.request = request
+def start(server: InferenceServer, exchange: Exchange, *requests: InferenceRequest) -> None:
+    """Queue the requests whose answers go to this exchange."""
+    exchange.requests = requests
     exchange.body = exchange.binary = b""
-    server.infer(request, "http", exchange.connection.transport, exchange.head.headers)
+    for request in requests:
+        if exchange.done:  # one before it has failed already
+            return
+        server.infer(request, "http", exchange.connection.transport, exchange.head.headers)
 
 
 def by_name(config: ModelConfig, values: dict[str, Any]) -> tuple[dict[str, Tensor], Parameters]:
@@ -96,7 +94,7 @@ def by_name(config: ModelConfig, values: dict[str, Any]) -> tuple[dict[str, Tens
         if value is None:
             continue
         if name in known:
-            inputs[name] = _tensor(name, known[name].data_type, value, config.max_batch_size > 0)
+            inputs[name] = _tensor(name, known[name], value, config.max_batch_size > 0)
         elif isinstance(value, _SCALARS):
             parameters[name] = value
         else:
@@ -104,12 +102,24 @@ def by_name(config: ModelConfig, values: dict[str, Any]) -> tuple[dict[str, Tens
     return inputs, parameters
 
 
-def _tensor(name: str, data_type: int, value: Any, batched: bool) -> NDArray[Any]:
+def _tensor(name: str, tensor: ModelInput, value: Any, batched: bool) -> NDArray[Any]:
     data = value if isinstance(value, list) else [value]
     if not all(isinstance(element, _SCALARS) for element in data):
         raise invalid(f"input '{name}' must be a string, a number, a boolean or a list of them")
-    shape = (1, len(data)) if batched else (len(data),)
-    return array_from_json(name, BY_CONFIG[data_type], shape, len(data), data)
+    dims = [-1, *tensor.dims] if batched and not tensor.is_shape_tensor else list(tensor.dims)
+    shape = _shape(name, dims, len(data))
+    return array_from_json(name, BY_CONFIG[tensor.data_type], shape, len(data), data)
+
+
+def _shape(name: str, dims: list[int], count: int) -> tuple[int, ...]:
+    """The elements fill the fixed dims first, then the innermost variable one; other variable dims are 1."""
+    left, rest = divmod(count, math.prod(dim for dim in dims if dim > 0))
+    variable = [index for index, dim in enumerate(dims) if dim < 0]
+    if rest or (left != 1 and not variable):
+        raise invalid(f"input '{name}' of shape {dims} cannot hold {count} elements")
+    for index in variable:
+        dims[index] = left if index == variable[-1] else 1
+    return tuple(dims)
 
 
 # -- answers -----------------------------------------------------------------------------------------------------------
@@ -120,12 +130,16 @@ def _reply(exchange: Exchange, response: InferenceResponse) -> None:
         exchange.fail(error)
 
 
-def _fail(exchange: Exchange, error: ServingError) -> None:
-    """Answer with the error; further responses are not wanted."""
-    request = exchange.request
-    exchange.fail(error)
-    if request is not None:
-        request.cancel()
+def _send(stream: EventStream, response: InferenceResponse | ServingError) -> None:
+    error = response if isinstance(response, ServingError) else None
+    if isinstance(response, InferenceResponse):
+        stream.count(response)
+        try:
+            stream.send(dump_json(_described(response)).decode())
+        except ServingError as unfit:
+            error = unfit
+    if error is not None:
+        stream.send({"error": text_of(error)}, STATUS[error.code])
 
 
 def _described(response: InferenceResponse) -> dict[str, Any]:

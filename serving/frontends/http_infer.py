@@ -4,11 +4,11 @@ import asyncio
 
 from serving.errors import ServingError, invalid, unsupported
 from serving.frontends.forwarded_headers import forward_headers
-from serving.frontends.http_body import SMALLEST_COMPRESSED, compress
+from serving.frontends.http_body import compress
 from serving.frontends.http_codec import Plan, decode, decode_raw, encode
 from serving.frontends.http_exchange import Exchange
 from serving.frontends.http_message import Chunk, Reply
-from serving.request import InferenceRequest, InferenceResponse
+from serving.request import InferenceResponse
 from serving.server import InferenceServer
 
 THREAD_FROM = 64 << 10  # bytes; larger answers are compressed in a thread
@@ -32,37 +32,33 @@ def infer(server: InferenceServer, exchange: Exchange) -> None:
         elif isinstance(response, ServingError):
             exchange.fail(response)
         else:
-            _refuse_decoupled(exchange, exchange.request)
+            _refuse_decoupled(exchange)
 
     if header_length == 0:
-        exchange.request, plan = decode_raw(server.model_config(model, version), exchange.binary, version, on_response)
+        request, plan = decode_raw(server.model_config(model, version), exchange.binary, version, on_response)
     else:
         if header_length is not None and header_length > len(exchange.body):
             length = len(exchange.body)
             raise invalid(f"inference header size should be in range (0, {length}), got: {header_length}")
-        exchange.request, plan = decode(
-            exchange.body, exchange.binary, model, version, on_response, server.shared_memory
-        )
+        request, plan = decode(exchange.body, exchange.binary, model, version, on_response, server.shared_memory)
     exchange.body = exchange.binary = b""  # the tensors hold what they need
-    request = exchange.request
+    exchange.requests = (request,)
     forwarded = exchange.connection.listener.forwarded
     if forwarded is not None:
-        forward_headers(forwarded, exchange.head.headers, request)
+        forward_headers(forwarded, exchange.head.as_sent(), request)
     server.infer(request, "http", exchange.connection.transport, exchange.head.headers)
     if request.decoupled:
-        _refuse_decoupled(exchange, request)
+        _refuse_decoupled(exchange)
 
 
-def _refuse_decoupled(exchange: Exchange, request: InferenceRequest | None) -> None:
+def _refuse_decoupled(exchange: Exchange) -> None:
     exchange.fail(unsupported("HTTP end point doesn't support models with decoupled transaction policy"))
-    if request is not None:
-        request.cancel()
 
 
 def _answer(exchange: Exchange, header: bytes, parts: list[Chunk]) -> None:
     head = exchange.head
     size = len(header) + sum(map(len, parts))
-    if (head.accept and size >= SMALLEST_COMPRESSED) or head.http_1_0 or exchange.connection.closing:
+    if head.accept or head.http_1_0 or exchange.connection.closing:
         _answer_in_full(exchange, header, parts, size)
     elif parts:
         start = (
@@ -80,19 +76,21 @@ def _answer_in_full(exchange: Exchange, header: bytes, parts: list[Chunk], size:
     headers = [("Inference-Header-Content-Length", str(len(header)))] if parts else []
     kind = "application/octet-stream" if parts else "application/json"
     body: list[Chunk] = [header, *parts]
-    if not exchange.head.accept or size < SMALLEST_COMPRESSED:
+    if not exchange.head.accept:
         exchange.reply(Reply(200, body, kind, headers))
         return
     headers.append(("Content-Encoding", exchange.head.accept))
     if size < THREAD_FROM:
-        exchange.reply(Reply(200, (compress(body, exchange.head.accept),), kind, headers))
+        exchange.reply(Reply(200, (compress(body, exchange.head.accept, size),), kind, headers))
     else:
-        exchange.task = asyncio.ensure_future(_compress_in_thread(exchange, body, kind, headers))
+        exchange.task = asyncio.ensure_future(_compress_in_thread(exchange, body, size, kind, headers))
 
 
-async def _compress_in_thread(exchange: Exchange, body: list[Chunk], kind: str, headers: list[tuple[str, str]]) -> None:
+async def _compress_in_thread(
+    exchange: Exchange, body: list[Chunk], size: int, kind: str, headers: list[tuple[str, str]]
+) -> None:
     try:
-        packed = await asyncio.to_thread(compress, body, exchange.head.accept)
+        packed = await asyncio.to_thread(compress, body, exchange.head.accept, size)
         exchange.reply(Reply(200, (packed,), kind, headers))
     except Exception as error:
         exchange.fail(error)

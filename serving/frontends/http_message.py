@@ -6,7 +6,8 @@ error_reply(exception) -> Reply     the one table from neutral codes to HTTP sta
 HttpError                           a refusal that belongs to HTTP itself (404 route, 405, 408, 411, 413, 415, 431)
 """
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
@@ -16,9 +17,11 @@ import httptools
 import orjson
 
 from serving.errors import Code, PermissionDenied, ServingError, Unauthenticated
+from serving.frontends.openai_errors import PREFIX, error_object
 
 MAX_HEADERS = 100
 ENCODINGS = ("gzip", "deflate")
+_WEIGHT = re.compile(r"q\s*=\s*([01](?:\.[0-9]{0,3})?)")
 
 STATUS = {
     Code.INTERNAL: 500,
@@ -32,7 +35,7 @@ STATUS = {
 }
 
 REASONS = {status.value: status.phrase for status in HTTPStatus} | {499: "Client Closed Request"}
-_STATUS_LINES = {status: f"HTTP/1.1 {status} {reason}\r\n".encode() for status, reason in REASONS.items()}
+_STATUS_LINES = {status: f"HTTP/1.1 {status} {reason}\r\n" for status, reason in REASONS.items()}
 
 Chunk = bytes | memoryview
 
@@ -49,7 +52,8 @@ class HttpError(Exception):
 
 @dataclass(slots=True)
 class Head:
-    """A parsed request head. `headers` has lower-case names; repeated ones are joined with ", ".
+    """A parsed request head. `headers` has lower-case names; repeated ones are joined with ", ". `names` has those that the
+    client has written otherwise.
 
     `content_length` is -1 for a chunked body. `handler`, `group`, `params` and `refusal` come from the route table.
     """
@@ -67,6 +71,12 @@ class Head:
     group: str = ""
     params: dict[str, str] = field(default_factory=dict)
     refusal: HttpError | None = None
+    names: dict[str, str] = field(default_factory=dict)
+
+    def as_sent(self) -> Iterator[tuple[str, str]]:
+        """The headers by their names as the client has written them."""
+        for name, value in self.headers.items():
+            yield self.names.get(name, name), value
 
 
 class _Collector:
@@ -75,6 +85,7 @@ class _Collector:
     def __init__(self) -> None:
         self.url = b""
         self.headers: dict[str, str] = {}
+        self.names: dict[str, str] = {}
         self.count = 0
         self.complete = False
         self.keep_alive = False
@@ -85,7 +96,10 @@ class _Collector:
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self.count += 1
-        key = name.decode("latin-1").lower()
+        written = name.decode("latin-1")
+        key = written.lower()
+        if key != written:
+            self.names[key] = written
         text = value.decode("latin-1")
         known = self.headers.get(key)
         self.headers[key] = text if known is None else f"{known}, {text}"
@@ -120,6 +134,7 @@ def parse_head(data: bytes) -> Head:
         header_length=_header_length(headers),
         expects_continue=headers.get("expect", "").lower() == "100-continue",
         accept=_accepted_encoding(headers.get("accept-encoding", "")),
+        names=collector.names,
     )
 
 
@@ -154,12 +169,22 @@ def _header_length(headers: dict[str, str]) -> int | None:
 
 
 def _accepted_encoding(header: str) -> str:
-    """The first of gzip and deflate in an Accept-Encoding header, leaving out those with q=0; "" for neither."""
+    """The encoding of ours that the client likes best, the first of equals; "" where that is identity, or none."""
+    best, weight = "", 0.0
     for item in header.lower().split(","):
-        name, _, parameters = item.strip().partition(";")
-        if name.strip() in ENCODINGS and parameters.replace(" ", "") not in ("q=0", "q=0.0", "q=0.00", "q=0.000"):
-            return name.strip()
-    return ""
+        name, _, parameters = item.partition(";")
+        liked = _weight(parameters)
+        if name.strip() in (*ENCODINGS, "identity") and liked > weight:
+            best, weight = name.strip(), liked
+    return best if best in ENCODINGS else ""
+
+
+def _weight(parameters: str) -> float:
+    """Of `q=0.5`; 0 for what is no number from 0 to 1."""
+    if not parameters:
+        return 1.0
+    match = _WEIGHT.fullmatch(parameters.strip())
+    return float(match[1]) if match else 0.0
 
 
 @dataclass(slots=True)
@@ -173,7 +198,7 @@ class Reply:
 
     def encode(self, head: Head, closing: bool) -> list[Chunk]:
         """Status line, headers and body; for HEAD the body stays away, for 204 its length too."""
-        lines = [_STATUS_LINES[self.status].decode()]
+        lines = [status_line(self.status)]
         if self.content_type:
             lines.append(f"Content-Type: {self.content_type}\r\n")
         lines.extend(f"{name}: {value}\r\n" for name, value in self.headers)
@@ -183,6 +208,10 @@ class Reply:
         lines.append("\r\n")
         start = "".join(lines).encode("latin-1", "replace")
         return [start] if head.method == "HEAD" else [start, *self.body]
+
+
+def status_line(status: int) -> str:
+    return _STATUS_LINES[status]
 
 
 def connection_header(head: Head, closing: bool) -> str:
@@ -195,22 +224,25 @@ def json_reply(value: Any, status: int = 200, headers: Iterable[tuple[str, str]]
     return Reply(status, (orjson.dumps(value),), "application/json", headers)
 
 
-def error_reply(error: Exception) -> Reply:
-    """What a client is told of an exception; anything unforeseen is 500 without its text."""
+def error_reply(error: Exception, path: str = "") -> Reply:
+    """What a client is told of an exception, in the form of the routes that `path` belongs to; anything unforeseen is 500
+    without its text."""
+    status, message, headers = _described(error)
+    message = message.encode("utf-8", "replace").decode()  # it may quote half a surrogate pair that the client sent
+    body = error_object(error, status, message) if path.startswith(PREFIX) else {"error": message}
+    return json_reply(body, status, headers)
+
+
+def _described(error: Exception) -> tuple[int, str, Sequence[tuple[str, str]]]:
     if isinstance(error, HttpError):
-        return _error(error.message, error.status, error.headers)
+        return error.status, error.message, error.headers
     if isinstance(error, Unauthenticated):
-        return _error(error.message, 401, (("WWW-Authenticate", "Bearer"),))
+        return 401, error.message, (("WWW-Authenticate", "Bearer"),)
     if isinstance(error, PermissionDenied):
-        return _error(error.message, 403)
+        return 403, error.message, ()
     if isinstance(error, ServingError):
-        return _error(error.message, STATUS[error.code])
-    return _error("the server failed to answer this request", 500)
-
-
-def _error(message: str, status: int, headers: Iterable[tuple[str, str]] = ()) -> Reply:
-    """A message may quote what the client sent, half a surrogate pair for one."""
-    return json_reply({"error": message.encode("utf-8", "replace").decode()}, status, headers)
+        return STATUS[error.code], error.message, ()
+    return 500, "the server failed to answer this request", ()
 
 
 UNKNOWN_HEAD = Head("GET", "*", {}, False, False, 0, None, False)

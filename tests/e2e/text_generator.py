@@ -1,4 +1,7 @@
-"""A character Markov model, trained when it is loaded, that streams its text: decoupled, a piece of text each response."""
+"""A character Markov model, trained when it is loaded, that streams its text: decoupled, a piece of text each response.
+
+The prompt "fail" is refused, the prompt "break" fails behind two responses.
+"""
 
 from pathlib import Path
 
@@ -38,9 +41,12 @@ SOURCE = f"""
                 return
             choose = random.Random(seed)
             last = prompt[-1:]
-            for _ in range(count):
+            for number in range(count):
                 if sender.is_cancelled():
                     break
+                if prompt == "break" and number == 2:
+                    sender.send(pb_utils.InferenceResponse(error=pb_utils.TritonError("broke off")), FINAL)
+                    return
                 last = choose.choice(self.following.get(last) or list({CORPUS!r}))
                 out = pb_utils.Tensor("text_output", np.array([last.encode()], object))
                 sender.send(pb_utils.InferenceResponse([out]))

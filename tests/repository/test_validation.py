@@ -215,3 +215,49 @@ def test_what_the_server_completes_may_be_missing() -> None:
 def test_validation_never_fails_itself(config: ModelConfig) -> None:
     for problem in validate(config, name="m"):
         assert problem.message
+
+
+TEXT_MODEL = """name: "t" backend: "python"
+input { name: "prompt" data_type: TYPE_STRING dims: [ 1 ] }
+input { name: "pixels" data_type: TYPE_UINT8 dims: [ -1 ] }
+input { name: "pair" data_type: TYPE_STRING dims: [ 2 ] }
+output { name: "text_output" data_type: TYPE_STRING dims: [ 1 ] }
+"""
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        ("{", "is not JSON"),
+        ("[]", "expected an object such as"),
+        ('{"prompt": "prompt"}', "not 'prompt'"),
+        ('{"output": 5}', "expected 'output' to be a text, not 5"),
+        ('{"prompt_input": "prompt", "message": 5}', "expected 'message' to be a text, or an object"),
+        ('{"prompt_input": "prompt", "message": {}}', "expected 'message' to be a text, or an object"),
+        ('{"prompt_input": "prompt", "message": {"user": "hello"}}', "where its {content} goes"),
+        ("{}", "'prompt_input': the model has no input 'text_input'"),
+        ('{"prompt_input": "pixels"}', "expected input 'pixels' to be TYPE_STRING, not TYPE_UINT8"),
+        ('{"prompt_input": "pair"}', "expected input 'pair' to hold one text, but its dims are [2]"),
+        ('{"prompt_input": "prompt", "output": "x"}', "'output': the model has no output 'x'"),
+        ('{"messages_input": "x"}', "'messages_input': the model has no input 'x'"),
+    ],
+)
+def test_a_declaration_of_text_generation_is_checked_against_the_model(value: str, says: str) -> None:
+    config = parse(TEXT_MODEL)
+    config.parameters["slipway.text_generation"].string_value = value
+    [problem] = validate(config)
+    assert problem.field == 'parameters["slipway.text_generation"]'
+    assert says in problem.message
+
+
+@pytest.mark.parametrize("value", ['{"prompt_input": "prompt"}', '{"messages_input": "prompt"}'])
+def test_a_good_declaration_of_text_generation_is_none_of_the_problems(value: str) -> None:
+    config = parse(TEXT_MODEL)
+    config.parameters["slipway.text_generation"].string_value = value
+    assert validate(config) == []
+
+
+def test_tensors_that_are_not_known_yet_are_not_missed() -> None:
+    config = parse('name: "t" backend: "python"')
+    config.parameters["slipway.text_generation"].string_value = '{"prompt_input": "any"}'
+    assert validate(config, complete=False) == []

@@ -26,11 +26,11 @@ class Subscriber:
             raise Refused
         assert head.startswith(b"HTTP/1.1 200")
         assert b"text/event-stream" in head
+        assert b"Transfer-Encoding: chunked" in head
 
     def next(self) -> tuple[str, Any]:
-        kind = self.client.file.readline().decode().removeprefix("event: ").strip()
-        data = self.client.file.readline().decode().removeprefix("data: ")
-        assert self.client.file.readline() == b"\n"
+        event = self.client.chunk().decode()
+        kind, data = event.removeprefix("event: ").removesuffix("\n\n").split("\ndata: ")
         return kind, json.loads(data)
 
     def changes(self) -> list[Any]:

@@ -43,8 +43,22 @@ class RawClient:
         while (header := self.file.readline()) not in (b"\r\n", b""):
             name, _, value = header.decode().partition(":")
             headers[name.strip().lower()] = value.strip()
+        if headers.get("transfer-encoding") == "chunked":
+            return Answer(int(line.split()[1]), headers, self._chunks())
         length = 0 if without_body else int(headers.get("content-length", 0))
         return Answer(int(line.split()[1]), headers, self.file.read(length))
+
+    def _chunks(self) -> bytes:
+        body = b""
+        while chunk := self.chunk():
+            body += chunk
+        return body
+
+    def chunk(self) -> bytes:
+        """One chunk of a chunked answer; empty for the last."""
+        chunk = self.file.read(int(self.file.readline(), 16))
+        assert self.file.readline() == b"\r\n"
+        return chunk
 
     def closed(self) -> bool:
         """Wait for the server to close; False where it sends something instead."""

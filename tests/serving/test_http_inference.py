@@ -167,15 +167,27 @@ def test_bodies_are_compressed_both_ways(client: triton.InferenceServerClient, a
     assert np.array_equal(result.as_numpy("OUTPUT0"), array)
 
 
-def test_a_compressed_answer_says_so_and_a_small_one_stays_as_it_is(raw: RawClient) -> None:
-    path = "/v2/models/identity_fp32/infer"
-    answer = raw.request("POST", path, infer_body(tensor([0.0] * 1000)), Accept_Encoding="br, gzip;q=0.5")
-    assert answer.headers["content-encoding"] == "gzip"
-    assert len(json.loads(gzip.decompress(answer.body))["outputs"][0]["data"]) == 1000
-    refused = raw.request("POST", path, infer_body(tensor([0.0] * 1000)), Accept_Encoding="gzip;q=0, br")
-    assert "content-encoding" not in refused.headers
-    small = raw.request("POST", path, infer_body(tensor([0.0])), Accept_Encoding="gzip")
-    assert "content-encoding" not in small.headers
+@pytest.mark.parametrize("elements", [1, 400, 1000, 20_000])
+@pytest.mark.parametrize(
+    ("accepted", "encoding"),
+    [
+        ("gzip", "gzip"),
+        ("deflate", "deflate"),
+        ("br, gzip;q=0.5", "gzip"),
+        ("gzip;q=0.5, deflate", "deflate"),
+        ("gzip;q=0.5, identity", None),
+        ("gzip;q=0, br", None),
+        ("gzip;q=x, deflate;q=9", None),
+    ],
+)
+def test_an_answer_is_compressed_as_the_client_likes_it_best(
+    raw: RawClient, elements: int, accepted: str, encoding: str | None
+) -> None:
+    body = infer_body(tensor([0.5] * elements))
+    answer = raw.request("POST", "/v2/models/identity_fp32/infer", body, Accept_Encoding=accepted)
+    assert answer.headers.get("content-encoding") == encoding
+    unpack = {"gzip": gzip.decompress, "deflate": zlib.decompress, None: bytes}[encoding]
+    assert json.loads(unpack(answer.body))["outputs"][0]["data"] == [0.5] * elements
 
 
 def test_a_compressed_bomb_is_refused_without_being_unpacked(raw: RawClient) -> None:
