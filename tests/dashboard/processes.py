@@ -159,7 +159,7 @@ class Up:
         return descendants(self.pid)
 
     def query(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
-        connection = sqlite3.connect(f"file:{self.data / 'db.sqlite3'}?mode=rw", uri=True, timeout=20)
+        connection = sqlite3.connect(f"file:{self.data / 'db.sqlite3'}?mode=rw", uri=True, timeout=PATIENCE_S)
         try:
             with connection:
                 return connection.execute(sql, values).fetchall()

@@ -15,6 +15,7 @@ from dashboard import consumers
 from dashboard.asgi import application
 from dashboard.choices import JobState
 from dashboard.models import Job, Server
+from tests.serving_process import PATIENCE_S
 
 pytestmark = pytest.mark.django_db
 
@@ -50,7 +51,7 @@ ADDRESSES = ("/ws/live/", "/ws/jobs/1/", "/ws/servers/local/log/")
 @pytest.mark.parametrize("path", ADDRESSES)
 def test_whoever_is_not_signed_in_is_refused(path: str, server: Server):
     async def scenario() -> None:
-        connected, _ = await connect(path).connect()
+        connected, _ = await connect(path).connect(PATIENCE_S)
         assert not connected
 
     run(scenario)
@@ -60,7 +61,7 @@ def test_whoever_is_not_signed_in_is_refused(path: str, server: Server):
 @pytest.mark.parametrize("origin", [b"http://evil.example", b"http://localhost:8000", b""])
 def test_a_page_of_another_origin_is_refused(path: str, origin: bytes, server: Server, cookie: bytes):
     async def scenario() -> None:
-        connected, _ = await connect(path, cookie, origin).connect()
+        connected, _ = await connect(path, cookie, origin).connect(PATIENCE_S)
         assert not connected
 
     run(scenario)
@@ -77,17 +78,17 @@ def test_a_job_is_sent_whenever_it_changes_and_its_log_in_pieces(cookie: bytes):
 
     async def scenario() -> None:
         browser = connect(f"/ws/jobs/{job.pk}/", cookie)
-        assert (await browser.connect())[0]
-        first = await browser.receive_json_from()
+        assert (await browser.connect(PATIENCE_S))[0]
+        first = await browser.receive_json_from(PATIENCE_S)
         assert (first["progress"], first["log"]) == (10, "one\n")
         changed = Job.objects.filter(pk=job.pk).update
         await sync_to_async(changed)(progress=60, step="Reading", log="one\ntwo\n")
-        second = await browser.receive_json_from(5)
+        second = await browser.receive_json_from(PATIENCE_S)
         assert (second["progress"], second["step"], second["log"]) == (60, "Reading", "two\n")
         await sync_to_async(changed)(state=JobState.SUCCEEDED, progress=100, result={"format": "onnx"})
-        last = await browser.receive_json_from(5)
+        last = await browser.receive_json_from(PATIENCE_S)
         assert (last["state"], last["result"]) == ("succeeded", {"format": "onnx"})
-        assert (await browser.receive_output(5))["type"] == "websocket.close"
+        assert (await browser.receive_output(PATIENCE_S))["type"] == "websocket.close"
 
     run(scenario)
 
@@ -96,11 +97,11 @@ def test_a_job_is_sent_whenever_it_changes_and_its_log_in_pieces(cookie: bytes):
 def test_what_does_not_exist_is_said_in_a_sentence(path: str, server: Server, cookie: bytes):
     async def scenario() -> None:
         browser = connect(path, cookie)
-        await browser.connect()
-        answer = await browser.receive_json_from()
+        await browser.connect(PATIENCE_S)
+        answer = await browser.receive_json_from(PATIENCE_S)
         assert answer["type"] == "error"
         assert answer["message"]
-        assert (await browser.receive_output())["code"] == consumers.NOT_FOUND
+        assert (await browser.receive_output(PATIENCE_S))["code"] == consumers.NOT_FOUND
 
     run(scenario)
 
@@ -111,14 +112,14 @@ def test_a_log_begins_with_its_last_lines_and_follows(server: Server, cookie: by
 
     async def scenario() -> None:
         browser = connect("/ws/servers/local/log/", cookie)
-        await browser.connect()
-        first = await browser.receive_json_from()
+        await browser.connect(PATIENCE_S)
+        first = await browser.receive_json_from(PATIENCE_S)
         assert first["lines"][-1] == "line 999"
         assert len(first["lines"]) == consumers.TAIL_LINES
         with path.open("a") as file:
             file.write("and one more\n")
-        assert (await browser.receive_json_from(5))["lines"] == ["and one more"]
-        await browser.disconnect()
+        assert (await browser.receive_json_from(PATIENCE_S))["lines"] == ["and one more"]
+        await browser.disconnect(timeout=PATIENCE_S)
 
     try:
         run(scenario)
@@ -132,10 +133,10 @@ def test_who_signs_out_is_shown_no_more(server: Server, cookie: bytes, monkeypat
 
     async def scenario() -> None:
         browser = connect("/ws/servers/local/log/", cookie)
-        await browser.connect()
-        await browser.receive_json_from()
+        await browser.connect(PATIENCE_S)
+        await browser.receive_json_from(PATIENCE_S)
         await sync_to_async(consumers.SessionStore(key).delete)()
-        assert (await browser.receive_output(5))["code"] == consumers.FORBIDDEN
+        assert (await browser.receive_output(PATIENCE_S))["code"] == consumers.FORBIDDEN
 
     run(scenario)
 
@@ -143,9 +144,9 @@ def test_who_signs_out_is_shown_no_more(server: Server, cookie: bytes, monkeypat
 def test_a_live_socket_says_that_its_server_is_down(server: Server, cookie: bytes):
     async def scenario() -> None:
         browser = connect("/ws/live/?model=digits", cookie)
-        assert (await browser.connect())[0]
-        answer = await browser.receive_json_from(5)
+        assert (await browser.connect(PATIENCE_S))[0]
+        answer = await browser.receive_json_from(PATIENCE_S)
         assert (answer["type"], answer["server"]) == ("lost", "local")
-        await browser.disconnect()
+        await browser.disconnect(timeout=PATIENCE_S)
 
     run(scenario)

@@ -12,6 +12,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.test import Client
 
 from dashboard.environment import VARIABLES, read
+from tests.serving_process import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
 
@@ -53,7 +54,7 @@ def load(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
         env={**inherited, **environment},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         check=False,
     )
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from dashboard.templatetags import units
+from tests.serving_process import PATIENCE_S
 
 FORMAT_JS = Path(__file__).resolve().parents[2] / "static" / "js" / "format.js"
 EXAMPLES = [
@@ -78,5 +79,5 @@ def test_the_browser_writes_the_same() -> None:
         ]));
     """
     command = ["node", "--no-warnings", "--experimental-default-type=module", "--input-type=module", "-e", script]
-    answer = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30)
+    answer = subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE_S)
     assert json.loads(answer.stdout) == [text for _, _, text in EXAMPLES] + [text for _, text in AGES]

@@ -14,7 +14,7 @@ import pytest
 from dashboard.supervisor import guardian, supervisor
 from dashboard.supervisor.process import ProcessSpec
 from dashboard.supervisor.supervisor import Status, Supervisor
-from tests.serving_process import wait_until
+from tests.serving_process import PATIENCE_S, wait_until
 
 SAY_READY = "print('ready', flush=True); "
 SLEEP = "import time; time.sleep(600)"
@@ -42,7 +42,7 @@ def run(one: ProcessSpec, done: Callable[[Told], bool]) -> Told:
     async def scenario() -> None:
         watched = Supervisor([one], [("child",)], lambda *change: told.append(change))
         running = asyncio.create_task(watched.run(on_live=_nothing))
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_S):
             while not done(told):
                 await asyncio.sleep(0.02)
         os.kill(os.getpid(), signal.SIGTERM)
@@ -112,5 +112,5 @@ def test_the_guardian_ends_what_is_left_when_its_input_closes():
         assert deaf.stdout.readline() == b"ready\n"
         guard.stdin.write(f"+{deaf.pid}\n+{gone.pid}\n+{os.getpid()}\n-{os.getpid()}\n")
         guard.stdin.close()
-        assert guard.wait(20) == 0
-        assert (deaf.wait(10), gone.wait(10)) == (-signal.SIGKILL, -signal.SIGTERM)
+        assert guard.wait(PATIENCE_S) == 0
+        assert (deaf.wait(PATIENCE_S), gone.wait(PATIENCE_S)) == (-signal.SIGKILL, -signal.SIGTERM)

@@ -22,11 +22,11 @@ from dashboard.watch.reconciler import Reconciler
 from dashboard.watch.watcher import watch_server
 from tests import model_factory
 from tests.dashboard.processes import FixedServer, fixed_server
+from tests.serving_process import PATIENCE_S
 
 pytestmark = pytest.mark.django_db
 
 Phase = tuple[Callable[[], object], Callable[[], bool]]
-TIMEOUT_S = 30.0
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def watch(server: Server, *phases: Phase) -> None:
 
 
 async def until(condition: Callable[[], bool], running: "asyncio.Task[None]") -> None:
-    async with asyncio.timeout(TIMEOUT_S):
+    async with asyncio.timeout(PATIENCE_S):
         while not await sync_to_async(condition)():
             if running.done():
                 running.result()

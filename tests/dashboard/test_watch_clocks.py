@@ -6,6 +6,7 @@ import threading
 import pytest
 
 from dashboard.watch.clocks import CLOCKS, Clock, run_clock
+from tests.serving_process import PATIENCE_S
 
 
 def test_a_turn_that_fails_does_not_stop_the_clock(caplog: pytest.LogCaptureFixture):
@@ -19,7 +20,7 @@ def test_a_turn_that_fails_does_not_stop_the_clock(caplog: pytest.LogCaptureFixt
 
     async def scenario() -> None:
         clock = asyncio.create_task(run_clock(Clock("count turns", 0.01, work)))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             while len(turns) < 3:
                 await asyncio.sleep(0.01)
         clock.cancel()
