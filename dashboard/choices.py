@@ -9,7 +9,10 @@ class DesiredState(TextChoices):
 
 
 class VersionState(TextChoices):
+    """MOVING: its files are on their way to or from the archive, by a job."""
+
     PUBLISHED = "published", "Published"
+    MOVING = "moving", "Moving"
     ARCHIVED = "archived", "Archived"
 
 

@@ -51,6 +51,12 @@ def _positive(value: str) -> int:
     return int(value)
 
 
+def _whole(value: str) -> int:
+    if not value.isdigit():
+        raise ValueError("a whole number")
+    return int(value)
+
+
 def _names(value: str) -> list[str]:
     return [name.strip() for name in value.split(",") if name.strip()]
 
@@ -70,6 +76,7 @@ VARIABLES: dict[str, Variable] = {
     "SLIPWAY_DEBUG": Variable(_flag, False, "1 shows stack traces in the browser; never on a reachable machine."),
     "SLIPWAY_LOG_LEVEL": Variable(_text, "INFO", "DEBUG, INFO, WARNING or ERROR."),
     "SLIPWAY_MAX_UPLOAD_BYTES": Variable(_positive, 64 << 30, "Largest upload, all files together."),
+    "SLIPWAY_DISK_RESERVE_BYTES": Variable(_whole, None, "Bytes left free on the disk; 1 GiB or 5 % when unset."),
     "SLIPWAY_UPLOAD_EXPIRY_HOURS": Variable(_positive, 24, "Hours that an upload waits to be continued."),
     "SLIPWAY_INSPECT_TIMEOUT": Variable(_positive, 300, "Seconds that the inspection of a model file may take."),
     "SLIPWAY_INSPECT_MEMORY_BYTES": Variable(_positive, 32 << 30, "Address space that an inspection may use."),

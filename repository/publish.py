@@ -223,8 +223,13 @@ def _add_model(repository: ModelRepository, name: str, staged: Path, contents: M
 
 
 def _add_version(repository: ModelRepository, name: str, staged: Path, contents: Mapping[str, bytes]) -> None:
-    rename(staged, repository.version_dir(name, int(staged.name)))
-    _write_contents(repository.model_dir(name), contents)
+    placed = repository.version_dir(name, int(staged.name))
+    rename(staged, placed)
+    try:
+        _write_contents(repository.model_dir(name), contents)
+    except BaseException:
+        rename(placed, staged)
+        raise
 
 
 def _write_contents(folder: Path, contents: Mapping[str, bytes]) -> None:

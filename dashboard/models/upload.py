@@ -21,7 +21,7 @@ class Upload(models.Model):
     proposal = models.JSONField(default=dict)
     # What the files are: {"files": [names in the version], "config_text", "model_files": [names beside the versions]}
     contents = models.JSONField(default=dict)
-    # What publishing was asked for, while it is under way: enough to finish it after a crash.
+    # What publishing was asked for last: while it is under way, enough to finish it after a crash; then, to ask again.
     publication = models.JSONField(default=dict)
     allow_code = models.BooleanField(default=False)  # whoever uploads may upload formats that can run code
     job = models.ForeignKey("Job", null=True, on_delete=models.SET_NULL, related_name="uploads")

@@ -8,6 +8,8 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
+from django.conf import settings
+
 from dashboard.exceptions import Invalid
 from dashboard.models import Upload
 from repository import archive, model_config, storage
@@ -73,7 +75,9 @@ def _unpack(upload: Upload, source: Path) -> None:
     """The files under the names that the client gave them, which were checked when the upload began."""
     files = list(upload.files.all())
     if len(files) == 1 and files[0].path.lower().endswith(".zip"):
-        archive.extract(upload.folder / "files" / str(files[0].number), source)
+        archive.extract(
+            upload.folder / "files" / str(files[0].number), source, archive.Limits(reserve=settings.DISK_RESERVE_BYTES)
+        )
         return
     source.mkdir()
     for file in files:

@@ -22,7 +22,9 @@ _last_seen: dict[int, Fingerprint] = {}
 def drift_check() -> list[str]:
     """Looks at every model's folder; stores what differs, and returns the names of the models that do."""
     publishing = Upload.objects.filter(state=UploadState.PUBLISHING).values("model_name")
-    return [model.name for model in Model.objects.exclude(name__in=publishing) if _look(model)]
+    moving = Version.objects.filter(state=VersionState.MOVING).values("model")
+    models = Model.objects.exclude(name__in=publishing).exclude(pk__in=moving)
+    return [model.name for model in models if _look(model)]
 
 
 def _look(model: Model) -> list[str]:

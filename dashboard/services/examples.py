@@ -60,7 +60,8 @@ def _publish_version(folder: Path, number: int, *, newest: bool) -> None:
     if upload.state != UploadState.INSPECTED:
         raise Conflict(f"example {folder.name} cannot be published: {upload.error}")
     text = upload.proposal["config"]
-    upload_publish(upload=upload, actor=SYSTEM, config_text=text, note=NOTE, load=newest)
+    job = upload_publish(upload=upload, actor=SYSTEM, config_text=text, note=NOTE, load=newest)
+    job_run(job_id=job.pk)  # where it is too large for that, upload_publish has not
 
 
 def _wanted(path: Path, folder: Path, number: int) -> bool:

@@ -9,7 +9,7 @@ from tritonclient.grpc import model_config_pb2 as mc
 from dashboard.choices import UploadState
 from dashboard.exceptions import DashboardError, Invalid
 from dashboard.jobs.context import JobCancelled, JobContext
-from dashboard.models import Model, Upload
+from dashboard.models import Job, Model, Upload
 from dashboard.services.arrangement import Arrangement, arrange
 from dashboard.services.configuration import current_text
 from dashboard.services.inspector import run_inspector
@@ -39,9 +39,18 @@ def upload_inspect(*, upload: Upload, context: JobContext) -> dict[str, Any]:
     except DashboardError as error:
         _end(upload, UploadState.FAILED, error=error.message)
         raise
+    except Exception:
+        _end(upload, UploadState.FAILED, error="The inspection failed; its job's worker has the details in its log.")
+        raise
     if not _end(upload, UploadState.INSPECTED, contents=contents, proposal=proposal):
         raise JobCancelled
     return {"format": proposal["format"], "problems": len(proposal["problems"])}
+
+
+def inspection_abandoned(*, job: Job) -> None:
+    """Its job was ended while nobody ran it."""
+    rows = Upload.objects.filter(job=job, state__in=(UploadState.RECEIVED, UploadState.INSPECTING))
+    rows.update(state=UploadState.FAILED, error=job.error or "The inspection was cancelled.")
 
 
 def _end(upload: Upload, state: UploadState, **changes: Any) -> bool:

@@ -6,12 +6,12 @@ from datetime import timedelta
 from typing import Any
 
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 from django.utils import timezone
 
-from dashboard.authorisation import Actor
+from dashboard.authorisation import Actor, Right, require
 from dashboard.choices import JobState
-from dashboard.exceptions import Conflict, DashboardError
+from dashboard.exceptions import Conflict, DashboardError, status_of
 from dashboard.jobs import KINDS, load_kind
 from dashboard.jobs.context import JobCancelled, JobContext, JobSuperseded
 from dashboard.models import Job, Model
@@ -20,10 +20,19 @@ from dashboard.services.audit import audit_record
 logger = logging.getLogger(__name__)
 
 MAX_ATTEMPTS = 3
+UNFINISHED = (JobState.QUEUED, JobState.RUNNING)
 
 
-def job_create(*, kind: str, params: dict[str, Any], actor: Actor, title: str = "", model: Model | None = None) -> Job:
-    """A new job; the worker hears of it when the transaction commits."""
+def job_create(
+    *,
+    kind: str,
+    params: dict[str, Any],
+    actor: Actor,
+    title: str = "",
+    model: Model | None = None,
+    announce: bool = True,
+) -> Job:
+    """A new job; a worker hears of it when the transaction commits. Without `announce` the caller runs it at once."""
     load_kind(kind)
     job = Job.objects.create(
         kind=kind,
@@ -33,12 +42,15 @@ def job_create(*, kind: str, params: dict[str, Any], actor: Actor, title: str = 
         created_by=actor.user,
         created_by_name=actor.name,
     )
-    _queue_on_commit(job.pk)
+    if announce:
+        _queue_on_commit(job.pk)
     return job
 
 
 def job_cancel(*, job: Job, actor: Actor) -> Job:
-    """A queued job ends at once, a running one at its next step."""
+    """A queued job ends at once, a running one at its next step. Whoever began an upload may stop its jobs."""
+    own = actor.user is not None and job.created_by_id == actor.user.pk
+    require(actor, Right.UPLOAD_DATA if own and not actor.may(Right.OPERATE) else Right.OPERATE)
     now = timezone.now()
     with transaction.atomic():
         rows = Job.objects.filter(pk=job.pk)
@@ -50,7 +62,9 @@ def job_cancel(*, job: Job, actor: Actor) -> Job:
             job.refresh_from_db()
             raise Conflict(f"job {job.pk} cannot be cancelled: it has {job.get_state_display().lower()}")
         audit_record(actor=actor, action="job.cancel", summary=f"Cancelled job {job.pk} ({job.title})", model=job.model)
-    job.refresh_from_db()
+        job.refresh_from_db()
+        if ended:
+            load_kind(job.kind).abandoned(job)
     return job
 
 
@@ -67,16 +81,23 @@ def job_run(*, job_id: int) -> None:
         _finish(job, *_outcome(context))
 
 
+def job_run_here(*, job: Job) -> Job:
+    """Runs a job that was not announced, in this process; the job as it ended."""
+    job_run(job_id=job.pk)
+    job.refresh_from_db()
+    return job
+
+
 def _outcome(context: JobContext) -> tuple[JobState | None, dict[str, Any]]:
     """The state a job ends in, with what to store; None when it is no longer ours to end."""
     try:
-        result = load_kind(context.job.kind)(context)
+        result = load_kind(context.job.kind).run(context)
     except JobSuperseded:
         return None, {}
     except JobCancelled:
         return JobState.CANCELLED, {}
     except DashboardError as error:
-        return JobState.FAILED, {"error": error.message}
+        return JobState.FAILED, {"error": error.message, "result": {"status": status_of(error)}}
     except Exception:
         logger.exception("job %s failed", context.job.pk)
         return JobState.FAILED, {"error": "The job failed for a reason of its own; the worker's log has the details."}
@@ -111,15 +132,24 @@ def _requeue(job: Job) -> bool:
     if job.state == JobState.QUEUED:
         moved = rows.update(queued_at=now)
     elif job.cancel_requested:
-        return bool(rows.update(state=JobState.CANCELLED, finished_at=now))
+        return _give_up(job, rows, state=JobState.CANCELLED, finished_at=now)
     elif job.attempt + 1 >= MAX_ATTEMPTS:
         error = f"The worker was lost {MAX_ATTEMPTS} times while it ran this job."
-        return bool(rows.update(state=JobState.FAILED, error=error, finished_at=now))
+        return _give_up(job, rows, state=JobState.FAILED, error=error, finished_at=now)
     else:
         moved = rows.update(state=JobState.QUEUED, attempt=job.attempt + 1, queued_at=now, step="Queued again")
     if moved:
         _queue_on_commit(job.pk)
     return bool(moved)
+
+
+def _give_up(job: Job, rows: QuerySet[Job], **changes: Any) -> bool:
+    with transaction.atomic():
+        if not rows.update(**changes):
+            return False
+        job.refresh_from_db()
+        load_kind(job.kind).abandoned(job)
+    return True
 
 
 def _queue_on_commit(job_id: int) -> None:
@@ -137,4 +167,4 @@ def _announce(delay: Callable[[int], Any], job_id: int) -> None:
         logger.warning("the queue did not take job %s; it is announced again later", job_id)
 
 
-__all__ = ["KINDS", "job_cancel", "job_create", "job_run", "jobs_requeue_lost"]
+__all__ = ["KINDS", "job_cancel", "job_create", "job_run", "job_run_here", "jobs_requeue_lost"]

@@ -3,9 +3,9 @@
 from django.db import transaction
 
 from dashboard.authorisation import Actor, Right, require
-from dashboard.choices import DesiredState, ModelStatus, VersionState
+from dashboard.choices import DesiredState, ModelStatus, UploadState, VersionState
 from dashboard.exceptions import Conflict, Invalid
-from dashboard.models import AuditEntry, Model, ModelState
+from dashboard.models import AuditEntry, Model, ModelState, Upload
 from dashboard.services.audit import audit_record
 from dashboard.services.releases import generation_bump, release_record
 from dashboard.services.storage import managed_repository, repository_errors
@@ -110,6 +110,11 @@ def _refuse_served(model: Model) -> None:
     served = ModelState.objects.filter(model_name=model.name, state__in=(ModelStatus.READY, ModelStatus.UNLOADING))
     if served.exists():
         raise Conflict(f"model '{model.name}' is still being unloaded; try again in a moment")
+    publishing = Upload.objects.filter(model_name=model.name, state=UploadState.PUBLISHING)
+    if publishing.exists() or model.versions.filter(state=VersionState.MOVING).exists():
+        raise Conflict(
+            f"files of '{model.name}' are being moved by a job; wait for it, or cancel it, then delete the model"
+        )
 
 
 def last_number_ever(name: str) -> int:

@@ -1,26 +1,31 @@
 """From an inspected upload to an immutable version in the managed repository.
 
-    reserve   a number and what was asked for, in the upload's row        (transaction)
-    publish   files hashed, flushed, renamed into the repository          (file system, minutes for a large model)
-    record    version, revision, release, audit entry                     (transaction)
+    upload_publish    a number and what was asked for, in the upload's row, with a job     (transaction)
+    publication_run   the job: files staged, hashed, flushed                               (minutes for a large model)
+                      the configuration's text decided, the version renamed into place     (a moment)
+                      version, revision, release, audit entry                              (transaction)
 
-A lock file in the upload's folder is held throughout. Whoever finds an upload in state `publishing` whose lock is free
-knows that its process died, and finishes the work or takes it back: `repository_reconcile`.
+A lock file in the upload's folder is held by the job throughout. A job whose worker died is queued again and goes on: what
+lies in place is recorded, what does not is staged anew. `repository_reconcile` looks after uploads whose job has ended.
 """
 
 import contextlib
 from pathlib import Path
 from typing import Any
 
+from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.db import transaction
 
 from dashboard.authorisation import SYSTEM, Actor, Right, require
 from dashboard.choices import DesiredState, UploadState, VersionState
-from dashboard.exceptions import Conflict, Forbidden
-from dashboard.models import Model, Upload, Version
+from dashboard.exceptions import Conflict, DashboardError, Forbidden
+from dashboard.jobs.context import JobCancelled, JobContext, JobSuperseded
+from dashboard.jobs.progress import JobProgress
+from dashboard.models import Job, Model, Upload, Version
 from dashboard.services.audit import audit_record
 from dashboard.services.configuration import current_text, refuse_drift, revision_add, text_check
+from dashboard.services.jobs import UNFINISHED, job_create, job_run_here
 from dashboard.services.models import last_number_ever
 from dashboard.services.releases import chosen_versions, generation_bump, release_record
 from dashboard.services.storage import (
@@ -30,10 +35,13 @@ from dashboard.services.storage import (
     remember_version,
     repository_errors,
 )
-from dashboard.services.uploads import upload_require_own
+from dashboard.services.uploads import expiry, upload_require_own
 from repository import config_edit, model_config, publish, storage, version_policy
 from repository.errors import Conflict as Held
+from repository.progress import SILENT, Progress
 from repository.storage import Manifest
+
+LOCK_WAIT_S = 30.0  # a worker that was taken for lost lets go within a step
 
 
 @repository_errors()
@@ -45,29 +53,64 @@ def upload_publish(
     note: str = "",
     make_live: bool = False,
     load: bool = True,
-) -> Version:
+) -> Job:
     """One new version, its configuration as a revision, an audit entry. The server may be down: `watch` loads later.
 
     make_live serves this version alone; load asks the servers for the model. With neither, what is served stays.
+    A small upload is published when this returns (the job says whether it was), a large one by a worker.
     """
     upload_require_own(upload=upload, actor=actor)
     _refuse_unfit(upload, actor, make_live or load)
     text_check(text=config_text, model_name=upload.model_name)
-    with _held(upload):
-        _reserve(upload, actor, config_text, {"note": note.strip()[:10_000], "make_live": make_live, "load": load})
+    at_once = upload.size_bytes <= settings.AT_ONCE_BYTES
+    asked = {"config_text": config_text, "note": note.strip()[:10_000], "make_live": make_live, "load": load}
+    with transaction.atomic():
+        model, number = _reserve(upload, actor, asked)
+        job = job_create(
+            kind="publish",
+            params={"upload": str(upload.pk)},
+            actor=actor,
+            title=f"Publish version {number} of {model.name}",
+            model=model,
+            announce=not at_once,
+        )
+        Upload.objects.filter(pk=upload.pk).update(job=job)
+    if at_once:
+        job_run_here(job=job)
+    upload.refresh_from_db()
+    return job
+
+
+def publication_run(*, upload: Upload, context: JobContext) -> dict[str, Any]:
+    """The job `publish`. Whatever ends it before its end leaves the upload as it was, with the reason."""
+    with repository_errors(), _held(upload, wait_s=LOCK_WAIT_S):
+        upload.refresh_from_db()
+        if upload.state != UploadState.PUBLISHING:
+            raise Conflict(f"the upload is not being published any more: it is {upload.get_state_display().lower()}")
+        progress = JobProgress(context)
         try:
-            manifest = _place(upload)
-        except BaseException:
-            _take_back(upload)
+            with repository_errors():
+                manifest = _placed(upload, progress) or _place(upload, progress)
+        except JobSuperseded:
             raise
-        return _record(upload, actor, manifest)
+        except Exception as error:
+            _take_back(upload, _reason(error))
+            raise
+        version = _record(upload, _publisher(upload), manifest)
+    return {"model": upload.model_name, "version": version.number}
+
+
+def publication_abandoned(*, job: Job) -> None:
+    """Its job was ended while nobody ran it. What is in place already is finished by `repository_reconcile`."""
+    for upload in Upload.objects.filter(job=job, state=UploadState.PUBLISHING):
+        _take_back(upload, job.error or "publishing was cancelled")
 
 
 @repository_errors()
 def repository_reconcile() -> list[str]:
-    """Finishes or takes back what a dead process was publishing; returns what it did, one sentence each."""
+    """Finishes or takes back what no job publishes any more; returns what it did, one sentence each."""
     done = []
-    for upload in Upload.objects.filter(state=UploadState.PUBLISHING):
+    for upload in Upload.objects.filter(state=UploadState.PUBLISHING).exclude(job__state__in=UNFINISHED):
         with contextlib.suppress(Held), _held(upload, wait_s=0):
             upload.refresh_from_db()
             if upload.state == UploadState.PUBLISHING:
@@ -77,13 +120,37 @@ def repository_reconcile() -> list[str]:
 
 def _recover(upload: Upload) -> str:
     number = upload.publication["number"]
-    folder = managed_repository().version_dir(upload.model_name, number)
-    if not folder.is_dir():
-        _take_back(upload)
+    manifest = _placed(upload)
+    if manifest is None:
+        _take_back(upload, "publishing was broken off")
         return f"Version {number} of {upload.model_name} was not published; its upload can be published again."
-    user = get_user_model().objects.filter(pk=upload.publication.get("actor")).first()
-    _record(upload, Actor(user=user) if user else SYSTEM, storage.hash_tree(folder))
+    _record(upload, _publisher(upload), manifest)
     return f"Finished the publication of version {number} of {upload.model_name}."
+
+
+def _placed(upload: Upload, progress: Progress = SILENT) -> Manifest | None:
+    """What an earlier attempt put in place before it died."""
+    folder = _version_folder(upload)
+    if not folder.is_dir():
+        return None
+    progress.plan(storage.tree_size(folder))
+    progress.step("Hashing")
+    return storage.hash_tree(folder, progress)
+
+
+def _version_folder(upload: Upload) -> Path:
+    return managed_repository().version_dir(upload.model_name, upload.publication["number"])
+
+
+def _publisher(upload: Upload) -> Actor:
+    user = get_user_model().objects.filter(pk=upload.publication["actor"]).first()
+    return Actor(user=user) if user else SYSTEM
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, DashboardError):
+        return error.message
+    return "publishing was cancelled" if isinstance(error, JobCancelled) else "publishing was broken off"
 
 
 def _held(upload: Upload, wait_s: float = 0) -> contextlib.AbstractContextManager[None]:
@@ -105,29 +172,28 @@ def _refuse_unfit(upload: Upload, actor: Actor, changes_service: bool) -> None:
         require(actor, Right.OPERATE)
 
 
-def _reserve(upload: Upload, actor: Actor, text: str, asked: dict[str, Any]) -> None:
+def _reserve(upload: Upload, actor: Actor, asked: dict[str, Any]) -> tuple[Model, int]:
     """Gives out the number and remembers what is to be done, so that it can be finished after a crash."""
-    with transaction.atomic():
-        model, _ = Model.objects.get_or_create(
-            name=upload.model_name,
-            defaults={"created_by": actor.user, "last_number": last_number_ever(upload.model_name)},
-        )
-        model = Model.objects.select_for_update().get(pk=model.pk)
-        refuse_drift(model, model.revisions.first())
-        number = max([model.last_number, *_numbers_on_disk(model.name)]) + 1
-        Model.objects.filter(pk=model.pk).update(last_number=number)
-        publication = {
-            **asked,
-            "number": number,
-            "actor": actor.user.pk if actor.user else None,
-            "text": _final_text(model, text, number, asked),
-        }
-        changed = Upload.objects.filter(pk=upload.pk, state=UploadState.INSPECTED).update(
-            state=UploadState.PUBLISHING, publication=publication
-        )
-        if not changed:
-            raise Conflict("the upload is being published already")
-    upload.refresh_from_db()
+    model, _ = Model.objects.get_or_create(
+        name=upload.model_name,
+        defaults={"created_by": actor.user, "last_number": last_number_ever(upload.model_name)},
+    )
+    model = Model.objects.select_for_update().get(pk=model.pk)
+    refuse_drift(model, model.revisions.first())
+    number = max([model.last_number, *_numbers_on_disk(model.name)]) + 1
+    Model.objects.filter(pk=model.pk).update(last_number=number)
+    publication = {
+        **asked,
+        "number": number,
+        "actor": actor.user.pk if actor.user else None,
+        "current_text": current_text(model),
+    }
+    changed = Upload.objects.filter(pk=upload.pk, state=UploadState.INSPECTED).update(
+        state=UploadState.PUBLISHING, publication=publication, error=""
+    )
+    if not changed:
+        raise Conflict("the upload is being published already")
+    return model, number
 
 
 def _numbers_on_disk(name: str) -> list[int]:
@@ -155,29 +221,45 @@ def _final_text(model: Model, text: str, number: int, asked: dict[str, Any]) -> 
     return text
 
 
-def _place(upload: Upload) -> Manifest:
-    contents, publication = upload.contents, upload.publication
+def _decide_text(upload: Upload) -> str:
+    """What config.pbtxt becomes: decided when the files are ready, for the model may have changed in the meantime."""
+    publication = upload.publication
+    with transaction.atomic():
+        model = Model.objects.select_for_update().get(name=upload.model_name)
+        refuse_drift(model, model.revisions.first())
+        if current_text(model) not in (publication["current_text"], publication["config_text"]):
+            raise Conflict(
+                f"the configuration of '{model.name}' was changed while version {publication['number']} was being "
+                "published; look at it again, then publish once more"
+            )
+        publication["text"] = _final_text(model, publication["config_text"], publication["number"], publication)
+        Upload.objects.filter(pk=upload.pk).update(publication=publication)
+    return publication["text"]
+
+
+def _place(upload: Upload, progress: JobProgress) -> Manifest:
+    contents, number = upload.contents, upload.publication["number"]
     model_files = {name: (upload.folder / path).read_bytes() for name, path in contents["model_files"].items()}
-    return publish.publish_version(
-        managed_repository(),
-        name=upload.model_name,
-        version=publication["number"],
-        source=_version_dir(upload) if contents["files"] else None,
-        config_text=publication["text"],
-        model_files=model_files,
-        move=True,
-    )
+    source = upload.folder / "version" if contents["files"] else None
+    repository = managed_repository()
+    with publish.stage_version(repository, version=number, source=source, move=True, progress=progress) as staged:
+        progress.step("Placing it in the repository")
+        publish.place_version(
+            repository, staged, name=upload.model_name, config_text=_decide_text(upload), model_files=model_files
+        )
+    return staged.manifest
 
 
-def _version_dir(upload: Upload) -> Path:
-    return upload.folder / "version"
+def _take_back(upload: Upload, reason: str) -> None:
+    """The number stays used; the upload can be published again. A model made for this goes with it.
 
-
-def _take_back(upload: Upload) -> None:
-    """The number stays used; the upload can be published again. A model made for this goes with it."""
+    Not where the version is in place already: then only the record is missing, and that is made up for.
+    """
+    if _version_folder(upload).is_dir():
+        return
     publishing = Upload.objects.filter(state=UploadState.PUBLISHING)
     with transaction.atomic():
-        publishing.filter(pk=upload.pk).update(state=UploadState.INSPECTED, publication={})
+        publishing.filter(pk=upload.pk).update(state=UploadState.INSPECTED, error=reason, expires_at=expiry())
         if not publishing.filter(model_name=upload.model_name).exists():
             Model.objects.filter(name=upload.model_name, versions=None, revisions=None).delete()
 

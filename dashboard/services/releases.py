@@ -1,5 +1,7 @@
 """Which versions a model serves, and from when: written whenever something changes it."""
 
+from collections.abc import Iterable
+
 from django.db.models import F
 
 from dashboard.authorisation import Actor
@@ -9,11 +11,11 @@ from repository import model_config, version_policy
 from repository.errors import InvalidConfig
 
 
-def chosen_versions(model: Model, text: str) -> list[int]:
-    """The published versions that a configuration asks to serve."""
+def chosen_versions(model: Model, text: str, also: Iterable[int] = ()) -> list[int]:
+    """The published versions that a configuration asks to serve; `also`: as if these were published too."""
     numbers = model.versions.filter(state=VersionState.PUBLISHED).values_list("number", flat=True)
     try:
-        return version_policy.select(model_config.parse(text), numbers)
+        return version_policy.select(model_config.parse(text), [*numbers, *also])
     except InvalidConfig:
         return []
 

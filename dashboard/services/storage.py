@@ -34,7 +34,10 @@ def repository_errors() -> Iterator[None]:
 
 def managed_repository() -> ModelRepository:
     return ModelRepository(
-        Path(settings.MODEL_REPOSITORY), staging=Path(settings.STAGING_DIR), archive=Path(settings.ARCHIVE_DIR)
+        Path(settings.MODEL_REPOSITORY),
+        staging=Path(settings.STAGING_DIR),
+        archive=Path(settings.ARCHIVE_DIR),
+        reserve=settings.DISK_RESERVE_BYTES,
     )
 
 

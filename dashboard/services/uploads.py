@@ -8,7 +8,7 @@ import contextlib
 import hashlib
 import os
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path, PurePosixPath
 from typing import Any
 from uuid import UUID
@@ -25,9 +25,10 @@ from dashboard.models import Job, Upload, UploadFile
 from dashboard.services.audit import audit_record
 from dashboard.services.jobs import job_create
 from dashboard.services.storage import managed_repository, repository_errors
-from repository import publish, storage
+from repository import storage
 from repository.errors import NoSpace
 from repository.layout import check_name, relative_path
+from repository.workplace import remove_leftovers
 
 MAX_FILES = 10_000
 # Formats that can run code when they are loaded, by the ends of their names. Inspection looks closer.
@@ -52,7 +53,7 @@ def upload_create(*, actor: Actor, model_name: str, files: list[dict[str, Any]])
             user_name=actor.name,
             model_name=model_name,
             allow_code=actor.may(Right.UPLOAD_CODE),
-            expires_at=_expiry(),
+            expires_at=expiry(),
         )
         for row in rows:
             row.upload = upload
@@ -81,7 +82,7 @@ def upload_receive_chunk(
             raise Invalid(f"file '{file.path}' was announced with {file.size} bytes, but more arrive")
         _append(_path(file), offset, chunk)
         UploadFile.objects.filter(pk=file.pk, received=offset).update(received=offset + len(chunk))
-    Upload.objects.filter(pk=upload.pk).update(expires_at=_expiry())
+    Upload.objects.filter(pk=upload.pk).update(expires_at=expiry())
     return offset + len(chunk)
 
 
@@ -106,7 +107,8 @@ def upload_cancel(*, upload: Upload, actor: Actor) -> None:
     with transaction.atomic():
         if not Upload.objects.filter(pk=upload.pk, state__in=OPEN).update(state=UploadState.CANCELLED):
             upload.refresh_from_db()
-            raise Conflict(f"the upload cannot be cancelled: it is {upload.get_state_display().lower()}")
+            hint = f"; cancel job {upload.job_id} first" if upload.state == UploadState.PUBLISHING else ""
+            raise Conflict(f"the upload cannot be cancelled: it is {upload.get_state_display().lower()}{hint}")
         Job.objects.filter(pk=upload.job_id, state__in=(JobState.QUEUED, JobState.RUNNING)).update(
             cancel_requested=True
         )
@@ -128,9 +130,8 @@ def uploads_expire() -> int:
         error = "Nobody continued this upload in time, so its files were removed."
         rows = Upload.objects.filter(pk=upload.pk, state__in=OPEN, expires_at__lt=now)
         expired += rows.update(state=UploadState.EXPIRED, error=error)
-    _fail_abandoned()
     _clear_staging()
-    publish.remove_leftovers(managed_repository())
+    remove_leftovers(managed_repository())
     return expired
 
 
@@ -195,7 +196,7 @@ def _ensure_space(size: int) -> None:
     open_files = UploadFile.objects.filter(upload__state=UploadState.RECEIVING)
     outstanding = open_files.aggregate(bytes=Sum(F("size") - F("received")))["bytes"] or 0
     try:
-        storage.ensure_space(Path(settings.STAGING_DIR), size + outstanding)
+        storage.ensure_space(Path(settings.STAGING_DIR), size + outstanding, settings.DISK_RESERVE_BYTES)
     except NoSpace as error:
         raise StorageFull(f"the upload does not fit: {error.message}") from None
 
@@ -206,6 +207,7 @@ def _append(path: Path, offset: int, chunk: bytes) -> None:
     try:
         if os.fstat(descriptor).st_size < offset:
             raise Conflict("the file on disk is shorter than what was received; cancel this upload and begin again")
+        storage.ensure_space(path.parent, len(chunk), settings.DISK_RESERVE_BYTES)
         with storage.full_disk_is_no_space(len(chunk), path.parent):
             os.ftruncate(descriptor, offset)
             _write_all(descriptor, offset, chunk)
@@ -230,7 +232,8 @@ def _path(file: UploadFile) -> Path:
     return file.upload.folder / "files" / str(file.number)
 
 
-def _expiry() -> Any:
+def expiry() -> datetime:
+    """Until when an upload of now waits to be continued."""
     return timezone.now() + timedelta(hours=settings.UPLOAD_EXPIRY_HOURS)
 
 
@@ -243,15 +246,6 @@ def _move(upload: Upload, old: UploadState, new: UploadState) -> None:
     if not Upload.objects.filter(pk=upload.pk, state=old).update(state=new):
         upload.refresh_from_db()
         raise Conflict(f"the upload cannot go on: it is {upload.get_state_display().lower()}")
-
-
-def _fail_abandoned() -> None:
-    """Uploads whose inspection ended without a word, because its worker was lost too often."""
-    ended = (JobState.FAILED, JobState.CANCELLED)
-    rows = Upload.objects.filter(state__in=(UploadState.RECEIVED, UploadState.INSPECTING), job__state__in=ended)
-    for upload in rows.select_related("job"):
-        error = upload.job.error or "The inspection was cancelled."
-        Upload.objects.filter(pk=upload.pk, state=upload.state).update(state=UploadState.FAILED, error=error)
 
 
 def _clear_staging() -> None:

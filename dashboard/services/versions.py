@@ -1,4 +1,4 @@
-"""Which version is served: make live, roll back, archive."""
+"""Which version is served: make live, roll back. Archiving and restoring: version_moves."""
 
 from django.db import transaction
 
@@ -10,8 +10,8 @@ from dashboard.selectors.models import roll_back_target
 from dashboard.services.audit import audit_record
 from dashboard.services.configuration import config_write, current_text, refuse_drift
 from dashboard.services.releases import chosen_versions
-from dashboard.services.storage import forget_version, managed_repository, remember_version, repository_errors
-from repository import config_edit, model_config, publish, storage, version_policy
+from dashboard.services.storage import repository_errors
+from repository import config_edit, model_config, version_policy
 
 
 @repository_errors()
@@ -37,7 +37,8 @@ def _serve(*, version: Version, actor: Actor, load: bool, summary: str, action: 
         model = Model.objects.select_for_update().get(pk=version.model_id)
         version.refresh_from_db()
         if version.state != VersionState.PUBLISHED:
-            raise Conflict(f"version {version.number} of '{model.name}' is archived; restore it first")
+            hint = "restore it first" if version.state == VersionState.ARCHIVED else "wait until that is done"
+            raise Conflict(f"version {version.number} of '{model.name}' is {version.state}; {hint}")
         refuse_drift(model, model.revisions.first())
         if load:
             Model.objects.filter(pk=model.pk).update(desired_state=DesiredState.LOADED)
@@ -56,43 +57,6 @@ def pinned_text(model: Model, text: str, number: int) -> str:
     return config_edit.apply(text, config)
 
 
-@repository_errors()
-def version_archive(*, version: Version, actor: Actor) -> Version:
-    """Takes a version that is not live out of the repository; its files are kept in the archive folder."""
-    require(actor, Right.OPERATE)
-    with transaction.atomic():
-        model = Model.objects.select_for_update().get(pk=version.model_id)
-        if version.number in chosen_versions(model, current_text(model)):
-            raise Conflict(f"version {version.number} of '{model.name}' is live; make another one live first")
-        _move(version, VersionState.PUBLISHED, VersionState.ARCHIVED)
-        forget_version(model, version.number)
-        _record(version, model, actor, "version.archive", "Archived")
-        publish.archive_version(managed_repository(), name=model.name, version=version.number)
-    version.refresh_from_db()
-    return version
-
-
-@repository_errors()
-def version_restore(*, version: Version, actor: Actor) -> Version:
-    """Brings an archived version back. Conflict where that alone would make it live."""
-    require(actor, Right.OPERATE)
-    with transaction.atomic():
-        model = Model.objects.select_for_update().get(pk=version.model_id)
-        before = chosen_versions(model, current_text(model))
-        _move(version, VersionState.ARCHIVED, VersionState.PUBLISHED)
-        if model.desired_state == DesiredState.LOADED and chosen_versions(model, current_text(model)) != before:
-            raise Conflict(
-                f"the version policy of '{model.name}' would serve version {version.number} at once; "
-                "make a version live first, so that the policy names it"
-            )
-        _record(version, model, actor, "version.restore", "Restored")
-        publish.restore_version(managed_repository(), name=model.name, version=version.number)
-        manifest = storage.hash_tree(managed_repository().version_dir(model.name, version.number))
-        remember_version(model, version.number, manifest)
-    version.refresh_from_db()
-    return version
-
-
 def version_annotate(*, version: Version, actor: Actor, note: str) -> Version:
     require(actor, Right.OPERATE)
     before, note = version.note, note.strip()[:10_000]
@@ -108,13 +72,3 @@ def version_annotate(*, version: Version, actor: Actor, note: str) -> Version:
         )
     version.refresh_from_db()
     return version
-
-
-def _move(version: Version, old: VersionState, new: VersionState) -> None:
-    if not Version.objects.filter(pk=version.pk, state=old).update(state=new):
-        raise Conflict(f"version {version.number} of '{version.model.name}' is not {old.lower()}")
-
-
-def _record(version: Version, model: Model, actor: Actor, action: str, verb: str) -> None:
-    summary = f"{verb} version {version.number} of {model.name}"
-    audit_record(actor=actor, action=action, model=model, summary=summary, after={"version": version.number})

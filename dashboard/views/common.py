@@ -9,7 +9,9 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils.http import url_has_allowed_host_and_scheme
 
+from dashboard.choices import JobState
 from dashboard.exceptions import DashboardError
+from dashboard.models import Job
 from dashboard.templatetags.slipway import sentence
 
 PAGE_SIZE = 50
@@ -28,14 +30,23 @@ def page_of(request: HttpRequest, rows: Any) -> Any:
 
 
 def act(request: HttpRequest, action: Callable[[], Any], done: str, then: str, *args: Any) -> HttpResponse:
-    """Runs a service and says what happened; on a refusal says why, and changes nothing."""
+    """Runs a service and says what happened, or is happening in a job; on a refusal says why, and changes nothing."""
     try:
-        action()
+        result = action()
     except DashboardError as error:
         messages.error(request, sentence(error.message))
     else:
-        messages.success(request, done)
+        _say(request, result, done)
     return back(request, then, *args)
+
+
+def _say(request: HttpRequest, result: Any, done: str) -> None:
+    if not isinstance(result, Job) or result.state == JobState.SUCCEEDED:
+        messages.success(request, done)
+    elif result.state == JobState.FAILED:
+        messages.error(request, sentence(result.error))
+    else:
+        messages.info(request, f"{result.title}: under way. You can leave this page; it is listed under Jobs.")
 
 
 def back(request: HttpRequest, then: str, *args: Any) -> HttpResponse:

@@ -33,8 +33,9 @@ def job(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 @require_POST
-@requires(Right.OPERATE)
+@requires(Right.VIEW)
 def cancel(request: HttpRequest, pk: int) -> HttpResponse:
+    """For operators and whoever began it: job_cancel asks."""
     found = job_get(pk)
-    done = f"Job {pk} is asked to stop; it ends at its next step."
+    done = f"Job {pk} is asked to stop; it ends at its next step, and leaves nothing half done."
     return act(request, lambda: job_cancel(job=found, actor=actor_of(request)), done, "job", pk)

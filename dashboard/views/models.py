@@ -15,6 +15,9 @@ from dashboard.selectors.servers import model_states
 from dashboard.services import models as model_services
 from dashboard.services import versions as version_services
 from dashboard.services.drift import model_adopt, unmanaged_models
+from dashboard.services.jobs import UNFINISHED
+from dashboard.services.version_moves import version_archive as archive
+from dashboard.services.version_moves import version_restore as restore
 from dashboard.views.common import act, page_of, respond, sorted_rows
 
 _STATE_ORDER = ("failed", "degraded", "loading", "unloading", "ready", "asleep", "unloaded")
@@ -101,6 +104,7 @@ def model_versions(request: HttpRequest, name: str) -> HttpResponse:
     context |= {
         "versions": [(version, states.get(version.number)) for version in select.versions(context["model"])],
         "releases": select.releases(context["model"])[:20],
+        "under_way": jobs(model=context["model"]).filter(state__in=UNFINISHED),
     }
     return respond(request, "model/versions", context)
 
@@ -194,7 +198,7 @@ def model_roll_back(request: HttpRequest, name: str) -> HttpResponse:
 def version_archive(request: HttpRequest, name: str, number: int) -> HttpResponse:
     version = select.version_get(_model(name), number)
     archived = version.state == VersionState.ARCHIVED
-    service = version_services.version_restore if archived else version_services.version_archive
+    service = restore if archived else archive
     done = f"Version {number} is {'restored; it is not live by that' if archived else 'archived'}."
     return act(request, lambda: service(version=version, actor=actor_of(request)), done, "model_versions", name)
 

@@ -28,6 +28,7 @@ _AT = {
     UploadState.RECEIVED: 1,
     UploadState.INSPECTING: 1,
     UploadState.INSPECTED: 2,
+    UploadState.PUBLISHING: 3,
     UploadState.PUBLISHED: 4,
 }
 
@@ -52,15 +53,26 @@ def _page(request: HttpRequest, found: Upload, **more: Any) -> HttpResponse:
         "upload": found,
         "for_model": found.model_name,
         "steps": _steps(found),
-        "upload_open": found.state in OPEN_UPLOADS and _is_theirs(request, found),
+        "upload_open": found.state in OPEN_UPLOADS
+        and found.state != UploadState.PUBLISHING
+        and _is_theirs(request, found),
+        "theirs_or_operates": _is_theirs(request, found) or actor_of(request).may(Right.OPERATE),
         "transfer": _transfer(found),
         "next_number": model.last_number + 1 if model else 1,
+        **_asked(found),
         **_proposal(request, found, more.pop("text", None)),
         **_published(found, model),
-        "after": "live",
         **more,
     }
     return _render(request, context)
+
+
+def _asked(found: Upload) -> dict[str, Any]:
+    """What publishing was asked for last, and why it came to nothing."""
+    last = found.publication
+    after = "live" if not last or last["make_live"] else "load" if last["load"] else "keep"
+    broken_off = sentence(found.error) if found.state == UploadState.INSPECTED else ""
+    return {"note": last.get("note", ""), "after": after, "broken_off": broken_off}
 
 
 def _render(request: HttpRequest, context: dict[str, Any]) -> HttpResponse:
@@ -87,8 +99,13 @@ def _proposal(request: HttpRequest, found: Upload, text: str | None) -> dict[str
         "blocked": any(problem["severity"] == "error" for problem in proposal.get("problems", [])),
         "may_publish": actor.may_upload_format(executes_code=bool(proposal.get("executes_code"))),
         "preview_url": f"{request.path}preview",
-        **editor_context(found.model_name, proposal.get("config", "") if text is None else text),
+        **editor_context(found.model_name, _text(found) if text is None else text),
     }
+
+
+def _text(found: Upload) -> str:
+    """As it was reviewed last, else as it is proposed."""
+    return found.publication.get("config_text") or found.proposal.get("config", "")
 
 
 def _is_theirs(request: HttpRequest, found: Upload) -> bool:
@@ -145,8 +162,11 @@ def _details(found: Upload | None) -> dict[str, str]:
         )
     elif found.job is not None and found.job.step:
         details["inspect"] = found.job.step
-    if found.state == UploadState.PUBLISHED:
+    if found.state in (UploadState.PUBLISHING, UploadState.PUBLISHED):
         details["configure"] = "Reviewed"
+    if found.state == UploadState.PUBLISHING:
+        details["publish"] = f"Version {found.publication['number']}, {found.job.progress if found.job else 0} %"
+    if found.state == UploadState.PUBLISHED:
         version = found.versions.first()
         details["publish"] = f"Version {version.number}" if version else "Published"
     return details

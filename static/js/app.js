@@ -231,8 +231,8 @@ document.body.addEventListener("htmx:afterSwap", () => {
 });
 document.body.addEventListener("htmx:afterRequest", (event) => markRegion(event, event.detail.successful));
 document.body.addEventListener("htmx:beforeSwap", (event) => {
-  const region = event.detail.target;
-  if (region.matches?.("[data-refresh]") && inUse(region)) event.detail.shouldSwap = false;
+  const region = event.detail.requestConfig.elt;
+  if (region.matches("[data-refresh]") && inUse(region)) event.detail.shouldSwap = false;
 });
 
 $$("[data-filter]").forEach(filterRows);

@@ -1,6 +1,7 @@
 """People with different rights, a repository of the test's own, and uploads made the way a client makes them."""
 
 import hashlib
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,10 +9,12 @@ from typing import Any
 import pytest
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Permission
+from django.test import Client
+from django.utils import timezone
 from rest_framework.test import APIClient
 
 from dashboard.authorisation import Actor
-from dashboard.models import Upload, Version
+from dashboard.models import Job, ModelState, Server, ServerState, Upload, Version
 from dashboard.services import jobs
 from dashboard.services.publication import upload_publish
 from dashboard.services.uploads import upload_complete, upload_create, upload_receive_chunk
@@ -112,9 +115,52 @@ def published(received: Callable[..., Upload], actor: Actor) -> Callable[..., Ve
         upload = received({"model.onnx": relu_bytes()}, model_name)
         as_inspected(upload)
         text = CONFIG if config_text is None else config_text
-        return upload_publish(upload=upload, actor=actor, config_text=text, **{"load": False, **asked})
+        job = upload_publish(upload=upload, actor=actor, config_text=text, **{"load": False, **asked})
+        return version_from(job)
 
     return publish
+
+
+def version_from(job: Job) -> Version:
+    """What a publication that ran at once has made."""
+    assert job.state == "succeeded", job.error
+    return Version.objects.get(upload=job.params["upload"])
+
+
+@pytest.fixture
+def server(db: None) -> Server:
+    server = Server.objects.create(
+        name="local",
+        http_url="http://127.0.0.1:1",
+        grpc_url="127.0.0.1:1",
+        metrics_url="http://127.0.0.1:1",
+        bundled=True,
+    )
+    ServerState.objects.create(server=server, state="ready", started_at=timezone.now())
+    return server
+
+
+@pytest.fixture
+def relu(published: Callable[..., Version], server: Server) -> Version:
+    version = published(load=True, make_live=True)
+    ModelState.objects.create(server=server, model_name="relu", version=version.number, state="READY")
+    return version
+
+
+@pytest.fixture
+def as_person(person: Callable[..., Any]) -> Callable[..., Client]:
+    def make(*permissions: str, **more: Any) -> Client:
+        client = Client()
+        client.force_login(person(*permissions, **more))
+        return client
+
+    return make
+
+
+def text_of(client: Client, path: str, status: int = 200) -> str:
+    answer = client.get(path)
+    assert answer.status_code == status, answer.content.decode()[-2000:]
+    return re.sub(r"\s+", " ", answer.content.decode())
 
 
 CONFIG = """# The widest ReLU of the house.

@@ -31,7 +31,8 @@ from dashboard.services.jobs import jobs_requeue_lost
 from dashboard.services.publication import repository_reconcile, upload_publish
 from dashboard.services.tokens import token_authenticate, token_create
 from dashboard.services.uploads import upload_complete, upload_create, upload_receive_chunk, uploads_expire
-from dashboard.services.versions import version_archive, version_make_live, version_roll_back
+from dashboard.services.version_moves import version_archive
+from dashboard.services.versions import version_make_live, version_roll_back
 from tests.dashboard.conftest import CONFIG, relu_bytes
 
 assert connection.vendor == "postgresql"
@@ -51,9 +52,10 @@ def publish(number):
         time.sleep(0.1)
         upload.refresh_from_db()
     assert upload.state == "inspected", upload.error
-    version = upload_publish(upload=upload, actor=SYSTEM, config_text=CONFIG, load=True)
+    job = upload_publish(upload=upload, actor=SYSTEM, config_text=CONFIG, load=True)
+    assert job.state == "succeeded", job.error
     connections.close_all()
-    return version.number
+    return job.result["version"]
 
 with ThreadPoolExecutor(3) as pool:
     assert sorted(pool.map(publish, range(3))) == [1, 2, 3]

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from django.contrib.auth import get_user_model
 from django.test import Client
-from django.utils import timezone
 
 from dashboard.authorisation import Actor
 from dashboard.choices import JobState
 from dashboard.models import AuditEntry, Job, ModelState, ModelSync, Server, ServerEvent, ServerState, Upload, Version
 from dashboard.services.tokens import token_create
+from tests.dashboard.conftest import text_of
 
 PAGES = (
     "/",
@@ -28,42 +28,6 @@ PAGES = (
     "/activity/",
     "/settings/",
 )
-
-
-@pytest.fixture
-def server(db: None) -> Server:
-    server = Server.objects.create(
-        name="local",
-        http_url="http://127.0.0.1:1",
-        grpc_url="127.0.0.1:1",
-        metrics_url="http://127.0.0.1:1",
-        bundled=True,
-    )
-    ServerState.objects.create(server=server, state="ready", started_at=timezone.now())
-    return server
-
-
-@pytest.fixture
-def relu(published: Callable[..., Version], server: Server) -> Version:
-    version = published(load=True, make_live=True)
-    ModelState.objects.create(server=server, model_name="relu", version=version.number, state="READY")
-    return version
-
-
-@pytest.fixture
-def as_person(person: Callable[..., Any]) -> Callable[..., Client]:
-    def make(*permissions: str, **more: Any) -> Client:
-        client = Client()
-        client.force_login(person(*permissions, **more))
-        return client
-
-    return make
-
-
-def text_of(client: Client, path: str, status: int = 200) -> str:
-    answer = client.get(path)
-    assert answer.status_code == status, answer.content.decode()[-2000:]
-    return re.sub(r"\s+", " ", answer.content.decode())
 
 
 @pytest.mark.parametrize("path", PAGES)

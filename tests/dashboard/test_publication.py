@@ -1,30 +1,38 @@
 """Publishing is all or nothing, numbers are never used twice, and nothing becomes live behind a person's back."""
 
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from django.utils import timezone
 
 from dashboard.authorisation import Actor
 from dashboard.choices import UploadState
-from dashboard.exceptions import Conflict, Forbidden, Invalid, StorageFull
-from dashboard.models import AuditEntry, ConfigRevision, Model, Upload, Version
+from dashboard.exceptions import Conflict, Forbidden, Invalid
+from dashboard.models import AuditEntry, ConfigRevision, Job, Model, Upload, Version
 from dashboard.selectors.models import live_versions
 from dashboard.services import publication
+from dashboard.services.configuration import config_apply
 from dashboard.services.drift import drift_check
+from dashboard.services.jobs import job_cancel, job_run, jobs_requeue_lost
 from dashboard.services.models import model_delete, model_unload
 from dashboard.services.publication import repository_reconcile, upload_publish
-from dashboard.services.uploads import uploads_expire
+from dashboard.services.uploads import upload_cancel, uploads_expire
 from repository.errors import NoSpace
-from tests.dashboard.conftest import CONFIG, as_inspected, relu_bytes
+from tests.dashboard.conftest import CONFIG, as_inspected, relu_bytes, version_from
 
 pytestmark = pytest.mark.django_db
 Publish = Callable[..., Version]
 
 
-def publish(upload: Upload, actor: Actor, **more: Any) -> Version:
+def begin(upload: Upload, actor: Actor, **more: Any) -> Job:
     return upload_publish(upload=upload, actor=actor, config_text=CONFIG, **{"load": False, **more})
+
+
+def publish(upload: Upload, actor: Actor, **more: Any) -> Version:
+    return version_from(begin(upload, actor, **more))
 
 
 def test_a_published_version_lies_whole_in_the_repository(published: Publish, data_folder: Path) -> None:
@@ -132,14 +140,35 @@ def test_a_full_disk_leaves_everything_as_it_was(
         raise NoSpace(100 << 20, 1 << 20)
 
     with monkeypatch.context() as patch:
-        patch.setattr(publication.publish, "publish_version", full)
-        with pytest.raises(StorageFull, match="100 MiB"):
-            publish(upload, actor)
-    upload.refresh_from_db()
-    assert upload.state == UploadState.INSPECTED
+        patch.setattr(publication.publish, "place_version", full)
+        job = begin(upload, actor)
+    assert (job.state, job.result) == ("failed", {"status": 507})
+    assert "100 MiB" in job.error
+    assert (upload.state, upload.error) == (UploadState.INSPECTED, job.error)
     assert not Model.objects.exists()
     assert list((data_folder / "models").iterdir()) == []
     assert publish(upload, actor).number == 1
+
+
+def test_a_configuration_that_cannot_be_written_takes_the_version_back(
+    published: Publish,
+    received: Callable[..., Upload],
+    actor: Actor,
+    monkeypatch: pytest.MonkeyPatch,
+    data_folder: Path,
+) -> None:
+    published()
+    upload = as_inspected(received({"model.onnx": relu_bytes()}))
+
+    def full(*args: Any, **more: Any) -> None:
+        raise NoSpace(100 << 20, 1 << 20)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(publication.storage, "write_atomic", full)
+        assert begin(upload, actor).state == "failed"
+    assert not (data_folder / "models" / "relu" / "2").exists()
+    assert drift_check() == []
+    assert publish(upload, actor).number == 3
 
 
 class Killed(BaseException):
@@ -150,37 +179,151 @@ def kill(*args: Any, **more: Any) -> None:
     raise Killed
 
 
-def test_killed_before_the_rename_nothing_is_published_and_it_can_be_done_again(
-    received: Callable[..., Upload], actor: Actor, monkeypatch: pytest.MonkeyPatch
+def lose_worker() -> None:
+    """Its heart has not beaten for long: the job is queued again, as `watch` does it."""
+    Job.objects.filter(state="running").update(heartbeat_at=timezone.now() - timedelta(minutes=5))
+    assert jobs_requeue_lost() == 1
+
+
+def test_killed_before_the_rename_nothing_is_published_and_the_job_goes_on(
+    received: Callable[..., Upload], actor: Actor, monkeypatch: pytest.MonkeyPatch, data_folder: Path
 ) -> None:
     upload = as_inspected(received({"model.onnx": relu_bytes()}))
     with monkeypatch.context() as patch:
-        patch.setattr(publication, "_place", kill)
-        patch.setattr(publication, "_take_back", lambda upload: None)
+        patch.setattr(publication.publish, "place_version", kill)
         with pytest.raises(Killed):
-            publish(upload, actor)
+            begin(upload, actor)
     assert Upload.objects.get().state == UploadState.PUBLISHING
-    assert "can be published again" in repository_reconcile()[0]
-    upload.refresh_from_db()
-    assert publish(upload, actor).number == 1
+    assert list((data_folder / "models").iterdir()) == []
+    assert repository_reconcile() == []
+    lose_worker()
+    job = Job.objects.get(kind="publish")
+    job_run(job_id=job.pk)
+    job.refresh_from_db()
+    assert version_from(job).number == 1
 
 
-def test_killed_after_the_rename_the_publication_is_finished(
+def test_killed_after_the_rename_the_job_finishes_it(
     received: Callable[..., Upload], actor: Actor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     upload = as_inspected(received({"model.onnx": relu_bytes()}))
     with monkeypatch.context() as patch:
         patch.setattr(publication, "_record", kill)
         with pytest.raises(Killed):
-            publish(upload, actor, load=True, note="kept")
+            begin(upload, actor, load=True, note="kept")
     assert not Version.objects.exists()
     assert drift_check() == []
-    assert repository_reconcile() == ["Finished the publication of version 1 of relu."]
+    lose_worker()
+    job_run(job_id=Job.objects.get(kind="publish").pk)
     version = Version.objects.get()
     assert (version.note, version.created_by_name, version.model.desired_state) == ("kept", "olga", "loaded")
     assert len(version.sha256) == 64
     assert repository_reconcile() == []
     assert drift_check() == []
+
+
+def test_what_is_in_place_is_finished_where_its_job_was_given_up(
+    received: Callable[..., Upload], actor: Actor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upload = as_inspected(received({"model.onnx": relu_bytes()}))
+    with monkeypatch.context() as patch:
+        patch.setattr(publication, "_record", kill)
+        with pytest.raises(Killed):
+            begin(upload, actor)
+    lose_worker()
+    job_cancel(job=Job.objects.get(kind="publish"), actor=actor)
+    assert repository_reconcile() == ["Finished the publication of version 1 of relu."]
+    assert Version.objects.get().number == 1
+
+
+def test_what_was_cancelled_leaves_nothing_and_can_be_published_again(
+    received: Callable[..., Upload], actor: Actor, monkeypatch: pytest.MonkeyPatch, data_folder: Path
+) -> None:
+    upload = as_inspected(received({"model.onnx": relu_bytes()}))
+    staged = publication.publish.stage_version
+
+    def cancelled(*args: Any, **more: Any) -> Any:
+        job_cancel(job=Job.objects.get(kind="publish"), actor=actor)
+        return staged(*args, **more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(publication.publish, "stage_version", cancelled)
+        job = begin(upload, actor, note="typed")
+    assert (job.state, upload.state, upload.error) == ("cancelled", "inspected", "publishing was cancelled")
+    assert upload.publication["note"] == "typed"
+    assert list((data_folder / "models").iterdir()) == []
+    assert list((data_folder / "staging").glob(".publish-*")) == []
+    assert not Model.objects.exists()
+    assert publish(upload, actor).number == 1
+
+
+@pytest.fixture
+def to_a_worker(settings: Any) -> None:
+    """As if every version were large."""
+    settings.AT_ONCE_BYTES = 0
+
+
+@pytest.mark.usefixtures("to_a_worker")
+def test_a_large_version_is_published_by_a_worker(received: Callable[..., Upload], actor: Actor) -> None:
+    upload = as_inspected(received({"model.onnx": relu_bytes()}))
+    job = begin(upload, actor)
+    assert (job.state, upload.state, upload.job) == ("queued", "publishing", job)
+    assert job.title == "Publish version 1 of relu"
+    with pytest.raises(Conflict, match="is publishing"):
+        begin(upload, actor)
+    with pytest.raises(Conflict, match=f"cancel job {job.pk} first"):
+        upload_cancel(upload=upload, actor=actor)
+    with pytest.raises(Conflict, match="being moved by a job"):
+        model_delete(model=Model.objects.get(), actor=actor, confirm_name="relu")
+    job_run(job_id=job.pk)
+    job.refresh_from_db()
+    assert version_from(job).number == 1
+    assert job.result == {"model": "relu", "version": 1}
+    assert job.log == "Hashing\nFlushing to the disk\nPlacing it in the repository\n"
+
+
+@pytest.mark.usefixtures("to_a_worker")
+def test_a_publication_is_cancelled_in_the_queue(received: Callable[..., Upload], actor: Actor) -> None:
+    upload = as_inspected(received({"model.onnx": relu_bytes()}))
+    job_cancel(job=begin(upload, actor), actor=actor)
+    upload.refresh_from_db()
+    assert (upload.state, upload.error) == (UploadState.INSPECTED, "publishing was cancelled")
+    assert not Model.objects.exists()
+
+
+@pytest.mark.usefixtures("to_a_worker")
+def test_a_configuration_that_changed_meanwhile_is_not_written_over(
+    published: Publish, received: Callable[..., Upload], actor: Actor, settings: Any
+) -> None:
+    settings.AT_ONCE_BYTES = 1 << 20
+    model = published(load=True).model
+    settings.AT_ONCE_BYTES = 0
+    job = begin(as_inspected(received({"model.onnx": relu_bytes()})), actor)
+    config_apply(model=model, text=CONFIG.replace("8", "4"), actor=actor)
+    job_run(job_id=job.pk)
+    job.refresh_from_db()
+    assert (job.state, job.result) == ("failed", {"status": 409})
+    assert "was changed while version 2 was being published" in job.error
+    assert model.revisions.count() == 2
+    assert live_versions(model) == [1]
+    assert drift_check() == []
+
+
+@pytest.mark.usefixtures("to_a_worker")
+def test_what_is_live_is_decided_when_the_files_are_ready(
+    published: Publish, received: Callable[..., Upload], actor: Actor, settings: Any
+) -> None:
+    settings.AT_ONCE_BYTES = 1 << 20
+    model = published(load=True).model
+    settings.AT_ONCE_BYTES = 0
+    first, second = (
+        begin(as_inspected(received({"model.onnx": relu_bytes()})), actor, load=load) for load in (True, False)
+    )
+    for job in (first, second):
+        job_run(job_id=job.pk)
+        job.refresh_from_db()
+        version_from(job)
+    assert live_versions(model) == [2]
 
 
 def test_a_publication_that_is_under_way_is_left_alone(
@@ -189,10 +332,10 @@ def test_a_publication_that_is_under_way_is_left_alone(
     upload = as_inspected(received({"model.onnx": relu_bytes()}))
     place, seen = publication._place, []
 
-    def watched(upload: Upload) -> Any:
+    def watched(upload: Upload, progress: Any) -> Any:
         seen.append(repository_reconcile())
         uploads_expire()
-        return place(upload)
+        return place(upload, progress)
 
     monkeypatch.setattr(publication, "_place", watched)
     assert publish(upload, actor).number == 1

@@ -17,6 +17,7 @@ from dashboard.authorisation import Actor, Right
 from dashboard.routing import websocket_urlpatterns
 from dashboard.services.servers import server_ensure_local
 from dashboard.services.tokens import token_create
+from tests.serving_process import PATIENCE_S
 
 # Open to everybody, on purpose.
 OPEN = {"sign_in", "sign_out", "health"}
@@ -82,7 +83,8 @@ def test_a_token_without_a_right_opens_nothing(path: str, pattern: URLPattern, a
 
 
 def test_every_change_over_the_api_asks_for_more_than_seeing() -> None:
-    own = {"api_tokens", "api_token", "api_config_preview"}  # one's own tokens; a preview changes nothing
+    # One's own tokens and jobs; a preview changes nothing.
+    own = {"api_tokens", "api_token", "api_job_cancel", "api_config_preview"}
     for path, pattern in API:
         for method, right in pattern.callback.view_class.rights.items():
             assert method == "GET" or pattern.name in own or right is not Right.VIEW, path
@@ -106,8 +108,8 @@ def test_a_websocket_refuses_the_anonymous(route: str) -> None:
     async def connect() -> bool:
         headers = [(b"host", b"localhost"), (b"origin", b"http://localhost")]
         socket = WebsocketCommunicator(application, sample(route), headers=headers)
-        accepted, _ = await socket.connect()
-        await socket.disconnect()
+        accepted, _ = await socket.connect(PATIENCE_S)
+        await socket.disconnect(timeout=PATIENCE_S)
         return accepted
 
     assert asyncio.run(connect()) is False
@@ -118,8 +120,8 @@ def test_a_websocket_refuses_another_sites_page() -> None:
     async def connect() -> bool:
         headers = [(b"host", b"localhost"), (b"origin", b"http://evil.example")]
         socket = WebsocketCommunicator(application, "/ws/live/", headers=headers)
-        accepted, _ = await socket.connect()
-        await socket.disconnect()
+        accepted, _ = await socket.connect(PATIENCE_S)
+        await socket.disconnect(timeout=PATIENCE_S)
         return accepted
 
     assert asyncio.run(connect()) is False

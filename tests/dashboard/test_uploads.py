@@ -21,6 +21,7 @@ from dashboard.services.uploads import (
     uploads_expire,
 )
 from repository import storage
+from repository.errors import NoSpace
 
 pytestmark = pytest.mark.django_db
 
@@ -120,12 +121,36 @@ def test_what_is_too_large_is_refused_before_a_byte_is_sent(actor: Actor, settin
 
 
 def test_what_would_fill_the_disk_is_refused_counting_what_others_still_send(
-    actor: Actor, monkeypatch: pytest.MonkeyPatch
+    actor: Actor, monkeypatch: pytest.MonkeyPatch, settings: Any
 ) -> None:
-    monkeypatch.setattr(storage, "free_bytes", lambda folder: 1000)
-    create(actor, size=600)
-    with pytest.raises(StorageFull, match="free"):
-        create(actor, size=600)
+    settings.DISK_RESERVE_BYTES = 100 << 20
+    monkeypatch.setattr(storage, "disk_usage", lambda folder: (1 << 40, 0, 200 << 20))
+    create(actor, size=60 << 20)
+    with pytest.raises(
+        StorageFull, match="100 MiB are free beside the 100 MiB that are kept for the database and logs"
+    ):
+        create(actor, size=60 << 20)
+
+
+def test_a_chunk_that_would_use_up_the_reserve_waits_until_there_is_room(
+    actor: Actor, monkeypatch: pytest.MonkeyPatch, settings: Any
+) -> None:
+    upload = create(actor, size=10)
+    with monkeypatch.context() as patch:
+        patch.setattr(storage, "disk_usage", lambda folder: (1 << 40, 0, 1 << 20))
+        with pytest.raises(StorageFull, match="can be continued when there is room"):
+            send(upload, actor, 0, b"0123456789")
+    assert send(upload, actor, 0, b"0123456789") == 10
+
+
+def test_by_default_the_reserve_is_one_gib_or_a_twentieth_of_a_small_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for total, kept in ((1 << 40, 1 << 30), (2000, 100)):
+        monkeypatch.setattr(storage, "disk_usage", lambda folder, total=total: (total, 0, total))
+        storage.ensure_space(tmp_path, total - kept)
+        with pytest.raises(NoSpace):
+            storage.ensure_space(tmp_path, total - kept + 1)
 
 
 @pytest.fixture
@@ -143,8 +168,8 @@ def test_a_disk_that_is_full_says_so_and_the_upload_goes_on_when_there_is_room(
     actor: Actor, settings: Any, small_disk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings.STAGING_DIR = small_disk
-    monkeypatch.setattr(storage, "RESERVE_BYTES", 0)
-    monkeypatch.setattr(storage, "ensure_space", lambda folder, needed: None)
+    settings.DISK_RESERVE_BYTES = 0
+    monkeypatch.setattr(storage, "ensure_space", lambda *arguments: None)
     upload = create(actor, size=300_000)
     send(upload, actor, 0, b"a" * 100_000)
     ballast = small_disk / "ballast"

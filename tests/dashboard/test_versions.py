@@ -15,13 +15,8 @@ from dashboard.services.configuration import config_apply
 from dashboard.services.drift import drift_check
 from dashboard.services.models import model_load, model_unload
 from dashboard.services.servers import server_ensure_local
-from dashboard.services.versions import (
-    version_annotate,
-    version_archive,
-    version_make_live,
-    version_restore,
-    version_roll_back,
-)
+from dashboard.services.version_moves import version_archive, version_restore
+from dashboard.services.versions import version_annotate, version_make_live, version_roll_back
 from serving import sleeping_model
 from tests.dashboard.conftest import CONFIG
 

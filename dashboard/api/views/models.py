@@ -3,18 +3,19 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from dashboard.api import serializers
-from dashboard.api.views.base import Endpoint, data_of
+from dashboard.api.views.base import Endpoint, after_job, data_of
 from dashboard.authorisation import Right
 from dashboard.selectors import models as select
 from dashboard.services.drift import model_adopt, unmanaged_models
 from dashboard.services.models import model_delete, model_describe, model_load, model_unload
+from dashboard.services.version_moves import version_archive, version_restore
 from dashboard.services.versions import (
     version_annotate,
-    version_archive,
     version_make_live,
-    version_restore,
     version_roll_back,
 )
+
+_MOVED = {200: serializers.VersionSerializer, 202: serializers.JobSerializer}
 
 
 class ModelList(Endpoint):
@@ -154,20 +155,22 @@ class VersionMakeLive(Endpoint):
 class VersionArchive(Endpoint):
     rights = {"POST": Right.OPERATE}
 
-    @extend_schema(request=None, responses=serializers.VersionSerializer)
+    @extend_schema(request=None, responses=_MOVED)
     def post(self, request: Request, name: str, number: int) -> Response:
-        """Takes a version that is not live out of the repository; its files are kept."""
-        version_archive(version=select.version_get(select.model_get(name), number), actor=self.actor)
-        return _version(name, number)
+        """Takes a version that is not live out of the repository; its files are kept. To another disk, a large version
+        goes as a job: 202."""
+        job = version_archive(version=select.version_get(select.model_get(name), number), actor=self.actor)
+        return after_job(job, lambda: _version(name, number))
 
 
 class VersionRestore(Endpoint):
     rights = {"POST": Right.OPERATE}
 
-    @extend_schema(request=None, responses=serializers.VersionSerializer)
+    @extend_schema(request=None, responses=_MOVED)
     def post(self, request: Request, name: str, number: int) -> Response:
-        version_restore(version=select.version_get(select.model_get(name), number), actor=self.actor)
-        return _version(name, number)
+        """Brings an archived version back. A large one comes as a job: 202."""
+        job = version_restore(version=select.version_get(select.model_get(name), number), actor=self.actor)
+        return after_job(job, lambda: _version(name, number))
 
 
 def _summary(name: str, status: int = 200) -> Response:

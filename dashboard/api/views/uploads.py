@@ -8,7 +8,7 @@ from rest_framework.response import Response
 
 from dashboard.api import serializers
 from dashboard.api.parsers import RawParser, read_body
-from dashboard.api.views.base import Endpoint, data_of
+from dashboard.api.views.base import Endpoint, after_job, data_of
 from dashboard.authorisation import Right
 from dashboard.exceptions import Invalid
 from dashboard.models import UploadFile
@@ -100,13 +100,17 @@ class UploadComplete(Endpoint):
 class UploadPublish(Endpoint):
     rights = {"POST": Right.UPLOAD_DATA}
 
-    @extend_schema(request=serializers.PublishSerializer, responses={201: serializers.VersionSerializer})
+    @extend_schema(
+        request=serializers.PublishSerializer,
+        responses={201: serializers.VersionSerializer, 202: serializers.JobSerializer},
+    )
     def post(self, request: Request, pk: UUID) -> Response:
-        """Publishes an inspected upload as a new version."""
+        """Publishes an inspected upload as a new version: 201 with the version. A large one takes its time: 202 with the
+        job, whose `result` names the version when it has `succeeded`."""
         upload, data = upload_get(pk), data_of(request, serializers.PublishSerializer)
         data.setdefault("config_text", upload.proposal.get("config", ""))
-        version = upload_publish(upload=upload, actor=self.actor, **data)
-        return Response(serializers.VersionSerializer(version).data, status=201)
+        job = upload_publish(upload=upload, actor=self.actor, **data)
+        return after_job(job, lambda: Response(serializers.VersionSerializer(upload.versions.get()).data, status=201))
 
 
 def _upload(pk: UUID, status: int = 200) -> Response:

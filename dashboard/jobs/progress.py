@@ -1,0 +1,36 @@
+"""The repository's long work as a job's percentage; also where that work notices that it was cancelled."""
+
+import time
+
+from dashboard.jobs.context import JobContext
+from repository.progress import Progress
+
+WRITE_SECONDS = 0.5
+SHARE = 95  # percent; what comes after the files are in place is short
+
+
+class JobProgress(Progress):
+    """Writes at each step, and twice a second while bytes go by."""
+
+    def __init__(self, context: JobContext) -> None:
+        self._context = context
+        self._whole = self._done = 0
+        self._step = ""
+        self._next = 0.0
+
+    def plan(self, size: int) -> None:
+        self._whole += size
+
+    def step(self, name: str) -> None:
+        self._step = name
+        self._context.log(name)
+        self._write()
+
+    def advance(self, size: int) -> None:
+        self._done += size
+        if time.monotonic() >= self._next:
+            self._write()
+
+    def _write(self) -> None:
+        self._context.progress(SHARE * self._done / max(self._whole, 1), self._step)
+        self._next = time.monotonic() + WRITE_SECONDS
