@@ -206,7 +206,7 @@ class ModelRepositoryManager:
             try:
                 await self._load_with_retries(lifecycle, sources)
             except ServingError as error:
-                log.warning("%s", error.message)
+                log.warning("'%s': %s", model, error.message)
                 raise
             log.info("loaded '%s' version %s", model, ", ".join(str(source.version) for source in sources))
             if not files:

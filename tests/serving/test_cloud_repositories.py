@@ -1,13 +1,15 @@
 """--model-repository=s3://...: a real server follows a real S3 interface on loopback."""
 
+import shutil
 import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
-from tests.model_factory import onnx_scale
+from tests.model_factory import onnx_scale, pass_on_ensemble
 from tests.object_store import BUCKET, ObjectStore
 from tests.serving_process import ServerProcess, wait_until
 
@@ -33,11 +35,14 @@ def address(store: ObjectStore) -> str:
     return f"s3://127.0.0.1:{store.port}/{BUCKET}/production"
 
 
-def serve(place: str, cache: Path, *flags: str, **options: Any) -> ServerProcess:
+def serve(place: str, cache: Path, *flags: str, beside: tuple[Path, ...] = (), **options: Any) -> ServerProcess:
+    """A server on a repository in the cloud and, `beside` it, others of this machine."""
     cache.mkdir(exist_ok=True)
     environment = {**CREDENTIALS, "HOME": str(cache), "AWS_EC2_METADATA_DISABLED": "true"}
     everything = (f"--repository-cache-folder={cache}", "--log-verbose=2", *flags)
-    return ServerProcess([place], *everything, environment=environment | options.pop("environment", {}), **options)
+    return ServerProcess(
+        [*beside, place], *everything, environment=environment | options.pop("environment", {}), **options
+    )
 
 
 def scaled(server: ServerProcess, model: str = "scale") -> Any:
@@ -66,6 +71,24 @@ def test_a_published_version_is_served_and_a_deleted_model_goes(store: ObjectSto
         assert not any(name in server.log for name in SECRETS.values())
         assert server.terminate() == 0
     assert list((tmp_path / "cache").glob("slipway-models-*")) == []
+
+
+def test_a_repository_in_the_cloud_may_be_a_namespace(store: ObjectStore, tmp_path: Path) -> None:
+    made, local = tmp_path / "made", tmp_path / "local"
+    store.put_folder(onnx_scale(made, factor=3.0), "production/scale")
+    pass_on_ensemble(made, "whole", "scale", max_batch_size=8)
+    store.put_folder(made / "whole", "production/whole")
+    store.put("production/whole/1/", b"")  # an empty folder
+    onnx_scale(local, factor=2.0)
+    with serve(address(store), tmp_path / "cache", *POLL, "--model-namespacing", beside=(local,)) as server:
+        assert "ambiguity" in scaled(server)
+        assert scaled(server, "whole") == 3.0
+        assert f'namespace="{address(store)}"' in httpx.get(server.metrics_url, timeout=60).text
+        shutil.rmtree(local / "scale")
+        wait_until(lambda: scaled(server) == 3.0, what="the only one of the name")
+        store.delete_folder(made / "scale", "production/scale")
+        wait_until(lambda: "unloaded" in str(scaled(server)), what="the deletion")
+        assert "in ensemble 'whole'" in scaled(server, "whole")
 
 
 def test_a_half_written_upload_is_never_served(store: ObjectStore, tmp_path: Path) -> None:
