@@ -30,6 +30,7 @@ SERVING_STEPS = {
     "schedulers": 3,
     "instance": 2,
     "instance_groups": 2,
+    "readiness": 2,
     "warmup": 2,
     "backends": 1,
 }
