@@ -1,9 +1,5 @@
 """TensorFlow SavedModels, in an environment that has TensorFlow: this one, or that of TENSORFLOW_PYTHON."""
 
-import importlib.util
-import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,34 +8,14 @@ import pytest
 
 from serving.errors import Code, ServingError
 from tests.model_factory import write_config
+from tests.saved_model import ENVIRONMENT, HERE, needs_tensorflow, saved_model
 from tests.serving.in_process import core, infer
-
-HERE = importlib.util.find_spec("tensorflow") is not None
-PYTHON = sys.executable if HERE else os.environ.get("TENSORFLOW_PYTHON", "")
-needs_tensorflow = pytest.mark.skipif(
-    not PYTHON, reason="TensorFlow is not installed: pip install -r requirements-tensorflow.txt"
-)
-SOURCE = """
-import sys
-import tensorflow as tf
-
-class Model(tf.Module):
-    @tf.function(input_signature=[tf.TensorSpec([None, 4], tf.float32), tf.TensorSpec([None, 1], tf.string)])
-    def __call__(self, x, word):
-        return {"double": x * 2, "shouted": tf.strings.upper(word)}
-
-model = Model()
-tf.saved_model.save(model, sys.argv[1], signatures={"serving_default": model.__call__})
-"""
-ENVIRONMENT = f'parameters {{ key: "EXECUTION_ENV_PATH" value {{ string_value: {json.dumps(PYTHON)} }} }}'
 
 
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     repository = tmp_path_factory.mktemp("tensorflow")
-    folder = repository / "saved" / "1" / "model.savedmodel"
-    subprocess.run([PYTHON, "-W", "ignore", "-c", SOURCE, str(folder)], check=True, capture_output=True, timeout=120)
-    write_config(repository / "saved", "" if HERE else ENVIRONMENT)
+    saved_model(repository)
     return repository
 
 
@@ -65,7 +41,7 @@ async def test_a_saved_model_is_completed_from_its_signature_and_serves_from_a_p
 @pytest.mark.asyncio
 async def test_a_configuration_that_contradicts_the_signature_is_refused(repository):
     wrong = 'max_batch_size: 4 input [ { name: "x" data_type: TYPE_INT32 dims: [ 4 ] } ]'
-    write_config(repository / "saved", wrong + ("" if HERE else ENVIRONMENT))
+    write_config(repository / "saved", wrong + ENVIRONMENT)
     async with core(repository) as server:
         with pytest.raises(ServingError, match=r"INT32.*FP32") as caught:
             await server.load_model("saved")
