@@ -4,7 +4,7 @@ Source: Triton, docs/protocol/extension_classification.md; the form of the value
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,8 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 from serving.datatypes import datatype_of
 from serving.device_tensor import host_array
 from serving.errors import invalid
+
+Labels = Mapping[str, Sequence[str]]  # output -> the names of its classes, by index
 
 MAX_ELEMENTS = 1_000_000  # of one classified output
 MAX_LABEL_FILE = 64 << 20  # bytes
@@ -68,6 +70,15 @@ def read_labels(config: ModelConfig, model_dir: Path) -> dict[str, list[str]]:
         for output in config.output
         if output.label_filename
     }
+
+
+def inherited_labels(config: ModelConfig, labels_of: Callable[[str, int], Labels]) -> dict[str, Sequence[str]]:
+    """Of an ensemble's outputs: those that the step which makes the output has for it. `labels_of`: of a step's model."""
+    found: dict[str, Sequence[str]] = {}
+    for step in config.ensemble_scheduling.step:
+        labels = labels_of(step.model_name, step.model_version)
+        found |= {value: labels[key] for key, value in step.output_map.items() if labels.get(key)}
+    return found
 
 
 def _read(output: str, model_dir: Path, filename: str) -> list[str]:

@@ -6,6 +6,7 @@ submit(request) -> check -> scheduler -> instance thread -> _batch_done -> reque
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 from functools import partial
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig
@@ -13,7 +14,7 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 from serving.backends import make_backend
 from serving.backends.base import Backend, ModelSpec
 from serving.batch import Batch
-from serving.classification import read_labels
+from serving.classification import Labels, inherited_labels, read_labels
 from serving.errors import Code, ServingError, internal, unavailable
 from serving.instance import Instance
 from serving.instance_groups import Placement, placements
@@ -63,11 +64,14 @@ class Model:
         self._cache = ModelCache(runtime.cache) if runtime.cache is not None and caches else None
         # Of requests under way that the cache did not have: the key, and how long it took to find that out (ns).
         self._cache_keys: dict[InferenceRequest, tuple[bytes, int]] = {}
-        self._labels: dict[str, list[str]] = {}
+        self._labels: Labels = {}
+        self._step_labels: Callable[[str, int], Labels] | None = None
         self._take_config(spec.config)
         self.scheduler: EnsembleScheduler | InstanceScheduler
         if spec.config.platform == "ensemble":
             infer = partial(runtime.infer_step, statistics.namespace)
+            if runtime.step_labels is not None:
+                self._step_labels = partial(runtime.step_labels, statistics.namespace)
             self.scheduler = EnsembleScheduler(spec.config, spec.version, infer, self._answered)
         elif spec.config.HasField("sequence_batching"):
             model_dir = spec.version_dir.parent
@@ -182,6 +186,14 @@ class Model:
         """What it was measured to hold when it was loaded; what its own processes hold is read now."""
         processes = self._processes()
         return self._held._replace(host=sum(map(private_bytes, processes))) if processes else self._held
+
+    @property
+    def labels(self) -> Labels:
+        """Of its label files; an output of an ensemble without one has those of the step that makes it."""
+        if self._step_labels is None or not isinstance(self.scheduler, EnsembleScheduler):
+            return self._labels
+        own = {name: labels for name, labels in self._labels.items() if labels}
+        return inherited_labels(self.config, self._step_labels) | own
 
     @property
     def pending(self) -> int:
@@ -349,7 +361,7 @@ class Model:
         """The answer as the client asked for it: shapes of the protocol, classes, outputs in shared memory."""
         answer = self._check.response(answer)
         if request.targets and isinstance(answer, InferenceResponse):
-            return deliver(answer, request.targets, self._labels, self.config.max_batch_size > 0)
+            return deliver(answer, request.targets, self.labels, self.config.max_batch_size > 0)
         return answer
 
     def _keep(self, cache: ModelCache, request: InferenceRequest, outputs: dict[str, Tensor]) -> None:

@@ -228,7 +228,8 @@ class ModelLifecycle:
         return MemoryUse(size, tuple((gpu, size) for gpu in gpus), FILES)
 
     def _sleeper(self, entry: VersionEntry, spec: ModelSpec) -> SleepingModel:
-        return SleepingModel(spec, entry.statistics, lambda sleeper: self._wake(entry, sleeper))
+        labels = entry.model.labels if entry.model is not None else {}
+        return SleepingModel(spec, entry.statistics, lambda sleeper: self._wake(entry, sleeper), labels)
 
     def sleep(self, entry: VersionEntry) -> None:
         """Let go of a version's weights; its next request brings them back."""

@@ -12,6 +12,7 @@ from typing import Any, ParamSpec, TypeVar
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
+from serving.classification import Labels
 from serving.custom_metrics import CustomMetrics
 from serving.ensemble_check import step_models
 from serving.errors import ServingError, invalid, not_found
@@ -56,6 +57,7 @@ class ModelRepositoryManager:
             executor=self._executor,
             infer=self.infer,
             infer_step=self.infer_step,
+            step_labels=self._step_labels,
             strict_devices=options.strict_devices,
             cache=ResponseCache(options.cache_size) if options.cache_size else None,
             control=control,
@@ -247,9 +249,18 @@ class ModelRepositoryManager:
     def _complete(self, namespace: str, source: VersionSource) -> ModelConfig:
         return complete(source, self._options, partial(self._step_config, namespace))
 
+    def _step_model(self, namespace: str, name: str, version: int) -> Model | SleepingModel:
+        return self._models.near(name, namespace).resolve("" if version < 1 else str(version))
+
+    def _step_labels(self, namespace: str, name: str, version: int) -> Labels:
+        try:
+            return self._step_model(namespace, name, version).labels
+        except ServingError:  # unloaded since it has answered
+            return {}
+
     def _step_config(self, namespace: str, name: str, version: int) -> ModelConfig:
         try:
-            return self._models.near(name, namespace).resolve("" if version < 1 else str(version)).config
+            return self._step_model(namespace, name, version).config
         except ServingError as error:
             raise ServingError(error.code, f"a step needs model '{name}': {error.message}") from error
 

@@ -6,6 +6,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from serving.classification import Labels
 from serving.custom_metrics import CustomMetrics
 from serving.memory import MemoryMeter
 from serving.rate_limiter import RateLimiter
@@ -39,4 +40,5 @@ class Runtime:
     control: ModelControl | None = None
     metrics: CustomMetrics = field(default_factory=CustomMetrics)
     summaries: bool = False  # models keep what the summaries of /metrics need
+    step_labels: Callable[[str, str, int], Labels] | None = None  # of the model that a step in a namespace means
     first_responses: bool | None = None  # which models have a histogram of first responses; None: decoupled ones

@@ -13,6 +13,7 @@ from typing import Any
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from serving.backends.base import ModelSpec
+from serving.classification import Labels
 from serving.errors import ServingError, internal, unavailable
 from serving.memory import NOTHING
 from serving.model import Model
@@ -33,11 +34,12 @@ class SleepingModel:
 
     memory = NOTHING
 
-    def __init__(self, spec: ModelSpec, statistics: ModelStatistics, wake: Wake) -> None:
+    def __init__(self, spec: ModelSpec, statistics: ModelStatistics, wake: Wake, labels: Labels) -> None:
         self.spec = spec
         self.config = spec.config
         self.statistics = statistics
         self.warnings: list[str] = []
+        self.labels = labels  # for ensembles that it has answered a moment ago
         self._wake = wake
         self._waiting: dict[InferenceRequest, None] = {}  # in the order of arrival
         self._task: asyncio.Task[None] | None = None

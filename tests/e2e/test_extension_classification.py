@@ -16,6 +16,12 @@ CONFIG = """name: "{name}" backend: "onnxruntime" max_batch_size: {batch}
 input {{ name: "INPUT0" data_type: TYPE_FP32 dims: 4 }}
 output {{ name: "OUTPUT0" data_type: TYPE_FP32 dims: 4 label_filename: "{labels}" }}
 """
+ENSEMBLE = """name: "{name}" platform: "ensemble" max_batch_size: 4
+input {{ name: "IN" data_type: TYPE_FP32 dims: 4 }}
+output {{ name: "OUTPUT0" data_type: TYPE_FP32 dims: 4 {labels} }}
+ensemble_scheduling {{ step {{ model_name: "{step}" model_version: -1 input_map {{ key: "{source}" value: "IN" }}
+  output_map {{ key: "OUTPUT0" value: "OUTPUT0" }} }} }}
+"""
 NUMERIC = [name for name in ONNX_TYPES if name not in ("BYTES", "BOOL")]
 
 
@@ -32,6 +38,14 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     write_config(repository / "plain", CONFIG.format(name="plain", batch=0, labels="labels.txt"))
     onnx_identity(repository, "unlabelled", "FP32", [4], max_batch_size=4)
     write_config(repository / "unlabelled", CONFIG.format(name="unlabelled", batch=4, labels="none.txt"))
+    for name, step, source, labels in (
+        ("heir", "fruit", "INPUT0", ""),
+        ("grandchild", "heir", "IN", ""),
+        ("own", "heir", "IN", 'label_filename: "labels.txt"'),
+    ):
+        write_config(repository / name, ENSEMBLE.format(name=name, step=step, source=source, labels=labels))
+        (repository / name / "1").mkdir()
+    (repository / "own" / "labels.txt").write_text("A\nB\nC\nD\n")
     loaded = [f"--load-model={folder.name}" for folder in repository.iterdir() if folder.name != "unlabelled"]
     with ServerProcess(repository, "--model-control-mode=explicit", *loaded) as server:
         yield server
@@ -44,9 +58,9 @@ def client(server: ServerProcess, request: pytest.FixtureRequest) -> Iterator[Tr
         yield client
 
 
-def classes(client: TritonClient, model: str, array: Any, count: int, **output: Any) -> list[Any]:
-    wanted = [client.library.InferRequestedOutput("OUTPUT0", class_count=count, **output)]
-    result = client.call("infer", model, client.tensors({"INPUT0": array}), outputs=wanted)
+def classes(client: TritonClient, model: str, array: Any, count: int, source: str = "INPUT0") -> list[Any]:
+    wanted = [client.library.InferRequestedOutput("OUTPUT0", class_count=count)]
+    result = client.call("infer", model, client.tensors({source: array}), outputs=wanted)
     found = result.as_numpy("OUTPUT0")
     answer = result.get_output("OUTPUT0")
     assert (answer["datatype"] if client.protocol == "http" else answer.datatype) == "BYTES"
@@ -106,6 +120,28 @@ def test_what_has_no_order_is_refused(client: TritonClient, datatype: str) -> No
         client, "INVALID_ARG", client.call, "infer", f"identity_{datatype.lower()}", inputs, outputs=wanted
     )
     assert f"unsupported type '{datatype}'" in message
+
+
+@pytest.mark.parametrize(
+    ("ensemble", "expected"),
+    [("heir", "pear"), ("grandchild", "pear"), ("own", "B")],
+    ids=["step", "step of step", "own"],
+)
+def test_an_ensemble_has_the_labels_of_the_step_that_makes_the_output_unless_it_names_its_own(
+    client: TritonClient, ensemble: str, expected: str
+) -> None:
+    array = np.array([[1, 7, 2, 4]], np.float32)
+    assert classes(client, ensemble, array, 1, source="IN")[0] == f"7.000000:1:{expected}"
+
+
+def test_labels_of_a_reloaded_step_are_new_in_its_ensembles(server: ServerProcess, client: TritonClient) -> None:
+    array = np.array([[1, 7, 2, 4]], np.float32)
+    labels = server.repositories[0] / "fruit" / "labels.txt"
+    before = labels.read_text()
+    for text, expected in (("a\nnew\n", "new"), (before, "pear")):
+        labels.write_text(text)
+        assert server.post("/v2/repository/models/fruit/load")[0] == 200
+        assert classes(client, "heir", array, 1, source="IN")[0] == f"7.000000:1:{expected}"
 
 
 def test_json_shows_the_classes_as_strings(server: ServerProcess) -> None:
