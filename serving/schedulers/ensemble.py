@@ -6,6 +6,7 @@ reader has it. The failure of one step fails the request, names the step and can
 Source: Triton, docs/user_guide/ensemble_models.md.
 """
 
+import json
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable
 
@@ -14,11 +15,12 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelEnsembling
 from serving.batch import Batch
 from serving.device_tensor import host_array
 from serving.errors import ServingError, internal
-from serving.request import InferenceRequest, InferenceResponse, Tensor
+from serving.request import InferenceRequest, InferenceResponse, Parameters, Tensor
 from serving.schedulers.base import Scheduler
 from serving.statistics import NO_PHASES, Phases
 
 Infer = Callable[[InferenceRequest], None]
+_TIMES = ("slipway_queue_us", "slipway_compute_us")
 # The last argument: how long its steps took, all together.
 OnAnswer = Callable[[InferenceRequest, "InferenceResponse | ServingError", Phases], None]
 
@@ -90,7 +92,7 @@ class EnsembleScheduler(Scheduler):
     def respond(self, run: "_Run", outputs: dict[str, Tensor]) -> None:
         if not run.request.device_outputs:
             outputs = {name: host_array(tensor) for name, tensor in outputs.items()}
-        self.answer(run, InferenceResponse(self.name, self._version, run.request.id, outputs))
+        self.answer(run, InferenceResponse(self.name, self._version, run.request.id, outputs, run.timing()))
 
 
 class _Run:
@@ -110,6 +112,20 @@ class _Run:
             self._readers.update(set(step.input_map.values()))
         self._ended = False
         self.steps_took = NO_PHASES
+        self._times: list[tuple[str, list[int]]] = []  # of each step, where the request asked (slipway_timing)
+
+    def timing(self) -> Parameters:
+        """Of all steps together, and of each as JSON."""
+        if not self._times:
+            return {}
+        totals = [sum(column) for column in zip(*(times for _, times in self._times), strict=True)]
+        steps = [{"model": name, **dict(zip(_TIMES, times, strict=True))} for name, times in self._times]
+        return {**dict(zip(_TIMES, totals, strict=True)), "slipway_steps": json.dumps(steps)}
+
+    def _keep_times(self, name: str, parameters: Parameters) -> None:
+        times = [value for key in _TIMES if isinstance(value := parameters.get(key), int)]
+        if len(times) == len(_TIMES):
+            self._times.append((name, times))
 
     # -- as an observer of its steps -------------------------------------------------------------------------------
     def executed(self, request: InferenceRequest, batch: Batch) -> None:
@@ -214,6 +230,8 @@ class _Run:
         if isinstance(answer, InferenceResponse):
             for key, value in step.output_map.items():
                 self._tensors[value] = answer.outputs.get(key)
+            if answer.parameters:
+                self._keep_times(step.model_name, answer.parameters)
             self.advance()
             return
         self.abandon()

@@ -27,13 +27,18 @@ async def core(repository: Path | list[Path], **options: Any) -> AsyncIterator[I
 
 async def infer(server: InferenceServer, model: str, inputs: dict[str, Any], **fields: Any) -> dict[str, Any]:
     """The outputs of one request; raises what it was answered with."""
+    return (await response(server, model, inputs, **fields)).outputs
+
+
+async def response(server: InferenceServer, model: str, inputs: dict[str, Any], **fields: Any) -> InferenceResponse:
+    """The response to one request; raises the error that it was answered with."""
     answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
     server.infer(InferenceRequest(model, inputs, lambda answer, final: answered.set_result(answer), **fields))
     answer = await asyncio.wait_for(answered, PATIENCE_S)
     if isinstance(answer, Exception):
         raise answer
     assert isinstance(answer, InferenceResponse)
-    return answer.outputs
+    return answer
 
 
 def index(server: InferenceServer) -> dict[tuple[str, str], tuple[str, str]]:
