@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.serving_process import PATIENCE_S
+
 ROOT = Path(__file__).resolve().parent.parent
 FRAMEWORKS = {"torch", "onnxruntime", "tensorrt", "onnx", "onnxscript", "sklearn"}
 WEB = {"django", "rest_framework", "channels", "celery", "daphne", "whitenoise", "drf_spectacular"}
@@ -130,7 +132,7 @@ def test_a_server_without_models_loads_no_framework() -> None:
     """They take seconds and hundreds of megabytes: each is imported when a model first needs it."""
     code = "import sys, serving.__main__; print(*sorted({'torch', 'onnxruntime', 'tensorrt'} & set(sys.modules)))"
     result = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=True
     )
     assert result.stdout.split() == []
 

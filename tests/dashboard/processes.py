@@ -119,7 +119,7 @@ class Up:
     def stop(self, number: int = signal.SIGINT) -> int:
         assert self.process is not None
         self.process.send_signal(number)
-        return self.process.wait(PATIENCE_S)
+        return self.process.wait(START_TIMEOUT_S)
 
     def close(self) -> None:
         if self.process is not None and self.process.poll() is None:

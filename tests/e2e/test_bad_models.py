@@ -21,7 +21,7 @@ from tests.model_factory import (
     torchscript_bert_classifier,
     write_config,
 )
-from tests.serving_process import ServerProcess
+from tests.serving_process import PATIENCE_S, ServerProcess
 
 RESNET50 = """\
 name: "resnet50"
@@ -250,7 +250,7 @@ def test_a_server_that_must_load_everything_ends_with_the_reason(tmp_path):
     server = ServerProcess(tmp_path, wait="")
     try:
         server.start()
-        assert server.process.wait(30) == 1
+        assert server.process.wait(PATIENCE_S) == 1
         assert "failed to load 'bad', version 1: the ONNX file is truncated or damaged" in server.log
     finally:
         server.close()

@@ -12,7 +12,7 @@ import pytest
 import tritonclient.grpc
 
 from tests.e2e.gated_model import GatedModel
-from tests.serving_process import ServerProcess, wait_until
+from tests.serving_process import PATIENCE_S, ServerProcess, wait_until
 
 BODY = {"inputs": [{"name": "INPUT0", "shape": [1, 1], "datatype": "FP32", "data": [1.0]}]}
 
@@ -31,7 +31,7 @@ class Setting:
         return int(statistics["model_stats"][0]["inference_stats"][what]["count"])
 
     def pending(self) -> int:
-        with urllib.request.urlopen(self.server.metrics_url, timeout=10) as answer:
+        with urllib.request.urlopen(self.server.metrics_url, timeout=PATIENCE_S) as answer:
             lines = answer.read().decode().splitlines()
         return sum(
             int(float(line.split()[-1])) for line in lines if line.startswith("nv_inference_pending_request_count{")
@@ -40,7 +40,7 @@ class Setting:
     def http_request(self, request_id: str) -> socket.socket:
         """A request that is sent; its answer can be read from the connection."""
         host, _, port = self.server.http.rpartition(":")
-        connection = socket.create_connection((host, int(port)), timeout=30)
+        connection = socket.create_connection((host, int(port)), timeout=PATIENCE_S)
         body = json.dumps(BODY | {"id": request_id}).encode()
         head = f"POST /v2/models/gated/infer HTTP/1.1\r\nHost: {host}\r\nContent-Length: {len(body)}\r\n\r\n"
         connection.sendall(head.encode() + body)

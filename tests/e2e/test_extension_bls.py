@@ -11,7 +11,7 @@ import tritonclient.grpc as grpcclient
 from tritonclient.utils import InferenceServerException
 
 from tests.model_factory import onnx_scale, python_model, python_scale, tensors_text
-from tests.serving_process import ServerProcess, wait_until
+from tests.serving_process import PATIENCE_S, ServerProcess, wait_until
 
 TENSORS = tensors_text("input", [("INPUT0", "FP32", [-1])]) + tensors_text("output", [("OUTPUT0", "FP32", [-1])])
 DECOUPLED = "model_transaction_policy { decoupled: true }"
@@ -201,7 +201,7 @@ def test_metrics_of_a_model_are_shown_while_it_is_loaded(server, infer):
     assert server.post("/v2/repository/models/metrics/load")[0] == 200
     for number in (1, 5, 100):
         infer("metrics", number)
-    page = httpx.get(server.metrics_url).text
+    page = httpx.get(server.metrics_url, timeout=PATIENCE_S).text
     for line in (
         "# HELP requests_seen Requests\\nseen",
         'requests_seen{who="a\\"b"} 3',
@@ -213,4 +213,4 @@ def test_metrics_of_a_model_are_shown_while_it_is_loaded(server, infer):
     ):
         assert f"{line}\n" in page
     assert server.post("/v2/repository/models/metrics/unload")[0] == 200
-    wait_until(lambda: "requests_seen" not in httpx.get(server.metrics_url).text)
+    wait_until(lambda: "requests_seen" not in httpx.get(server.metrics_url, timeout=PATIENCE_S).text)

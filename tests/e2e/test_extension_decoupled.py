@@ -17,7 +17,7 @@ from tests.model_factory import onnx_scale, python_model
 from tests.serving.frontends_in_thread import Frontends, frontends
 from tests.serving.http2_peer import DATA, RST_STREAM, Peer, frame, framed
 from tests.serving.streaming_backend import CONFIG, StreamingBackend, streaming_model
-from tests.serving_process import ServerProcess, wait_until
+from tests.serving_process import PATIENCE_S, ServerProcess, wait_until
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ class Stream:
         self.client.async_stream_infer("scale", [tensor], **options)
 
     def next(self) -> Any:
-        result, error = self.answers.get(timeout=30)
+        result, error = self.answers.get(timeout=PATIENCE_S)
         if error is not None:
             raise error
         return result.get_response()

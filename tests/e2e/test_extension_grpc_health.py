@@ -10,7 +10,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 
 from tests.model_factory import onnx_scale
-from tests.serving_process import ServerProcess
+from tests.serving_process import PATIENCE_S, ServerProcess
 
 SERVING, NOT_SERVING, SERVICE_UNKNOWN = 1, 2, 3
 
@@ -58,7 +58,7 @@ def test_a_watcher_sees_changes_and_the_end(server: ServerProcess) -> None:
             with pytest.raises(grpc.RpcError) as caught:
                 next(watch)
             assert caught.value.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
-        assert own.process.wait(20) == 0  # type: ignore[union-attr]
+        assert own.process.wait(PATIENCE_S) == 0  # type: ignore[union-attr]
 
 
 def test_a_client_without_protos_can_infer(channel: grpc.Channel) -> None:

@@ -19,7 +19,7 @@ from tritonclient.utils import InferenceServerException
 from tests.certificates import Authority
 from tests.model_factory import onnx_identity
 from tests.serving.frontends_in_thread import Frontends, frontends
-from tests.serving_process import ServerProcess
+from tests.serving_process import PATIENCE_S, ServerProcess
 
 PROTOCOLS = ("http", "grpc")
 X = np.arange(200_000, dtype=np.float32).reshape(1, -1)
@@ -117,19 +117,22 @@ def test_the_protocol_is_agreed_and_old_tls_refused(
     context = ssl.create_default_context(cafile=authority.cert)
     context.set_alpn_protocols([application])
     address = (getattr(server, protocol).split(":")[0], int(getattr(server, protocol).split(":")[1]))
-    with socket.create_connection(address, 10) as raw, context.wrap_socket(raw, server_hostname="localhost") as tls:
+    with (
+        socket.create_connection(address, PATIENCE_S) as raw,
+        context.wrap_socket(raw, server_hostname="localhost") as tls,
+    ):
         assert tls.selected_alpn_protocol() == application
         assert tls.version() in ("TLSv1.2", "TLSv1.3")
     with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
         context.minimum_version = context.maximum_version = ssl.TLSVersion.TLSv1_1
-    with socket.create_connection(address, 10) as raw, pytest.raises((ssl.SSLError, OSError)):
+    with socket.create_connection(address, PATIENCE_S) as raw, pytest.raises((ssl.SSLError, OSError)):
         context.wrap_socket(raw, server_hostname="localhost")
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_plain_text_on_a_tls_port_harms_nobody(server: Frontends, authority: Authority, protocol: str) -> None:
     host, port = getattr(server, protocol).split(":")
-    with socket.create_connection((host, int(port)), 10) as raw:
+    with socket.create_connection((host, int(port)), PATIENCE_S) as raw:
         raw.sendall(b"GET /v2 HTTP/1.1\r\nHost: x\r\n\r\n")
         try:
             raw.recv(1000)
@@ -143,7 +146,7 @@ def test_an_http_refusal_over_tls_is_readable(server: Frontends, authority: Auth
     context = ssl.create_default_context(cafile=authority.cert)
     host, port = server.http.split(":")
     with (
-        socket.create_connection((host, int(port)), 10) as raw,
+        socket.create_connection((host, int(port)), PATIENCE_S) as raw,
         context.wrap_socket(raw, server_hostname="localhost") as tls,
     ):
         tls.sendall(b"nonsense\r\n\r\n")
@@ -154,7 +157,7 @@ def test_a_broken_http2_peer_over_tls_is_told(server: Frontends, authority: Auth
     context = ssl.create_default_context(cafile=authority.cert)
     host, port = server.grpc.split(":")
     with (
-        socket.create_connection((host, int(port)), 10) as raw,
+        socket.create_connection((host, int(port)), PATIENCE_S) as raw,
         context.wrap_socket(raw, server_hostname="localhost") as tls,
     ):
         tls.sendall(b"no HTTP/2 preface at all, not even close")
@@ -175,11 +178,11 @@ def test_a_broken_http2_peer_over_tls_is_told(server: Frontends, authority: Auth
 def test_a_server_without_its_files_ends_with_the_reason(repository: Path, flags: list[str], said: str) -> None:
     with ServerProcess(repository, *flags, wait="") as server:
         assert server.process is not None
-        assert server.process.wait(30) == 1
+        assert server.process.wait(PATIENCE_S) == 1
         assert said in server.log
 
 
 def test_the_secure_channel_of_grpc_itself_works(server: Frontends, authority: Authority) -> None:
     credentials = grpc.ssl_channel_credentials(authority.cert.read_bytes())
     with grpc.secure_channel(server.grpc, credentials) as channel:
-        grpc.channel_ready_future(channel).result(10)
+        grpc.channel_ready_future(channel).result(PATIENCE_S)

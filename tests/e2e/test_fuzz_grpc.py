@@ -14,10 +14,10 @@ from benchmarks.load_cycles import resident
 from serving.frontends.grpc_methods import METHODS
 from tests.e2e.fuzzing import KEPT, fuzzed_server, messages
 from tests.serving.raw_http import samples
-from tests.serving_process import ServerProcess, wait_until
+from tests.serving_process import PATIENCE_S, ServerProcess, wait_until
 
 FUZZ = settings(max_examples=250, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
-TIMEOUT_S = 15.0
+TIMEOUT_S = PATIENCE_S
 # What a client's own mistake must never be answered with.
 OURS = {grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.DATA_LOSS}
 UNARY = sorted(path for path, method in METHODS.items() if method.request is not None)

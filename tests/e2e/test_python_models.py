@@ -13,7 +13,7 @@ from tritonclient.utils import InferenceServerException
 
 from tests.e2e.gated_model import GatedModel
 from tests.model_factory import onnx_scale, python_model, python_scale, tensors_text
-from tests.serving_process import ServerProcess, descendants, kill_and_wait, wait_until
+from tests.serving_process import PATIENCE_S, ServerProcess, descendants, kill_and_wait, wait_until
 
 TENSORS = tensors_text("input", [("INPUT0", "FP32", [1])]) + tensors_text("output", [("OUTPUT0", "FP32", [1])])
 PROCESS = """parameters { key: "slipway.isolation" value { string_value: "\\"process\\"" } }"""
@@ -82,7 +82,7 @@ def test_a_segmentation_fault_fails_its_own_request_and_disturbs_nothing_else(se
     finally:
         stop.set()
         for thread in threads:
-            thread.join(20)
+            thread.join(PATIENCE_S)
     assert not failures
     assert answers
     assert all(answers)
@@ -151,7 +151,7 @@ def test_user_code_learns_that_its_client_has_gone(server, tmp_path):
         class TritonPythonModel:
             def execute(self, requests):
                 (FOLDER / "began").touch()
-                deadline = time.monotonic() + 20
+                deadline = time.monotonic() + 60
                 while not requests[0].is_cancelled():
                     assert time.monotonic() < deadline, "the client stayed"
                     time.sleep(0.01)

@@ -8,7 +8,7 @@ import pytest
 import tritonclient.grpc as grpcclient
 
 from tests import model_factory
-from tests.serving_process import ServerProcess
+from tests.serving_process import PATIENCE_S, ServerProcess
 
 
 @pytest.mark.parametrize("delay_us", [1, 400, 1500])
@@ -23,9 +23,9 @@ def test_requests_of_several_clients_are_answered_under_any_delay(tmp_path: Path
         wire.set_data_from_numpy(np.array([[number]], np.float32))
         with grpcclient.InferenceServerClient(address) as one:
             for _ in range(50):
-                answer = one.infer("scale", [wire], client_timeout=30).as_numpy("OUTPUT0")
+                answer = one.infer("scale", [wire], client_timeout=PATIENCE_S).as_numpy("OUTPUT0")
                 assert answer.tolist() == [[3.0 * number]]
 
     with ServerProcess(tmp_path) as server, ThreadPoolExecutor(4) as pool:
         for done in [pool.submit(client, server.grpc, number) for number in range(4)]:
-            done.result(60)
+            done.result(2 * PATIENCE_S)

@@ -10,7 +10,7 @@ from tritonclient.utils import InferenceServerException
 
 from tests.e2e.tritonclient_adapter import TritonClient
 from tests.e2e.tritonclient_suite import ONE, TritonclientSuite
-from tests.serving_process import ServerProcess
+from tests.serving_process import PATIENCE_S, ServerProcess
 
 
 class TestTritonclientGrpc(TritonclientSuite):
@@ -32,7 +32,7 @@ class TestTritonclientGrpc(TritonclientSuite):
         with pytest.raises(InferenceServerException) as caught:
             client.infer("slow", many, client_timeout=0.001)
         assert caught.value.status() == "StatusCode.DEADLINE_EXCEEDED"
-        assert client.infer("slow", ONE, client_timeout=30).outputs
+        assert client.infer("slow", ONE, client_timeout=PATIENCE_S).outputs
 
     def test_keepalive_pings_keep_the_connection(self, server: ServerProcess) -> None:
         options = triton.KeepAliveOptions(100, 1000, True, 0)
@@ -53,7 +53,7 @@ class TestTritonclientGrpc(TritonclientSuite):
         inputs = [triton.InferInput("INPUT0", [1, 1], "FP32").set_data_from_numpy(ONE["INPUT0"])]
         for client in clients:
             client.async_infer("scale", inputs, lambda result, error: answers.put((result, error)))
-        found = [answers.get(timeout=60) for _ in clients]
+        found = [answers.get(timeout=PATIENCE_S) for _ in clients]
         assert [result.as_numpy("OUTPUT0").tolist() for result, error in found if not error] == [[[9]]] * 50
         for client in clients:
             client.close()
@@ -66,7 +66,7 @@ class TestTritonclientGrpc(TritonclientSuite):
             for number in range(20):
                 tensors = client.tensors({"INPUT0": np.array([[number]], np.float32)})
                 stream.async_stream_infer("scale" if number != 7 else "nope", tensors, request_id=str(number))
-            found = [answers.get(timeout=30) for _ in range(20)]
+            found = [answers.get(timeout=PATIENCE_S) for _ in range(20)]
         finally:
             stream.stop_stream()
         assert [number for number, (_, error) in enumerate(found) if error] == [7]

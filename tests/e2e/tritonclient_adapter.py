@@ -11,6 +11,8 @@ import tritonclient.http as http_client
 import tritonclient.http.aio as http_aio_client
 from tritonclient.utils import InferenceServerException
 
+from tests.serving_process import PATIENCE_S
+
 KINDS = {"http": http_client, "grpc": grpc_client, "http_aio": http_aio_client, "grpc_aio": grpc_aio_client}
 # neutral code -> what a client's exception has as its status
 STATUSES = {
@@ -104,7 +106,7 @@ class TritonClient:
         for number, inputs in enumerate(requests):
             callback: Callable[..., None] = lambda result, error, number=number: answers.put((number, result, error))  # noqa: E731
             self.client.async_infer(model, self.tensors(inputs), callback)
-        found = sorted((answers.get(timeout=60) for _ in requests), key=lambda answer: answer[0])
+        found = sorted((answers.get(timeout=PATIENCE_S) for _ in requests), key=lambda answer: answer[0])
         assert not [error for _, _, error in found if error]
         return [self.result(result) for _, result, _ in found]
 

@@ -18,6 +18,8 @@ def model(tmp_path: Path) -> Path:
         (folder / version / "model.onnx").write_bytes(b"weights " + version.encode())
     (folder / "config.pbtxt").write_text("max_batch_size: 8")
     (folder / "labels.txt").write_text("zero")
+    for path in folder.rglob("*.*"):
+        os.utime(path, (1e9, 1e9))  # so that no change falls into the clock tick of what it changes
     return folder
 
 

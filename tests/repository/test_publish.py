@@ -234,7 +234,7 @@ def test_a_killed_publisher_leaves_no_half_version(repository: ModelRepository, 
 
 
 def _wait_for_versions(repository: ModelRepository, process: "subprocess.Popen[bytes]", count: int) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while sum(len(repository.versions(name)) for name in repository.models()) < count:
         assert process.poll() is None, "the publisher ended by itself"
         assert time.monotonic() < deadline
@@ -251,7 +251,7 @@ def test_a_lock_is_waited_for_and_freed_by_the_death_of_its_holder(tmp_path: Pat
     ready = context.Event()
     holder = context.Process(target=_hold, args=(str(tmp_path / "lock"), ready))
     holder.start()
-    assert ready.wait(30)
+    assert ready.wait(60)
     with pytest.raises(Conflict, match="try again"), storage.locked(tmp_path / "lock", "it", wait_s=0.1):
         pass
     os.kill(holder.pid or 0, signal.SIGKILL)

@@ -11,7 +11,7 @@ import pytest
 
 from tests.model_factory import onnx_scale, pass_on_ensemble
 from tests.object_store import BUCKET, ObjectStore
-from tests.serving_process import ServerProcess, wait_until
+from tests.serving_process import PATIENCE_S, ServerProcess, wait_until
 
 SECRETS = {"AWS_SECRET_ACCESS_KEY": "secret-of-the-bucket", "AWS_SESSION_TOKEN": "token-of-the-session"}
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "id-of-the-key", "AWS_DEFAULT_REGION": "us-east-1", **SECRETS}
@@ -164,7 +164,7 @@ def test_what_is_wrong_with_a_repository_is_one_sentence(
     place = place.format(port=store.port)
     with serve(place, tmp_path / "cache", wait="", environment=environment) as server:
         assert server.process is not None
-        assert server.process.wait(60) == 1
+        assert server.process.wait(PATIENCE_S) == 1
         assert sentence in server.log
         assert "Traceback" not in server.log
 

@@ -19,7 +19,7 @@ from tritonclient.grpc import service_pb2 as pb
 from tests.model_factory import onnx_identity, onnx_slow
 from tests.serving import http2_peer as h2
 from tests.serving.http2_peer import Peer, frame, framed
-from tests.serving_process import ServerProcess, wait_until
+from tests.serving_process import PATIENCE_S, ServerProcess, wait_until
 
 ENHANCE_YOUR_CALM, REFUSED_STREAM = 11, 7
 EMPTY = framed(b"")
@@ -258,5 +258,5 @@ def test_a_shutdown_announces_itself_finishes_what_is_under_way_and_closes(model
             assert peer.frame() is None
             assert idle.goaway().code == 0
         assert server.process is not None
-        assert server.process.wait(20) == 0
+        assert server.process.wait(PATIENCE_S) == 0
         assert "Traceback" not in server.log

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,7 @@ from serving.options import Options
 from tests.model_factory import onnx_identity
 from tests.serving.http2_peer import GOAWAY, PREFACE, Peer, framed, settings, window_update
 from tests.serving.in_process import core
-from tests.serving_process import wait_until
+from tests.serving_process import PATIENCE_S, wait_until
 
 SETTINGS_TIMEOUT = 4
 
@@ -33,11 +33,16 @@ async def listening(repository: Path) -> AsyncIterator[str]:
             await frontend.close()
 
 
-@pytest.fixture(autouse=True)
-def short_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def shorten(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Shorten these timeouts, which are looked at often. The peer of a test is given time enough for what it does."""
     monkeypatch.setattr(grpc_server, "_WATCH_S", 0.05)
-    for name in ("PREFACE_TIMEOUT_S", "STALLED_TIMEOUT_S", "CLOSE_TIMEOUT_S"):
-        monkeypatch.setattr(http2_connection, name, 0.3)
+
+    def to(seconds: float, *names: str) -> None:
+        for name in names:
+            monkeypatch.setattr(http2_connection, name, seconds)
+
+    return to
 
 
 def cut_off(peer: Peer) -> bool:
@@ -50,7 +55,11 @@ def cut_off(peer: Peer) -> bool:
 
 
 @pytest.mark.parametrize("said", [b"", PREFACE[:10], PREFACE])
-def test_a_peer_that_never_sends_its_settings_is_told_and_dropped(tmp_path: Path, said: bytes) -> None:
+def test_a_peer_that_never_sends_its_settings_is_told_and_dropped(
+    tmp_path: Path, said: bytes, shorten: Callable[..., None]
+) -> None:
+    shorten(1.5, "PREFACE_TIMEOUT_S")
+
     async def run() -> int:
         async with listening(tmp_path) as address:
             return await asyncio.to_thread(wait_for_the_end, address)
@@ -63,7 +72,9 @@ def test_a_peer_that_never_sends_its_settings_is_told_and_dropped(tmp_path: Path
     assert asyncio.run(run()) == SETTINGS_TIMEOUT
 
 
-def test_a_peer_that_goes_on_sending_after_goaway_is_cut_off(tmp_path: Path) -> None:
+def test_a_peer_that_goes_on_sending_after_goaway_is_cut_off(tmp_path: Path, shorten: Callable[..., None]) -> None:
+    shorten(0.3, "CLOSE_TIMEOUT_S")
+
     def provoke(address: str) -> None:
         with Peer(address) as peer:
             peer.send(b"x" * 9)
@@ -77,7 +88,10 @@ def test_a_peer_that_goes_on_sending_after_goaway_is_cut_off(tmp_path: Path) -> 
     asyncio.run(run())
 
 
-def test_a_peer_that_does_not_read_its_response_is_cut_off_and_others_are_served(tmp_path: Path) -> None:
+def test_a_peer_that_does_not_read_its_response_is_cut_off_and_others_are_served(
+    tmp_path: Path, shorten: Callable[..., None]
+) -> None:
+    shorten(0.3, "STALLED_TIMEOUT_S", "CLOSE_TIMEOUT_S")
     onnx_identity(tmp_path, "identity", "UINT8")
 
     def stall(address: str) -> None:
@@ -94,12 +108,15 @@ def test_a_peer_that_does_not_read_its_response_is_cut_off_and_others_are_served
 
     async def run() -> None:
         async with listening(tmp_path) as address:
-            await asyncio.wait_for(asyncio.to_thread(stall, address), 30)
+            await asyncio.wait_for(asyncio.to_thread(stall, address), PATIENCE_S)
 
     asyncio.run(run())
 
 
-def test_a_connection_without_calls_stays(tmp_path: Path) -> None:
+def test_a_connection_without_calls_stays(tmp_path: Path, shorten: Callable[..., None]) -> None:
+    shorten(0.3, "STALLED_TIMEOUT_S", "CLOSE_TIMEOUT_S")
+    shorten(1.5, "PREFACE_TIMEOUT_S")
+
     def idle(address: str) -> bool:
         with Peer(address) as peer:
             return all(peer.is_served(number) for number in (1, 3, 5))
@@ -107,7 +124,7 @@ def test_a_connection_without_calls_stays(tmp_path: Path) -> None:
     async def run() -> bool:
         async with listening(tmp_path) as address:
             with await asyncio.to_thread(Peer, address) as peer:
-                await asyncio.sleep(0.8)  # longer than every timeout above
+                await asyncio.sleep(2)  # longer than every timeout above
                 return await asyncio.to_thread(peer.is_served, 1) and await asyncio.to_thread(idle, address)
 
     assert asyncio.run(run())

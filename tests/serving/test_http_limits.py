@@ -15,7 +15,7 @@ from serving.frontends.http_listener import Limits
 from tests.model_factory import onnx_identity, onnx_slow
 from tests.serving.http_in_process import connection, http_frontend, read_answer
 from tests.serving.raw_http import RawClient, build, infer_body, tensor
-from tests.serving_process import ServerProcess
+from tests.serving_process import PATIENCE_S, ServerProcess
 
 INFER = "/v2/models/identity/infer"
 SHORT = Limits(head_s=1, body_s=1, idle_s=2, stalled_s=1, linger_s=1, body_bytes_per_s=1 << 20)
@@ -56,7 +56,7 @@ def test_a_client_that_sends_no_more_is_closed_in_time(repository: Path, sent: b
     async def main() -> None:
         async with http_frontend(repository, SHORT) as (frontend, _), connection(frontend) as (reader, writer):
             writer.write(sent)
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(PATIENCE_S):
                 if status is not None:
                     assert (await read_answer(reader))[0] == status
                 assert await reader.read() == b""
@@ -72,7 +72,7 @@ def test_a_client_that_does_not_read_is_closed_and_others_are_served(repository:
 
     async def main() -> None:
         async with http_frontend(repository, SHORT) as (frontend, _):
-            async with connection(frontend, limit=1024) as (_, writer), asyncio.timeout(20):
+            async with connection(frontend, limit=1024) as (_, writer), asyncio.timeout(PATIENCE_S):
                 with pytest.raises(ConnectionError):
                     await send_for_ever(writer)
             async with connection(frontend) as (reader, writer):
@@ -129,7 +129,7 @@ def test_draining_answers_what_was_asked_and_closes_idle_connections(repository:
         ):
             half_writer.write(SMALL[:-3])
             writer.write(build("POST", "/v2/models/slow/infer", infer_body(tensor([1.0]))))
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(PATIENCE_S):
                 while not any(model.in_flight for model in server.statistics()):
                     await asyncio.sleep(0.001)
                 draining = asyncio.ensure_future(frontend.drain())

@@ -1,7 +1,6 @@
 """`python -m serving.inspect`: what a file is by its content, its signature, what is wrong with it, a configuration for it."""
 
 import json
-import os
 import resource
 import subprocess
 import sys
@@ -19,6 +18,9 @@ from serving import autocomplete
 from serving.inspection.report import inspect
 from tests import model_factory
 from tests.serving.backends.cases import AddSub, write_export
+from tests.serving_process import PATIENCE_S
+
+NOISE = np.random.default_rng(3).bytes(500)
 
 PYTHON_MODEL = """
 import triton_python_backend_utils as pb_utils
@@ -40,7 +42,7 @@ class TritonPythonModel:
 
 def run(*arguments: object) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, "-m", "serving.inspect", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=2 * PATIENCE_S, check=False)
 
 
 def errors(report: dict) -> list[str]:
@@ -175,9 +177,9 @@ def safetensors() -> bytes:
         ("a.pt", b"no model, but words\n", "text", "expected a TorchScript model by the name, but the file is text"),
         ("notes.txt", b"no model, but words\n", "text", "the file is text, not a model"),
         ("a.onnx", b"", "onnx", "the file is empty"),
-        ("a.onnx", os.urandom(500), "onnx", "ONNX"),
-        ("a.pt", b"PK\x03\x04" + os.urandom(500), "torchscript", "zip archive that is truncated or damaged"),
-        ("a.zip", b"PK\x03\x04" + os.urandom(500), "zip", "zip archive that is truncated or damaged"),
+        ("a.onnx", NOISE, "onnx", "ONNX"),
+        ("a.pt", b"PK\x03\x04" + NOISE, "torchscript", "zip archive that is truncated or damaged"),
+        ("a.zip", b"PK\x03\x04" + NOISE, "zip", "zip archive that is truncated or damaged"),
         ("a.pt", b"\x80\x02}q\x00.", "pickle", "a pickle is not loaded"),
         ("a.safetensors", safetensors(), "safetensors", "weights without a model"),
         ("a.bin", b"\x00\xff" * 400, "unknown", "no format that this server knows"),
@@ -310,7 +312,7 @@ def test_the_process_limits_itself_below_what_its_parent_allows(onnx_file):
         "import resource, serving.inspect as i; resource.setrlimit(resource.RLIMIT_CPU, (50, 60)); i.limit_resources(); "
         "print(*resource.getrlimit(resource.RLIMIT_CPU), resource.getrlimit(resource.RLIMIT_DATA)[0])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE_S, check=True)
     soft, hard, heap = map(int, done.stdout.split())
     assert (soft, hard) == (50, 60)
     assert heap != resource.RLIM_INFINITY
@@ -336,7 +338,9 @@ def test_a_file_with_large_weights_is_described_in_little_memory(tmp_path):
         f"report = inspect(Path({str(path)!r})); assert report['inputs'][0]['name'] == 'x', report; "
         "print(Path('/proc/self/status').read_text().partition('VmHWM:')[2].split()[0])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=2 * PATIENCE_S, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) < 400 << 10  # KiB
 

@@ -10,7 +10,7 @@ from serving.frontends.summaries import Summaries
 from serving.options import parse
 from serving.statistics import ModelStatistics
 from tests.model_factory import onnx_scale
-from tests.serving_process import ServerProcess
+from tests.serving_process import PATIENCE_S, ServerProcess
 
 
 def summary_values(summaries: Summaries, model: ModelStatistics) -> dict[str, float]:
@@ -45,7 +45,7 @@ def test_the_flag_chooses_what_is_shown(tmp_path: Path) -> None:
     body = {"inputs": [{"name": "INPUT0", "datatype": "FP32", "shape": [1, 1], "data": [1.0]}]}
     with ServerProcess(tmp_path, *(f"--metrics-config={flag}" for flag in flags)) as server:
         assert server.post("/v2/models/scale/infer", body)[0] == 200
-        page = httpx.get(server.metrics_url).text
+        page = httpx.get(server.metrics_url, timeout=PATIENCE_S).text
     families = {family.name: family for family in text_string_to_metric_families(page)}
     assert "nv_inference_request_success" in page
     assert not [name for name in families if name.endswith("_duration_us")]

@@ -28,7 +28,7 @@ async def test_a_full_queue_refuses_with_unavailable():
 
 
 async def test_a_request_that_waits_longer_than_its_timeout_is_rejected_while_the_instance_is_busy():
-    settings = "dynamic_batching { default_queue_policy { default_timeout_microseconds: 20000 } }"
+    settings = "dynamic_batching { default_queue_policy { default_timeout_microseconds: 200000 } }"
     async with gated_model(settings) as (model, backend):
         first = await _busy(model, backend)
         late = Call(model, [1])
@@ -57,7 +57,7 @@ async def test_with_the_delay_action_a_late_request_runs_after_the_others():
 
 async def test_a_client_may_shorten_but_not_lengthen_its_timeout():
     settings = """dynamic_batching { default_queue_policy {
-        default_timeout_microseconds: 20000 allow_timeout_override: true } }"""
+        default_timeout_microseconds: 200000 allow_timeout_override: true } }"""
     async with gated_model(settings) as (model, backend):
         first = await _busy(model, backend)
         with pytest.raises(ServingError, match="timeout expired"):
