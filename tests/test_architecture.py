@@ -30,6 +30,7 @@ SERVING_STEPS = {
     "autocomplete": 5,
     "model": 4,
     "schedulers": 3,
+    "readiness": 3,
     "instance": 2,
     "instance_groups": 2,
     "readiness": 2,

@@ -9,15 +9,15 @@ import select
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Protocol
 
+from serving.backends.child_environment import Interpreter
 from serving.backends.child_readiness import ChildReadiness
 from serving.backends.python_child.channel import Channel, ChannelError, Message, ProtocolError, close_all
 from serving.backends.python_child.segments import SegmentMap, SegmentPool
@@ -29,18 +29,6 @@ log = logging.getLogger(__name__)
 _MAIN = Path(__file__).parent / "python_child" / "__main__.py"
 _LINE_BYTES = 16 << 10
 _LEVELS = {"I": logging.INFO, "W": logging.WARNING, "E": logging.ERROR, "V": logging.DEBUG}
-# A child sees these variables of the server and no other: keys and passwords are not for models.
-_VARIABLES = (
-    *("PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "TZ", "TMPDIR"),
-    *("LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONPATH"),
-)
-_PREFIXES = (
-    *("LC_", "XDG_", "SSL_CERT_", "MALLOC_", "PYTHONHASHSEED", "VIRTUAL_ENV"),
-    *("CUDA", "NVIDIA_", "NCCL_", "OMP_", "KMP_", "MKL_", "OPENBLAS_", "NUMEXPR_", "ORT_"),
-    *("TORCH", "HF_", "TRANSFORMERS_", "TOKENIZERS_"),
-)
-_SECRETS = ("TOKEN", "KEY", "SECRET", "PASSWORD")
-
 # The kernel kills a child when the *thread* that started it ends; this one lives as long as the server.
 _spawner = ThreadPoolExecutor(1, "child-spawner")
 
@@ -68,9 +56,7 @@ class ChildProcess:
 
     calls: Calls
 
-    def __init__(
-        self, name: str, python: str = sys.executable, calls: "Callable[[ChildProcess], Calls] | None" = None
-    ) -> None:
+    def __init__(self, name: str, python: Interpreter, calls: "Callable[[ChildProcess], Calls] | None" = None) -> None:
         if not hasattr(os, "memfd_create") or not hasattr(os, "pidfd_open"):
             raise unsupported("models in processes of their own need Linux")
         self.name = name
@@ -202,23 +188,14 @@ def how_it_ended(status: int) -> str:
         return f"the model's process was ended by signal {-status}"
 
 
-def _spawn(python: str, descriptor: int, link: int) -> "subprocess.Popen[bytes]":
+def _spawn(python: Interpreter, descriptor: int, link: int) -> "subprocess.Popen[bytes]":
     # A group of its own: a Ctrl-C meant for the server must not interrupt what it still wants to finish.
     return subprocess.Popen(
-        [python, str(_MAIN), str(descriptor), str(link), str(os.getpid())],
+        python.command(str(_MAIN), str(descriptor), str(link), str(os.getpid())),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         pass_fds=(descriptor, link),
-        env=child_environment(os.environ),
+        env=python.variables(os.environ),
         process_group=0,
     )
-
-
-def child_environment(variables: Mapping[str, str]) -> dict[str, str]:
-    """The part of the server's environment that a model may see."""
-    return {
-        name: value
-        for name, value in variables.items()
-        if name in _VARIABLES or (name.startswith(_PREFIXES) and not any(word in name for word in _SECRETS))
-    }

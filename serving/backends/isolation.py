@@ -3,7 +3,6 @@
 A crash or a leak ends with the process, and unloading gives all memory back. Each instance reads the weights for itself.
 """
 
-import sys
 from base64 import b64encode
 from pathlib import Path
 from typing import Any, ClassVar
@@ -13,8 +12,9 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 from repository.errors import RepositoryError
 from repository.model_config import get_parameter
 from serving.backends.base import Backend, BackendInstance, ModelSpec
+from serving.backends.child_environment import Interpreter
+from serving.backends.execution_env import interpreter
 from serving.backends.process_instance import ProcessInstance
-from serving.backends.python_backend import interpreter
 from serving.devices import Device
 from serving.errors import invalid, unsupported
 
@@ -48,18 +48,18 @@ def isolated(inner: type[Backend], spec: ModelSpec) -> Backend:
             return inner.gpu_available()
 
         @property
-        def python(self) -> str:
+        def python(self) -> Interpreter:
             own = inner.own_process
-            return interpreter(self.spec.config, self.spec.version_dir.parent) if own else sys.executable
+            return interpreter(self.spec.config, self.spec.version_dir.parent) if own else Interpreter()
 
     return Isolated(spec)
 
 
 class IsolatedBackend(Backend):
     @property
-    def python(self) -> str:
+    def python(self) -> Interpreter:
         """The interpreter of its processes."""
-        return sys.executable
+        return Interpreter()
 
     def load(self) -> None:
         if self.spec.config.model_transaction_policy.decoupled:

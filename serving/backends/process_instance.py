@@ -15,6 +15,7 @@ import numpy as np
 
 from serving.backends.base import BackendInstance, ModelSpec
 from serving.backends.child_calls import ChildCalls
+from serving.backends.child_environment import Interpreter
 from serving.backends.child_process import Calls, ChildProcess, ProcessDied
 from serving.backends.process_tensors import COPY_BYTES, error_of, parameters_of, tensor, used_bytes
 from serving.backends.python_child.channel import Message, ProtocolError, close_all
@@ -36,7 +37,7 @@ LONGEST_WAIT_S = 2.0  # a request waits this long for a restart that is being he
 class ProcessInstance(BackendInstance):
     """`hello` is the child's first message; `python` the interpreter that it runs under."""
 
-    def __init__(self, spec: ModelSpec, device: Device, name: str, hello: Message, python: str) -> None:
+    def __init__(self, spec: ModelSpec, device: Device, name: str, hello: Message, python: Interpreter) -> None:
         super().__init__(device)
         self._spec = spec
         self._failure = f"model '{spec.name}' failed: " if hello["servant"] == "python" else ""
@@ -128,7 +129,7 @@ class ProcessInstance(BackendInstance):
 class ProcessKeeper:
     """Keeps one child alive: starts it again when it has died, at once the first time, then ever later."""
 
-    def __init__(self, name: str, hello: Message, python: str, calls: Callable[[ChildProcess], Calls]) -> None:
+    def __init__(self, name: str, hello: Message, python: Interpreter, calls: Callable[[ChildProcess], Calls]) -> None:
         self._name = name
         self._calls = calls
         self._hello = hello

@@ -4,8 +4,6 @@ Source of the API: the README of triton-inference-server/python_backend. The chi
 """
 
 import json
-import os
-import sys
 from pathlib import Path
 from typing import ClassVar
 
@@ -14,15 +12,15 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelInstanceGroup
 
 from serving.backends.base import Backend, BackendInstance
 from serving.backends.child_process import ChildProcess, ProcessDied
+from serving.backends.execution_env import interpreter
 from serving.backends.process_instance import ProcessInstance
 from serving.backends.python_child.channel import Message, close_all
 from serving.devices import Device, gpu_count
-from serving.errors import Code, ServingError, internal, invalid, not_found, unsupported
+from serving.errors import Code, ServingError, internal, invalid, not_found
 from serving.message_json import message_to_json
 
 COMPLETE_TIMEOUT_S = 120.0
-_MODEL_DIRECTORY = "$$TRITON_MODEL_DIRECTORY"
-_PACKED = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".zip")
+_ON_HOST = "FORCE_CPU_ONLY_INPUT_TENSORS"  # inputs are on the host with "no" too: models must expect either place
 
 
 class PythonBackend(Backend):
@@ -44,6 +42,10 @@ class PythonBackend(Backend):
     def load(self) -> None:
         if not self.spec.model_file.is_file():
             raise not_found(f"the version folder of model '{self.spec.name}' has no '{self.spec.model_file.name}'")
+        parameters = self.spec.config.parameters
+        forced = parameters[_ON_HOST].string_value if _ON_HOST in parameters else "yes"
+        if forced not in ("yes", "no"):
+            raise invalid(f"{_ON_HOST} must be 'yes' or 'no', not '{forced[:40]}'")
 
     def create_instance(self, device: Device, name: str) -> BackendInstance:
         config = self.spec.config
@@ -69,24 +71,6 @@ class PythonBackend(Backend):
     @classmethod
     def gpu_available(cls) -> tuple[bool, str]:
         return (True, "") if gpu_count() else (False, "this machine shows no NVIDIA GPU")
-
-
-def interpreter(config: ModelConfig, model_dir: Path) -> str:
-    """The Python of the parameter EXECUTION_ENV_PATH (an unpacked environment's folder, or its python); else the server's."""
-    value = config.parameters["EXECUTION_ENV_PATH"].string_value if "EXECUTION_ENV_PATH" in config.parameters else ""
-    if not value:
-        return sys.executable
-    if value.endswith(_PACKED):
-        raise unsupported("EXECUTION_ENV_PATH names a packed environment: unpack it and give the folder")
-    path = Path(os.path.normpath(value.replace(_MODEL_DIRECTORY, str(model_dir))))
-    if value.startswith(_MODEL_DIRECTORY) and not path.is_relative_to(model_dir):
-        raise invalid("EXECUTION_ENV_PATH must not lead out of the model's folder")
-    python = path / "bin" / "python" if path.is_dir() else path
-    if not python.is_file() or not python.name.startswith("python"):
-        raise invalid(
-            "EXECUTION_ENV_PATH must name the folder of a Python environment, with bin/python in it, or its python"
-        )
-    return str(python)
 
 
 def _completes_itself(version_dir: Path) -> bool:

@@ -6,7 +6,6 @@ server's side of the class imports nothing of TensorFlow; `load` and what follow
 
 import importlib.util
 import os
-import sys
 from base64 import b64decode, b64encode
 from pathlib import Path
 from typing import Any, ClassVar
@@ -17,9 +16,10 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from serving.backends import signature
 from serving.backends.base import ArrayInstance, Backend, BackendInstance, ModelSpec
+from serving.backends.child_environment import Interpreter
 from serving.backends.child_process import ChildProcess, ProcessDied
+from serving.backends.execution_env import interpreter
 from serving.backends.parameters import Parameters, default_threads
-from serving.backends.python_backend import interpreter
 from serving.backends.python_child.channel import close_all
 from serving.backends.signature import Signature, TensorSignature
 from serving.datatypes import BY_DTYPE
@@ -44,7 +44,7 @@ class TensorflowBackend(Backend):
         if not (folder / "saved_model.pb").is_file():
             raise invalid(f"'{folder.name}' is no SavedModel: expected a folder with a saved_model.pb in it")
         python = interpreter(config, version_dir.parent)
-        if python == sys.executable and importlib.util.find_spec("tensorflow") is None:
+        if python.folder is None and importlib.util.find_spec("tensorflow") is None:
             raise unavailable(MISSING)
         config.CopyFrom(_completed(config, folder, python))
 
@@ -86,7 +86,7 @@ class TensorflowInstance(ArrayInstance):
 
 
 # -- on the server's side ----------------------------------------------------------------------------------------------
-def _completed(config: ModelConfig, folder: Path, python: str) -> ModelConfig:
+def _completed(config: ModelConfig, folder: Path, python: Interpreter) -> ModelConfig:
     child = ChildProcess(f"{config.name} (configuration)", python)
     message = {
         "op": "complete_config",

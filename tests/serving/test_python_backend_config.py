@@ -1,8 +1,5 @@
 """auto_complete_config, execution environments, and loading a Python model as the server does."""
 
-import json
-import sys
-import venv
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +11,7 @@ from serving.autocomplete import complete
 from serving.backends import python_backend
 from serving.errors import Code, ServingError
 from tests.model_factory import python_model, write_config
-from tests.serving.instances import IDENTITY, infer, instance_of, python_instance, written_model
+from tests.serving.instances import IDENTITY, infer, python_instance, instance_of, written_model
 from tests.serving_process import new_descendants
 
 
@@ -126,76 +123,18 @@ def test_a_model_that_completes_nothing_starts_no_process_for_it(tmp_path, monke
     assert complete(model_config.read(folder), folder, 1).max_batch_size == 8
 
 
-# -- execution environments --------------------------------------------------------------------------------------------
-def environment(path: str) -> str:
-    return f'parameters {{ key: "EXECUTION_ENV_PATH" value {{ string_value: {json.dumps(path)} }} }}'
+@pytest.mark.parametrize("value", ["yes", "no"])
+def test_inputs_are_on_the_host_whatever_the_model_allows(tmp_path, value):
+    source = IDENTITY.replace("return [", "assert all(r.inputs()[0].is_cpu() for r in requests)\n            return [")
+    extra = f'parameters {{ key: "FORCE_CPU_ONLY_INPUT_TENSORS" value {{ string_value: "{value}" }} }}'
+    with python_instance(tmp_path, source, extra=extra) as instance:
+        assert infer(instance, np.ones((1, 1), np.float32))["OUTPUT0"] == 1
 
 
-@pytest.fixture
-def own_environment(tmp_path) -> Path:
-    """A virtual environment inside the model's folder that sees numpy alone, and a package of its own."""
-    folder = tmp_path / "model" / "env"
-    venv.create(folder, with_pip=False, symlinks=True)
-    packages = next(folder.glob("lib/python*/site-packages"))
-    installed = Path(np.__file__).parent
-    for name in ("numpy", "numpy.libs"):
-        if (installed.parent / name).exists():
-            (packages / name).symlink_to(installed.parent / name)
-    (packages / "only_here.py").write_text("WHERE = 'own environment'\n")
-    return folder
-
-
-REPORT = """
-    import importlib.util
-    import sys
-    import only_here
-    import numpy as np
-    import triton_python_backend_utils as pb_utils
-
-    class TritonPythonModel:
-        def execute(self, requests):
-            texts = np.array([only_here.WHERE, sys.prefix, str(importlib.util.find_spec("orjson"))], object)
-            return [pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT0", texts)]) for _ in requests]
-"""
-
-
-@pytest.mark.parametrize("path", ["$$TRITON_MODEL_DIRECTORY/env", "$$TRITON_MODEL_DIRECTORY/env/bin/python"])
-def test_a_model_may_bring_its_own_environment(tmp_path, own_environment, path):
-    outputs = [("OUTPUT0", "BYTES", [-1])]
-    with python_instance(tmp_path, REPORT, outputs=outputs, extra=environment(path)) as instance:
-        texts = [text.decode() for text in infer(instance, np.ones((1, 1), np.float32))["OUTPUT0"]]
-    assert texts == ["own environment", str(own_environment), "None"]
-
-
-def test_an_environment_without_numpy_says_so(tmp_path):
-    venv.create(tmp_path / "model" / "env", with_pip=False, symlinks=True)
-    extra = environment("$$TRITON_MODEL_DIRECTORY/env")
+def test_where_inputs_may_be_is_yes_or_no(tmp_path):
+    extra = 'parameters { key: "FORCE_CPU_ONLY_INPUT_TENSORS" value { string_value: "maybe" } }'
     with (
-        pytest.raises(ServingError, match="No module named 'numpy'"),
+        pytest.raises(ServingError, match="FORCE_CPU_ONLY_INPUT_TENSORS must be 'yes' or 'no', not 'maybe'"),
         python_instance(tmp_path, IDENTITY, extra=extra),
     ):
         pass
-
-
-@pytest.mark.parametrize(
-    ("path", "expected"),
-    [
-        ("$$TRITON_MODEL_DIRECTORY/env.tar.gz", "unpack it and give the folder"),
-        ("$$TRITON_MODEL_DIRECTORY/nothing", "must name the folder of a Python environment"),
-        ("/bin/sh", "must name the folder of a Python environment"),
-        ("$$TRITON_MODEL_DIRECTORY/../other", "must not lead out of the model's folder"),
-    ],
-)
-def test_an_environment_that_cannot_be_used_is_refused(tmp_path, path, expected):
-    with (
-        pytest.raises(ServingError, match=expected) as error,
-        python_instance(tmp_path, IDENTITY, extra=environment(path)),
-    ):
-        pass
-    assert str(tmp_path) not in error.value.message
-
-
-def test_the_servers_own_python_is_the_default(tmp_path):
-    source = REPORT.replace("    import only_here\n", "").replace("only_here.WHERE", "'own'")
-    with python_instance(tmp_path, source, outputs=[("OUTPUT0", "BYTES", [-1])]) as instance:
-        assert infer(instance, np.ones((1, 1), np.float32))["OUTPUT0"][1].decode() == sys.prefix
