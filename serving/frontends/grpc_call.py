@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from serving.errors import ServingError
+from serving.frontends.grpc_packing import PACKED_AT_ONCE, PACKED_FROM, WINDOW_BITS, Packing, pack
 from serving.frontends.grpc_status import (
     ENCODINGS,
     OK_TRAILERS,
@@ -31,10 +32,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 PREFIX_SIZE = 5  # one byte for "compressed", four for the length
-COMPRESSION_LEVELS = {"none": 0, "low": 1, "medium": 6, "high": 9}  # of zlib
-_WINDOW_BITS = {"gzip": 31, "deflate": 15}
-_COMPRESSED_FROM = 256  # bytes; what is smaller gains nothing
-_COMPRESSED_TO = 1 << 20  # what is larger would hold up other calls
 _INFLATED_AT_ONCE = 1 << 20  # bytes; what is larger is decompressed off the event loop
 
 
@@ -50,7 +47,18 @@ class CallError(Exception):
 class Call(Stream):
     """The part that all calls share: reading messages, deadline, one answer."""
 
-    __slots__ = ("answered", "deadline", "frontend", "head", "headers_sent", "inflating", "method", "reading", "unread")
+    __slots__ = (
+        "answered",
+        "deadline",
+        "frontend",
+        "head",
+        "headers_sent",
+        "inflating",
+        "method",
+        "packing",
+        "reading",
+        "unread",
+    )
 
     def __init__(
         self, connection: Connection[CallHead], stream_id: int, head: CallHead, frontend: "GrpcServer", method: "Method"
@@ -65,6 +73,7 @@ class Call(Stream):
         self.reading = False
         self.unread: bytearray | None = None  # messages, or parts of one, as received
         self.inflating: asyncio.Task[None] | None = None
+        self.packing: Packing | None = None  # large messages to send
 
     # -- for subclasses ----------------------------------------------------------------------------------------------
     @abstractmethod
@@ -205,15 +214,22 @@ class Call(Stream):
         """Send a message (buffers of `size` bytes in all, read before this returns), and with it the status OK."""
         if self.answered:
             return
-        encoding = self._encoding() if compress and self.frontend.compression else ""
+        level = self.frontend.compression if compress else 0
+        encoding = self._encoding() if level else ""
+        if encoding and (self.packing or size > PACKED_AT_ONCE):
+            if self.packing is None:
+                self.packing = Packing(self, encoding, level)
+            self.packing.add(b"".join(parts), final)
+        elif encoding and size >= PACKED_FROM:
+            flag, data = pack(b"".join(parts), encoding, level)
+            self.send((data,), len(data), final, encoding, flag)
+        else:
+            self.send(parts, size, final, encoding)
+
+    def send(self, parts: Iterable[Any], size: int, final: bool, encoding: str, flag: bytes = b"\0") -> None:
+        """One message as it is to go out; `flag` says whether it is compressed."""
         headers = b"" if self.headers_sent else response_headers(encoding)
         self.headers_sent = True
-        flag = b"\0"
-        if encoding and _COMPRESSED_FROM <= size <= _COMPRESSED_TO:
-            packed = zlib.compressobj(self.frontend.compression, wbits=_WINDOW_BITS[encoding])
-            parts = (b"".join((packed.compress(b"".join(parts)), packed.flush())),)
-            size = len(parts[0])
-            flag = b"\1"
         body = (flag + size.to_bytes(4, "big"), *parts)
         if final:
             self._finish()
@@ -222,11 +238,14 @@ class Call(Stream):
     def _encoding(self) -> str:
         """How this client takes compressed messages; "" where it does not."""
         accepted = self.head.headers.get("grpc-accept-encoding", "").replace(" ", "").split(",")
-        return next((name for name in _WINDOW_BITS if name in accepted), "")
+        return next((name for name in WINDOW_BITS if name in accepted), "")
 
     def succeed(self) -> None:
         """End a call whose messages have all been sent."""
         if self.answered:
+            return
+        if self.packing:
+            self.packing.end()
             return
         self._finish()
         headers = b"" if self.headers_sent else RESPONSE_HEADERS
@@ -263,6 +282,8 @@ class Call(Stream):
             self.deadline.cancel()
         if self.inflating is not None and self.inflating is not asyncio.current_task():
             self.inflating.cancel()
+        if self.packing is not None:
+            self.packing.drop()
         self.abandon()
 
 

@@ -113,9 +113,11 @@ class StreamInferCall(Call):
                 self.flush()
 
     def wants_more(self) -> bool:
-        return len(self.slots) < MAX_UNANSWERED and len(self.outgoing or ()) < MAX_UNANSWERED
+        return len(self.slots) < MAX_UNANSWERED and len(self.outgoing or ()) + len(self.packing or ()) < MAX_UNANSWERED
 
     def drained(self) -> None:
+        if self.packing:  # it says so itself
+            return
         self.flow.taken(self.queued)
         self.queued = 0
         self.resume()
@@ -129,7 +131,7 @@ class StreamInferCall(Call):
         while slot.ready and not self.answered:
             parts, size, counted = slot.ready.popleft()
             self.respond(parts, size, final=False, compress=True)
-            if self.outgoing:
+            if self.outgoing or self.packing:
                 self.queued += counted
             else:
                 self.flow.taken(counted)

@@ -8,9 +8,9 @@ from typing import Any
 
 from serving.authorisation import Authoriser
 from serving.frontends.forwarded_headers import header_pattern
-from serving.frontends.grpc_call import COMPRESSION_LEVELS
 from serving.frontends.grpc_codec import InferCodec
 from serving.frontends.grpc_methods import find_method
+from serving.frontends.grpc_packing import LEVELS
 from serving.frontends.grpc_status import CallHead, parse_head
 from serving.frontends.http2_connection import Connection
 from serving.frontends.http2_keepalive import KeepaliveSettings
@@ -36,7 +36,7 @@ class GrpcServer:
         self._options = options
         self._keepalive = KeepaliveSettings.from_options(options)
         self.forwarded = header_pattern(options.grpc_header_forward_pattern)
-        self.compression = COMPRESSION_LEVELS[options.grpc_infer_response_compression_level]
+        self.compression = LEVELS[options.grpc_infer_response_compression_level]
         self._connections: set[Connection[CallHead]] = set()
         self._listener: asyncio.Server | None = None
         self._watcher: asyncio.Task[None] | None = None
@@ -49,6 +49,7 @@ class GrpcServer:
             self._options.grpc_address,
             self._options.grpc_port,
             backlog=_BACKLOG,
+            reuse_port=self._options.reuse_grpc_port,
             **listener_options(tls),
         )
         self._watcher = loop.create_task(self._watch())

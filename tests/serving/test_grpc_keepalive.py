@@ -110,10 +110,7 @@ def _check_compression(address: str, encoding: str, window: int) -> None:
         assert message.raw_output_contents[0] == bytes(40_000)
         plain = peer.call(3, "ModelInfer", infer(10_000))
         assert ("grpc-encoding" in plain.headers, plain.body[0]) == (False, 0)
-        large = peer.call(
-            5,
-            "ModelInfer",
-            infer(1 << 18),
-            grpc_accept_encoding=encoding,
-        )
-        assert large.body[0] == 0
+        large = peer.call(5, "ModelInfer", infer(1 << 20), grpc_accept_encoding=encoding)
+        assert (large.body[0], large.status) == (1, 0)
+        message = pb.ModelInferResponse.FromString(zlib.decompress(large.message, window))
+        assert message.raw_output_contents[0] == bytes(4 << 20)
