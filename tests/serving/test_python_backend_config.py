@@ -11,7 +11,7 @@ from serving.autocomplete import complete
 from serving.backends import python_backend
 from serving.errors import Code, ServingError
 from tests.model_factory import python_model, write_config
-from tests.serving.instances import IDENTITY, infer, python_instance, instance_of, written_model
+from tests.serving.instances import IDENTITY, infer, instance_of, python_instance, written_model
 from tests.serving_process import new_descendants
 
 
