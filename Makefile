@@ -60,12 +60,20 @@ $(BIN)/python:
 	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
 	  echo "$(PYTHON) cannot make a virtual environment: sudo apt-get install python3-venv"; exit 1; }
 
+# Some files are large: a download that breaks off is begun again, and what has come whole is not fetched twice.
+export PIP_RETRIES ?= 10
+export PIP_DEFAULT_TIMEOUT ?= 60
+install = for try in 1 2 3; do \
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check -r $(1) && exit 0; \
+	  echo "$(1) could not be installed (try $$try of 3)."; sleep 5; \
+	done; exit 1
+
 # The stamps are newer than the requirements they installed, so that a second run installs nothing.
 $(VENV)/.installed: requirements.txt | $(BIN)/python
 	@echo "Installing requirements.txt into $(VENV); the first time this takes some minutes."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
+	@$(call install,requirements.txt)
 	@touch $@
 
 $(VENV)/.installed-dev: requirements-dev.txt $(VENV)/.installed
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
+	@$(call install,requirements-dev.txt)
 	@touch $@

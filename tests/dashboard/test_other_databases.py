@@ -101,7 +101,18 @@ def postgres(tmp_path: Path) -> Iterator[str]:
             if parent.owner() == "root" and parent.name.startswith("pytest-"):
                 parent.chmod(0o755)
         tmp_path.chmod(0o755)
-    initdb = [POSTGRES_BIN / "initdb", "-D", folder / "data", "-U", "slipway", "-A", "trust", "--no-sync"]
+    initdb = [
+        POSTGRES_BIN / "initdb",
+        "-D",
+        folder / "data",
+        "-U",
+        "slipway",
+        "-A",
+        "trust",
+        "--no-sync",
+        "--no-locale",
+        "-EUTF8",
+    ]
     subprocess.run(initdb, cwd=folder, check=True, capture_output=True, timeout=START_TIMEOUT_S, **as_user)
     command = [POSTGRES_BIN / "postgres", "-D", folder / "data", "-k", folder, "-h", "127.0.0.1", "-p", str(port), "-F"]
     server = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **as_user)
