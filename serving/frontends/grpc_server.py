@@ -50,7 +50,6 @@ class GrpcServer:
             self._options.grpc_port,
             backlog=_BACKLOG,
             reuse_port=self._options.reuse_grpc_port,
-            reuse_port=self._options.reuse_grpc_port,
             **listener_options(tls),
         )
         self._watcher = loop.create_task(self._watch())
