@@ -142,10 +142,8 @@ class ModelLifecycle:
         self._choose_default()
         if failures:
             codes = {error.code for _, error in failures if isinstance(error, ServingError)}
-            reasons = "; ".join(f"version {version}: {error}" for version, error in failures)
-            raise ServingError(
-                codes.pop() if len(codes) == 1 else Code.INTERNAL, f"failed to load '{self.name}', {reasons}"
-            )
+            code = codes.pop() if len(codes) == 1 else Code.INTERNAL
+            raise ServingError(code, f"failed to load '{self.name}', {_reasons(failures)}")
         selected = {source.version for source in sources}
         for version in self.versions.keys() - selected:
             self._retire(version, "replaced under the version policy")
@@ -335,6 +333,14 @@ def parse_requested_version(version: str) -> int:
             f"failed to get model version from specified version string '{version[:40]}': expected a positive number"
         )
     return int(version)
+
+
+def _reasons(failures: list[tuple[int, BaseException]]) -> str:
+    """A reason that several versions share is told once."""
+    versions: dict[str, list[str]] = {}
+    for version, error in failures:
+        versions.setdefault(str(error), []).append(str(version))
+    return "; ".join(f"version {', '.join(numbers)}: {reason}" for reason, numbers in versions.items())
 
 
 def _needs_no_reload(old: ModelConfig, new: ModelConfig) -> bool:

@@ -82,6 +82,17 @@ def test_a_wrong_digest_refuses_the_load_before_the_model_file_is_read(client: A
     assert not client.is_model_ready("wrong")
 
 
+def test_a_wrong_digest_refuses_every_version_and_is_told_once(client: Any) -> None:
+    model = onnx_scale(client.models, "many", 2.0)
+    onnx_scale(client.models, "many", 3.0, version=2, extra="version_policy { all { } }")
+    expect(model, file="2/model.onnx")
+    (model / "2" / "model.onnx").write_bytes(b"not a model at all")
+    told = refused(client, "many")
+    assert "failed to load 'many', version 1, 2: repository agent" in told
+    assert told.count("digest") == 1
+    assert not client.is_model_ready("many", "1")
+
+
 def test_what_was_loaded_before_keeps_serving_until_the_digest_is_right(client: Any) -> None:
     model = onnx_scale(client.models, "kept", 2.0)
     expect(model)
