@@ -4,6 +4,7 @@ ServingError(code, message)     everything that a client or an operator is told
     made by: invalid() not_found() unavailable() unsupported() already_exists() cancelled() internal()
     Unauthenticated(message)    a missing or unknown token (HTTP 401, gRPC UNAUTHENTICATED)
     PermissionDenied(message)   a known caller, or a missing key, without the right (HTTP 403)
+    Exhausted(message)          no room for this request now (HTTP 503, gRPC RESOURCE_EXHAUSTED)
 
 A message says what was expected and what came. It carries no path, key or stack.
 """
@@ -42,6 +43,13 @@ class Unauthenticated(ServingError):
 
 class PermissionDenied(ServingError):
     """The caller may not do this. Triton's gRPC answers a missing restricted key with UNAVAILABLE: hence the code."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(Code.UNAVAILABLE, message)
+
+
+class Exhausted(ServingError):
+    """The server has no room for this request now."""
 
     def __init__(self, message: str) -> None:
         super().__init__(Code.UNAVAILABLE, message)

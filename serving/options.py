@@ -56,6 +56,7 @@ class Options:
     cache_config: tuple[tuple[str, str, str], ...] = ()
     memory_budget: int = 0
     gpu_memory_budget: int = 0
+    request_memory_limit: int = 0
     rate_limit: str = "off"
     rate_limit_resource: tuple[tuple[str, int, int | None], ...] = ()
     allow_http: bool = True
@@ -269,6 +270,11 @@ def _repository_flags(add: Add) -> None:
 def _residency_flags(add: Add) -> None:
     add("--memory-budget", count, "bytes on the host that models may hold before evictable ones are put to sleep")
     add("--gpu-memory-budget", count, "the same for each GPU")
+    add(
+        "--request-memory-limit",
+        count,
+        "bytes of requests held at a time; by default a quarter of the machine's memory",
+    )
 
 
 def _scheduling_flags(add: Add) -> None:

@@ -21,6 +21,7 @@ from serving.opentelemetry_trace import OpenTelemetryTrace
 from serving.options import Options
 from serving.request import InferenceRequest
 from serving.request_log import RequestLog
+from serving.request_memory import RequestMemory
 from serving.response_cache import ResponseCache
 from serving.shared_memory import SharedMemory
 from serving.statistics import ModelStatistics
@@ -57,6 +58,7 @@ class InferenceServer:
         self.options = options
         self.log_settings = log_settings or LogSettings.from_options(options)
         self.shared_memory = SharedMemory(options.allow_client_shm)
+        self.request_memory = RequestMemory(options.request_memory_limit)
         self.request_log = RequestLog.from_options(options)
         self.trace_settings = TraceSettings(options.trace_config)
         self._trace_file = TraceFile(self.trace_settings)

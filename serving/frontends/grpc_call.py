@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from serving.errors import ServingError
+from serving.frontends.grpc_messages import PREFIX_SIZE, Messages
 from serving.frontends.grpc_packing import PACKED_AT_ONCE, PACKED_FROM, WINDOW_BITS, Packing, pack
 from serving.frontends.grpc_status import (
     ENCODINGS,
@@ -24,6 +25,7 @@ from serving.frontends.grpc_status import (
 from serving.frontends.http2_connection import Connection
 from serving.frontends.http2_frames import ErrorCode
 from serving.frontends.http2_stream import Stream
+from serving.request_memory import COUNTED_FROM
 
 if TYPE_CHECKING:
     from serving.frontends.grpc_methods import Method
@@ -31,7 +33,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-PREFIX_SIZE = 5  # one byte for "compressed", four for the length
 _INFLATED_AT_ONCE = 1 << 20  # bytes; what is larger is decompressed off the event loop
 
 
@@ -54,10 +55,12 @@ class Call(Stream):
         "head",
         "headers_sent",
         "inflating",
+        "message_taken",
+        "messages",
         "method",
         "packing",
         "reading",
-        "unread",
+        "taken",
     )
 
     def __init__(
@@ -71,13 +74,15 @@ class Call(Stream):
         self.headers_sent = False
         self.deadline: asyncio.TimerHandle | None = None
         self.reading = False
-        self.unread: bytearray | None = None  # messages, or parts of one, as received
+        self.messages: Messages | None = None  # what has come of them, unless it was just one
+        self.taken = 0  # bytes of the server's memory for requests
+        self.message_taken = 0  # those for the message that is being handed over
         self.inflating: asyncio.Task[None] | None = None
         self.packing: Packing | None = None  # large messages to send
 
     # -- for subclasses ----------------------------------------------------------------------------------------------
     @abstractmethod
-    def message(self, body: "bytes | bytearray", start: int) -> None:
+    def message(self, body: "bytes | memoryview", start: int) -> None:
         """One whole message, decompressed, which begins at `start`."""
 
     def half_closed(self) -> None:
@@ -119,13 +124,16 @@ class Call(Stream):
         if self.answered:
             return
         try:
-            if end and self.unread is None and _is_one_message(data, self.frontend.max_message_size):
-                self.message(data, PREFIX_SIZE)  # type: ignore[arg-type]  # _is_one_message: these are bytes
+            if end and self.messages is None and _is_one_message(data, self.frontend.max_message_size):
+                if len(data) > COUNTED_FROM:
+                    self.message_taken = self.take(len(data))
+                self.message(bytes(data), PREFIX_SIZE)
                 self.half_closed()
                 return
-            if self.unread is None:
-                self.unread = bytearray()
-            self.unread += data
+            if self.messages is None:
+                self.messages = Messages(self._check_prefix)
+            self.take(len(data))
+            self.messages.add(data)
             self._read_messages()
         except Exception as error:
             self.fail_because(error)
@@ -139,36 +147,36 @@ class Call(Stream):
             self.receive(b"", self.remote_ended)
             self.connection.replenish(self)
 
+    # -- room for requests -------------------------------------------------------------------------------------------
+    def take(self, size: int) -> int:
+        """Room for `size` bytes of requests; Exhausted where the server has none."""
+        self.frontend.server.request_memory.take(size)
+        self.taken += size
+        return size
+
+    def give(self, size: int) -> None:
+        """Room that is no longer needed; what is left when the call ends is given back then."""
+        self.frontend.server.request_memory.give(size)
+        self.taken -= size
+
     # -- messages ----------------------------------------------------------------------------------------------------
     def _read_messages(self) -> None:
         """Hand over every whole message; of an unfinished one check only what its prefix claims."""
         self.reading = True
+        messages = self.messages
+        assert messages is not None
         try:
-            while self.unread and self.inflating is None and not self.answered and self.wants_more():
-                if len(self.unread) < PREFIX_SIZE:
+            while self.inflating is None and not self.answered and self.wants_more():
+                message = messages.next()
+                if message is None:
                     break
-                size = int.from_bytes(self.unread[1:PREFIX_SIZE], "big")
-                self._check_prefix(self.unread[0], size)
-                if len(self.unread) < PREFIX_SIZE + size:
-                    break
-                self._hand_over(self._take(PREFIX_SIZE + size))
+                self._hand_over(*message)
         finally:
             self.reading = False
         if self.remote_ended and self.inflating is None and not self.answered and self.wants_more():
-            if self.unread:
+            if messages:
                 raise CallError(Status.INVALID_ARGUMENT, "the stream ended in the middle of a message")
             self.half_closed()
-
-    def _take(self, size: int) -> bytearray:
-        """Cut the first `size` bytes off what is unread; no copy where that is all."""
-        unread = self.unread
-        assert unread is not None
-        if len(unread) == size:
-            self.unread = bytearray()
-            return unread
-        taken = unread[:size]
-        del unread[:size]
-        return taken
 
     def _check_prefix(self, compressed: int, size: int) -> None:
         limit = self.frontend.max_message_size
@@ -179,18 +187,21 @@ class Call(Stream):
         if compressed and self.head.encoding == "identity":
             raise CallError(Status.INVALID_ARGUMENT, "a message is compressed, but grpc-encoding is not set")
 
-    def _hand_over(self, framed: bytearray) -> None:
-        if not framed[0]:
-            # Small tensors are copied out anyway, and bytes are aligned for it.
-            small = len(framed) <= _INFLATED_AT_ONCE
-            self.message(bytes(framed) if small else framed, PREFIX_SIZE)
+    def _hand_over(self, compressed: int, content: "bytes | memoryview") -> None:
+        self.message_taken = PREFIX_SIZE + len(content)
+        if not compressed:
+            self.message(content, 0)
             return
         inflater = zlib.decompressobj(31 if self.head.encoding == "gzip" else zlib.MAX_WBITS)
-        data = _inflate(inflater, memoryview(framed)[PREFIX_SIZE:], _INFLATED_AT_ONCE)
+        data = _inflate(inflater, content, _INFLATED_AT_ONCE)
         if inflater.eof and len(data) <= self.frontend.max_message_size:
-            self.message(data, 0)
+            self._hand_over_inflated(data)
         else:
             self.inflating = asyncio.get_running_loop().create_task(self._inflate_rest(inflater, data))
+
+    def _hand_over_inflated(self, data: bytes) -> None:
+        self.message_taken += self.take(len(data))
+        self.message(data, 0)
 
     async def _inflate_rest(self, inflater: Any, data: bytes) -> None:
         limit = self.frontend.max_message_size
@@ -203,7 +214,7 @@ class Call(Stream):
                 raise CallError(Status.RESOURCE_EXHAUSTED, f"a message inflates to over {limit} bytes")
             if not inflater.eof:
                 raise CallError(Status.INVALID_ARGUMENT, f"a message is not whole in its encoding {self.head.encoding}")
-            self.message(data + rest, 0)
+            self._hand_over_inflated(data + rest)
             self.inflating = None
             self.resume()
         except Exception as error:
@@ -277,7 +288,9 @@ class Call(Stream):
     def _finish(self) -> None:
         """Whatever comes from now on is ignored."""
         self.answered = True
-        self.unread = None
+        self.messages = None
+        if self.taken:
+            self.give(self.taken)
         if self.deadline is not None:
             self.deadline.cancel()
         if self.inflating is not None and self.inflating is not asyncio.current_task():
@@ -290,8 +303,7 @@ class Call(Stream):
 def _is_one_message(data: "bytes | memoryview", limit: int) -> bool:
     """Whether these bytes are just one uncompressed message: what nearly every small call consists of."""
     return (
-        isinstance(data, bytes)
-        and len(data) >= PREFIX_SIZE
+        len(data) >= PREFIX_SIZE
         and not data[0]
         and int.from_bytes(data[1:PREFIX_SIZE], "big") == len(data) - PREFIX_SIZE <= limit
     )

@@ -7,6 +7,7 @@ names, datatypes and shapes too. Both are kept, so that protobuf runs once for e
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 from tritonclient.grpc import service_pb2 as pb
@@ -50,11 +51,11 @@ class InferCodec:
         self._response_heads: dict[tuple[Any, ...], bytes] = {}
 
     # -- requests ----------------------------------------------------------------------------------------------------
-    def decode(self, body: "bytes | bytearray", start: int, on_response: OnResponse) -> InferenceRequest:
+    def decode(self, body: "bytes | memoryview", start: int, on_response: OnResponse) -> InferenceRequest:
         """The request whose message begins at `start`; INVALID_ARG or UNSUPPORTED for what is wrong with it."""
         parts = split_request(body, start)
         if parts is None:
-            return self._decode_message(_parse(bytes(memoryview(body)[start:])), on_response)
+            return self._decode_message(_parse(bytes(body[start:])), on_response)
         head = self._request_heads.get(parts.head)
         if head is None:
             message = _parse(parts.head)
@@ -271,4 +272,4 @@ def _raw_output(array: NDArray[Any]) -> tuple[Any, int]:
         return data, len(data)
     if array.nbytes <= _COPIED or not array.flags.c_contiguous:
         return array.tobytes(), array.nbytes
-    return array, array.nbytes
+    return array.reshape(-1).view(np.uint8).data, array.nbytes

@@ -43,11 +43,11 @@ class WatchCall(Call):
         self.told = 0
         self.watcher: asyncio.Task[None] | None = None
 
-    def message(self, body: "bytes | bytearray", start: int) -> None:
+    def message(self, body: "bytes | memoryview", start: int) -> None:
         if self.service is not None:
             raise CallError(Status.INVALID_ARGUMENT, "Watch takes one message")
         try:
-            self.service = HealthCheckRequest.FromString(bytes(memoryview(body)[start:])).service
+            self.service = HealthCheckRequest.FromString(bytes(body[start:])).service
         except ValueError:  # protobuf's DecodeError
             raise invalid("the message is not a HealthCheckRequest in protobuf's encoding") from None
 

@@ -37,7 +37,7 @@ class InferCall(Call):
         super().__init__(*arguments)
         self.request: InferenceRequest | None = None
 
-    def message(self, body: "bytes | bytearray", start: int) -> None:
+    def message(self, body: "bytes | memoryview", start: int) -> None:
         if self.request is not None:
             raise CallError(Status.INVALID_ARGUMENT, "ModelInfer takes one message")
         request = self.frontend.codec.decode(body, start, self._on_response)
@@ -92,8 +92,8 @@ class StreamInferCall(Call):
         self.queued = 0  # bytes of the flow in `outgoing`
         self.flushing = False
 
-    def message(self, body: "bytes | bytearray", start: int) -> None:
-        slot = _Slot(self)
+    def message(self, body: "bytes | memoryview", start: int) -> None:
+        slot = _Slot(self, self.message_taken)
         self.slots[slot] = None
         self.in_order.append(slot)
         try:
@@ -135,8 +135,9 @@ class StreamInferCall(Call):
                 self.queued += counted
             else:
                 self.flow.taken(counted)
-        if slot.done:
-            self.slots.pop(slot, None)
+        if slot.done and slot in self.slots:
+            del self.slots[slot]
+            self.give(slot.taken)
 
     def flush(self) -> None:
         """Send what has come for the oldest requests."""
@@ -163,10 +164,11 @@ class StreamInferCall(Call):
 class _Slot:
     """A request of a stream, and its encoded responses until their turn comes."""
 
-    __slots__ = ("call", "done", "identity", "ordered", "ready", "request")
+    __slots__ = ("call", "done", "identity", "ordered", "ready", "request", "taken")
 
-    def __init__(self, call: StreamInferCall) -> None:
+    def __init__(self, call: StreamInferCall, taken: int) -> None:
         self.call = call
+        self.taken = taken  # bytes of the server's memory for requests
         self.request: InferenceRequest | None = None
         self.identity = ("", "", "")  # id, model, version as asked
         self.ready: deque[tuple[list[Any], int, int]] = deque()  # buffers, their bytes, bytes of the flow

@@ -37,12 +37,12 @@ class PlainCall(Call):
         self.received: Any = None
         self.task: asyncio.Task[None] | None = None
 
-    def message(self, body: "bytes | bytearray", start: int) -> None:
+    def message(self, body: "bytes | memoryview", start: int) -> None:
         if self.received is not None:
             raise CallError(Status.INVALID_ARGUMENT, f"{self.method.name} takes one message")
         self.received = self.method.request()
         try:
-            self.received.ParseFromString(bytes(memoryview(body)[start:]))
+            self.received.ParseFromString(bytes(body[start:]))
         except DecodeError:
             raise invalid(f"the message is not a {self.received.DESCRIPTOR.name} in protobuf's encoding") from None
 
@@ -83,7 +83,7 @@ class UnknownCall(Call):
         super().opened()
         self.fail(Status.UNIMPLEMENTED, f"this server does not have the method '{self.method.name}'")
 
-    def message(self, body: "bytes | bytearray", start: int) -> None:
+    def message(self, body: "bytes | memoryview", start: int) -> None:
         """Never called: the call is answered when it opens."""
 
 

@@ -27,11 +27,11 @@ class ReflectionCall(Call):
 
     __slots__ = ()
 
-    def message(self, body: "bytes | bytearray", start: int) -> None:
+    def message(self, body: "bytes | memoryview", start: int) -> None:
         version = self.method.name.split(".")[2]
         request = message_class(f"grpc.reflection.{version}.ServerReflectionRequest")()
         try:
-            request.ParseFromString(bytes(memoryview(body)[start:]))
+            request.ParseFromString(bytes(body[start:]))
         except ValueError:  # protobuf's DecodeError
             raise invalid("the message is not a ServerReflectionRequest in protobuf's encoding") from None
         answer = message_class(f"grpc.reflection.{version}.ServerReflectionResponse")(

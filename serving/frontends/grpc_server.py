@@ -14,6 +14,7 @@ from serving.frontends.grpc_packing import LEVELS
 from serving.frontends.grpc_status import CallHead, parse_head
 from serving.frontends.http2_connection import Connection
 from serving.frontends.http2_keepalive import KeepaliveSettings
+from serving.frontends.http2_reader import make_scratch
 from serving.frontends.http2_stream import Stream
 from serving.options import Options
 from serving.server import InferenceServer
@@ -37,6 +38,7 @@ class GrpcServer:
         self._keepalive = KeepaliveSettings.from_options(options)
         self.forwarded = header_pattern(options.grpc_header_forward_pattern)
         self.compression = LEVELS[options.grpc_infer_response_compression_level]
+        self._scratch = make_scratch()
         self._connections: set[Connection[CallHead]] = set()
         self._listener: asyncio.Server | None = None
         self._watcher: asyncio.Task[None] | None = None
@@ -80,7 +82,7 @@ class GrpcServer:
             connection.close()
 
     def _connection(self) -> Connection[CallHead]:
-        return Connection(parse_head, self._make_call, self._connections, self._keepalive)
+        return Connection(parse_head, self._make_call, self._connections, self._scratch, self._keepalive)
 
     def _make_call(self, connection: Connection[Any], stream_id: int, head: CallHead) -> Stream:
         method = find_method(head.path)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from urllib.parse import quote_from_bytes
 
-from serving.errors import Code, ServingError, Unauthenticated
+from serving.errors import Code, Exhausted, ServingError, Unauthenticated
 from serving.frontends.http2_headers import HeaderList, encode_headers
 
 ENCODINGS = ("identity", "deflate", "gzip")
@@ -47,6 +47,8 @@ STATUS_OF = {
 
 def status_of(error: ServingError) -> Status:
     """The gRPC status of an error."""
+    if isinstance(error, Exhausted):
+        return Status.RESOURCE_EXHAUSTED
     return Status.UNAUTHENTICATED if isinstance(error, Unauthenticated) else STATUS_OF[error.code]
 
 

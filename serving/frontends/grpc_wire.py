@@ -25,10 +25,9 @@ def malformed() -> ServingError:
     return invalid("the message is not a ModelInferRequest in protobuf's encoding")
 
 
-def split_request(body: "bytes | bytearray", start: int) -> RequestParts | None:
+def split_request(body: "bytes | memoryview", start: int) -> RequestParts | None:
     """Where the parts of the ModelInferRequest lie that begins at `start`; None for an encoding that only protobuf reads
-    (unknown fields). Of `bytes` the raw tensors are aligned copies, of a large bytearray they are views."""
-    source = body if isinstance(body, bytes) else memoryview(body)
+    (unknown fields). Of `bytes` the raw tensors are aligned copies, of a memoryview they are views."""
     end = len(body)
     raw: list[bytes | memoryview] = []
     pieces: list[bytes] = []
@@ -48,21 +47,21 @@ def split_request(body: "bytes | bytearray", start: int) -> RequestParts | None:
                 raise malformed()
             if tag in (_RAW_INPUT_CONTENTS, _REQUEST_ID):
                 if kept < position:
-                    pieces.append(bytes(source[kept:position]))
+                    pieces.append(bytes(body[kept:position]))
                 kept = stop
                 if tag == _REQUEST_ID:
-                    identifier = bytes(source[at:stop])
+                    identifier = bytes(body[at:stop])
                 else:
-                    raw.append(source[at:stop])
+                    raw.append(body[at:stop])
             position = stop
     except IndexError:
         raise malformed() from None
     if kept < end:
-        pieces.append(bytes(source[kept:end]))
+        pieces.append(bytes(body[kept:end]))
     return RequestParts(pieces[0] if len(pieces) == 1 else b"".join(pieces), identifier, raw)
 
 
-def _read_varint(body: "bytes | bytearray", position: int) -> tuple[int, int]:
+def _read_varint(body: "bytes | memoryview", position: int) -> tuple[int, int]:
     """The value at `position` and the position behind it; lengths over 2^35 are malformed."""
     value = shift = 0
     while True:

@@ -52,9 +52,10 @@ class Connection(FrameReader, Generic[Head]):
         parse_head: Callable[[HeaderList], Head],
         make_stream: "Callable[[Connection[Head], int, Head], Stream]",
         connections: "set[Connection[Head]]",
+        scratch: memoryview,
         keepalive: KeepaliveSettings = DEFAULTS,
     ) -> None:
-        super().__init__()
+        super().__init__(scratch)
         self._decoder = HeaderDecoder(parse_head)
         self._make_stream = make_stream
         self._connections = connections
@@ -64,8 +65,7 @@ class Connection(FrameReader, Generic[Head]):
         self._unreported = 0
         self._allowance = Allowance()
         self._keepalive = Keepalive(keepalive, time.monotonic())
-        self._draining = False
-        self._refusing = False
+        self._draining = self._refusing = False
         self._since = time.monotonic()  # of the state that a timeout watches: preface, stalled, closing
         self._handlers = {
             h2.PRIORITY: self._on_priority,
@@ -102,7 +102,7 @@ class Connection(FrameReader, Generic[Head]):
         self.output.pump()
 
     # -- DATA --------------------------------------------------------------------------------------------------------
-    def on_data(self, stream_id: int, flags: int, data: bytes) -> None:
+    def on_data(self, stream_id: int, flags: int, data: "bytes | memoryview") -> None:
         ends = bool(flags & h2.FLAG_END_STREAM)
         stream = self._receiving(stream_id, len(data), ends)
         if flags & h2.FLAG_PADDED:

@@ -2,6 +2,9 @@
 
 import struct
 from enum import IntEnum
+from typing import TypeVar
+
+Payload = TypeVar("Payload", bytes, "bytes | memoryview")
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 HEADER_SIZE = 9
@@ -89,7 +92,7 @@ def goaway(last_stream_id: int, code: ErrorCode, debug: str = "") -> bytes:
 SETTINGS_ACK = frame(SETTINGS, FLAG_ACK, 0)
 
 
-def without_padding(payload: bytes) -> bytes:
+def without_padding(payload: Payload) -> Payload:
     """The payload of a PADDED frame (section 6.1)."""
     if not payload:
         raise ConnectionFailure(ErrorCode.FRAME_SIZE_ERROR, "a padded frame has no pad length")

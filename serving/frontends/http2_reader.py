@@ -1,5 +1,6 @@
 """The bytes that a client sends -> frames: connection preface, frame boundaries, whole header blocks (RFC 9113, sections
-3.4, 4 and 6.10). Bodies are handed over as they come, so that a large DATA frame is never collected first."""
+3.4, 4 and 6.10). Bodies are handed over as they come, so that a large DATA frame is never collected first. All connections of a
+listener read into one scratch buffer, out of which only what must outlive a read is copied."""
 
 import asyncio
 import logging
@@ -13,12 +14,18 @@ log = logging.getLogger(__name__)
 
 RECEIVED_FRAME_SIZE = 256 * 1024  # our SETTINGS_MAX_FRAME_SIZE
 MAX_CONTINUATIONS = 16
+_COPIED = 16 * 1024  # bytes read at once: small frames are cheaper to cut out of bytes than out of a memoryview
 
 
-class FrameReader(asyncio.Protocol):
+def make_scratch() -> memoryview:
+    return memoryview(bytearray(RECEIVED_FRAME_SIZE))
+
+
+class FrameReader(asyncio.BufferedProtocol):
     """The receiving half of a connection. What the `on_...` methods raise ends the stream or the connection."""
 
-    def __init__(self) -> None:
+    def __init__(self, scratch: memoryview) -> None:
+        self._scratch = scratch
         self.closing = False  # whatever comes now is ignored
         self.expects_settings = True
         self._expects_preface = True
@@ -33,8 +40,8 @@ class FrameReader(asyncio.Protocol):
 
     # -- for the connection ------------------------------------------------------------------------------------------
     @abstractmethod
-    def on_data(self, stream_id: int, flags: int, data: bytes) -> None:
-        """A whole DATA frame."""
+    def on_data(self, stream_id: int, flags: int, data: "bytes | memoryview") -> None:
+        """A whole DATA frame; a memoryview is good until this returns."""
 
     @abstractmethod
     def on_part_begins(self, stream_id: int, length: int, ends: bool) -> None:
@@ -61,18 +68,26 @@ class FrameReader(asyncio.Protocol):
         """The peer broke the connection."""
 
     # -- asyncio -----------------------------------------------------------------------------------------------------
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._scratch
+
+    def buffer_updated(self, count: int) -> None:
         if self.closing:
             return
+        data: bytes | memoryview = self._scratch[:count]
+        if self._rest:
+            data = self._rest + data
+        elif count <= _COPIED:
+            data = bytes(data)
         try:
-            self._parse(self._rest + data if self._rest else data)
+            self._parse(data)
         except ConnectionFailure as failure:
             self.fail(failure.code, failure.message)
         except Exception:
             log.exception("an HTTP/2 connection failed")
             self.fail(ErrorCode.INTERNAL_ERROR, "internal error")
 
-    def _parse(self, data: bytes) -> None:
+    def _parse(self, data: "bytes | memoryview") -> None:
         """Handle every whole frame, and what there is of an unfinished DATA frame; keep the rest."""
         position = 0
         end = len(data)
@@ -97,18 +112,18 @@ class FrameReader(asyncio.Protocol):
                 elif kind == h2.DATA:
                     self.on_data(stream_id, flags, data[start:stop])
                 elif kind == h2.HEADERS:
-                    self._on_headers(stream_id, flags, data[start:stop])
+                    self._on_headers(stream_id, flags, bytes(data[start:stop]))
                 elif kind == h2.CONTINUATION:
-                    self._on_continuation(stream_id, flags, data[start:stop])
+                    self._on_continuation(stream_id, flags, bytes(data[start:stop]))
                 else:
-                    self.on_frame(kind, stream_id, flags, data[start:stop])
+                    self.on_frame(kind, stream_id, flags, bytes(data[start:stop]))
             except StreamFailure as failure:
                 self.on_stream_failure(failure)
             position = stop
-        self._rest = data[position:]
+        self._rest = bytes(data[position:])
 
-    def _skip_preface(self, data: bytes) -> int:
-        if not h2.PREFACE.startswith(data[: len(h2.PREFACE)]):
+    def _skip_preface(self, data: "bytes | memoryview") -> int:
+        if not h2.PREFACE.startswith(bytes(data[: len(h2.PREFACE)])):
             raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, "expected HTTP/2; this port speaks gRPC")
         if len(data) < len(h2.PREFACE):
             return 0
@@ -130,7 +145,7 @@ class FrameReader(asyncio.Protocol):
         self._part_ends = bool(flags & h2.FLAG_END_STREAM)
         self.on_part_begins(stream_id, length, self._part_ends)
 
-    def _continue_part(self, data: bytes, position: int) -> int:
+    def _continue_part(self, data: "bytes | memoryview", position: int) -> int:
         """Deliver what has come of the unfinished DATA frame; returns where the next frame begins."""
         stop = min(len(data), position + self._part_left)
         self._part_left -= stop - position

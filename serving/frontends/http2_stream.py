@@ -19,11 +19,13 @@ from serving.frontends.http2_frames import (
     StreamFailure,
     frame_header,
 )
+from serving.frontends.large_write import write_large
 
 if TYPE_CHECKING:
     from serving.frontends.http2_connection import Connection
 
 _TURN = 256 * 1024  # bytes that a stream sends before the next one has its turn
+_VIEWED = 16 * 1024  # bytes: larger buffers are not copied
 
 
 class Stream(ABC):
@@ -74,7 +76,7 @@ class Output:
     def send(
         self, stream: Stream, headers: bytes, body: Iterable[Any] = (), size: int = 0, trailers: bytes = b""
     ) -> None:
-        """Queue header block, body (buffers of `size` bytes in all, read before this returns) and trailer block, which
+        """Queue header block, body (buffers of `size` bytes in all, which nobody changes any more) and trailer block, which
         ends the stream; each may be empty."""
         head = frame_header(len(headers), HEADERS, FLAG_END_HEADERS, stream.id) + headers if headers else b""
         tail = b""
@@ -90,7 +92,7 @@ class Output:
             if tail:
                 stream.connection.ended(stream)
             return
-        self._queue(stream, [head, memoryview(b"".join(body)) if size else b"", tail])
+        self._queue(stream, [head, *_views(body), tail])
 
     def _room(self, stream: Stream) -> int:
         """The bytes of body that may be sent in one frame now; -1 where not even headers may."""
@@ -147,7 +149,7 @@ class Output:
                 outgoing[0] = item[size:]
         if not frames:
             return False
-        self._transport.writelines(frames)
+        write_large(self._transport, frames)
         if not outgoing:
             self._waiting.pop(stream.id, None)
             if stream.ending:
@@ -185,3 +187,18 @@ class Output:
             if stream.send_window > MAX_WINDOW:
                 raise ConnectionFailure(ErrorCode.FLOW_CONTROL_ERROR, "a stream's window is over 2^31-1")
         self.pump()
+
+
+def _views(body: Iterable[Any]) -> list[memoryview]:
+    """Large buffers as they are, small ones joined with their neighbours: each of these becomes a frame or more."""
+    views: list[memoryview] = []
+    small: list[Any] = []
+    for part in body:
+        if len(part) < _VIEWED:
+            small.append(part)
+            continue
+        if small:
+            views.append(memoryview(b"".join(small)))
+            small = []
+        views.append(memoryview(part))
+    return [*views, memoryview(b"".join(small))]

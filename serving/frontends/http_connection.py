@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from serving.errors import ServingError
+from serving.errors import Exhausted, ServingError
 from serving.frontends.http_body import ChunkedBody, decompress, too_large
 from serving.frontends.http_exchange import Exchange
 from serving.frontends.http_message import UNKNOWN_HEAD, Chunk, Head, HttpError, Reply
 from serving.frontends.large_write import write_large
+from serving.request_memory import COUNTED_FROM
 
 if TYPE_CHECKING:
     from serving.frontends.http_listener import Listener
@@ -39,6 +40,7 @@ class Connection(asyncio.BufferedProtocol):
         self._head: Head | None = None  # its body is being received
         self._body: memoryview | None = None  # where the body goes
         self._filled = 0
+        self._taken = 0  # bytes of the listener's memory that the body being received takes
         self._chunked: ChunkedBody | None = None
         self._discarding = False  # refused: what still comes is not looked at
         self._consuming = False
@@ -63,7 +65,7 @@ class Connection(asyncio.BufferedProtocol):
         exchanges, self._exchanges = self._exchanges, deque()
         for exchange in exchanges:
             exchange.abandon()
-        self._pending, self._body, self._head, self._chunked = b"", None, None, None
+        self._drop_body()
         self.listener.closed(self)
 
     def pause_writing(self) -> None:
@@ -85,6 +87,11 @@ class Connection(asyncio.BufferedProtocol):
             return
         if self._body is not None:
             self._filled += count
+            try:
+                self._take_room(count)
+            except Exhausted as error:
+                self._refuse(error)
+                return
             if self._filled == len(self._body):
                 self._body_complete()
             return
@@ -106,7 +113,7 @@ class Connection(asyncio.BufferedProtocol):
                 if taken == position:
                     break
                 position = taken
-        except HttpError as error:
+        except (HttpError, Exhausted) as error:
             self._refuse(error)
             return
         finally:
@@ -120,7 +127,9 @@ class Connection(asyncio.BufferedProtocol):
     def _take(self, data: bytes | bytearray, view: memoryview, position: int, end: int) -> int:
         """Take one request, or a piece of a body; the position behind it."""
         if self._chunked is not None:
+            known = len(self._chunked.data)
             position += self._chunked.feed(view[position:end])
+            self._take_room(len(self._chunked.data) - known)
             if self._chunked.done:
                 self._chunk_complete(self._chunked)
             return position
@@ -138,6 +147,8 @@ class Connection(asyncio.BufferedProtocol):
         if self._discarding:
             return end
         if 0 <= length <= end - stop:
+            if length > COUNTED_FROM:
+                self._take_room(length)
             split = length if head.header_length is None else min(length, head.header_length)
             self._dispatch(head, bytes(view[stop : stop + split]), bytes(view[stop + split : stop + length]))
             return stop + length
@@ -167,8 +178,21 @@ class Connection(asyncio.BufferedProtocol):
             self._body = _body_buffer(head)
             self._filled = len(received)
             self._body[: self._filled] = received
+            self._take_room(self._filled)
         if head.expects_continue and not len(received) and not self._exchanges and self._transport is not None:
             self._transport.write(CONTINUE)
+
+    def _take_room(self, size: int) -> None:
+        """Count bytes that have come; Exhausted where the server holds too many."""
+        self.listener.memory.take(size)
+        self._taken += size
+
+    def _drop_body(self) -> None:
+        """Forget what has come of a request."""
+        self._head = self._body = self._chunked = None
+        self._pending = b""
+        self.listener.memory.give(self._taken)
+        self._taken = 0
 
     def _body_complete(self) -> None:
         head, body = self._head, self._body
@@ -185,6 +209,7 @@ class Connection(asyncio.BufferedProtocol):
     # -- requests and answers --------------------------------------------------------------------------------------
     def _dispatch(self, head: Head, body: Chunk, binary: Chunk) -> None:
         exchange = Exchange(self, head, body, binary)
+        exchange.taken, self._taken = self._taken, 0
         self._exchanges.append(exchange)
         if not head.keep_alive:
             self.closing = True
@@ -220,6 +245,7 @@ class Connection(asyncio.BufferedProtocol):
             if encoding != "identity":
                 packed = b"".join((exchange.body, exchange.binary)) if exchange.binary else exchange.body
                 whole = await asyncio.to_thread(decompress, packed, encoding, self.listener.max_body)
+                exchange.take(len(whole))
                 exchange.body, exchange.binary = split_body(exchange.head, memoryview(whole))
             exchange.task = None
             self._handle(exchange)
@@ -264,8 +290,7 @@ class Connection(asyncio.BufferedProtocol):
         be sending: it gets a half-closed connection and LINGER_S, so that it can read the answer."""
         self._discarding = True
         self.closing = True
-        self._head = self._body = self._chunked = None
-        self._pending = b""
+        self._drop_body()
         self._since = self.listener.tick
         exchange = Exchange(self, head, b"")
         self._exchanges.append(exchange)

@@ -15,7 +15,19 @@ class Exchange:
     """One request and its answer. A handler gets it, and returns a Reply, an awaitable of one, or None when it calls
     `reply` itself later (inference) or streams (`start_stream`, `write`, `end`)."""
 
-    __slots__ = ("binary", "body", "chunked", "chunks", "connection", "done", "head", "on_drained", "requests", "task")
+    __slots__ = (
+        "binary",
+        "body",
+        "chunked",
+        "chunks",
+        "connection",
+        "done",
+        "head",
+        "on_drained",
+        "requests",
+        "taken",
+        "task",
+    )
 
     def __init__(self, connection: "Connection", head: Head, body: Chunk, binary: Chunk = b"") -> None:
         self.connection = connection
@@ -28,6 +40,7 @@ class Exchange:
         self.on_drained: Callable[[], None] | None = None  # the client has taken what a stream has written so far
         self.requests: tuple[InferenceRequest, ...] = ()  # cancelled when the client goes
         self.task: asyncio.Task[None] | None = None
+        self.taken = 0  # bytes of the server's memory for requests
 
     def reply(self, reply: Reply) -> None:
         if not self.done:
@@ -37,9 +50,21 @@ class Exchange:
         """The whole answer, already encoded. The client may have gone meanwhile."""
         if not self.done:
             self.chunks = chunks
-            self.done = True
+            self._finish()
             self.requests = ()  # they refer back: left alone, only the garbage collector would free their tensors
             self.connection.flush()
+
+    def take(self, size: int) -> None:
+        """Room for `size` bytes more; Exhausted where the server has none."""
+        self.connection.listener.memory.take(size)
+        self.taken += size
+
+    def _finish(self) -> None:
+        """The answer is complete, or nobody wants it: what the request holds is no longer counted."""
+        self.done = True
+        if self.taken:
+            self.connection.listener.memory.give(self.taken)
+            self.taken = 0
 
     def fail(self, error: Exception) -> None:
         """Answer with the error; what the models may still answer is not wanted."""
@@ -71,7 +96,7 @@ class Exchange:
     def end(self) -> None:
         if self.chunked:
             self.chunks.append(b"0\r\n\r\n")
-        self.done = True
+        self._finish()
         self.on_drained = None
         self.connection.flush()
         self.cancel()
@@ -87,7 +112,7 @@ class Exchange:
 
     def abandon(self) -> None:
         """The client has gone."""
-        self.done = True
+        self._finish()
         self.on_drained = None
         self.cancel()
         if self.task is not None:

@@ -18,6 +18,7 @@ from serving.errors import ServingError
 from serving.frontends.http_connection import Connection
 from serving.frontends.http_exchange import Exchange
 from serving.frontends.http_message import Head, HttpError, Reply, parse_head
+from serving.request_memory import RequestMemory
 from serving.tls import listener_options
 
 log = logging.getLogger(__name__)
@@ -101,10 +102,12 @@ class Listener:
         context: Any,
         authoriser: Authoriser,
         max_body: int,
+        memory: RequestMemory,
         limits: Limits = Limits(),
     ) -> None:
         self.authoriser = authoriser
         self.max_body = max_body
+        self.memory = memory
         self.limits = limits
         self.loop = asyncio.get_running_loop()
         self.scratch = bytearray(SCRATCH)

@@ -73,7 +73,10 @@ class HttpServer:
 
     async def start(self) -> None:
         options = self._options
-        self._listener = Listener(ROUTES, self._server, self._authoriser, options.http_max_input_size, self._limits)
+        memory = self._server.request_memory
+        self._listener = Listener(
+            ROUTES, self._server, self._authoriser, options.http_max_input_size, memory, self._limits
+        )
         self._listener.forwarded = header_pattern(options.http_header_forward_pattern)
         tls = server_context(TlsFiles.of_http(options), "http/1.1")
         self.address = await self._listener.start(options.http_address, options.http_port, tls)

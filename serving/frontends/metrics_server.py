@@ -34,7 +34,7 @@ class MetricsServer:
 
     async def start(self) -> None:
         options = self._options
-        self._listener = Listener(ROUTES, self, self._authoriser, MAX_BODY)
+        self._listener = Listener(ROUTES, self, self._authoriser, MAX_BODY, self.server.request_memory)
         self._listener.on_abandoned = self.feed.unsubscribe
         self.address = await self._listener.start(options.metrics_address or options.http_address, options.metrics_port)
 
