@@ -14,7 +14,7 @@ from serving.model_lifecycle import ModelLifecycle
 
 
 class KnownModels:
-    """Used on the event loop's thread, but for `meant`."""
+    """Changed on the event loop's thread; `near` and `meant` are asked by others as well, where nothing is held up."""
 
     def __init__(self) -> None:
         self.by_name: dict[str, ModelLifecycle] = {}  # what a bare name means; read for every request
@@ -49,7 +49,7 @@ class KnownModels:
         else:
             self.by_name[name] = (wanted or namesakes)[0]
 
-    # -- of what a name means --------------------------------------------------------------------------------------
+    # -- what a name means -----------------------------------------------------------------------------------------
     def find(self, name: str) -> ModelLifecycle:
         """What `by_name` has; NOT_FOUND or, for a name of several models, INVALID_ARG where it has nothing."""
         lifecycle = self.by_name.get(name)
