@@ -7,9 +7,10 @@ const TOP = 10;
 const ROWS = 50;
 const SVG = "http://www.w3.org/2000/svg";
 
-/** `took`: ms in the browser; `parameters`: of the answer, with queue and compute in microseconds when the server says. */
-export function answerView(answer, took) {
-  return [timeSplit(answer.parameters ?? {}, took), ...answer.outputs.map(outputView)];
+/** `took`: ms in the browser; `labels`: output -> names of its classes. Of the answer's parameters, those that say where its
+    time went: queue and compute in microseconds, and for an ensemble those of each step. */
+export function answerView(answer, took, labels) {
+  return [timeSplit(answer.parameters ?? {}, took), ...answer.outputs.map((output) => outputView(output, labels[output.name]))];
 }
 
 export function failureView(message, status) {
@@ -34,7 +35,16 @@ function timeSplit(parameters, took) {
     x += width;
   }
   const keys = parts.map(([name, value, label]) => el("span", { class: "key" }, swatch(`series-${name}`), `${label} ${latency(value)}`));
-  return el("div", { class: "split" }, svg, el("div", { class: "row num" }, keys));
+  return el("div", { class: "split" }, svg, el("div", { class: "row num" }, keys), stepTimes(parameters.slipway_steps));
+}
+
+function stepTimes(text) {
+  const steps = JSON.parse(text ?? "[]");
+  if (!steps.length) return null;
+  const time = (microseconds) => el("td", { class: "num" }, latency(microseconds / 1000));
+  const rows = steps.map((step) => el("tr", {}, el("th", { scope: "row" }, step.model), time(step.slipway_queue_us), time(step.slipway_compute_us)));
+  const head = el("tr", {}, ["Step", "Queue", "Compute"].map((name, index) => el("th", { scope: "col", class: index ? "num" : "" }, name)));
+  return el("div", { class: "table-wrap" }, el("table", { class: "steps-table" }, el("thead", {}, head), el("tbody", {}, rows)));
 }
 
 function rect(x, y, width, height, className) {
@@ -51,10 +61,10 @@ function swatch(className) {
   return svg;
 }
 
-function outputView(output) {
+function outputView(output, labels) {
   const head = el("h3", {}, el("span", { class: "mono" }, output.name), el("span", { class: "hint mono" }, `${output.datatype} [${output.shape.join(", ")}]`));
   const scores = classScores(output);
-  return el("section", { class: "output", "data-output": output.name }, head, scores ? bars(scores) : table(output));
+  return el("section", { class: "output", "data-output": output.name }, head, scores ? bars(scores, labels) : table(output));
 }
 
 /** The scores of one row of classes that add up to 1; null for anything else. */
@@ -66,7 +76,7 @@ function classScores({ shape, data, datatype }) {
   return values.every((value) => value >= -1e-6 && value <= 1 + 1e-6) && Math.abs(sum - 1) < 0.02 ? values : null;
 }
 
-function bars(values) {
+function bars(values, labels) {
   const ranked = values.map((score, index) => ({ score, index })).sort((a, b) => b.score - a.score).slice(0, TOP);
   const rows = ranked.flatMap(({ score, index }, place) => {
     const svg = document.createElementNS(SVG, "svg");
@@ -75,7 +85,8 @@ function bars(values) {
     svg.setAttribute("aria-hidden", "true");
     svg.append(rect(0, 1, Math.max(score * 100, 0.3), 8, ""));
     const first = place === 0 ? "first" : "rest";
-    return [el("span", { class: `num ${first}`, "data-class": index }, String(index)), el("span", { class: first }, svg), el("span", { class: `num ${first}` }, share(score))];
+    const name = labels?.[index];
+    return [el("span", { class: `${name ? "" : "num "}${first}`, "data-class": index, title: name ? `class ${index}` : null }, name ?? String(index)), el("span", { class: first }, svg), el("span", { class: `num ${first}` }, share(score))];
   });
   return el("div", { class: "top-k", "data-top": ranked[0].index }, rows);
 }

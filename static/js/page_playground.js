@@ -8,7 +8,7 @@ import { snippet } from "./snippets.js";
 import { TIMING, encode, readable } from "./wire.js";
 
 const play = data("play-data");
-let kind = "curl";
+let kind = play?.decoupled ? "grpc" : "curl";
 
 async function gather(loud) {
   const rows = [];
@@ -21,6 +21,13 @@ async function gather(loud) {
     }
   }
   return rows;
+}
+
+/** Which sequence the request belongs to, for a model that keeps state between requests; nothing for any other. */
+function sequence() {
+  if (!play.sequence) return {};
+  const id = $("#sequence-id").value.trim();
+  return { sequence_id: /^\d+$/.test(id) ? Number(id) : id, sequence_start: $("#sequence-start").checked, sequence_end: $("#sequence-end").checked };
 }
 
 /** Named only when it is not what the server would choose by itself. */
@@ -38,7 +45,7 @@ async function showSnippet() {
     return;
   }
   const outputs = play.signature.outputs.map(({ name }) => name);
-  $("#snippet").textContent = snippet(kind, { ...play, version: chosenVersion(), inputs: rows, outputs });
+  $("#snippet").textContent = snippet(kind, { ...play, version: chosenVersion(), inputs: rows, outputs, parameters: sequence() });
   const needs = { curl: "", http: "Needs: pip install 'tritonclient[http]'", grpc: "Needs: pip install 'tritonclient[grpc]'" }[kind];
   hint.textContent = [needs, play.token ? "Put a token with the right to infer into SLIPWAY_TOKEN." : ""].filter(Boolean).join(" ");
 }
@@ -47,7 +54,7 @@ async function send(event) {
   event.preventDefault();
   const rows = await gather(true);
   if (!rows) return;
-  const { json, content, headers, binaryLength } = encode(rows, { [TIMING]: true });
+  const { json, content, headers, binaryLength } = encode(rows, { [TIMING]: true, ...sequence() });
   const button = $("#play-send");
   button.disabled = true;
   $("#play-status").textContent = "waiting for the answer";
@@ -74,7 +81,9 @@ async function show(response, took) {
   }
   const answer = await response.json();
   $("#received").textContent = readable(answer);
-  $("#answer").replaceChildren(...answerView(answer, took));
+  $("#answer").replaceChildren(...answerView(answer, took, play.labels));
+  if (play.sequence) $("#sequence-start").checked = false;
+  showSnippet();
 }
 
 let ready = false;
@@ -82,6 +91,10 @@ const inputs = play ? play.signature.inputs.map((tensor) => new Input(tensor, ()
 if (play) {
   $("#play-inputs").replaceChildren(...inputs.map(({ element }) => element));
   ready = true;
+  if (play.sequence) {
+    $("#sequence-id").value = String(Math.floor(Math.random() * 1e9) + 1);
+    $("#play-sequence").addEventListener("input", showSnippet);
+  }
   showSnippet();
   $("#play-form").addEventListener("submit", send);
   $("#play-version").addEventListener("change", (event) => {

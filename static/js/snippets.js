@@ -16,7 +16,7 @@ function path({ model, version }) {
 function curl(request) {
   const url = `${request.server.http}${path(request)}`;
   const token = request.token ? ` \\\n  -H "Authorization: Bearer $SLIPWAY_TOKEN"` : "";
-  const { json, binary } = body(request.inputs);
+  const { json, binary } = body(request.inputs, Object.keys(request.parameters).length ? request.parameters : undefined);
   if (!binary.length) return `curl -s ${quote(url)} \\\n  -H "Content-Type: application/json"${token} \\\n  -d ${quote(JSON.stringify(json))}\n`;
   const head = new TextEncoder().encode(JSON.stringify(json));
   const whole = base64(concat([head, ...binary]));
@@ -28,21 +28,49 @@ function python(kind, request) {
   const grpc = kind === "grpc";
   const address = grpc ? request.server.grpc : request.server.http.replace(/^https?:\/\//, "");
   const needsBase64 = request.inputs.some(({ bytes }) => bytes);
-  const lines = [...(needsBase64 ? ["import base64"] : []), ...(request.token ? ["import os"] : []), ...(needsBase64 || request.token ? [""] : []), "import numpy as np", `import tritonclient.${grpc ? "grpc" : "http"} as triton`, "", `client = triton.InferenceServerClient(${text(address)})`];
+  const modules = [needsBase64 && "base64", request.token && "os", request.decoupled && "queue"].filter(Boolean);
+  const lines = [...modules.map((name) => `import ${name}`), ...(modules.length ? [""] : []), "import numpy as np", `import tritonclient.${grpc ? "grpc" : "http"} as triton`, "", `client = triton.InferenceServerClient(${text(address)})`];
   const names = [];
   for (const input of request.inputs) {
     const name = variable(input.name, names);
     lines.push(`${name} = ${array(input)}`, `${name}_input = triton.InferInput(${text(input.name)}, list(${name}.shape), ${text(input.datatype)})`, `${name}_input.set_data_from_numpy(${name})`);
   }
-  const extra = [...(request.version ? [`model_version=${text(String(request.version))}`] : []), ...(request.token ? [`headers={${text(grpc ? "authorization" : "Authorization")}: "Bearer " + os.environ["SLIPWAY_TOKEN"]}`] : [])];
-  lines.push("", `result = client.infer(${[text(request.model), `[${names.map((name) => `${name}_input`).join(", ")}]`, ...extra].join(", ")})`);
-  for (const output of request.outputs) lines.push(`print(${text(output)}, result.as_numpy(${text(output)}))`);
+  const sequence = Object.entries(request.parameters).map(([name, value]) => `${name}=${typeof value === "boolean" ? (value ? "True" : "False") : text(value)}`);
+  const extra = [...sequence, ...(request.version ? [`model_version=${text(String(request.version))}`] : []), ...(request.token && !request.decoupled ? [headers(grpc)] : [])];
+  const call = [text(request.model), `[${names.map((name) => `${name}_input`).join(", ")}]`, ...extra].join(", ");
+  lines.push("", ...(request.decoupled ? streamed(call, request) : answered(call, request.outputs)));
   return `${lines.join("\n")}\n`;
+}
+
+function answered(call, outputs) {
+  return [`result = client.infer(${call})`, ...outputs.map((output) => `print(${text(output)}, result.as_numpy(${text(output)}))`)];
+}
+
+/** A decoupled model's responses come over a stream; the last one says that it is, and may hold no outputs. */
+function streamed(call, { outputs, token }) {
+  return [
+    "answers = queue.Queue()",
+    `client.start_stream(${["callback=lambda result, error: answers.put((result, error))", ...(token ? [headers(true)] : [])].join(", ")})`,
+    `client.async_stream_infer(${call}, enable_empty_final_response=True)`,
+    "final = False",
+    "while not final:",
+    "    result, error = answers.get()",
+    "    if error:",
+    "        raise error",
+    '    final = result.get_response().parameters["triton_final_response"].bool_param',
+    "    if result.get_response().outputs:",
+    ...outputs.map((output) => `        print(${text(output)}, result.as_numpy(${text(output)}))`),
+    "client.stop_stream()",
+  ];
+}
+
+function headers(grpc) {
+  return `headers={${text(grpc ? "authorization" : "Authorization")}: "Bearer " + os.environ["SLIPWAY_TOKEN"]}`;
 }
 
 function variable(name, taken) {
   let plain = name.replace(/\W+/g, "_").replace(/^(\d)/, "_$1").toLowerCase();
-  if (["np", "triton", "client", "result", "os", "base64", "in", "is", "if"].includes(plain)) plain += "_";
+  if (["np", "triton", "client", "result", "os", "base64", "queue", "answers", "final", "error", "in", "is", "if"].includes(plain)) plain += "_";
   while (taken.includes(plain)) plain += "_";
   taken.push(plain);
   return plain;

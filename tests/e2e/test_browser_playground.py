@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -59,7 +60,10 @@ def test_a_drawing_travels_as_a_picture_through_the_pipeline(page: Page) -> None
     page.get_by_role("button", name="Send request").click()
     best = page.locator('[data-output="probabilities"] .top-k')
     expect(best).to_have_attribute("data-top", "7")
+    expect(best.locator("[data-class='7']")).to_have_text("seven")
     expect(page.locator("#sent")).to_contain_text("of binary data")
+    expect(page.locator(".steps-table tbody tr")).to_have_count(2)
+    expect(page.locator(".steps-table tbody")).to_contain_text("digits_preprocess")
 
 
 def test_what_the_server_refuses_is_said_in_its_words(page: Page) -> None:
@@ -98,3 +102,81 @@ def run(command: list[str]) -> str:
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, env=environment, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+COUNTING = """import numpy as np
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        for request in requests:
+            sender = request.get_response_sender()
+            for number in range(int(pb_utils.get_input_tensor_by_name(request, "n").as_numpy()[0])):
+                sender.send(pb_utils.InferenceResponse([pb_utils.Tensor("y", np.array([number], np.int32))]))
+            sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+"""
+COUNTING_CONFIG = """backend: "python"
+model_transaction_policy { decoupled: true }
+input [ { name: "n" data_type: TYPE_INT32 dims: [ 1 ] } ]
+output [ { name: "y" data_type: TYPE_INT32 dims: [ 1 ] } ]
+"""
+SUMMING = """import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def initialize(self, args):
+        self.total = 0
+
+    def execute(self, requests):
+        answers = []
+        for request in requests:
+            x, start = (pb_utils.get_input_tensor_by_name(request, name).as_numpy() for name in ("x", "START"))
+            self.total = x.copy() if start.any() else self.total + x
+            answers.append(pb_utils.InferenceResponse([pb_utils.Tensor("y", self.total)]))
+        return answers
+"""
+SUMMING_CONFIG = """backend: "python"
+max_batch_size: 1
+input [ { name: "x" data_type: TYPE_FP32 dims: [ 1 ] } ]
+output [ { name: "y" data_type: TYPE_FP32 dims: [ 1 ] } ]
+sequence_batching {
+  control_input [ { name: "START" control [ { kind: CONTROL_SEQUENCE_START int32_false_true: [ 0, 1 ] } ] } ]
+}
+"""
+
+
+def publish(page: Page, folder: Path, code: str, config: str) -> None:
+    """On the upload page, until it is ready."""
+    (folder / "1").mkdir(parents=True)
+    (folder / "1" / "model.py").write_text(code)
+    (folder / "config.pbtxt").write_text(config)
+    page.goto("/models/new")
+    page.locator("#folder-input").set_input_files(folder)
+    page.get_by_role("button", name="Publish").click()
+    expect(page.get_by_text(f"{folder.name} is serving version 1")).to_be_visible()
+
+
+def test_a_decoupled_model_is_shown_as_code_for_a_stream(page: Page, tmp_path: Path) -> None:
+    publish(page, tmp_path / "counting", COUNTING, COUNTING_CONFIG)
+    page.goto("/models/counting/playground")
+    expect(page.get_by_text("counting is decoupled")).to_be_visible()
+    expect(page.get_by_role("button", name="Send request")).to_be_disabled()
+    page.get_by_label("n 0").fill("3")
+    expect(page.locator("#snippet")).to_contain_text("np.array([3]")
+    said = run([sys.executable, "-c", page.locator("#snippet").text_content() or ""])
+    assert said.splitlines() == ["y [0]", "y [1]", "y [2]"]
+
+
+def test_the_requests_of_a_sequence_follow_one_another(page: Page, tmp_path: Path) -> None:
+    publish(page, tmp_path / "summing", SUMMING, SUMMING_CONFIG)
+    page.goto("/models/summing/playground")
+    for value, total in (("2", "2"), ("3", "5")):
+        page.get_by_label("x 0").fill(value)
+        page.get_by_role("button", name="Send request").click()
+        expect(page.locator('[data-output="y"] td')).to_have_text(total)
+        expect(page.get_by_label("Begins it")).not_to_be_checked()
+    page.get_by_label("Begins it").check()
+    page.get_by_role("button", name="Python, gRPC", exact=True).click()
+    expect(page.locator("#snippet")).to_contain_text("sequence_start=True")
+    assert run([sys.executable, "-c", page.locator("#snippet").text_content() or ""]) == "y [[3.]]\n"
