@@ -8,6 +8,7 @@ Exit status 1 where a limit is missed: 3 x, 5 x, 1 x.
 """
 
 import argparse
+import os
 import sys
 import tempfile
 import threading
@@ -83,7 +84,7 @@ def over_shared_memory(server: ServerProcess, array: Array) -> None:
     with _region("large_in", array.nbytes) as given, _region("large_out", array.nbytes) as taken:
         shared_memory.set_shared_memory_region(given, [array])
         for name in ("large_in", "large_out"):
-            client.register_system_shared_memory(name, f"/slipway_{name}", array.nbytes)
+            client.register_system_shared_memory(name, _key(name), array.nbytes)
         tensor = tritonclient.http.InferInput("INPUT0", array.shape, "FP32")
         tensor.set_shared_memory("large_in", array.nbytes)
         output = tritonclient.http.InferRequestedOutput("OUTPUT0")
@@ -95,9 +96,14 @@ def over_shared_memory(server: ServerProcess, array: Array) -> None:
     client.close()
 
 
+def _key(name: str) -> str:
+    """Of this run alone: another may go on beside it."""
+    return f"/slipway_{name}_{os.getpid()}"
+
+
 @contextmanager
 def _region(name: str, size: int) -> "Iterator[object]":
-    region = shared_memory.create_shared_memory_region(name, f"/slipway_{name}", size)
+    region = shared_memory.create_shared_memory_region(name, _key(name), size)
     try:
         yield region
     finally:
