@@ -36,7 +36,10 @@ class Frontend(Protocol):
 def main() -> None:
     options, warnings = parse(sys.argv[1:])
     log_settings = LogSettings.from_options(options)
-    configure_logging(log_settings)
+    try:
+        configure_logging(log_settings, options.log_file)
+    except OSError as error:
+        sys.exit(f"--log-file: cannot write the log: {error.strerror}")
     for warning in warnings:
         log.warning("%s", warning)
     # A thread in Python code holds the interpreter for at most this long when the loop has work; 5 ms is the default.
@@ -67,7 +70,7 @@ async def _serve(options: Options, log_settings: LogSettings) -> int:
     try:
         for name, frontend in frontends.items():
             await frontend.start()
-            log.info("%s listens on %s:%d", name, *frontend.address)
+            log.info("%s listens on %s", name, _shown(frontend))
         _warn_if_open(options, frontends)
         if options.address_file is not None:
             _write_addresses(options.address_file, frontends)
@@ -132,8 +135,13 @@ def _frontends(server: InferenceServer, options: Options) -> "dict[str, Frontend
     return found
 
 
+def _shown(frontend: Frontend) -> str:
+    host, port = frontend.address
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def _write_addresses(path: Path, frontends: "dict[str, Frontend]") -> None:
-    content: dict[str, str | int] = {name: "{}:{}".format(*frontend.address) for name, frontend in frontends.items()}
+    content: dict[str, str | int] = {name: _shown(frontend) for name, frontend in frontends.items()}
     temporary = path.with_suffix(".tmp")
     temporary.write_text(json.dumps(content | {"pid": os.getpid()}))
     temporary.replace(path)

@@ -1,9 +1,10 @@
-"""The log: one line an event on standard error, level by tritonserver's flags."""
+"""The log: one line an event, on standard error or in a file; level by tritonserver's flags."""
 
 import logging
 import sys
 import time
-from typing import TextIO
+from logging.handlers import WatchedFileHandler
+from pathlib import Path
 
 from serving.log_settings import LogSettings
 
@@ -16,10 +17,15 @@ FORMATS = {
 FORMATS["ISO8601"].converter = time.gmtime
 
 
-def configure_logging(settings: LogSettings) -> None:
-    """Set up the root logger, which follows the settings from then on; verbose level 1 and more shows debug lines."""
-    handler = _Handler(sys.stderr)
-    handler.settings = settings
+def configure_logging(settings: LogSettings, path: Path | None = None) -> None:
+    """Set up the root logger, which follows the settings from then on; verbose level 1 and more shows debug lines.
+
+    A file that is moved away is begun anew. Raises OSError when it cannot be written.
+    """
+    handler: logging.Handler = WatchedFileHandler(path, encoding="utf-8") if path else logging.StreamHandler(sys.stderr)
+    chosen = _Chosen(settings)
+    handler.addFilter(chosen.filter)
+    handler.setFormatter(chosen)
 
     def set_level() -> None:
         # At the source, so that a debug line that nobody wants costs nothing.
@@ -33,11 +39,15 @@ def configure_logging(settings: LogSettings) -> None:
         logging.getLogger(name).setLevel(logging.WARNING)
 
 
-class _Handler(logging.StreamHandler[TextIO]):
-    settings: LogSettings
+class _Chosen(logging.Formatter):
+    """The levels that are shown, and how a line begins, as the settings are at that moment."""
+
+    def __init__(self, settings: LogSettings) -> None:
+        super().__init__()
+        self._settings = settings
 
     def filter(self, record: logging.LogRecord) -> bool:
-        settings = self.settings
+        settings = self._settings
         if record.levelno < logging.INFO:
             return settings.verbose_level > 0
         if record.levelno < logging.WARNING:
@@ -45,4 +55,4 @@ class _Handler(logging.StreamHandler[TextIO]):
         return settings.warning if record.levelno < logging.ERROR else settings.error
 
     def format(self, record: logging.LogRecord) -> str:
-        return FORMATS[self.settings.format].format(record)
+        return FORMATS[self._settings.format].format(record)

@@ -80,6 +80,12 @@ def port(text: str) -> int:
     return int(text)
 
 
+def address(text: str) -> str:
+    """An IPv6 address may come as [::1] or ipv6:[::1], as tritonserver takes it."""
+    host = text.removeprefix("ipv6:")
+    return host[1:-1] if host.startswith("[") and host.endswith("]") else host
+
+
 def count(text: str) -> int:
     if not text.isdigit() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, got '{text}'")
@@ -138,6 +144,11 @@ def cache_setting(text: str) -> tuple[str, str, str]:
     if cache != "local" or setting != "size" or not value.isdigit():
         raise argparse.ArgumentTypeError(f"expected local,size=<bytes>, got '{text}'")
     return cache, setting, value
+
+
+def cache_size(text: str) -> tuple[str, str, str]:
+    """--response-cache-byte-size, tritonserver's older name of --cache-config=local,size=<bytes>."""
+    return cache_setting(f"local,size={text}")
 
 
 def resource(text: str) -> tuple[str, int, int | None]:

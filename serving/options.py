@@ -9,11 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from repository.remote_address import RemoteAddress
+from serving.foreign_flags import add_foreign_flags
 from serving.option_values import (
     Restriction,
+    address,
     backend_setting,
     boolean,
     cache_setting,
+    cache_size,
     config_name,
     count,
     fraction,
@@ -62,6 +65,7 @@ class Options:
     allow_http: bool = True
     http_address: str = "0.0.0.0"
     http_port: int = 8000
+    reuse_http_port: bool = False
     http_max_input_size: int = 64 << 20
     http_restricted_api: tuple[Restriction, ...] = ()
     http_header_forward_pattern: str = ""
@@ -73,6 +77,7 @@ class Options:
     allow_grpc: bool = True
     grpc_address: str = "0.0.0.0"
     grpc_port: int = 8001
+    reuse_grpc_port: bool = False
     grpc_max_message_size: int = (1 << 31) - 1
     grpc_restricted_protocol: tuple[Restriction, ...] = ()
     grpc_header_forward_pattern: str = ""
@@ -109,6 +114,7 @@ class Options:
     log_warning: bool = True
     log_error: bool = True
     log_format: str = "default"
+    log_file: Path | None = None
 
     def metric_enabled(self, group: str) -> bool:
         """Whether --metrics-config has a group of latencies; by default only the counters."""
@@ -130,23 +136,6 @@ class Options:
     def cache_size(self) -> int:
         """Bytes of the response cache; 0 without one."""
         return next((int(value) for _, setting, value in self.cache_config if setting == "size"), 0)
-
-
-# tritonserver's flags that tune what this server does not have; taken, so that its command lines work, and warned of.
-WITHOUT_EFFECT = (
-    "--http-thread-count",
-    "--grpc-infer-thread-count",
-    "--grpc-infer-allocation-pool-size",
-    "--pinned-memory-pool-byte-size",
-    "--cuda-memory-pool-byte-size",
-    "--min-supported-compute-capability",
-    "--backend-directory",
-    "--repoagent-directory",
-    "--cache-directory",
-    "--buffer-manager-thread-count",
-    "--reuse-http-port",
-    "--reuse-grpc-port",
-)
 
 
 # tritonserver's older names of --trace-config's settings
@@ -208,8 +197,7 @@ def build_parser() -> argparse.ArgumentParser:
         _other_flags,
     ):
         group(add)
-    for flag in WITHOUT_EFFECT:
-        parser.add_argument(flag, nargs="?", dest="ignored", action=_Ignored, help=argparse.SUPPRESS)
+    add_foreign_flags(parser)
     return parser
 
 
@@ -285,6 +273,7 @@ def _scheduling_flags(add: Add) -> None:
         action="append",
         default=[],
     )
+    add("--response-cache-byte-size", cache_size, argparse.SUPPRESS, action="append", dest="cache_config")
     add(
         "--rate-limit",
         str,
@@ -303,8 +292,9 @@ def _scheduling_flags(add: Add) -> None:
 def _http_flags(add: Add) -> None:
     _tls_flags(add, "http")
     add("--allow-http", boolean, "serve HTTP")
-    add("--http-address", str, "address to bind; every interface by default, as tritonserver does")
+    add("--http-address", address, "address to bind; every interface by default, as tritonserver does")
     add("--http-port", port, "port of HTTP; 0 takes a free one")
+    add("--reuse-http-port", boolean, "share the port with other servers that were told so")
     add("--http-max-input-size", count, "largest request body in bytes")
     add(
         "--http-restricted-api",
@@ -333,8 +323,9 @@ def _grpc_flags(add: Add) -> None:
         choices=("none", "low", "medium", "high"),
     )
     add("--allow-grpc", boolean, "serve gRPC")
-    add("--grpc-address", str, "address to bind; every interface by default")
+    add("--grpc-address", address, "address to bind; every interface by default")
     add("--grpc-port", port, "port of gRPC; 0 takes a free one")
+    add("--reuse-grpc-port", boolean, "share the port with other servers that were told so")
     add("--grpc-max-message-size", count, "largest message in bytes")
     add(
         "--grpc-restricted-protocol",
@@ -360,7 +351,7 @@ def _keepalive_flags(add: Add) -> None:
 def _other_flags(add: Add) -> None:
     add("--allow-client-shm", boolean, "clients may register shared memory, and so pass tensors by reference")
     add("--allow-metrics", boolean, "serve Prometheus metrics and the live feed")
-    add("--metrics-address", str, "address to bind; --http-address when not given")
+    add("--metrics-address", address, "address to bind; --http-address when not given")
     add("--metrics-port", port, "port of the metrics; 0 takes a free one")
     add(
         "--metrics-config",
@@ -393,9 +384,5 @@ def _other_flags(add: Add) -> None:
     add("--log-info", boolean, "log informative messages")
     add("--log-warning", boolean, "log warnings")
     add("--log-error", boolean, "log errors")
+    add("--log-file", Path, "write the log to this file; it may be moved away while the server runs")
     add("--log-format", str, "how lines begin", choices=("default", "ISO8601"))
-
-
-class _Ignored(argparse.Action):
-    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
-        namespace.ignored = [*(namespace.ignored or []), option_string]

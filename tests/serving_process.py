@@ -176,7 +176,7 @@ class ServerProcess:
 
     def request(self, method: str, path: str, body: str | None = None) -> tuple[int, Any]:
         host, _, port = self.http.rpartition(":")
-        connection = http.client.HTTPConnection(host, int(port), timeout=PATIENCE_S)
+        connection = http.client.HTTPConnection(host.strip("[]"), int(port), timeout=PATIENCE_S)
         try:
             connection.request(method, path, body, {"Content-Type": "application/json"} if body is not None else {})
             response = connection.getresponse()

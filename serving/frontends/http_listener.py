@@ -123,10 +123,12 @@ class Listener:
         self._empty.set()
         self.on_abandoned: Callable[[Exchange], None] | None = None
 
-    async def start(self, address: str, port: int, tls: ssl.SSLContext | None = None) -> tuple[str, int]:
+    async def start(
+        self, address: str, port: int, tls: ssl.SSLContext | None = None, reuse_port: bool = False
+    ) -> tuple[str, int]:
         """Listen; the address bound. Raises OSError."""
         self._server = await self.loop.create_server(
-            lambda: Connection(self), address, port, backlog=1024, **listener_options(tls)
+            lambda: Connection(self), address, port, backlog=1024, reuse_port=reuse_port, **listener_options(tls)
         )
         host, bound = self._server.sockets[0].getsockname()[:2]
         return str(host), int(bound)

@@ -79,7 +79,7 @@ class HttpServer:
         )
         self._listener.forwarded = header_pattern(options.http_header_forward_pattern)
         tls = server_context(TlsFiles.of_http(options), "http/1.1")
-        self.address = await self._listener.start(options.http_address, options.http_port, tls)
+        self.address = await self._listener.start(options.http_address, options.http_port, tls, options.reuse_http_port)
 
     async def drain(self) -> None:
         if self._listener is not None:
