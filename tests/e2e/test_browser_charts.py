@@ -71,6 +71,7 @@ def test_one_crosshair_crosses_all_charts(charts: Page) -> None:
 
 
 def test_a_deployment_is_marked_and_linked(charts: Page) -> None:
+    charts.goto("/models/digits/?range=24h")
     expect(charts.locator("#markers")).to_contain_text("Published version 2 of digits")
     charts.locator("#markers").get_by_role("link", name="Published version 2 of digits").click()
     expect(charts).to_have_url(re.compile(r"/models/digits/activity#entry-\d+"))

@@ -65,7 +65,7 @@ def test_the_server_says_that_it_has_the_extension_and_unload_dependents(client:
 
 
 def test_the_index_lists_what_is_on_disk_and_each_loaded_version_with_its_state(client: TritonClient) -> None:
-    assert {name for name, _ in index(client)} == {"scale", "step", "pipeline", "broken"}
+    assert {name for name, _ in index(client)} >= {"scale", "step", "pipeline", "broken"}
     client.call("load_model", "scale")
     assert index(client)["scale", "2"] == ("READY", "")
     client.call("unload_model", "scale")

@@ -39,5 +39,11 @@ class Subscriber:
             pass
         return list(models)
 
+    def quiet(self) -> Any:
+        """The next event that tells nothing of models."""
+        while (event := self.next()[1]).get("models") != []:
+            pass
+        return event
+
     def close(self) -> None:
         self.client.__exit__()
