@@ -12,6 +12,7 @@ from typing import Protocol
 
 import uvloop
 
+from serving.allocator import bound_arenas
 from serving.authorisation import Authoriser
 from serving.errors import ServingError
 from serving.log_settings import LogSettings
@@ -42,6 +43,7 @@ def main() -> None:
         sys.exit(f"--log-file: cannot write the log: {error.strerror}")
     for warning in warnings:
         log.warning("%s", warning)
+    bound_arenas()
     # A thread in Python code holds the interpreter for at most this long when the loop has work; 5 ms is the default.
     sys.setswitchinterval(0.0005)
     # A request leaves no reference cycles, so the collector has little to find: let it look less often.
