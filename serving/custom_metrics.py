@@ -30,7 +30,8 @@ _RESERVED = (
 class Series:
     """One line of the page, or a histogram's lines."""
 
-    def __init__(self, labels: str, bounds: list[float]) -> None:
+    def __init__(self, family: "Family", labels: str, bounds: list[float]) -> None:
+        self.family = family
         self.labels = labels
         self.bounds = bounds
         self.counts = [0] * (len(bounds) + 1)
@@ -100,7 +101,7 @@ class CustomMetrics:
             if series is None:
                 if sum(len(one.series) for one in self._families.values()) >= MAX_SERIES:
                     raise invalid(f"the server has its {MAX_SERIES} custom metrics already")
-                series = family.series[text] = Series(text, bounds)
+                series = family.series[text] = Series(family, text, bounds)
             elif series.bounds != bounds:
                 raise invalid(f"metric '{family.name}' with these labels has other buckets already")
             series.owners.add(owner)
@@ -119,17 +120,30 @@ class CustomMetrics:
             if how == "observe":
                 series.counts[bisect_left(series.bounds, value)] += 1
 
+    def leave_series(self, owner: object, series: Series) -> None:
+        """It goes where nobody else holds it."""
+        with self._lock:
+            _let_go(owner, series)
+
+    def leave_family(self, owner: object, name: str) -> None:
+        """It goes with all its series of this owner, where nobody else holds them."""
+        with self._lock:
+            family = self._families.get(name)
+            if family is not None:
+                self._leave(owner, family)
+
     def leave(self, owner: object) -> None:
         """Everything that only this owner held goes."""
         with self._lock:
             for family in list(self._families.values()):
-                for text, series in list(family.series.items()):
-                    series.owners.discard(owner)
-                    if not series.owners:
-                        del family.series[text]
-                family.owners.discard(owner)
-                if not family.owners:
-                    del self._families[family.name]
+                self._leave(owner, family)
+
+    def _leave(self, owner: object, family: Family) -> None:
+        for series in list(family.series.values()):
+            _let_go(owner, series)
+        family.owners.discard(owner)
+        if not family.owners:
+            del self._families[family.name]
 
     def render(self) -> str:
         with self._lock:
@@ -142,6 +156,12 @@ class CustomMetrics:
 
 
 _CHANGES = {("counter", "increment"), ("gauge", "increment"), ("gauge", "set"), ("histogram", "observe")}
+
+
+def _let_go(owner: object, series: Series) -> None:
+    series.owners.discard(owner)
+    if not series.owners:
+        series.family.series.pop(series.labels, None)
 
 
 def _label_text(labels: Any) -> str:

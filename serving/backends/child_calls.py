@@ -17,6 +17,7 @@ from typing import Any
 from serving.backends.base import ModelSpec
 from serving.backends.child_inferences import ChildInferences
 from serving.backends.child_messages import Answer, encode_answer, quietly, tensors_of
+from serving.backends.child_metrics import ChildMetrics
 from serving.backends.child_process import ChildProcess
 from serving.backends.child_readiness import ChildReadiness
 from serving.backends.process_tensors import error_of, parameters_of
@@ -24,13 +25,11 @@ from serving.backends.python_child.channel import ChannelError, Message, Protoco
 from serving.backends.python_child.segments import map_sealed, send_tensors
 from serving.backends.python_child.tensors import Writer
 from serving.batch import Batch, Send
-from serving.custom_metrics import Series
 from serving.errors import ServingError, internal, unavailable
 from serving.request import InferenceRequest, InferenceResponse
 from serving.runtime import Runtime
 
 MAX_UNREAD = 10_000  # answers that wait for a child which does not read
-MAX_METRICS = 1000
 
 
 class ChildCalls:
@@ -47,7 +46,7 @@ class ChildCalls:
         self._stream_ended = threading.Condition()
         self._inferences = ChildInferences(self._put)
         self.readiness = ChildReadiness(child.name, lambda: self._put(0, {"op": "is_ready"}, True))
-        self._metrics: dict[int, tuple[str, Series]] = {}
+        self._metrics = ChildMetrics(self, self._answer)
         self._outbox: SimpleQueue[tuple[int, Answer, bool] | None] = SimpleQueue()
         self._ended = False
         self._writer: threading.Thread | None = None
@@ -61,10 +60,6 @@ class ChildCalls:
             "unload": self._unload,
             "ready": self._ready,
             "is_ready": self._is_ready,
-            "metric_family": self._metric_family,
-            "metric": self._metric,
-            "metric_change": self._metric_change,
-            "metric_value": self._metric_value,
         }
         self._reader = threading.Thread(target=self._read, name=f"{child.name}-calls", daemon=True)
         self._reader.start()
@@ -117,7 +112,11 @@ class ChildCalls:
     def _handle(self, message: Message, received: list[int]) -> None:
         try:
             memory: Any = map_sealed(received[0], mmap.ACCESS_READ) if received else b""
-            self._handlers[message["op"]](message, memory)
+            of_metrics = self._metrics.handlers.get(message["op"])
+            if of_metrics is not None:
+                of_metrics(self._runtime, message)
+            else:
+                self._handlers[message["op"]](message, memory)
         except ServingError as error:
             self._answer(message, error)
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
@@ -266,23 +265,3 @@ class ChildCalls:
             self._answer(message, answer)
 
         asyncio.run_coroutine_threadsafe(act(), runtime.loop)
-
-    # -- metrics ---------------------------------------------------------------------------------------------------
-    def _metric_family(self, message: Message, memory: Any) -> None:
-        self._runtime.metrics.add_family(self, message["name"], message["description"], message["kind"])
-        self._answer(message, {"value": None})
-
-    def _metric(self, message: Message, memory: Any) -> None:
-        number = message["number"]
-        if not isinstance(number, int) or len(self._metrics) >= MAX_METRICS:
-            raise unavailable(f"a model may have {MAX_METRICS} metrics, not more")
-        found = self._runtime.metrics.add_series(self, message["family"], message["labels"], message["buckets"])
-        self._metrics[number] = found
-        self._answer(message, {"value": None})
-
-    def _metric_change(self, message: Message, memory: Any) -> None:
-        kind, series = self._metrics[message["number"]]
-        self._runtime.metrics.change(kind, series, message["how"], message["value"])
-
-    def _metric_value(self, message: Message, memory: Any) -> None:
-        self._answer(message, {"value": self._metrics[message["number"]][1].value})

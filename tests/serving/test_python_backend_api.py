@@ -193,6 +193,54 @@ def test_a_response_may_carry_an_error_with_its_code_and_leave_the_others_alone(
     assert answers[2].outputs["OUTPUT0"][0, 0] == 2
 
 
+def test_every_error_code_is_what_the_client_gets(tmp_path):
+    names = (
+        "UNKNOWN",
+        "INTERNAL",
+        "NOT_FOUND",
+        "INVALID_ARG",
+        "UNAVAILABLE",
+        "UNSUPPORTED",
+        "ALREADY_EXISTS",
+        "CANCELLED",
+    )
+    source = """
+        import triton_python_backend_utils as pb_utils
+
+        class TritonPythonModel:
+            def execute(self, requests):
+                codes = [getattr(pb_utils.TritonError, request.request_id()) for request in requests]
+                return [pb_utils.InferenceResponse(error=pb_utils.TritonError("told", code)) for code in codes]
+    """
+    with python_instance(tmp_path, source) as instance:
+        answers = execute(instance, *(request(np.zeros((1, 1), np.float32), id=name) for name in names))
+    assert [(answer.code, answer.message) for answer in answers] == [(Code[name], "told") for name in names]
+
+
+def test_dlpack_takes_tensors_in_c_order_only_and_numpy_arrays_in_any(tmp_path):
+    source = """
+        import numpy as np
+        import torch
+        import triton_python_backend_utils as pb_utils
+
+        class TritonPythonModel:
+            def execute(self, requests):
+                array = requests[0].inputs()[0].as_numpy()
+                tensor = pb_utils.Tensor("OUTPUT0", array.T)
+                assert torch.equal(torch.from_dlpack(tensor), torch.from_numpy(array).T)
+                try:
+                    pb_utils.Tensor.from_dlpack("OUTPUT0", torch.from_numpy(array).T)
+                except pb_utils.TritonModelException as error:
+                    assert "is not contiguous in C order" in str(error)
+                else:
+                    raise AssertionError("it was taken")
+                return [pb_utils.InferenceResponse([tensor])]
+    """
+    array = np.arange(6, dtype=np.float32).reshape(2, 3)
+    with python_instance(tmp_path, source, max_batch_size=0, outputs=[("OUTPUT0", "FP32", [-1, -1])]) as instance:
+        assert np.array_equal(infer(instance, array)["OUTPUT0"], array.T)
+
+
 def test_response_parameters_reach_the_client(tmp_path):
     source = IDENTITY.replace("as_numpy())])", 'as_numpy())], parameters={"k": "v", "n": 3, "yes": True})')
     with python_instance(tmp_path, source) as instance:

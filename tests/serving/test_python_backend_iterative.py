@@ -7,8 +7,9 @@ import pytest
 
 from serving.errors import Code, ServingError
 from serving.request import InferenceRequest
+from tests.serving import instances
 from tests.serving.in_process import core, infer
-from tests.serving.instances import written_model
+from tests.serving.instances import IDENTITY, python_instance, written_model
 from tests.serving_process import PATIENCE_S
 
 ITERATIVE = "sequence_batching { iterative_sequence: true %s }"
@@ -116,6 +117,16 @@ def test_a_cancelled_request_is_not_executed_again(tmp_path):
             assert [statistics.pending for statistics in server.statistics()] == [0]
 
     asyncio.run(run())
+
+
+def test_a_request_that_comes_again_has_no_response_yet(tmp_path):
+    source = IDENTITY.replace("return [", "[r.set_release_flags(2) for r in requests]\n            return [")
+    extra = "sequence_batching { iterative_sequence: true }"
+    with (
+        python_instance(tmp_path, source, extra=extra) as instance,
+        pytest.raises(ServingError, match="must return None for a request that it asks for again"),
+    ):
+        instances.infer(instance, np.ones((1, 1), np.float32))
 
 
 def test_a_model_without_iterative_sequences_cannot_ask_again(tmp_path):

@@ -26,7 +26,7 @@ question's `id` and `final`, and an `error` [code, text] in place of its value; 
     cancel {ask}                                     no answer
     load {model, config, files}  unload {model, dependents}  ready {model, version}                          value
     metric_family {name, description, kind}  metric {number, family, labels, buckets}  metric_value {number}  value
-    metric_change {number, how, value}               no answer
+    metric_change {number, how, value}  metric_deleted {number}  metric_family_deleted {name}          no answer
 There the server has one question of its own, of a model that `asks`:
     is_ready {}                                      is_ready {value | error}
 """

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextvars
-import threading
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from concurrent.futures import Future, InvalidStateError
 from queue import SimpleQueue
@@ -10,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from serving.backends.python_child.channel import Message
 from serving.backends.python_child.pb_errors import ErrorCode, TritonError, TritonModelException
+from serving.backends.python_child.pb_memory import torch_device
+from serving.backends.python_child.pb_parameters import checked_parameters, text, whole_number
 from serving.backends.python_child.pb_tensor import Tensor
 from serving.backends.python_child.server_link import Answer, ServerLink, server
-from serving.backends.python_child.tensors import Writer
+from serving.backends.python_child.tensors import Row, Writer
 
 if TYPE_CHECKING:
     from serving.backends.python_child.pb_messages import InferenceRequest, InferenceResponse
@@ -24,8 +25,9 @@ serving_now: contextvars.ContextVar[list[int] | None] = contextvars.ContextVar("
 class ResponseIterator:
     """The responses of one inference as they come, for `for` or `async for`; ends after the final one."""
 
-    def __init__(self, link: ServerLink, message: Message, writer: Writer) -> None:
+    def __init__(self, link: ServerLink, message: Message, writer: Writer, device: str) -> None:
         self._link = link
+        self._device = device
         self._answers: SimpleQueue[Answer] = SimpleQueue()
         self._ended = False
         self._id = link.start(message, self._answers.put, writer)
@@ -55,7 +57,7 @@ class ResponseIterator:
         while not self._ended:
             answer = self._answers.get()
             self._ended = answer.message["final"]
-            response = response_of(answer)
+            response = response_of(answer, self._device)
             if response is not None:
                 return response
         return None
@@ -64,16 +66,16 @@ class ResponseIterator:
 class _Single:
     """Waits for the one response of a model that is not decoupled."""
 
-    def __init__(self, link: ServerLink, message: Message, writer: Writer) -> None:
+    def __init__(self, link: ServerLink, message: Message, writer: Writer, device: str) -> None:
         self.future: Future[InferenceResponse] = Future()
         self._link = link
-        self._lock = threading.Lock()
+        self._device = device
         self._responses: list[InferenceResponse] = []
         self._id = link.start(message, self._take, writer)
         self.future.add_done_callback(self._cancel_if_asked)
 
     def _take(self, answer: Answer) -> None:
-        response = response_of(answer)
+        response = response_of(answer, self._device)
         if response is not None and len(self._responses) < 2:
             self._responses.append(response)
         if not answer.message["final"]:
@@ -94,20 +96,16 @@ class _Single:
 
 
 def infer(request: "InferenceRequest", decoupled: bool) -> "InferenceResponse | ResponseIterator":
-    link, message, writer = _question(request)
-    if decoupled:
-        return ResponseIterator(link, message, writer)
-    return _Single(link, message, writer).future.result()
+    question = _question(request)
+    return ResponseIterator(*question) if decoupled else _Single(*question).future.result()
 
 
 def infer_async(
     request: "InferenceRequest", decoupled: bool
 ) -> Coroutine[Any, Any, "InferenceResponse | ResponseIterator"]:
     """The request is sent at once, so that several that are awaited one after the other run side by side."""
-    link, message, writer = _question(request)
-    if decoupled:
-        return _ready(ResponseIterator(link, message, writer))
-    return _wait(_Single(link, message, writer).future)
+    question = _question(request)
+    return _ready(ResponseIterator(*question)) if decoupled else _wait(_Single(*question).future)
 
 
 async def _ready(iterator: ResponseIterator) -> ResponseIterator:
@@ -118,31 +116,40 @@ async def _wait(future: "Future[InferenceResponse]") -> "InferenceResponse":
     return await asyncio.wrap_future(future)
 
 
-def _question(request: "InferenceRequest") -> tuple[ServerLink, Message, Writer]:
+def _question(request: "InferenceRequest") -> tuple[ServerLink, Message, Writer, str]:
+    """What to ask, and where the outputs are wanted."""
     link = server()
     if not request.model_name():
         raise TritonModelException("an inference on another model needs its model_name")
+    version = whole_number("model_version", request._model_version, least=-1)
+    sequence = request.correlation_id()
     writer = Writer()
     message: Message = {
         "op": "infer",
-        "model": request.model_name(),
-        "version": "" if request._model_version < 1 else str(request._model_version),
-        "request_id": request.request_id(),
-        "inputs": [writer.add(tensor.name(), *tensor._host()) for tensor in request.inputs()],
-        "requested": request.requested_output_names(),
-        "parameters": request._parameters,
-        "priority": request.priority(),
-        "timeout": request.timeout(),
-        "sequence": request.correlation_id(),
-        "flags": request.flags(),
+        "model": text("model_name", request.model_name()),
+        "version": "" if version < 1 else str(version),
+        "request_id": text("request_id", request.request_id()),
+        "inputs": [_added(writer, tensor) for tensor in request.inputs()],
+        "requested": [text("a requested output's name", name) for name in request.requested_output_names()],
+        "parameters": checked_parameters(request._parameters, "request"),
+        "priority": whole_number("priority", request.priority()),
+        "timeout": whole_number("timeout", request.timeout()),
+        "sequence": sequence if isinstance(sequence, str) else whole_number("correlation_id", sequence),
+        "flags": whole_number("flags", request.flags()),
         "trace": request.trace()._key,
         "for": serving_now.get(),
     }
-    return link, message, writer
+    return link, message, writer, torch_device(request._preferred_memory)
 
 
-def response_of(answer: Answer) -> "InferenceResponse | None":
-    """None for the bare end of a stream."""
+def _added(writer: Writer, tensor: Any) -> Row:
+    if not isinstance(tensor, Tensor):
+        raise TypeError(f"inputs must be pb_utils.Tensor objects, not {type(tensor).__name__}")
+    return writer.add(tensor.name(), *tensor._host())
+
+
+def response_of(answer: Answer, device: str) -> "InferenceResponse | None":
+    """Its outputs on a GPU where `device` names one. None for the bare end of a stream."""
     from serving.backends.python_child.pb_messages import InferenceResponse
 
     message = answer.message
@@ -154,6 +161,8 @@ def response_of(answer: Answer) -> "InferenceResponse | None":
         Tensor._from_memory(name, kind, shape, answer.memory, *place)
         for name, kind, shape, *place in message["outputs"]
     ]
+    if device:
+        tensors = [tensor._copied_to(device) for tensor in tensors]
     return InferenceResponse(tensors, parameters=message.get("parameters"))
 
 

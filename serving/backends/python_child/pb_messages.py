@@ -2,34 +2,18 @@
 
 import json
 from collections.abc import Iterable
-from enum import Enum
 from typing import Any
 
 from serving.backends.python_child import pb_inference
 from serving.backends.python_child.pb_errors import TritonError, TritonModelException
+from serving.backends.python_child.pb_memory import PreferredMemory
+from serving.backends.python_child.pb_parameters import checked_parameters
 from serving.backends.python_child.pb_senders import Stream
 from serving.backends.python_child.pb_tensor import Tensor
 
 TRITONSERVER_RESPONSE_COMPLETE_FINAL = 1
 TRITONSERVER_REQUEST_RELEASE_ALL = 1
 TRITONSERVER_REQUEST_RELEASE_RESCHEDULE = 2
-
-
-class _MemoryType(Enum):
-    TRITONSERVER_MEMORY_CPU = 0
-    TRITONSERVER_MEMORY_GPU = 2
-
-
-TRITONSERVER_MEMORY_CPU = _MemoryType.TRITONSERVER_MEMORY_CPU
-TRITONSERVER_MEMORY_GPU = _MemoryType.TRITONSERVER_MEMORY_GPU
-
-
-class PreferredMemory:
-    """Where the outputs of an inference on another model should lie."""
-
-    def __init__(self, preferred_memory_type: _MemoryType, preferred_device_id: int = 0) -> None:
-        self.preferred_memory_type = preferred_memory_type
-        self.preferred_device_id = preferred_device_id
 
 
 class InferenceTrace:
@@ -73,6 +57,7 @@ class InferenceRequest:
         self._timeout = timeout
         self._priority = priority
         self._parameters = parameters or {}
+        self._preferred_memory = preferred_memory
         self._trace = InferenceTrace() if trace is None else trace
         self._is_cancelled: Any = None  # set by the servant: asks the server
         self._sender: InferenceResponseSender | None = None
@@ -155,10 +140,9 @@ class InferenceResponse:
     ) -> None:
         self._outputs = list(output_tensors)
         self._error = error
-        self._parameters = dict(parameters) if parameters else {}
-        for key, value in self._parameters.items():
-            if not isinstance(key, str) or not isinstance(value, str | int | float):
-                raise TritonModelException("response parameters must be strings, numbers or booleans, by name")
+        self._parameters = checked_parameters(parameters, "response") if parameters else {}
+        if error is not None and not isinstance(error, TritonError):
+            raise TypeError(f"error must be a pb_utils.TritonError, not {type(error).__name__}")
         for tensor in self._outputs:
             if not isinstance(tensor, Tensor):
                 raise TypeError(f"output_tensors must be pb_utils.Tensor objects, not {type(tensor).__name__}")

@@ -22,13 +22,21 @@ class MetricKind(Enum):
 
 
 class Metric:
-    """One series: made by MetricFamily.Metric. Two of equal names and labels are one series."""
+    """One series: made by MetricFamily.Metric. Two of equal names and labels are one series, which goes with both."""
 
-    def __init__(self, family: str, kind: MetricKind, labels: dict[str, str], buckets: list[float]) -> None:
-        self._kind = kind
+    def __init__(self, family: "MetricFamily", labels: dict[str, str], buckets: list[float]) -> None:
+        self._family = family  # which lives as long as this
+        self._kind = family._kind
         self._number = next(_numbers)
-        question = {"op": "metric", "number": self._number, "family": family, "labels": labels, "buckets": buckets}
-        server().ask(question)
+        self._link = server()
+        self._link.ask(
+            {"op": "metric", "number": self._number, "family": family._name, "labels": labels, "buckets": buckets}
+        )
+        self._made = True
+
+    def __del__(self) -> None:
+        if getattr(self, "_made", False):
+            self._link.tell_later({"op": "metric_deleted", "number": self._number})
 
     def increment(self, value: float) -> None:
         """A counter grows by a value that is not negative; a gauge by any value."""
@@ -46,7 +54,7 @@ class Metric:
         """Of a counter or gauge."""
         if self._kind is MetricKind.HISTOGRAM:
             raise TritonModelException("a histogram has no single value")
-        return float(server().ask({"op": "metric_value", "number": self._number}))
+        return float(self._link.ask({"op": "metric_value", "number": self._number}))
 
     def _change(self, how: str, value: float, *kinds: MetricKind) -> None:
         if self._kind not in kinds:
@@ -54,7 +62,7 @@ class Metric:
         number = float(value)
         if not math.isfinite(number):
             raise TritonModelException(f"a metric takes finite numbers, not {number}")
-        server().tell({"op": "metric_change", "number": self._number, "how": how, "value": number})
+        self._link.tell({"op": "metric_change", "number": self._number, "how": how, "value": number})
 
 
 class MetricFamily:
@@ -65,11 +73,17 @@ class MetricFamily:
     def __init__(self, name: str, description: str, kind: MetricKind) -> None:
         self._name = str(name)
         self._kind = MetricKind(kind)
-        server().ask(
+        self._link = server()
+        self._link.ask(
             {"op": "metric_family", "name": self._name, "description": str(description), "kind": self._kind.value}
         )
+        self._made = True
+
+    def __del__(self) -> None:
+        if getattr(self, "_made", False):
+            self._link.tell_later({"op": "metric_family_deleted", "name": self._name})
 
     def Metric(self, labels: dict[str, Any] | None = None, buckets: Sequence[float] | None = None) -> Metric:
         """`buckets`, rising upper bounds, belong to histograms and to them alone."""
         named = {str(name): str(value) for name, value in (labels or {}).items()}
-        return Metric(self._name, self._kind, named, [float(bound) for bound in buckets or ()])
+        return Metric(self, named, [float(bound) for bound in buckets or ()])

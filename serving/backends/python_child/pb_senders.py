@@ -26,7 +26,8 @@ class Stream:
 
     def __del__(self) -> None:
         if not self._closed:
-            self._link.abandon(self._key)
+            text = "the model let go of the request's response sender without its final flag"
+            self._link.tell_later({"op": "response", "key": self._key, "final": True, "error": ["INTERNAL", text]})
 
     def send(self, response: "InferenceResponse | None", flags: int) -> None:
         if flags not in (0, FINAL):

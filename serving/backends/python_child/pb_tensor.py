@@ -99,11 +99,19 @@ class Tensor:
             return Tensor(name, array)
         return Tensor._on_gpu(name, tensor)
 
+    def _copied_to(self, device: str) -> "Tensor":
+        """On that GPU, as torch names it; strings stay where they are."""
+        import torch
+
+        return self if self._type.name == "BYTES" else Tensor._on_gpu(self._name, torch.from_dlpack(self).to(device))
+
     @classmethod
     def _on_gpu(cls, name: str, tensor: Any) -> "Tensor":
         import torch
 
         gpu = tensor if isinstance(tensor, torch.Tensor) else torch.from_dlpack(tensor)
+        if not gpu.is_contiguous():
+            raise TritonModelException(f"the DLPack tensor for '{name}' is not contiguous in C order")
         kind = str(gpu.dtype).removeprefix("torch.")
         short = {"bool": "BOOL", "bfloat16": "BF16", "float16": "FP16", "float32": "FP32", "float64": "FP64"}
         self = object.__new__(cls)
@@ -111,7 +119,7 @@ class Tensor:
         self._type = TYPES[short.get(kind, kind.upper())]
         self._shape = list(gpu.shape)
         self._array = self._data = None
-        self._gpu = gpu.contiguous()
+        self._gpu = gpu
         return self
 
     def _host(self) -> tuple[str, NDArray[Any]]:

@@ -192,6 +192,8 @@ def _responses(requests: list[pb_utils.InferenceRequest], result: Any) -> list[p
     responses: list[pb_utils.InferenceResponse | None] = []
     for request, returned, given in zip(requests, result, sent, strict=True):
         response = returned if returned is not None else given
+        if response is not None and request._rescheduled:
+            raise pb_utils.TritonModelException("execute must return None for a request that it asks for again")
         if response is None and request._rescheduled:
             responses.append(None)
             continue

@@ -35,11 +35,11 @@ class ServerLink:
         self._lock = threading.Lock()
         self._ids = itertools.count(1)
         self._waiting: dict[int, OnAnswer] = {}
-        self._abandoned: SimpleQueue[int] = SimpleQueue()
+        self._later: SimpleQueue[Message] = SimpleQueue()
         self.on_question: Callable[[Message], None] = lambda question: None  # what the server asks; must not block
 
     def connect(self) -> None:
-        """Now, in place of with the first message: what is abandoned is told by a thread of this link."""
+        """Now, in place of with the first message: what is told later is told by a thread of this link."""
         with self._lock:
             self._connected()
 
@@ -69,16 +69,16 @@ class ServerLink:
             raise TritonModelException(answer["error"][1])
         return answer.get("value")
 
-    def abandon(self, key: int) -> None:
-        """A response sender is gone without its final flag. Called by the garbage collector: it must not wait."""
-        self._abandoned.put(key)
+    def tell_later(self, message: Message) -> None:
+        """What needs no answer and may not wait here: the garbage collector calls."""
+        self._later.put(message)
 
     # -- inside ----------------------------------------------------------------------------------------------------
     def _connected(self) -> Channel:
         if self._channel is None:
             self._channel = Channel(self._end)
             threading.Thread(target=self._read, args=(self._channel,), name="server-link", daemon=True).start()
-            threading.Thread(target=self._tell_abandoned, name="abandoned-senders", daemon=True).start()
+            threading.Thread(target=self._tell_what_is_late, name="server-link-later", daemon=True).start()
         return self._channel
 
     def _read(self, channel: Channel) -> None:
@@ -101,12 +101,11 @@ class ServerLink:
             for on_answer in waiting.values():
                 on_answer(Answer(gone, b""))
 
-    def _tell_abandoned(self) -> None:
+    def _tell_what_is_late(self) -> None:
         while True:
-            message = "the model let go of the request's response sender without its final flag"
-            key = self._abandoned.get()
+            message = self._later.get()
             try:
-                self.tell({"op": "response", "key": key, "final": True, "error": ["INTERNAL", message]})
+                self.tell(message)
             except ChannelError:
                 return
 

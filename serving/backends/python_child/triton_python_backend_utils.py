@@ -10,22 +10,22 @@ from numpy.typing import NDArray
 
 from serving.backends.python_child.model_config import ModelConfig
 from serving.backends.python_child.pb_errors import TritonError, TritonModelException
+from serving.backends.python_child.pb_memory import MemoryType, PreferredMemory
 from serving.backends.python_child.pb_messages import (
-    TRITONSERVER_MEMORY_CPU,
-    TRITONSERVER_MEMORY_GPU,
     TRITONSERVER_REQUEST_RELEASE_ALL,
     TRITONSERVER_REQUEST_RELEASE_RESCHEDULE,
     TRITONSERVER_RESPONSE_COMPLETE_FINAL,
     InferenceRequest,
     InferenceResponse,
     InferenceResponseSender,
-    PreferredMemory,
 )
 from serving.backends.python_child.pb_metrics import Metric, MetricFamily
 from serving.backends.python_child.pb_tensor import Tensor
 from serving.backends.python_child.server_link import server
 from serving.backends.python_child.tensors import BFLOAT16, TYPES, deserialize, serialize, type_of
 
+TRITONSERVER_MEMORY_CPU = MemoryType.TRITONSERVER_MEMORY_CPU
+TRITONSERVER_MEMORY_GPU = MemoryType.TRITONSERVER_MEMORY_GPU
 TRITONSERVER_REQUEST_FLAG_SEQUENCE_START = 1
 TRITONSERVER_REQUEST_FLAG_SEQUENCE_END = 2
 
