@@ -4,6 +4,7 @@ A test compares this table with docs/configuration.md, so that none goes undocum
 """
 
 import os
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,6 +58,13 @@ def _whole(value: str) -> int:
     return int(value)
 
 
+def _flags(value: str) -> list[str]:
+    flags = shlex.split(value)
+    if any(not flag.startswith("--") or "\n" in flag for flag in flags):
+        raise ValueError("flags, such as --cache-config=local,size=1073741824 --memory-budget=8589934592")
+    return flags
+
+
 def _names(value: str) -> list[str]:
     return [name.strip() for name in value.split(",") if name.strip()]
 
@@ -80,6 +88,7 @@ VARIABLES: dict[str, Variable] = {
     "SLIPWAY_UPLOAD_EXPIRY_HOURS": Variable(_positive, 24, "Hours that an upload waits to be continued."),
     "SLIPWAY_INSPECT_TIMEOUT": Variable(_positive, 300, "Seconds that the inspection of a model file may take."),
     "SLIPWAY_INSPECT_MEMORY_BYTES": Variable(_positive, 32 << 30, "Address space that an inspection may use."),
+    "SLIPWAY_SERVER_FLAGS": Variable(_flags, [], "More flags of the bundled inference server, as on a command line."),
     "SLIPWAY_STRICT_DEVICES": Variable(_flag, False, "1 refuses a model that asks for a device this machine lacks."),
     "SLIPWAY_REQUIRE_TOKENS": Variable(_flag, False, "1 lets the bundled server infer only for holders of a token."),
     "DATABASE_URL": Variable(_text, "", "Database address, e.g. postgres://...; SQLite in the data folder when empty."),

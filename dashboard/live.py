@@ -62,7 +62,8 @@ class Point(Message):
             body["states"] = {str(version): state for (name, version), state in self._states.items() if name == model}
         else:
             body["total"] = self._figures(list(self._tick.models.values()))
-            body["memory"] = {f"{name}/{version}": held for (name, version), held in self._tick.memory.items()}
+        held = {key: size for key, size in self._tick.memory.items() if model in ("", key[0])}
+        body["memory"] = {f"{name}/{version}": size for (name, version), size in held.items()}
         return body
 
     def _figures(self, usages: list[Usage]) -> dict[str, Any]:

@@ -73,6 +73,7 @@ SERVER_CONTROL_KEY = _secret("control_key")
 # With SLIPWAY_REQUIRE_TOKENS the bundled server takes inference only with a token; this is the dashboard's own.
 REQUIRE_TOKENS = _env["SLIPWAY_REQUIRE_TOKENS"]
 SERVER_INFER_KEY = _secret("infer_key")
+SERVER_FLAGS = _env["SLIPWAY_SERVER_FLAGS"]
 STRICT_DEVICES = _env["SLIPWAY_STRICT_DEVICES"]
 ADMIN_USER, ADMIN_PASSWORD = _env["SLIPWAY_ADMIN_USER"], _env["SLIPWAY_ADMIN_PASSWORD"]
 

@@ -17,9 +17,13 @@ _SUMS = (
     "compute_ns",
     "inferences",
     "executions",
+    "cache_hits",
+    "cache_misses",
 )
 _PEAKS = ("pending", "in_flight")
 _COUNTS = ("failures", "batches", "request", "queue", "compute")
+# The reasons that are shown of failed requests, in Triton's words; CANCELED has its own figure.
+_REASONS = {"failed_model": "BACKEND", "failed_rejected": "REJECTED", "failed_other": "OTHER"}
 
 
 @dataclass(slots=True)
@@ -28,7 +32,8 @@ class Usage:
 
     success, fail and cancel count requests; inferences rows of batches; executions runs of the model. compute is input,
     inference and output together. pending and in_flight are the highest readings. request, queue and compute are
-    histograms of durations; batches: batch size -> executions; failures: reason -> requests.
+    histograms of durations; batches: batch size -> executions; failures: reason -> requests. cache_hits and cache_misses count
+    the requests that asked the response cache.
     """
 
     success: int = 0
@@ -41,6 +46,8 @@ class Usage:
     compute_ns: int = 0
     inferences: int = 0
     executions: int = 0
+    cache_hits: int = 0
+    cache_misses: int = 0
     pending: int = 0
     in_flight: int = 0
     failures: dict[str, int] = field(default_factory=dict)
@@ -110,11 +117,13 @@ def figures(usage: Usage, seconds: float) -> dict[str, Any]:
         "p99": p99,
         "errors": _rounded(max(0, usage.fail - usage.cancel) / seconds),
         "cancelled": _rounded(usage.cancel / seconds),
+        **{name: _rounded(usage.failures.get(reason, 0) / seconds) for name, reason in _REASONS.items()},
         "inferences": _rounded(usage.inferences / seconds),
         "queue_ms": _mean_ms(usage.queue_ns, usage.queue_count),
         "compute_ms": _mean_ms(usage.compute_ns, usage.compute_count),
         "batch": {str(size): count for size, count in sorted(usage.batches.items())},
         "failures": usage.failures,
+        "cache_share": _share(usage.cache_hits, usage.cache_hits + usage.cache_misses),
         "pending": usage.pending,
         "in_flight": usage.in_flight,
     }
@@ -122,6 +131,10 @@ def figures(usage: Usage, seconds: float) -> dict[str, Any]:
 
 def _mean_ms(nanoseconds: int, count: int) -> float | None:
     return _rounded(nanoseconds / count / 1e6) if count else None
+
+
+def _share(part: int, whole: int) -> float | None:
+    return _rounded(part / whole) if whole else None
 
 
 def _rounded(value: float | None) -> float | None:

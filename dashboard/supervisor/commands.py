@@ -8,6 +8,7 @@ from typing import Any
 from django.conf import settings
 
 from dashboard.environment import BASE_DIR
+from dashboard.exceptions import Invalid
 from dashboard.supervisor.answers import grpc_answers, http_answers
 from dashboard.supervisor.process import ProcessSpec, Stop
 
@@ -126,10 +127,18 @@ def server_arguments() -> list[str]:
     return [f"{flag}={value}" for flag, value in arguments.items()]
 
 
+def check_server_flags() -> None:
+    """Invalid where SLIPWAY_SERVER_FLAGS has what `up` gives by itself: the processes would lose each other."""
+    own = {argument.partition("=")[0] for argument in server_arguments()}
+    taken = next((flag for flag in settings.SERVER_FLAGS if flag.partition("=")[0] in own), None)
+    if taken is not None:
+        raise Invalid(f"SLIPWAY_SERVER_FLAGS cannot have {taken.partition('=')[0]}: `manage.py up` gives it itself")
+
+
 def _write_server_arguments() -> str:
     """A file only we may read: a key on the command line could be read by every account of the machine."""
     path = settings.DATA_DIR / "server.args"
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "w") as file:
-        file.write("\n".join(server_arguments()) + "\n")
+        file.write("\n".join([*server_arguments(), *settings.SERVER_FLAGS]) + "\n")
     return str(path)

@@ -14,8 +14,10 @@ from dashboard.selectors.recent import NO_NUMBERS, recent_numbers
 from dashboard.selectors.servers import model_states
 from dashboard.services import models as model_services
 from dashboard.services import versions as version_services
+from dashboard.services.configuration import current_text
 from dashboard.services.drift import model_adopt, unmanaged_models
 from dashboard.services.jobs import UNFINISHED
+from dashboard.services.traits import traits_of
 from dashboard.services.version_moves import version_archive as archive
 from dashboard.services.version_moves import version_restore as restore
 from dashboard.views.common import act, page_of, respond, sorted_rows
@@ -82,6 +84,7 @@ def model(request: HttpRequest, name: str) -> HttpResponse:
     context |= {
         "numbers": recent_numbers([name]).get(name, NO_NUMBERS),
         "states": model_states(model_name=name),
+        "traits": traits_of(current_text(found)),
         "newest": versions[0] if versions else None,
         "live": [version for version in versions if version.number in context["summary"].live_versions],
         "changes": activity(model=found)[:6],

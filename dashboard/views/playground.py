@@ -6,7 +6,6 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.views.decorators.http import require_GET
-from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from dashboard.authorisation import Right, requires
 from dashboard.choices import VersionState
@@ -15,10 +14,9 @@ from dashboard.selectors import models as select
 from dashboard.selectors.servers import servers
 from dashboard.services.configuration import config_preview
 from dashboard.services.labels import output_labels
+from dashboard.services.traits import traits_of
 from dashboard.views.common import respond
 from dashboard.views.models import model_context
-from repository import model_config
-from repository.errors import InvalidConfig
 
 SNIPPETS = (("curl", "curl"), ("http", "Python, HTTP"), ("grpc", "Python, gRPC"))
 
@@ -31,13 +29,13 @@ def model_playground(request: HttpRequest, name: str) -> HttpResponse:
     published = [row for row in select.versions(model) if row.state == VersionState.PUBLISHED]
     version = _chosen(published, request.GET.get("version", ""), live)
     preview = config_preview(model_name=name)
-    fields, traits = preview.fields, _traits(preview.text)
+    fields, traits = preview.fields, traits_of(preview.text)
     signature = _signature(version, fields)
     context |= {
         "signature": signature,
         "version_numbers": [row.number for row in published],
         "version_now": version.number if version else None,
-        "snippet_kinds": [row for row in SNIPPETS if row[0] == "grpc" or not traits["decoupled"]],
+        "snippet_kinds": [row for row in SNIPPETS if row[0] == "grpc" or not traits.decoupled],
         "play": {
             "model": name,
             "version": version.number if version else None,
@@ -48,22 +46,11 @@ def model_playground(request: HttpRequest, name: str) -> HttpResponse:
             "server": _addresses(),
             "token": settings.REQUIRE_TOKENS,
             "labels": output_labels(name),
-            **traits,
+            "decoupled": traits.decoupled,
+            "sequence": traits.sequence,
         },
     }
     return respond(request, "model/playground", context)
-
-
-def _traits(text: str) -> dict[str, bool]:
-    """What of a model changes how it is asked. A text with mistakes has none: the server goes on with what it has."""
-    try:
-        config = model_config.parse(text)
-    except InvalidConfig:
-        config = ModelConfig()
-    return {
-        "decoupled": config.model_transaction_policy.decoupled,
-        "sequence": config.HasField("sequence_batching"),
-    }
 
 
 def _chosen(published: list[Version], wanted: str, live: list[int]) -> Version | None:

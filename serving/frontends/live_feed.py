@@ -135,6 +135,8 @@ def describe_model(model: ModelStatistics) -> dict[str, Any]:
         "inference_count": model.inference_count,
         "execution_count": model.execution_count,
         "failures": model.failures,
+        "cache_hits": model.cache_hit.count,
+        "cache_misses": model.cache_miss.count,
         "batches": {size: batch.count for size, batch in model.batches.items()},
         "request_latency": _histogram(model.request_latency),
         "queue_latency": _histogram(model.queue_latency),

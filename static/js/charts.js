@@ -4,12 +4,11 @@ import { $, $$, data, el, request } from "./dom.js";
 import { ago } from "./format.js";
 import { momentText } from "./axes.js";
 import { Live, showFreshness } from "./live.js";
-import { Plot } from "./plot.js";
+import { MODEL_SERIES, PROCESS_SERIES, Plot } from "./plot.js";
 
 const SPANS = { "15m": 900, "1h": 3600, "6h": 21600, "24h": 86400, "7d": 604800, "30d": 2592000 };
 const BAD_MARKERS = ["crashed", "unreachable"];
 const LONGEST_LIVE_STEP = 2;
-const SERIES = ["rps", "p50", "p95", "p99", "errors", "queue_ms", "compute_ms", "pending"];
 
 export class Board {
   /** `pick(message)`: the figures of a live point that belong to this page. `onPoint(message)`: every one. */
@@ -87,7 +86,7 @@ export class Board {
     this.onPoint(message);
     const figures = this.pick(message);
     const row = { at: message.at, ...pickProcess(message.process) };
-    for (const name of SERIES) row[name] = figures?.[name] ?? (name.startsWith("p") && name !== "pending" ? null : name.endsWith("_ms") ? null : 0);
+    for (const [name, idle] of MODEL_SERIES) row[name] = figures?.[name] ?? idle;
     for (const [batch, number] of Object.entries(figures?.batch ?? {})) this.store.batches[batch] = (this.store.batches[batch] ?? 0) + number;
     if (this.store.step <= LONGEST_LIVE_STEP && row.at > (this.store.times.at(-1) ?? 0)) append(this.store, row);
     this.fresh = true;
@@ -193,7 +192,7 @@ export class Board {
 }
 
 function emptyStore() {
-  return { step: 1, times: [], series: Object.fromEntries([...SERIES, "rss", "cpu", "gpu", "gpu_memory"].map((name) => [name, []])), batches: {} };
+  return { step: 1, times: [], series: Object.fromEntries([...MODEL_SERIES.keys(), ...PROCESS_SERIES].map((name) => [name, []])), batches: {} };
 }
 
 function append(store, row) {

@@ -43,6 +43,10 @@ export function write(elements, attribute, values) {
   }
 }
 
+export function writeHeld(texts) {
+  write($$("[data-held]"), "held", texts);
+}
+
 export function writeModels() {
   for (const row of $$("tr[data-model]")) write($$("[data-value]", row), "value", texts(row.dataset.model));
 }
@@ -53,9 +57,14 @@ export function rememberModels(message) {
   remember("", message.total);
 }
 
-// "model/version" -> what it holds; a model that is not loaded holds nothing.
+// "model/version", and "model" for all its versions -> what it holds; a model that is not loaded holds nothing.
 export function memoryTexts(memory) {
-  return Object.fromEntries(Object.entries(memory ?? {}).map(([key, bytes]) => [key, bytes ? size(bytes) : "–"]));
+  const held = { ...memory };
+  for (const [key, bytes] of Object.entries(memory ?? {})) {
+    const name = key.slice(0, key.lastIndexOf("/"));
+    held[name] = (held[name] ?? 0) + bytes;
+  }
+  return Object.fromEntries(Object.entries(held).map(([key, bytes]) => [key, bytes ? size(bytes) : "–"]));
 }
 
 export function processTexts({ rss, cpu, threads, gpus }) {

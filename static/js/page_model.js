@@ -2,15 +2,17 @@
 
 import { $$, data } from "./dom.js";
 import { Board } from "./charts.js";
-import { remember, texts, write } from "./numbers.js";
+import { memoryTexts, remember, texts, write } from "./numbers.js";
 
 const { model } = data("charts-config");
-const show = () => write($$("[data-now]"), "now", texts(model));
+let memory = null;
+const show = () => write($$("[data-now]"), "now", { ...texts(model), memory });
 
 new Board({
   pick: (message) => message.models[model],
   onPoint: (message) => {
     remember(model, message.models[model]);
+    memory = memoryTexts(message.memory)[model];
     show();
   },
 });

@@ -2,17 +2,24 @@
 
 import { $ } from "./dom.js";
 import { Live, showFreshness } from "./live.js";
-import { rememberModels, writeModels } from "./numbers.js";
+import { memoryTexts, rememberModels, writeHeld, writeModels } from "./numbers.js";
 import { fromDrop } from "./files.js";
+
+let held = null;
+const show = () => {
+  writeModels();
+  writeHeld(held);
+};
 
 new Live("/ws/live/", {
   onPoint: (message) => {
     rememberModels(message);
-    writeModels();
+    held = memoryTexts(message.memory);
+    show();
   },
   onFresh: (fresh, age) => showFreshness($("#freshness"), $("#main"), fresh, age),
 });
-document.body.addEventListener("htmx:afterSwap", writeModels);
+document.body.addEventListener("htmx:afterSwap", show);
 
 const veil = $("#drop-veil");
 const target = $("[data-new]");

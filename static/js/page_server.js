@@ -3,14 +3,14 @@
 import { $, $$ } from "./dom.js";
 import { Board } from "./charts.js";
 import { Live } from "./live.js";
-import { memoryTexts, processTexts, write } from "./numbers.js";
+import { memoryTexts, processTexts, write, writeHeld } from "./numbers.js";
 
 const KEPT_LINES = 2000;
 let newest = null;
 let held = null;
 const show = () => {
   write($$("[data-process]"), "process", newest);
-  write($$("[data-held]"), "held", held);
+  writeHeld(held);
 };
 
 new Board({

@@ -6,18 +6,25 @@ import { logTicks, momentText, steadyBound, timeTicks, valueTicks } from "./axes
 
 const cores = (value) => (value === null ? "–" : `${threeDigits(value)} cores`);
 
-// What each chart shows: [series, colour, label]; `kind` is how; `unit` writes its values.
+// What each chart shows: [series, colour, label]; `kind` is how; `unit` writes its values. `gaps`: a second in which nothing
+// happened has no value, rather than 0. `process`: of the server's process, not of its models.
 const KINDS = {
-  latency: { kind: "lines", unit: latency, series: [["p50", "series-1", "p50"], ["p95", "series-2", "p95"], ["p99", "series-3", "p99"]], log: true, empty: "No requests in this range" },
+  latency: { kind: "lines", unit: latency, series: [["p50", "series-1", "p50"], ["p95", "series-2", "p95"], ["p99", "series-3", "p99"]], log: true, gaps: true, empty: "No requests in this range" },
   throughput: { kind: "area", unit: rate, series: [["rps", "series-2", "requests"]], empty: "No requests in this range" },
-  errors: { kind: "bars", unit: rate, series: [["errors", "failed", "errors"]], empty: "No errors in this range" },
-  phases: { kind: "stack", unit: latency, series: [["queue_ms", "series-queue", "queue"], ["compute_ms", "series-compute", "compute"]], empty: "No requests in this range" },
+  errors: { kind: "bars", unit: rate, series: [["failed_model", "failed", "model failed"], ["failed_rejected", "series-queue", "refused"], ["failed_other", "series-3", "other"], ["cancelled", "line-strong", "client left"]], empty: "No failures in this range" },
+  phases: { kind: "stack", unit: latency, series: [["queue_ms", "series-queue", "queue"], ["compute_ms", "series-compute", "compute"]], gaps: true, empty: "No requests in this range" },
   pending: { kind: "area", unit: count, series: [["pending", "series-2", "pending"]], empty: "Nothing waited in this range" },
-  memory: { kind: "area", unit: size, series: [["rss", "series-2", "resident"]], binary: true, empty: "No measurements in this range" },
-  cpu: { kind: "area", unit: cores, series: [["cpu", "series-2", "in use"]], empty: "No measurements in this range" },
-  gpu: { kind: "lines", unit: share, series: [["gpu", "series-2", "utilisation"], ["gpu_memory", "series-queue", "memory"]], empty: "No GPU on this server", steadyTop: 1 },
+  cache: { kind: "lines", unit: share, series: [["cache_share", "series-2", "answered from the cache"]], steadyTop: 1, gaps: true, empty: "No requests asked the cache in this range" },
+  memory: { kind: "area", unit: size, series: [["rss", "series-2", "resident"]], binary: true, process: true, empty: "No measurements in this range" },
+  cpu: { kind: "area", unit: cores, series: [["cpu", "series-2", "in use"]], process: true, empty: "No measurements in this range" },
+  gpu: { kind: "lines", unit: share, series: [["gpu", "series-2", "utilisation"], ["gpu_memory", "series-queue", "memory"]], process: true, empty: "No GPU on this server", steadyTop: 1 },
   batches: { kind: "distribution", unit: count, series: [["batches", "series-2", "executions"]], empty: "No batches in this range" },
 };
+const LISTED = Object.values(KINDS).filter(({ kind }) => kind !== "distribution");
+const named = (kinds) => kinds.flatMap(({ series, gaps }) => series.map(([name]) => [name, gaps ? null : 0]));
+// Series of models -> what a second without any request has; those of the process.
+export const MODEL_SERIES = new Map(named(LISTED.filter(({ process }) => !process)));
+export const PROCESS_SERIES = named(LISTED.filter(({ process }) => process)).map(([name]) => name);
 const FEW_POINTS = 40;
 const LOG_SPREAD = 20;
 
@@ -83,7 +90,8 @@ export class Plot {
     if (quiet) return { traces: [], top: 1 };
     const few = rows[0].filter((value) => value !== null && value !== undefined).length < FEW_POINTS;
     const traces = this.kind.series.flatMap(([, tint, label], index) => this.pieces(view.times, rows[index]).map(([x, y]) => this.trace(x, y, colour(tint), label, few)));
-    const highest = this.kind.kind === "stack" ? Math.max(...rows[0].map((value, i) => (value ?? 0) + (rows[1][i] ?? 0))) : Math.max(...known);
+    const stacked = ["stack", "bars"].includes(this.kind.kind);
+    const highest = Math.max(...(stacked ? rows[0].map((_, index) => rows.reduce((sum, row) => sum + (row[index] ?? 0), 0)) : known));
     const positive = known.filter((value) => value > 0);
     return { traces, top: this.kind.steadyTop ?? highest, low: Math.min(...positive) };
   }

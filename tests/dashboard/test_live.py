@@ -102,8 +102,26 @@ def test_refused_requests_are_errors(inference: FixedServer, server: Server):
         await load(server)
         async with live.subscribe(server) as queue, asking(server, WRONG):
             point = await message(queue, busy)
-            assert point["models"]["identity"]["errors"] > 0
+            figures = point["models"]["identity"]
+            assert figures["errors"] > 0
+            by_reason = sum(figures[name] for name in ("failed_model", "failed_rejected", "failed_other"))
+            assert by_reason == pytest.approx(figures["errors"], rel=0.01)
             assert point["models"]["identity"]["p50"] is None
+
+    asyncio.run(scenario())
+
+
+def test_the_share_of_the_cache_is_told_of_models_that_have_one(inference: FixedServer, server: Server, tmp_path: Path):
+    model_factory.onnx_identity(tmp_path / "models", "identity", dims=[1], extra="response_cache { enable: true }")
+    inference.start("--cache-config=local,size=1000000")
+
+    async def scenario() -> None:
+        await load(server)
+        async with live.subscribe(server) as queue, asking(server):
+            point = await message(queue, lambda found: busy(found) and found["models"]["identity"]["cache_share"] == 1)
+            assert point["models"]["identity"]["rps"] > 0
+            alone = await message(queue, busy, model="identity")
+            assert list(alone["memory"]) == ["identity/1"]
 
     asyncio.run(scenario())
 

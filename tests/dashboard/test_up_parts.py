@@ -5,10 +5,13 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from dashboard.environment import VARIABLES
 from dashboard.exceptions import Conflict, Invalid
+from dashboard.supervisor import commands
 from dashboard.supervisor.backoff import DELAYS_S, STABLE_S, Backoff
 from dashboard.supervisor.logs import KEPT, Follower, RotatingLog, tail
 from dashboard.supervisor.preflight import DataFolderLock, check_ports, lock_data_folder
@@ -108,3 +111,22 @@ def test_a_data_folder_is_held_by_one_process_and_free_again_when_that_is_killed
     assert lock.acquire()
     assert lock.holder() == str(os.getpid())
     lock.release()
+
+
+def test_flags_for_the_inference_server_come_after_those_of_up_itself(settings: Any, tmp_path: Path) -> None:
+    settings.DATA_DIR = tmp_path
+    settings.SERVER_FLAGS = VARIABLES["SLIPWAY_SERVER_FLAGS"].parse("--cache-config=local,size=1000 --trace-rate=7")
+    commands.check_server_flags()
+    commands.process_specs()
+    assert (tmp_path / "server.args").read_text().splitlines()[-2:] == [
+        "--cache-config=local,size=1000",
+        "--trace-rate=7",
+    ]
+
+
+def test_flags_that_up_gives_itself_and_what_is_no_flag_are_refused(settings: Any) -> None:
+    settings.SERVER_FLAGS = ["--http-port=1234"]
+    with pytest.raises(Invalid, match="cannot have --http-port"):
+        commands.check_server_flags()
+    with pytest.raises(ValueError, match="flags, such as"):
+        VARIABLES["SLIPWAY_SERVER_FLAGS"].parse("rm -rf")

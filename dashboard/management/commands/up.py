@@ -25,6 +25,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         try:
             lock = lock_data_folder(settings.DATA_DIR)
+            commands.check_server_flags()
             check_ports(settings.DASHBOARD_HOST, commands.ports())
             prepared = prepare()
         except KeyboardInterrupt:
