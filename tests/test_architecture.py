@@ -33,7 +33,6 @@ SERVING_STEPS = {
     "readiness": 3,
     "instance": 2,
     "instance_groups": 2,
-    "readiness": 2,
     "warmup": 2,
     "backends": 1,
 }

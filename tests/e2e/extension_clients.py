@@ -12,7 +12,7 @@ import pytest
 from tritonclient.utils import InferenceServerException
 
 from tests.e2e.tritonclient_adapter import Result, TritonClient
-from tests.serving_process import ServerProcess, wait_until
+from tests.serving_process import PATIENCE_S, ServerProcess, wait_until
 
 PROTOCOLS = ("http", "grpc")
 
@@ -61,7 +61,7 @@ def calls_to(server: ServerProcess, kind: str) -> Iterator[Calls]:
 
 
 def pending_requests(server: ServerProcess, model: str) -> int:
-    text = httpx.get(server.metrics_url).text
+    text = httpx.get(server.metrics_url, timeout=PATIENCE_S).text
     [count] = re.findall(rf'^nv_inference_pending_request_count{{model="{model}",version="1"}} (\d+)$', text, re.M)
     return int(count)
 
@@ -78,7 +78,7 @@ class Stream:
         self._client.client.async_stream_infer(model, self._client.tensors(inputs), **options)
 
     def next(self) -> Any:
-        result, error = self._answers.get(timeout=30)
+        result, error = self._answers.get(timeout=PATIENCE_S)
         if error is not None:
             raise error
         return result

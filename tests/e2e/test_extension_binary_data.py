@@ -15,7 +15,7 @@ from tests.e2e.extension_clients import client_of
 from tests.e2e.tritonclient_adapter import TritonClient
 from tests.e2e.tritonclient_suite import sample
 from tests.model_factory import ONNX_TYPES, onnx_add_sub, onnx_identity
-from tests.serving_process import ServerProcess
+from tests.serving_process import PATIENCE_S, ServerProcess
 
 MIXES = list(itertools.product([True, False], repeat=2))
 ARRAYS = [np.array([[1, 2, 3, 4]], np.float32), np.array([[4, 3, 2, 1]], np.float32)]
@@ -76,7 +76,7 @@ def test_inputs_and_outputs_are_binary_or_json_each_by_itself(
 
 def raw(server: ServerProcess, model: str, body: bytes) -> httpx.Response:
     url = f"{server.http_url}/v2/models/{model}/infer"
-    return httpx.post(url, content=body, headers={"Inference-Header-Content-Length": "0"}, timeout=30)
+    return httpx.post(url, content=body, headers={"Inference-Header-Content-Length": "0"}, timeout=PATIENCE_S)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 from tests.e2e.extension_clients import PROTOCOLS, calls_to, client_of, stream_of
 from tests.e2e.gated_model import GatedModel
-from tests.serving_process import ServerProcess
+from tests.serving_process import PATIENCE_S, ServerProcess
 
 ONE = {"INPUT0": np.ones((1, 1), np.float32)}
 BATCHING = "instance_group { count: 1 } dynamic_batching { %s }"
@@ -48,7 +48,7 @@ def test_requests_that_wait_together_run_together(setting: Setting, kind: str, m
             waiting += [calls.begin(model, ONE, number, request_id=str(number)) for number in range(1, 5)]
         finally:
             gate.open()
-        assert [call.result(30).id for call in waiting] == ["0", "1", "2", "3", "4"]
+        assert [call.result(PATIENCE_S).id for call in waiting] == ["0", "1", "2", "3", "4"]
         after = batches(client.described("get_inference_statistics", model))
         assert {size: after[size] - before.get(size, 0) for size in after} == {s: sizes.count(s) for s in set(sizes)}
     gate.shut()

@@ -12,7 +12,7 @@ from tests.e2e.extension_clients import PROTOCOLS, calls_to, client_of, refused,
 from tests.e2e.gated_model import GatedModel
 from tests.e2e.tritonclient_adapter import TritonClient
 from tests.pipelines import WRONG, X, chain, ensemble, step, wrong_pipeline
-from tests.serving_process import ServerProcess
+from tests.serving_process import PATIENCE_S, ServerProcess
 
 INPUTS = {"X": np.array([[1], [2]], np.float32)}
 ONE = {"X": np.ones((1, 1), np.float32)}
@@ -133,7 +133,7 @@ def test_no_more_requests_than_allowed_are_inside(server: ServerProcess, gated: 
             assert gated.began() == ["first", "direct"], "its step has a second instance, but the ensemble waits"
         finally:
             gated.open()
-        assert [call.result(30).id for call in (first, second, direct)] == ["first", "second", "direct"]
+        assert [call.result(PATIENCE_S).id for call in (first, second, direct)] == ["first", "second", "direct"]
         assert gated.began()[-1] == "second"
     gated.shut()
 

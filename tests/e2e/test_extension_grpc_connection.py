@@ -14,7 +14,7 @@ from tests.e2e.extension_clients import Stream, client_of, pending_requests
 from tests.e2e.gated_model import GatedModel
 from tests.e2e.tritonclient_adapter import TritonClient
 from tests.model_factory import onnx_identity
-from tests.serving_process import ServerProcess, wait_until
+from tests.serving_process import PATIENCE_S, ServerProcess, wait_until
 
 ONE = {"INPUT0": np.ones((1, 1), np.float32)}
 LIMIT = 1 << 20
@@ -86,7 +86,7 @@ def test_a_client_may_ping_and_is_pinged_while_it_waits(setting: Setting, waitin
             requests_for(other, 4 * AGE_MS / 1000)
         setting.gated.open()
         for answered, name in ((waiting, "first"), (answers, "second")):
-            result, error = answered.get(timeout=30)
+            result, error = answered.get(timeout=PATIENCE_S)
             assert error is None
             assert result.get_response().id == name
 
@@ -109,7 +109,7 @@ def test_a_deadline_ends_a_call_that_waits(setting: Setting, client: TritonClien
     assert caught.value.status() == "StatusCode.DEADLINE_EXCEEDED"
     wait_until(lambda: pending_requests(setting.server, "gated") == 0, what="its leaving the queue")
     setting.gated.open()
-    assert waiting.get(timeout=30)[1] is None
+    assert waiting.get(timeout=PATIENCE_S)[1] is None
     assert setting.gated.began() == ["first"]
 
 
@@ -124,7 +124,7 @@ def test_a_call_and_a_stream_are_cancelled(setting: Setting, client: TritonClien
     call.cancel()
     client.client.stop_stream(cancel_requests=True)
     wait_until(lambda: pending_requests(setting.server, "gated") == 0, what="their leaving the queue")
-    assert answers.get(timeout=30)[1].status() == "StatusCode.CANCELLED"
+    assert answers.get(timeout=PATIENCE_S)[1].status() == "StatusCode.CANCELLED"
     setting.gated.open()
-    assert waiting.get(timeout=30)[1] is None
+    assert waiting.get(timeout=PATIENCE_S)[1] is None
     assert setting.gated.began() == ["first"]

@@ -15,7 +15,7 @@ from tests.e2e.extension_clients import PROTOCOLS, client_of
 from tests.e2e.gated_model import GatedModel
 from tests.e2e.tritonclient_adapter import TritonClient
 from tests.model_factory import onnx_scale, python_model, tensors_text, write_config
-from tests.serving_process import ServerProcess, wait_until
+from tests.serving_process import PATIENCE_S, ServerProcess, wait_until
 
 ENSEMBLE = """name: "outer" platform: "ensemble" max_batch_size: 8
 input { name: "INPUT0" data_type: TYPE_FP32 dims: 1 } output { name: "OUTPUT0" data_type: TYPE_FP32 dims: 1 }
@@ -96,7 +96,7 @@ def client(server: ServerProcess, request: pytest.FixtureRequest) -> Iterator[Tr
 
 
 def page(server: ServerProcess) -> str:
-    with urllib.request.urlopen(server.metrics_url) as answer:
+    with urllib.request.urlopen(server.metrics_url, timeout=PATIENCE_S) as answer:
         return str(answer.read().decode())
 
 
@@ -210,12 +210,12 @@ def test_what_waits_is_pending_until_it_runs_and_a_full_queue_rejects(setting: S
         pending = "nv_inference_pending_request_count"
         wait_until(lambda: samples(server, "gated")[pending] == 2, what="two pending requests")
         send("too many")
-        assert "maximum queue size" in str(answers.get(timeout=60))
+        assert "maximum queue size" in str(answers.get(timeout=PATIENCE_S))
         assert grown_failures(before, server, "gated") == {"REJECTED": 1}
         waiting[1].cancel()
         wait_until(lambda: samples(server, "gated")[pending] == 1, what="one pending request")
         gated.open()
-        outcomes = [answers.get(timeout=60) for _ in range(3)]
+        outcomes = [answers.get(timeout=PATIENCE_S) for _ in range(3)]
         assert sum(error is None for error in outcomes) == 2
         assert samples(server, "gated")[pending] == 0
     assert grown_failures(before, server, "gated") == {"REJECTED": 1, "CANCELED": 1}

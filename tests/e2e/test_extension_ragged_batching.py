@@ -7,7 +7,7 @@ import pytest
 
 from tests.e2e.extension_clients import PROTOCOLS, calls_to, client_of
 from tests.ragged_model import KINDS, ragged
-from tests.serving_process import ServerProcess
+from tests.serving_process import PATIENCE_S, ServerProcess
 
 SIZES = (3, 4, 5)
 # Three requests make the batch, however far apart they arrive.
@@ -35,7 +35,7 @@ def test_unequal_requests_share_a_batch_and_each_gets_its_own_part_back(
         row = {"ROWS": np.zeros((1, 1), np.float32)}
         waiting = [calls.begin(model, {"IN": array} | row, number) for number, array in enumerate(arrays[:2], 1)]
         last = client.infer(model, {"IN": arrays[2]} | row)
-        for array, answer in zip(arrays, [*(call.result(30) for call in waiting), last], strict=True):
+        for array, answer in zip(arrays, [*(call.result(PATIENCE_S) for call in waiting), last], strict=True):
             np.testing.assert_array_equal(answer.outputs["VALUES"], array)
             assert answer.outputs["SEEN"].ravel().tolist() == KINDS[kind]
         (statistics,) = client.described("get_inference_statistics", model)["model_stats"]

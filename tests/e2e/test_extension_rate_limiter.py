@@ -9,7 +9,7 @@ import pytest
 
 from tests.e2e.extension_clients import PROTOCOLS, calls_to, client_of, refused
 from tests.e2e.gated_model import GatedModel
-from tests.serving_process import ServerProcess
+from tests.serving_process import PATIENCE_S, ServerProcess
 
 ONE = {"INPUT0": np.ones((1, 1), np.float32)}
 LIMITED = """instance_group { count: 1 kind: KIND_CPU rate_limiter { resources { name: "R" global: true count: 2 }
@@ -44,12 +44,12 @@ def test_an_instance_waits_until_the_resources_it_needs_are_free(setting: Settin
             setting.holder.wait_for("held")
             waiting = calls.begin("waiter", ONE, 1, request_id="waiting")
             setting.free.open()
-            assert calls.begin("free", ONE, request_id="free").result(30).id == "free", "it needs none of them"
+            assert calls.begin("free", ONE, request_id="free").result(PATIENCE_S).id == "free", "it needs none of them"
             setting.waiter.open()
             assert setting.waiter.began() == []
             assert not waiting.done()
             setting.holder.open()
-            assert [held.result(30).id, waiting.result(30).id] == ["held", "waiting"]
+            assert [held.result(PATIENCE_S).id, waiting.result(PATIENCE_S).id] == ["held", "waiting"]
             assert setting.waiter.began() == ["waiting"]
         finally:
             for gate in gates:

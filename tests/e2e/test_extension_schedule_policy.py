@@ -8,7 +8,7 @@ import pytest
 from tests.e2e.extension_clients import PROTOCOLS, Calls, calls_to, client_of, refused
 from tests.e2e.gated_model import GatedModel
 from tests.e2e.tritonclient_adapter import TritonClient
-from tests.serving_process import ServerProcess
+from tests.serving_process import PATIENCE_S, ServerProcess
 
 ONE = {"INPUT0": np.ones((1, 1), np.float32)}
 # Level 1 delays what is late, level 2 rejects it and holds three requests at most.
@@ -53,7 +53,7 @@ def calls(serving: tuple[ServerProcess, GatedModel], gated: GatedModel, kind: st
         gated.wait_for("first")
         yield calls
         gated.open()
-        assert first.result(30).outputs
+        assert first.result(PATIENCE_S).outputs
 
 
 def test_the_server_says_that_it_has_the_extension(client: TritonClient) -> None:
@@ -67,7 +67,7 @@ def test_a_higher_priority_runs_first_and_without_one_the_default_counts(gated: 
         calls.begin("gated", ONE, 3, request_id="high", priority=1),
     ]
     gated.open()
-    assert [call.result(30).id for call in waiting] == ["default", "low", "high"]
+    assert [call.result(PATIENCE_S).id for call in waiting] == ["default", "low", "high"]
     assert gated.began() == ["first", "high", "default", "low"]
 
 
@@ -88,7 +88,7 @@ def test_a_level_may_delay_what_is_late_in_place_of_rejecting_it(
     refused(client, "UNAVAILABLE", client.infer, "gated", ONE, timeout=2000, priority=2)  # so its time is over too
     fresh = calls.begin("gated", ONE, 2, request_id="fresh", priority=1)
     gated.open()
-    assert [late.result(30).id, fresh.result(30).id] == ["late", "fresh"]
+    assert [late.result(PATIENCE_S).id, fresh.result(PATIENCE_S).id] == ["late", "fresh"]
     assert gated.began() == ["first", "fresh", "late"]
 
 
@@ -100,7 +100,7 @@ def test_a_full_queue_refuses_and_the_other_level_has_room(
     assert "exceeds maximum queue size of 3" in message
     waiting.append(calls.begin("gated", ONE, 4, request_id="4", priority=1))
     gated.open()
-    assert [call.result(30).id for call in waiting] == ["1", "2", "3", "4"]
+    assert [call.result(PATIENCE_S).id for call in waiting] == ["1", "2", "3", "4"]
 
 
 def test_a_priority_that_does_not_exist_is_refused(client: TritonClient) -> None:

@@ -13,7 +13,7 @@ from tritonclient.utils import InferenceServerException
 from tests.e2e.extension_clients import PROTOCOLS, client_of
 from tests.e2e.tritonclient_adapter import TritonClient
 from tests.model_factory import onnx_scale, python_model, write_config
-from tests.serving_process import ServerProcess, wait_until
+from tests.serving_process import PATIENCE_S, ServerProcess, wait_until
 
 STEP = """step { model_name: "scale" model_version: -1
   input_map { key: "INPUT0" value: "%s" } output_map { key: "OUTPUT0" value: "%s" } }"""
@@ -106,7 +106,7 @@ def test_each_successful_request_counts_once_in_every_duration(client: TritonCli
     assert (after["name"], after["version"]) == ("scale", "1")
     assert not after.get("response_stats"), "of decoupled models alone"
     sizes = {row["batch_size"]: row for row in after["batch_stats"]}
-    assert set(sizes) == {1, 5}
+    assert {1, 5} <= set(sizes)
     assert {count(sizes[1], phase) for phase in PHASES} == {count(sizes[1], "compute_infer")} != {0}
     [memory] = after["memory_usage"]
     assert (memory["type"], memory.get("id", 0)) == ("CPU", 0)
@@ -150,7 +150,7 @@ def stream(server: ServerProcess, responses: int, fail: int) -> list[Any]:
             tensor.set_data_from_numpy(np.array([value], np.int32))
         client.async_stream_infer("stream", inputs, enable_empty_final_response=True)
         while True:
-            found.append(answers.get(timeout=60))
+            found.append(answers.get(timeout=PATIENCE_S))
             if isinstance(found[-1], Exception) or found[-1].parameters["triton_final_response"].bool_param:
                 client.stop_stream()
                 return found
@@ -211,7 +211,7 @@ def test_a_cancelled_stream_counts_where_its_next_response_would_have_been(tmp_p
         for tensor, value in zip(inputs, (1, 0), strict=True):
             tensor.set_data_from_numpy(np.array([value], np.int32))
         client.client.async_stream_infer("stream", inputs)
-        answers.get(timeout=60)
+        answers.get(timeout=PATIENCE_S)
         client.client.stop_stream(cancel_requests=True)
         row = wait_until(
             lambda: count(now := statistics(client, "stream"), "response_stats", "1", "cancel") and now,

@@ -1,20 +1,15 @@
 """Where a server listens and where it writes its log: shared ports, IPv6, a log that is moved away."""
 
-import socket
 from pathlib import Path
 
 import httpx
 import pytest
 
 from tests.model_factory import onnx_scale
-from tests.serving_process import ServerProcess, wait_until
+from tests.ports import free_port
+from tests.serving_process import PATIENCE_S, ServerProcess, wait_until
 
 HAS_IPV6 = Path("/proc/net/if_inet6").exists() and Path("/proc/net/if_inet6").read_text().strip()
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
 
 
 def test_servers_share_ports_where_all_of_them_say_so(tmp_path: Path) -> None:
@@ -25,16 +20,16 @@ def test_servers_share_ports_where_all_of_them_say_so(tmp_path: Path) -> None:
         second.terminate()
         with ServerProcess(tmp_path, *ports, wait="") as third:
             assert third.process is not None
-            assert third.process.wait(60) == 1
+            assert third.process.wait(PATIENCE_S) == 1
             assert "cannot listen" in third.log
-        assert httpx.get(f"{first.http_url}/v2/health/ready").status_code == 200
+        assert httpx.get(f"{first.http_url}/v2/health/ready", timeout=PATIENCE_S).status_code == 200
 
 
 @pytest.mark.skipif(not HAS_IPV6, reason="this machine has no IPv6")
 def test_a_server_listens_on_ipv6(tmp_path: Path) -> None:
     with ServerProcess(tmp_path, "--http-address=ipv6:[::1]", "--grpc-address=[::1]") as server:
         assert server.http.startswith("[::1]:")
-        assert httpx.get(f"{server.http_url}/v2/health/ready").status_code == 200
+        assert httpx.get(f"{server.http_url}/v2/health/ready", timeout=PATIENCE_S).status_code == 200
 
 
 def test_the_log_goes_to_a_file_and_on_in_a_new_one_when_that_is_moved(tmp_path: Path) -> None:
@@ -53,5 +48,5 @@ def test_the_log_goes_to_a_file_and_on_in_a_new_one_when_that_is_moved(tmp_path:
 def test_a_log_that_cannot_be_written_ends_the_server_with_the_reason(tmp_path: Path) -> None:
     with ServerProcess(tmp_path, f"--log-file={tmp_path / 'absent' / 'server.log'}", wait="") as server:
         assert server.process is not None
-        assert server.process.wait(60) == 1
+        assert server.process.wait(PATIENCE_S) == 1
         assert "--log-file: cannot write the log" in server.log

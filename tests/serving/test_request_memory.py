@@ -78,7 +78,7 @@ def test_many_slow_big_clients_cannot_fill_the_memory(server: ServerProcess) -> 
         clients = [stack.enter_context(RawClient(server.http)) for _ in range(40)]
         for client in clients:
             client.send(request[: 4 * MB])
-        refused = wait_until(lambda: len(found := answered(clients)) >= 32 and found, 60, "the refusal of most")
+        refused = wait_until(lambda: len(found := answered(clients)) >= 32 and found, what="the refusal of most")
         answers = [client.answer() for client in refused]
         assert {answer.status for answer in answers} == {503}
         assert f"as it may, {LIMIT} bytes (--request-memory-limit)" in answers[0].json["error"]
@@ -89,7 +89,7 @@ def test_many_slow_big_clients_cannot_fill_the_memory(server: ServerProcess) -> 
         assert waiting
         for client in waiting[2:]:
             client.__exit__()
-        wait_until(lambda: http_infer_succeeds(server), 60, "room after others left")
+        wait_until(lambda: http_infer_succeeds(server), what="room after others left")
         for client in waiting[:2]:
             client.send(request[4 * MB :])
             assert client.answer().status == 200
@@ -115,7 +115,7 @@ def test_many_slow_big_calls_cannot_fill_the_memory(server: ServerProcess) -> No
         with pytest.raises(InferenceServerException, match="try again later"):
             grpc_infer(server, VALUES)
         assert not http_infer_succeeds(server)  # the two protocols share the limit
-    wait_until(lambda: http_infer_succeeds(server), 60, "room after the connection closed")
+    wait_until(lambda: http_infer_succeeds(server), what="room after the connection closed")
     assert grpc_infer(server, VALUES).size == VALUES.size
 
 
@@ -132,7 +132,7 @@ def test_messages_of_a_stream_are_counted_until_they_are_answered(server: Server
         tensor = tritonclient.grpc.InferInput("INPUT0", VALUES.shape, "FP32").set_data_from_numpy(VALUES)
         for number in range(2 * LIMIT // VALUES.nbytes):
             client.async_stream_infer("identity", [tensor])
-            wait_until(lambda count=number: len(sizes) > count, 60, "the answer")
+            wait_until(lambda count=number: len(sizes) > count, what="the answer")
     assert set(sizes) == {VALUES.size}
 
 
@@ -142,7 +142,7 @@ def test_bodies_in_chunks_are_counted_as_they_come(server: ServerProcess) -> Non
         for client in clients:
             client.send(f"POST {PATH} HTTP/1.1\r\nHost: test\r\nTransfer-Encoding: chunked\r\n\r\n".encode())
             client.send(b"%x\r\n%b" % (8 * MB, b" " * 4 * MB))
-        refused = wait_until(lambda: len(found := answered(clients)) >= 2 and found, 60, "the refusal of two")
+        refused = wait_until(lambda: len(found := answered(clients)) >= 2 and found, what="the refusal of two")
         assert {client.answer().status for client in refused} == {503}
 
 
@@ -153,7 +153,7 @@ def test_a_compressed_body_counts_as_what_it_unpacks_to(server: ServerProcess, p
     with RawClient(server.http) as client:
         answer = client.request("POST", PATH, body, Content_Encoding=encoding)
         assert answer.status == 503
-    wait_until(lambda: http_infer_succeeds(server), 60, "room after the refusal")
+    wait_until(lambda: http_infer_succeeds(server), what="room after the refusal")
 
 
 def test_room_is_given_back() -> None:
