@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 pytestmark = pytest.mark.browser
 ADDRESS = "/models/digits_torch/configuration"
@@ -32,6 +32,19 @@ def test_the_form_follows_the_text(editor: Page) -> None:
     editor.locator("#config-text").fill(text.replace("max_batch_size: 64", "max_batch_size: 32"))
     expect(editor.get_by_label("Largest batch")).to_have_value("32")
     expect(editor.locator("#config-text")).to_have_value(re.compile("# The convolutional network"))
+
+
+def test_a_late_answer_does_not_undo_what_was_typed_meanwhile(page: Page) -> None:
+    late: list[Route] = []
+    page.route("**/configuration/preview", lambda route: route.continue_() if late else late.append(route))
+    page.goto(ADDRESS)
+    while not late:
+        page.wait_for_timeout(20)
+    page.get_by_label("Queue delay").fill("750")
+    page.get_by_label("Largest batch").focus()
+    late[0].continue_()
+    expect(page.locator("#config-text")).to_have_value(re.compile("max_queue_delay_microseconds: 750"))
+    expect(page.get_by_label("Queue delay")).to_have_value("750")
 
 
 def test_an_error_stands_at_its_line_and_cannot_be_applied(editor: Page) -> None:
