@@ -15,7 +15,10 @@ from tests.model_factory import onnx_scale, python_model, tensors_text
 from tests.serving_process import ServerProcess, wait_until
 
 TENSORS = tensors_text("input", [("INPUT0", "FP32", [1])]) + tensors_text("output", [("OUTPUT0", "BYTES", [1])])
-DECOUPLED = "model_transaction_policy { decoupled: true }"
+EXTRA = {
+    "ticks": "model_transaction_policy { decoupled: true }",
+    "sums": "sequence_batching { oldest { max_candidate_sequences: 4 } }",
+}
 # Answers each request with the JSON of what `answer` returns.
 MODEL = """
 import gc, json, pathlib, time
@@ -70,6 +73,22 @@ MODELS = {
             (FOLDER / request.request_id()).touch()
             sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 """,
+    # adds up what comes with one correlation id
+    "sums": (
+        """
+    def initialize(self, args):
+        self.sums = {}
+
+    def answer(self, request):
+        if request.flags() & pb_utils.TRITONSERVER_REQUEST_FLAG_SEQUENCE_START:
+            self.sums[request.correlation_id()] = 0.0
+        self.sums[request.correlation_id()] += float(request.inputs()[0].as_numpy()[0, 0])
+        if request.flags() & pb_utils.TRITONSERVER_REQUEST_FLAG_SEQUENCE_END:
+            return self.sums.pop(request.correlation_id())
+        return self.sums[request.correlation_id()]
+"""
+        + ANSWERING
+    ),
     "stops": (
         """
     def answer(self, request):
@@ -121,7 +140,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ServerPro
     (folder / "template" / "1" / "model.onnx").rename(folder / "model.onnx")
     for name, body in MODELS.items():
         source = MODEL.replace("{folder}", str(folder)) + body
-        extra = DECOUPLED if name == "ticks" else ""
+        extra = EXTRA.get(name, "")
         python_model(models, name, source, f'name: "{name}" backend: "python" max_batch_size: 4 {TENSORS} {extra}')
     flags = [f"--load-model={name}" for name in MODELS if name != "loads"]
     with ServerProcess(models, "--model-control-mode=explicit", *flags) as running:
@@ -150,6 +169,7 @@ def test_everything_said_of_a_request_reaches_the_other_model(ask: Callable[...,
         {"text": "x", "number": -7, "yes": True},
         ["OUTPUT0"],
     ]
+    assert ask("asks", "seen(call(b'echo', request_id=b'me').exec())")[0] == "me", "elements of BYTES tensors are bytes"
     assert ask("asks", "seen(call('echo', correlation_id='name', flags=np.int32(1)).exec())")[1:3] == ["name", 1]
 
 
@@ -164,6 +184,7 @@ def test_everything_said_of_a_request_reaches_the_other_model(ask: Callable[...,
         ("model_version='x'", "model_version must be a whole number of at least -1"),
         ("request_id=7", "request_id must be text, not 7"),
         ("request_id=HALF", "request_id must be text"),
+        ("request_id=bytes([255])", "request_id must be text"),
         ("requested_output_names=[1]", "a requested output's name must be text"),
         ("requested_output_names=['NOTHING']", "unexpected inference output 'NOTHING'"),
         ("inputs=[1]", "inputs must be pb_utils.Tensor objects, not int"),
@@ -189,6 +210,14 @@ def test_what_cannot_be_asked_is_said_and_the_model_goes_on(
         ask("asks", f"seen(call('echo', {fields}).exec())")
     assert "process" not in error.value.message()
     assert ask("asks", "1 + 1") == 2
+
+
+def test_a_model_takes_part_in_sequences_of_another(ask: Callable[..., Any]) -> None:
+    asked = (
+        "[seen(call('sums', correlation_id=name, flags=flags).exec()) for flags in (1, 0, 2) for name in (4, 'four')]"
+    )
+    assert ask("asks", asked) == [1, 1, 2, 2, 3, 3]
+    assert ask("asks", "seen(call('sums', correlation_id=4, flags=3).exec())") == 1, "a sequence of one request"
 
 
 def test_outputs_may_be_wanted_on_the_host(ask: Callable[..., Any]) -> None:

@@ -30,8 +30,8 @@ class TritonError:
     ALREADY_EXISTS = ErrorCode.ALREADY_EXISTS
     CANCELLED = ErrorCode.CANCELLED
 
-    def __init__(self, message: str, code: ErrorCode = ErrorCode.INTERNAL) -> None:
-        self._message = str(message)
+    def __init__(self, message: str | bytes, code: ErrorCode = ErrorCode.INTERNAL) -> None:
+        self._message = message.decode("utf-8", "replace") if isinstance(message, bytes) else str(message)
         self._code = ErrorCode(code)
 
     def message(self) -> str:

@@ -34,6 +34,9 @@ def whole_number(name: str, value: Any, least: int = 0) -> int:
 
 
 def text(name: str, value: Any) -> str:
+    """Bytes are taken as UTF-8, as Triton takes them: elements of BYTES tensors are such names."""
+    if isinstance(value, bytes):
+        value = value.decode("utf-8", "surrogateescape")
     if not isinstance(value, str) or not _is_text(value):
         raise TritonModelException(f"{name} must be text, not {value!r:.100}")
     return value

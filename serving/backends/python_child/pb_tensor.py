@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from serving.backends.python_child import dlpack
 from serving.backends.python_child.pb_errors import TritonModelException
+from serving.backends.python_child.pb_parameters import text
 from serving.backends.python_child.tensors import BFLOAT16, TYPES, deserialize, type_of
 
 
@@ -19,12 +20,12 @@ class Tensor:
     __slots__ = ("_array", "_data", "_gpu", "_name", "_shape", "_type")
 
     def __init__(self, name: str, numpy_array: NDArray[Any]) -> None:
-        if not isinstance(name, str) or not name:
-            raise TritonModelException("a tensor's name must be a string that is not empty")
+        self._name = text("a tensor's name", name)
+        if not name:
+            raise TritonModelException("a tensor's name must not be empty")
         if not isinstance(numpy_array, np.ndarray | np.generic):
             raise TypeError(f"tensor '{name}' must be made from a numpy array, not from {type(numpy_array).__name__}")
         array = np.asarray(numpy_array)
-        self._name = name
         self._type = type_of(array)
         self._array: NDArray[Any] | None = array if array.flags.c_contiguous else np.ascontiguousarray(array)
         self._shape = list(array.shape)

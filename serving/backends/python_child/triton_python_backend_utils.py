@@ -20,6 +20,7 @@ from serving.backends.python_child.pb_messages import (
     InferenceResponseSender,
 )
 from serving.backends.python_child.pb_metrics import Metric, MetricFamily
+from serving.backends.python_child.pb_parameters import text
 from serving.backends.python_child.pb_tensor import Tensor
 from serving.backends.python_child.server_link import server
 from serving.backends.python_child.tensors import BFLOAT16, TYPES, deserialize, serialize, type_of
@@ -110,15 +111,15 @@ class Logger:
 def load_model(model_name: str, config: str = "", files: dict[str, bytes] | None = None) -> None:
     """Load or reload a model of the repository; `config` is JSON, `files` maps "file:1/model.onnx" to its content."""
     coded = {name: b64encode(content).decode() for name, content in (files or {}).items()}
-    server().ask({"op": "load", "model": model_name, "config": config, "files": coded})
+    server().ask({"op": "load", "model": text("model_name", model_name), "config": config, "files": coded})
 
 
 def unload_model(model_name: str, unload_dependents: bool = False) -> None:
-    server().ask({"op": "unload", "model": model_name, "dependents": bool(unload_dependents)})
+    server().ask({"op": "unload", "model": text("model_name", model_name), "dependents": bool(unload_dependents)})
 
 
 def is_model_ready(model_name: str, model_version: str = "") -> bool:
-    return bool(server().ask({"op": "ready", "model": model_name, "version": str(model_version)}))
+    return bool(server().ask({"op": "ready", "model": text("model_name", model_name), "version": str(model_version)}))
 
 
 # -- helpers -----------------------------------------------------------------------------------------------------------
