@@ -28,7 +28,10 @@ def step_models(config: ModelConfig) -> list[str]:
 
 
 def check_ensemble(config: ModelConfig, lookup: Lookup) -> None:
-    """INVALID_ARG with the first thing that is wrong; `lookup` gives a step's model's configuration."""
+    """INVALID_ARG with the first thing that is wrong; `lookup` gives a step's model's configuration.
+
+    Sets whether the ensemble is decoupled: it is when a step of it is.
+    """
     produced = {tensor.name: _edge(tensor, config, "the ensemble's input") for tensor in config.input}
     steps = [(step, lookup(step.model_name, step.model_version)) for step in config.ensemble_scheduling.step]
     for step, model in steps:
@@ -42,6 +45,28 @@ def check_ensemble(config: ModelConfig, lookup: Lookup) -> None:
             _check_edge(config, value, produced, _edge(inputs[key], model, f"step '{step.model_name}'"))
     for tensor in config.output:
         _check_edge(config, tensor.name, produced, _edge(tensor, config, "the ensemble's output"))
+    config.model_transaction_policy.decoupled = _check_streams(config, steps)
+
+
+def _check_streams(config: ModelConfig, steps: list[tuple[ModelEnsembling.Step, ModelConfig]]) -> bool:
+    """Whether a step is decoupled. No step, and no answer, may need tensors that come a different number of times."""
+    streams = {tensor.name: "" for tensor in config.input}  # tensor -> the decoupled step that it comes from
+    waiting = list(steps)
+    while ready := [pair for pair in waiting if all(name in streams for name in pair[0].input_map.values())]:
+        waiting = [pair for pair in waiting if pair not in ready]
+        for step, model in ready:
+            sources = {streams[name] for name in step.input_map.values()}
+            if len(sources) > 1:
+                raise _wrong(
+                    config, f"step '{step.model_name}' receives inputs originated from different decoupled models"
+                )
+            decoupled = model.model_transaction_policy.decoupled
+            source = step.model_name if decoupled else next(iter(sources), "")
+            streams |= dict.fromkeys(step.output_map.values(), source)
+    answers = {streams.get(tensor.name, "") for tensor in config.output}
+    if len(answers) > 1:
+        raise _wrong(config, "its outputs originate from different decoupled models")
+    return any(model.model_transaction_policy.decoupled for _, model in steps)
 
 
 def _check_maps(config: ModelConfig, step: ModelEnsembling.Step, model: ModelConfig) -> None:

@@ -72,7 +72,9 @@ class Model:
             infer = partial(runtime.infer_step, statistics.namespace)
             if runtime.step_labels is not None:
                 self._step_labels = partial(runtime.step_labels, statistics.namespace)
-            self.scheduler = EnsembleScheduler(spec.config, spec.version, infer, self._answered)
+            self.scheduler = EnsembleScheduler(
+                spec.config, spec.version, infer, self._answered, partial(self._streamed, final=False)
+            )
         elif spec.config.HasField("sequence_batching"):
             model_dir = spec.version_dir.parent
             self.scheduler = SequenceBatchScheduler(spec.config, model_dir, loop, self._rejected, self._batch_done)
@@ -283,16 +285,22 @@ class Model:
         )
 
     # -- answers ---------------------------------------------------------------------------------------------------
-    def _answered(self, request: InferenceRequest, answer: InferenceResponse | ServingError, steps: Phases) -> None:
-        """An ensemble is done; its steps took so long."""
+    def _answered(
+        self, request: InferenceRequest, answer: InferenceResponse | ServingError | None, steps: Phases
+    ) -> None:
+        """An ensemble is done, and its last response is out where there is no answer; its steps took so long."""
         if isinstance(answer, ServingError):
             self._finish_failed(request, "CANCELED" if answer.code is Code.CANCELLED else "OTHER")
-        else:
-            self.statistics.count_execution(request.batch_size, steps)
-            self.statistics.count_computed(1, request.batch_size, steps)
-            self.statistics.count_queued(0)
-            self.statistics.count_success(request, time.monotonic_ns())
-            self._release(request)
+            request.respond(answer)
+            return
+        self.statistics.count_execution(request.batch_size, steps)
+        self.statistics.count_computed(1, request.batch_size, steps)
+        self.statistics.count_queued(0)
+        if answer is None:
+            self._streamed(request, None, final=True)
+            return
+        self.statistics.count_success(request, time.monotonic_ns())
+        self._release(request)
         request.respond(self._outward(request, answer))
 
     def _streamed(

@@ -2,40 +2,42 @@
 
 A step starts as soon as it is known of each of its inputs whether it comes: an optional input of the ensemble may stay
 away, and so may an output of a step; the step's own model says whether it can do without. A tensor is let go when its last
-reader has it. The failure of one step fails the request, names the step and cancels what else it started.
+reader has it. The failure of one step fails the request, names the step and cancels what else it started. An ensemble with a
+decoupled step is decoupled itself (serving.ensemble_check).
 Source: Triton, docs/user_guide/ensemble_models.md.
 """
 
-import json
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelEnsembling
 
-from serving.batch import Batch
 from serving.device_tensor import host_array
-from serving.errors import ServingError, internal
-from serving.request import InferenceRequest, InferenceResponse, Parameters, Tensor
+from serving.errors import ServingError
+from serving.request import InferenceRequest, InferenceResponse, Tensor
 from serving.schedulers.base import Scheduler
-from serving.statistics import NO_PHASES, Phases
+from serving.schedulers.ensemble_run import EnsembleRequest, Run
+from serving.statistics import Phases
 
 Infer = Callable[[InferenceRequest], None]
-_TIMES = ("slipway_queue_us", "slipway_compute_us")
-# The last argument: how long its steps took, all together.
-OnAnswer = Callable[[InferenceRequest, "InferenceResponse | ServingError", Phases], None]
+# The end of a request, None where responses have come before it; the last argument: how long its steps took, all together.
+OnAnswer = Callable[[InferenceRequest, "InferenceResponse | ServingError | None", Phases], None]
+# One response of a decoupled ensemble; others, or the end, follow.
+OnPart = Callable[[InferenceRequest, InferenceResponse], None]
 
 
 class EnsembleScheduler(Scheduler):
     """Queues nothing itself: its steps wait in their models' schedulers."""
 
-    def __init__(self, config: ModelConfig, version: int, infer: Infer, on_answer: OnAnswer) -> None:
+    def __init__(self, config: ModelConfig, version: int, infer: Infer, on_answer: OnAnswer, on_part: OnPart) -> None:
         self._version = version
         self._infer = infer
         self._on_answer = on_answer
-        self._runs: dict[InferenceRequest, _Run] = {}
+        self._on_part = on_part
+        self._under_way: dict[InferenceRequest, EnsembleRequest] = {}
         # How many requests are at each step, and the runs that wait for room there (max_inflight_requests).
         self.inflight: Counter[int] = Counter()
-        self.waiting: defaultdict[int, deque[_Run]] = defaultdict(deque)
+        self.waiting: defaultdict[int, deque[Run]] = defaultdict(deque)
         self._resuming: set[int] = set()
         self.configure(config)
 
@@ -47,6 +49,7 @@ class EnsembleScheduler(Scheduler):
         # A tensor that no step reads goes to the client: its model brings it to the host.
         read = {value for step in self.steps for value in step.input_map.values()}
         self.feeds = [not read.isdisjoint(step.output_map.values()) for step in self.steps]
+        self.after = [_after(self.steps, index) for index in range(len(self.steps))]
         self.limit = config.ensemble_scheduling.max_inflight_requests  # 0: none
 
     @property
@@ -54,16 +57,18 @@ class EnsembleScheduler(Scheduler):
         return 0
 
     def submit(self, request: InferenceRequest) -> None:
-        run = self._runs[request] = _Run(self, request)
-        run.advance()
+        if request.decoupled:
+            request.response_from_ns = request.queued_ns
+        under_way = self._under_way[request] = EnsembleRequest(self, request)
+        under_way.begin()
 
     def remove(self, request: InferenceRequest) -> bool:
-        run = self._runs.pop(request, None)
-        if run is not None:
-            run.abandon()
-        return run is not None
+        under_way = self._under_way.pop(request, None)
+        if under_way is not None:
+            under_way.abandon()
+        return under_way is not None
 
-    def may_start(self, run: "_Run", index: int) -> bool:
+    def may_start(self, run: Run, index: int) -> bool:
         """Whether a step has room for one more request; where it has none, the run is resumed later."""
         if not self.limit or self.inflight[index] < self.limit:
             self.inflight[index] += 1
@@ -85,158 +90,30 @@ class EnsembleScheduler(Scheduler):
     def infer_step(self, request: InferenceRequest) -> None:
         self._infer(request)
 
-    def answer(self, run: "_Run", answer: "InferenceResponse | ServingError") -> None:
-        if self._runs.pop(run.request, None) is not None:
-            self._on_answer(run.request, answer, run.steps_took)
+    def answer(self, under_way: EnsembleRequest, answer: "dict[str, Tensor] | ServingError | None") -> None:
+        if self._under_way.pop(under_way.request, None) is not None:
+            final = self._response(under_way, answer) if isinstance(answer, dict) else answer
+            self._on_answer(under_way.request, final, under_way.steps_took)
 
-    def respond(self, run: "_Run", outputs: dict[str, Tensor]) -> None:
-        if not run.request.device_outputs:
+    def respond(self, under_way: EnsembleRequest, outputs: dict[str, Tensor], size: int) -> None:
+        response = self._response(under_way, outputs)
+        response.size = size
+        self._on_part(under_way.request, response)
+
+    def _response(self, under_way: EnsembleRequest, outputs: dict[str, Tensor]) -> InferenceResponse:
+        request = under_way.request
+        if not request.device_outputs:
             outputs = {name: host_array(tensor) for name, tensor in outputs.items()}
-        self.answer(run, InferenceResponse(self.name, self._version, run.request.id, outputs, run.timing()))
+        return InferenceResponse(self.name, self._version, request.id, outputs, under_way.timing())
 
 
-class _Run:
-    """One request's way through the DAG."""
-
-    def __init__(self, scheduler: EnsembleScheduler, request: InferenceRequest) -> None:
-        self.request = request
-        self._scheduler = scheduler
-        self._tensors: dict[str, Tensor | None] = {**scheduler.absent, **request.inputs}  # None: it will not come
-        self._waiting = list(range(len(scheduler.steps)))
-        self._running: dict[int, InferenceRequest] = {}
-        self._held: set[int] = set()  # steps that have no room
-        wanted = request.requested or tuple(scheduler.outputs)
-        self._outputs = [name for name in scheduler.outputs if name in wanted]
-        self._readers = Counter(self._outputs)  # how many will still read a tensor; the answer is one of them
-        for step in scheduler.steps:
-            self._readers.update(set(step.input_map.values()))
-        self._ended = False
-        self.steps_took = NO_PHASES
-        self._times: list[tuple[str, list[int]]] = []  # of each step, where the request asked (slipway_timing)
-
-    def timing(self) -> Parameters:
-        """Of all steps together, and of each as JSON."""
-        if not self._times:
-            return {}
-        totals = [sum(column) for column in zip(*(times for _, times in self._times), strict=True)]
-        steps = [{"model": name, **dict(zip(_TIMES, times, strict=True))} for name, times in self._times]
-        return {**dict(zip(_TIMES, totals, strict=True)), "slipway_steps": json.dumps(steps)}
-
-    def _keep_times(self, name: str, parameters: Parameters) -> None:
-        times = [value for key in _TIMES if isinstance(value := parameters.get(key), int)]
-        if len(times) == len(_TIMES):
-            self._times.append((name, times))
-
-    # -- as an observer of its steps -------------------------------------------------------------------------------
-    def executed(self, request: InferenceRequest, batch: Batch) -> None:
-        self.steps_took = self.steps_took.plus(Phases.of(batch))
-
-    def step(self, child: InferenceRequest) -> None:
-        """What a step's model asks of others is not of this ensemble."""
-
-    def context(self) -> str:
-        return ""
-
-    def answered(
-        self, request: InferenceRequest, response: "InferenceResponse | ServingError | None", final: bool
-    ) -> None:
-        """`on_response` has it."""
-
-    def advance(self) -> None:
-        """Start every step whose inputs exist; answer when all wanted outputs do and nothing runs any more."""
-        steps = self._scheduler.steps
-        ready = [
-            index for index in self._waiting if all(name in self._tensors for name in steps[index].input_map.values())
-        ]
-        self._waiting = [index for index in self._waiting if index not in ready]
-        for index in ready:
-            if self._ended:
-                return
-            if self._scheduler.may_start(self, index):
-                self._start(index, steps[index])
-            else:
-                self._held.add(index)
-        if self._ended or self._running or self._held:
-            return
-        outputs = {name: tensor for name in self._outputs if (tensor := self._tensors.get(name)) is not None}
-        missing = [name for name in self._outputs if name not in outputs]
-        self._ended = True
-        if missing:
-            self._scheduler.answer(self, internal(f"no step of the ensemble produced output '{missing[0]}'"))
-        else:
-            self._scheduler.respond(self, outputs)
-
-    def abandon(self) -> None:
-        """Cancel the steps under way."""
-        self._ended = True
-        for child in list(self._running.values()):
-            child.cancel()
-        left = list(self._running)
-        self._running.clear()
-        self._held.clear()
-        self._tensors.clear()
-        for index in left:
-            self._scheduler.step_left(index)
-
-    def resume(self, index: int) -> None:
-        """A step that had no room has."""
-        if index in self._held:
-            self._held.discard(index)
-            self._scheduler.inflight[index] += 1
-            self._start(index, self._scheduler.steps[index])
-
-    def _start(self, index: int, step: ModelEnsembling.Step) -> None:
-        parent = self.request
-        child = InferenceRequest(
-            model_name=step.model_name,
-            model_version="" if step.model_version < 1 else str(step.model_version),
-            inputs={
-                key: tensor for key, value in step.input_map.items() if (tensor := self._tensors[value]) is not None
-            },
-            requested=tuple(step.output_map),
-            on_response=lambda answer, final: self._step_done(index, answer),
-            id=parent.id,
-            parameters=parent.parameters,
-            priority=parent.priority,
-            timeout_us=parent.timeout_us,
-            sequence_id=parent.sequence_id,
-            sequence_start=parent.sequence_start,
-            sequence_end=parent.sequence_end,
-            device_outputs=parent.device_outputs or self._scheduler.feeds[index],
-            observers=(self, *(run for run in parent.observers if isinstance(run, _Run))),
-        )
-        for observer in parent.observers:
-            observer.step(child)
-        self._running[index] = child
-        self._release(step)
-        try:
-            self._scheduler.infer_step(child)
-        except ServingError as error:
-            self._step_done(index, error)
-
-    def _release(self, step: ModelEnsembling.Step) -> None:
-        """Let go of the tensors that `step` was the last to read."""
-        for name in set(step.input_map.values()):
-            self._readers[name] -= 1
-            if not self._readers[name]:
-                del self._tensors[name]
-
-    def _step_done(self, index: int, answer: "InferenceResponse | ServingError | None") -> None:
-        if self._running.pop(index, None) is not None:
-            self._scheduler.step_left(index)
-        if self._ended:
-            return
-        step = self._scheduler.steps[index]
-        if isinstance(answer, InferenceResponse):
-            for key, value in step.output_map.items():
-                self._tensors[value] = answer.outputs.get(key)
-            if answer.parameters:
-                self._keep_times(step.model_name, answer.parameters)
-            self.advance()
-            return
-        self.abandon()
-        error = answer or internal("the step ended without a response")
-        failure = ServingError(
-            error.code, f"in ensemble '{self._scheduler.name}', step '{step.model_name}': {error.message}"
-        )
-        self._scheduler.answer(self, failure)
+def _after(steps: list[ModelEnsembling.Step], index: int) -> list[int]:
+    """The steps that depend on this one."""
+    tensors = set(steps[index].output_map.values())
+    found: list[int] = []
+    while more := [
+        number for number, step in enumerate(steps) if number not in found and tensors & set(step.input_map.values())
+    ]:
+        found += more
+        tensors.update(value for number in more for value in steps[number].output_map.values())
+    return found

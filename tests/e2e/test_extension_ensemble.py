@@ -45,6 +45,28 @@ def write_graph(repository: Path) -> None:
     ensemble(repository, steps, "graph", outputs=outputs)
 
 
+def write_stream(repository: Path) -> None:
+    """stream = 2 * 1, 2 * 2, ... 2 * X, a response for each."""
+    count = """
+        import numpy as np
+        import triton_python_backend_utils as pb_utils
+
+        class TritonPythonModel:
+            def execute(self, requests):
+                for request in requests:
+                    sender = request.get_response_sender()
+                    for number in range(int(request.inputs()[0].as_numpy()[0, 0])):
+                        out = pb_utils.Tensor("OUT", np.array([[number + 1]], np.float32))
+                        sender.send(pb_utils.InferenceResponse([out]))
+                    sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+    """
+    tensors = """input { name: "N" data_type: TYPE_FP32 dims: 1 } output { name: "OUT" data_type: TYPE_FP32 dims: 1 }
+        model_transaction_policy { decoupled: true }"""
+    model_factory.python_model(repository, "count", count, f'backend: "python" max_batch_size: 8 {tensors}')
+    steps = step("count", {"N": "X"}, {"OUT": "n"}) + step("double", {"INPUT0": "n"}, {"OUTPUT0": "Y"})
+    ensemble(repository, steps, "stream")
+
+
 def write_picky(repository: Path) -> None:
     """with_optional = picky(2 * X, B)"""
     tensors = f"""input [{{name: "A" data_type: TYPE_FP32 dims: [1]}}, {OPTIONAL}]
@@ -73,11 +95,12 @@ def server(
     repository = tmp_path_factory.mktemp("models")
     write_graph(repository)
     write_picky(repository)
+    write_stream(repository)
     limited = "max_inflight_requests: 1 " + step("gated", {"INPUT0": "X"}, {"OUTPUT0": "Y"})
     ensemble(repository, limited, "limited", max_batch_size=1)
     for number, case in enumerate(WRONG):
         reasons[case] = wrong_pipeline(repository, case, f"wrong_{number}")
-    flags = [f"--load-model={name}" for name in ("graph", "with_optional", "limited")]
+    flags = [f"--load-model={name}" for name in ("graph", "with_optional", "stream", "limited")]
     with ServerProcess([repository, gated.repository], "--model-control-mode=explicit", *flags) as server:
         yield server
         assert "Traceback" not in server.log
@@ -108,6 +131,29 @@ def test_an_ensemble_answers_in_a_stream(server: ServerProcess) -> None:
             stream.send("graph", {"X": np.full((1, 1), value, np.float32)}, request_id=str(value))
         found = [stream.next() for _ in range(3)]
         assert [(one.get_response().id, one.as_numpy("Y").item()) for one in found] == [("1", 8), ("2", 16), ("3", 24)]
+
+
+def test_a_decoupled_step_makes_the_ensemble_decoupled(server: ServerProcess) -> None:
+    with stream_of(server) as stream:
+        for count in (3, 0, 2):
+            inputs = {"X": np.full((1, 1), count, np.float32)}
+            stream.send("stream", inputs, request_id=str(count), enable_empty_final_response=True)
+        values: dict[str, list[float]] = {"3": [], "0": [], "2": []}
+        ended: list[str] = []
+        while len(ended) < 3:
+            result = stream.next()
+            response = result.get_response()
+            if response.outputs:
+                values[response.id].append(result.as_numpy("Y").item())
+            if response.parameters["triton_final_response"].bool_param:
+                ended.append(response.id)
+        assert values == {"3": [2, 4, 6], "0": [], "2": [2, 4]}
+
+
+def test_a_decoupled_ensemble_answers_streams_alone(client: TritonClient) -> None:
+    assert client.described("get_model_config", "stream")["model_transaction_policy"] == {"decoupled": True}
+    message = refused(client, "UNSUPPORTED", client.infer, "stream", ONE)
+    assert "decoupled transaction policy" in message
 
 
 def test_an_optional_input_may_be_left_out_of_the_request(client: TritonClient) -> None:
