@@ -274,10 +274,22 @@ def states(environment: dict[str, str]) -> tuple[str, str]:
     with contextlib.closing(
         sqlite3.connect(f"{environment['SLIPWAY_DATA']}/db.sqlite3", timeout=PATIENCE_S)
     ) as database:
-        return database.execute("SELECT j.state, u.state FROM dashboard_job j, dashboard_upload u").fetchone()
+        rows = database.execute(
+            "SELECT j.state, u.state FROM dashboard_job j JOIN dashboard_upload u ON u.job_id = j.id"
+        )
+        return rows.fetchone()
 
 
-def test_a_real_worker_takes_a_job_from_the_file_broker(worker_data: dict[str, str]) -> None:
+def test_a_real_worker_takes_jobs_from_the_file_broker(worker_data: dict[str, str]) -> None:
+    publish = """
+from dashboard.authorisation import SYSTEM
+from dashboard.models import Upload
+from dashboard.services.publication import upload_publish
+from django.conf import settings
+settings.AT_ONCE_BYTES = 0
+upload = Upload.objects.get()
+upload_publish(upload=upload, actor=SYSTEM, config_text=upload.proposal["config"])
+"""
     code = """
 from dashboard.authorisation import SYSTEM
 from dashboard.services.uploads import upload_create, upload_receive_chunk, upload_complete
@@ -297,8 +309,13 @@ upload_complete(upload=upload, actor=SYSTEM)
         start_new_session=True,
     )
     try:
-        wait_until(lambda: states(worker_data)[0] not in ("queued", "running"), START_TIMEOUT_S, "the job's end")
+        wait_until(lambda: states(worker_data)[0] not in ("queued", "running"), START_TIMEOUT_S, "the inspection's end")
         assert states(worker_data) == ("succeeded", "inspected")
+        manage(worker_data, "shell", "--no-imports", stdin=publish)
+        wait_until(
+            lambda: states(worker_data)[0] not in ("queued", "running"), START_TIMEOUT_S, "the publication's end"
+        )
+        assert states(worker_data) == ("succeeded", "published")
     finally:
         os.killpg(worker.pid, signal.SIGTERM)
         worker.communicate(timeout=PATIENCE_S)
