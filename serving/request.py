@@ -68,6 +68,16 @@ class Observer(Protocol):
         """Before `on_response`, with the same arguments; also for what the server refuses at once."""
 
 
+class SendTrace(Protocol):
+    """What a frontend tells a trace of its request, on the event loop's thread."""
+
+    def sending(self) -> None:
+        """An answer is encoded and goes out now."""
+
+    def sent(self, waiting: Callable[[], bool]) -> None:
+        """The last one has been handed over; `waiting` says whether the client has still to take some of it."""
+
+
 @dataclass(slots=True, eq=False)
 class InferenceRequest:
     """One inference request, decoded, owned by the frontend (or ensemble step) that made it.
@@ -95,6 +105,7 @@ class InferenceRequest:
     flow: "ResponseFlow | None" = None  # holds back a decoupled model while the client does not read
     empty_final_response: bool = False  # the client wants to be told of an end without a response
     observers: tuple[Observer, ...] = ()
+    trace: SendTrace | None = None  # one of the observers
     # set by the server
     decoupled: bool = False  # the model may answer any number of times
     responses: int = 0  # how many a decoupled model has sent
@@ -115,6 +126,12 @@ class InferenceRequest:
         for observer in self.observers:
             observer.answered(self, response, final)
         self.on_response(response, final)
+
+    def refused(self, error: ServingError) -> None:
+        """Whoever sent it is told by an exception: only the observers hear of it here."""
+        self.finished = True
+        for observer in self.observers:
+            observer.answered(self, error, True)
 
     def cancel(self) -> None:
         """The client has gone: leave the queue, free the place in the batch; others in the batch are not disturbed."""

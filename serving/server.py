@@ -61,7 +61,7 @@ class InferenceServer:
         self.request_memory = RequestMemory(options.request_memory_limit)
         self.request_log = RequestLog.from_options(options)
         self.trace_settings = TraceSettings(options.trace_config)
-        self._trace_file = TraceFile(self.trace_settings)
+        self.trace_file = TraceFile(self.trace_settings)
         self._tracer = OpenTelemetryTrace.from_options(options)
         self._manager = ModelRepositoryManager(options, asyncio.get_running_loop(), self)
         self._started = False
@@ -100,7 +100,7 @@ class InferenceServer:
                 await asyncio.to_thread(self.request_log.close)
             if self._tracer is not None:
                 await asyncio.to_thread(self._tracer.close)
-            await asyncio.to_thread(self._trace_file.close)
+            await asyncio.to_thread(self.trace_file.close)
 
     async def _poll(self) -> None:
         while True:
@@ -212,14 +212,15 @@ class InferenceServer:
         protocol: str = "",
         transport: asyncio.BaseTransport | None = None,
         headers: Mapping[str, str] | None = None,
+        received: tuple[int, int] | None = None,
     ) -> None:
         """Check the request against the model and queue it. Raises at once what is wrong with it; whatever happens later
-        goes through `request.on_response`. Never both. Frontends name their protocol,
-        connection and headers, for the request log and for traces."""
+        goes through `request.on_response`. Never both. Frontends name their protocol, connection and headers, for the
+        request log and for traces; where `trace_file` is active, also when they began to receive the request and had it."""
         if self.request_log is not None and protocol:
             self.request_log.observe(request, protocol, transport)
-        if self._trace_file.active and protocol:
-            self._trace_file.observe(request, protocol)
+        if self.trace_file.active and protocol:
+            self.trace_file.observe(request, protocol, received)
         if self._tracer is not None and protocol:
             self._tracer.observe(request, headers)
         try:
@@ -227,9 +228,7 @@ class InferenceServer:
                 raise unavailable("the server is shutting down")
             self._manager.infer(request)
         except ServingError as error:
-            request.finished = True
-            for observer in request.observers:
-                observer.answered(request, error, True)
+            request.refused(error)
             raise
 
     # -- repository ------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 TraceSetting = tuple[str, str, str]  # mode ("" for both modes), setting, value
+LEVELS = ("TIMESTAMPS", "TENSORS")
 DEFAULT_URL = "http://localhost:4318/v1/traces"
 _SETTINGS = {
     "": ("mode", "level", "rate", "count"),
@@ -41,8 +42,8 @@ def trace_setting(text: str) -> TraceSetting:
         raise argparse.ArgumentTypeError(f"expected one of {', '.join(known)} with =<value>, got '{text}'")
     if setting == "mode" and value not in ("triton", "opentelemetry"):
         raise argparse.ArgumentTypeError(f"expected mode=triton or mode=opentelemetry, got '{text}'")
-    if setting == "level" and value not in ("OFF", "TIMESTAMPS"):
-        raise argparse.ArgumentTypeError(f"expected level=OFF or level=TIMESTAMPS, got '{text}'")
+    if setting == "level" and value not in ("OFF", *LEVELS):
+        raise argparse.ArgumentTypeError(f"expected level=OFF, level={' or level='.join(LEVELS)}, got '{text}'")
     if setting == "resource" and "=" not in value:
         raise argparse.ArgumentTypeError(f"expected opentelemetry,resource=<key>=<value>, got '{text}'")
     if setting in ("rate", "count", "log-frequency") or setting.startswith("bsp_"):
@@ -58,6 +59,25 @@ def read(settings: Iterable[TraceSetting]) -> TraceConfig | None:
     if flat.pop("mode", "") != "opentelemetry":
         return None
     resource = dict(value.split("=", 1) for _, setting, value in settings if setting == "resource")
-    level, url = flat.pop("level", "OFF"), flat.pop("url", DEFAULT_URL)
+    flat.pop("level", "")
+    url = flat.pop("url", DEFAULT_URL)
     numbers = {setting: int(value) for setting, value in flat.items()}
-    return TraceConfig(timestamps=level == "TIMESTAMPS", url=url, resource=resource, **numbers)
+    return TraceConfig(timestamps="TIMESTAMPS" in levels(settings), url=url, resource=resource, **numbers)
+
+
+def levels(settings: Iterable[TraceSetting]) -> tuple[str, ...]:
+    """What is traced; nothing where one flag says OFF."""
+    given = {value for _, setting, value in settings if setting == "level"}
+    return () if "OFF" in given else tuple(level for level in LEVELS if level in given)
+
+
+def shown(settings: Iterable[TraceSetting]) -> dict[str, str]:
+    """What the trace extension tells of the mode's own settings."""
+    config = read(settings)
+    if config is None:
+        return {}
+    resource = (
+        {"resource": ",".join(f"{key}={value}" for key, value in config.resource.items())} if config.resource else {}
+    )
+    numbers = {name: str(getattr(config, name)) for name in _SETTINGS["opentelemetry"] if name.startswith("bsp_")}
+    return {"url": config.url} | resource | numbers

@@ -1,90 +1,148 @@
-"""Traces as Triton writes them: a JSON array in which each traced request says who it is and when each phase began.
+"""Trace files, as Triton writes them: JSON arrays, `<file>.0`, `<file>.1`, ... after so many traces, else `<file>`.
 
-[{"id": 1, "model_name": ..., "model_version": ..., "request_id": ...}, {"id": 1, "timestamps": [{"name": ..., "ns": ...}]}]
-`ns` is of the monotonic clock. Source: Triton, docs/user_guide/trace.md. Files are written by a thread of their own.
+Traces wait in memory until they are that many, or a few MB: then they are appended to a file that is not yet complete. A
+thread of its own writes; what the disk does not take in time is dropped. Source: Triton, docs/protocol/extension_trace.md.
 """
 
 import logging
-import time
-from concurrent.futures import ThreadPoolExecutor
-from itertools import count
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
-import orjson
-
-from serving.batch import Batch
-from serving.errors import ServingError
-from serving.request import InferenceRequest, InferenceResponse
+from serving.request import InferenceRequest
+from serving.request_trace import RequestTrace, TraceTree
 from serving.trace_settings import Sampler, TraceSettings
 
 log = logging.getLogger(__name__)
 
-MAX_WAITING = 1000  # traces in memory; without a log frequency they are appended to the file when there are so many
-_RECEIVED = {"http": "HTTP_RECV_END", "grpc": "GRPC_WAITREAD_END"}
-_SENDING = {"http": "HTTP_SEND_START", "grpc": "GRPC_SEND_START"}
+MAX_WAITING = 4 << 20  # bytes of traces that wait to be written
+MAX_WRITING = 64 << 20  # bytes that the disk has not yet taken
 
 
 class TraceFile:
-    """Used on the event loop's thread."""
+    """Decides which requests are traced, and files their traces. Used on the event loop's thread."""
 
     def __init__(self, settings: TraceSettings) -> None:
-        self.settings = settings
+        self._settings = settings
+        self._writer = _Writer()
+        self._main = _Output(Path(settings.file))
+        self._numbered = 0
+        self._closed = False
+        self._waiting: dict[Sampler, _Waiting] = {}
         self.active = settings.active
-        self._ids = count(1)
-        self._waiting: list[bytes] = []
-        self._file_number = 0
-        self._begun = False  # the file without a number
-        self._writer = ThreadPoolExecutor(1, "trace-file")
         settings.on_change = self._settings_changed
 
-    def observe(self, request: InferenceRequest, protocol: str) -> None:
+    def observe(self, request: InferenceRequest, protocol: str, received: tuple[int, int] | None) -> None:
         """Trace this request if it is its turn."""
-        sampler = self.settings.sampler(request.model_name)
+        sampler = self._settings.sampler(request.model_name)
         if sampler.takes_next():
-            self.active = self.settings.active
-            self.trace(request, protocol, sampler, 0)
-
-    def trace(self, request: InferenceRequest, protocol: str, sampler: Sampler, parent: int) -> None:
-        request.observers = (*request.observers, _Trace(self, protocol, sampler, next(self._ids), parent))
-
-    def add(self, text: bytes, sampler: Sampler) -> None:
-        """A trace is complete."""
-        if not self.settings.file:
-            return
-        self._waiting.append(text)
-        waiting = len(self._waiting)
-        if (sampler.log_frequency and waiting >= sampler.log_frequency) or not sampler.count:
-            self._write_numbered()
-        elif waiting >= MAX_WAITING:
-            self._append(b"")
-
-    def add_late(self, text: bytes) -> None:
-        """More of a trace that was complete: it goes with the next ones."""
-        if self.settings.file:
-            self._waiting.append(text)
+            self.active = self._settings.active
+            tree = TraceTree(sampler.levels, lambda rows: self._add(sampler, rows))
+            request.trace = RequestTrace(tree, request, 0, protocol, received)
 
     def close(self) -> None:
         """Write what waits."""
-        if self._waiting or self._begun:
-            self._append(b"]")
-        self._writer.shutdown()
+        for sampler, waiting in self._waiting.items():
+            self._finish(waiting, bool(sampler.log_frequency))
+        self._waiting = {}
+        self._closed = True
+        if self._main.begun:
+            self._writer.write(self._main, [], whole=True)
+        self._writer.close()
+
+    def _add(self, sampler: Sampler, rows: list[bytes]) -> None:
+        """A trace is complete."""
+        if self._closed:
+            return
+        sampler.ended += 1
+        waiting = self._waiting.get(sampler)
+        if waiting is None:
+            waiting = self._waiting[sampler] = _Waiting()
+        waiting.traces += 1
+        waiting.rows += rows
+        waiting.size += sum(map(len, rows))
+        if sampler.complete:
+            del self._waiting[sampler]
+            self._finish(waiting, bool(sampler.log_frequency) or not sampler.count)
+        elif sampler.log_frequency and waiting.traces >= sampler.log_frequency:
+            del self._waiting[sampler]
+            self._finish(waiting, True)
+        elif waiting.size >= MAX_WAITING:
+            self._flush(waiting, bool(sampler.log_frequency) or sampler.count > 0)
 
     def _settings_changed(self) -> None:
-        self.active = self.settings.active
+        self.active = self._settings.active
+        for sampler in [one for one in self._waiting if one.complete]:
+            self._finish(self._waiting.pop(sampler), bool(sampler.log_frequency))
 
-    def _write_numbered(self) -> None:
-        path = Path(f"{self.settings.file}.{self._file_number}")
-        self._file_number += 1
-        lines, self._waiting = self._waiting, []
-        self._writer.submit(_save, path, "wb", b"[" + b",".join(lines) + b"]")
+    def _flush(self, waiting: "_Waiting", numbered: bool) -> None:
+        """Write what waits to the file that it belongs to; more will follow there."""
+        if waiting.output is None:
+            waiting.output = self._next_numbered() if numbered else self._main
+        self._writer.write(waiting.output, waiting.rows)
+        waiting.rows, waiting.size = [], 0
 
-    def _append(self, end: bytes) -> None:
-        lines, self._waiting = self._waiting, []
-        start = b"," if self._begun and lines else b"" if self._begun else b"["
-        mode = "ab" if self._begun else "wb"
-        self._begun = True
-        self._writer.submit(_save, Path(self.settings.file), mode, start + b",".join(lines) + end)
+    def _finish(self, waiting: "_Waiting", numbered: bool) -> None:
+        output = waiting.output or (self._next_numbered() if numbered else self._main)
+        self._writer.write(output, waiting.rows, whole=output is not self._main)
+
+    def _next_numbered(self) -> "_Output":
+        self._numbered += 1
+        return _Output(Path(f"{self._settings.file}.{self._numbered - 1}"))
+
+
+class _Waiting:
+    """Traces of one sampler, until there are enough for a file."""
+
+    __slots__ = ("output", "rows", "size", "traces")
+
+    def __init__(self) -> None:
+        self.rows: list[bytes] = []
+        self.size = 0
+        self.traces = 0  # in the file that they go to
+        self.output: _Output | None = None  # where some of them are already
+
+
+class _Output:
+    """A file that is filled in pieces."""
+
+    __slots__ = ("begun", "path")
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.begun = False
+
+    def piece(self, rows: list[bytes], whole: bool) -> bytes:
+        """What follows what is already there."""
+        start = b"[" if not self.begun else b"," if rows else b""
+        return start + b",\n".join(rows) + (b"]" if whole else b"")
+
+
+class _Writer:
+    """The thread that writes, and how much it has to do."""
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1, "trace-file")
+        self._writing: deque[tuple[Future[None], int]] = deque()
+        self._size = 0
+        self._told = False
+
+    def write(self, output: _Output, rows: list[bytes], whole: bool = False) -> None:
+        while self._writing and self._writing[0][0].done():
+            self._size -= self._writing.popleft()[1]
+        if self._size > MAX_WRITING:
+            if not self._told:
+                log.warning("the disk is too slow for the trace file: some traces are lost")
+            self._told = True
+            rows = []
+        text = output.piece(rows, whole)
+        future = self._thread.submit(_save, output.path, "ab" if output.begun else "wb", text)
+        output.begun = True
+        self._size += len(text)
+        self._writing.append((future, len(text)))
+
+    def close(self) -> None:
+        self._thread.shutdown()
 
 
 def _save(path: Path, mode: str, text: bytes) -> None:
@@ -93,69 +151,3 @@ def _save(path: Path, mode: str, text: bytes) -> None:
             file.write(text)
     except OSError as error:
         log.warning("a trace file cannot be written: %s", error.strerror)
-
-
-class _Trace:
-    """One traced request, filled while it runs."""
-
-    __slots__ = ("answered_already", "file", "id", "moments", "parent", "protocol", "sampler")
-
-    def __init__(self, file: TraceFile, protocol: str, sampler: Sampler, identifier: int, parent: int) -> None:
-        self.file = file
-        self.protocol = protocol
-        self.sampler = sampler
-        self.id = identifier
-        self.parent = parent
-        self.moments: list[tuple[str, int]] = []
-        self.answered_already = False  # the last answer of a decoupled model may come before its batch ends
-
-    def step(self, child: InferenceRequest) -> None:
-        """A request that an ensemble makes of this one, or a model for it."""
-        self.file.trace(child, "", self.sampler, self.id)
-
-    def context(self) -> str:
-        return ""
-
-    def executed(self, request: InferenceRequest, batch: Batch) -> None:
-        moments = [
-            ("COMPUTE_START", batch.started_ns),
-            ("COMPUTE_INPUT_END", batch.input_done_ns),
-            ("COMPUTE_OUTPUT_START", batch.infer_done_ns),
-            ("COMPUTE_END", batch.ended_ns),
-        ]
-        if self.answered_already:
-            self.file.add_late(orjson.dumps(self._stamps(moments)))
-        else:
-            self.moments = moments
-
-    def answered(
-        self, request: InferenceRequest, response: "InferenceResponse | ServingError | None", final: bool
-    ) -> None:
-        if not final:
-            return
-        self.answered_already = True
-        now = time.monotonic_ns()
-        moments = [("REQUEST_START", request.arrival_ns), ("QUEUE_START", request.queued_ns), *self.moments]
-        moments.append(("REQUEST_END", now))
-        if self.protocol in _RECEIVED:
-            moments = [(_RECEIVED[self.protocol], request.arrival_ns), *moments, (_SENDING[self.protocol], now)]
-        head: dict[str, Any] = {"id": self.id, "model_name": request.model_name}
-        if isinstance(response, InferenceResponse):
-            head["model_version"] = response.model_version
-        if request.id:
-            head["request_id"] = request.id
-        if self.parent:
-            head["parent_id"] = self.parent
-        # An id may hold half a surrogate pair, which JSON cannot.
-        text = orjson.dumps([_clean(head), self._stamps(moments)])
-        self.file.add(text[1:-1], self.sampler)
-
-    def _stamps(self, moments: list[tuple[str, int]]) -> dict[str, Any]:
-        return {"id": self.id, "timestamps": [{"name": name, "ns": moment} for name, moment in moments if moment]}
-
-
-def _clean(head: dict[str, Any]) -> dict[str, Any]:
-    return {
-        key: value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
-        for key, value in head.items()
-    }

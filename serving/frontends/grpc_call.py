@@ -251,6 +251,12 @@ class Call(Stream):
         accepted = self.head.headers.get("grpc-accept-encoding", "").replace(" ", "").split(",")
         return next((name for name in WINDOW_BITS if name in accepted), "")
 
+    def unsent(self) -> bool:
+        """Whether the client has still to take some of the answer, for a trace."""
+        transport = self.connection.transport
+        waiting = bool(self.outgoing) or bool(self.packing) or transport.get_write_buffer_size() > 0
+        return waiting and not transport.is_closing()
+
     def succeed(self) -> None:
         """End a call whose messages have all been sent."""
         if self.answered:

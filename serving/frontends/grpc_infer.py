@@ -1,5 +1,6 @@
 """ModelInfer and ModelStreamInfer: the calls of the hot path."""
 
+import time
 from collections import deque
 from typing import Any
 
@@ -10,7 +11,7 @@ from serving.frontends.forwarded_headers import forward_headers
 from serving.frontends.grpc_call import Call, CallError
 from serving.frontends.grpc_status import Status
 from serving.frontends.grpc_wire import varint
-from serving.request import InferenceRequest, InferenceResponse
+from serving.request import InferenceRequest, InferenceResponse, SendTrace
 from serving.response_flow import ResponseFlow
 
 MAX_UNANSWERED = 256  # requests of one stream that the client may send before it takes the answers
@@ -31,10 +32,11 @@ _NOT_FINAL = _final_flag(False)
 class InferCall(Call):
     """ModelInfer."""
 
-    __slots__ = ("request",)
+    __slots__ = ("began_ns", "request")
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
+        self.began_ns = time.monotonic_ns() if self.frontend.server.trace_file.active else 0
         self.request: InferenceRequest | None = None
 
     def message(self, body: "bytes | memoryview", start: int) -> None:
@@ -50,22 +52,29 @@ class InferCall(Call):
         if self.request is None:
             raise CallError(Status.INVALID_ARGUMENT, "ModelInfer takes one message, but none came")
         request = self.request
-        self.frontend.server.infer(request, "grpc", self.connection.transport, self.head.headers)
+        received = (self.began_ns, time.monotonic_ns()) if self.began_ns else None
+        self.frontend.server.infer(request, "grpc", self.connection.transport, self.head.headers, received)
         if request.decoupled:
             self.fail_with(_decoupled())
 
     def _on_response(self, response: "InferenceResponse | ServingError | None", final: bool) -> None:
         if self.answered:
             return
-        if isinstance(response, ServingError):
-            self.fail_with(response)
-        elif response is None or not final:
-            self.fail_with(_decoupled())
-        else:
-            try:
-                self.respond(*self.frontend.codec.encode(response), compress=True)
-            except Exception as error:
-                self.fail_because(error)
+        trace = self.request.trace if self.request is not None else None
+        try:
+            if isinstance(response, InferenceResponse) and final:
+                message = self.frontend.codec.encode(response)
+                if trace is not None:
+                    trace.sending()
+                self.respond(*message, compress=True)
+            else:
+                if trace is not None:
+                    trace.sending()
+                self.fail_with(response if isinstance(response, ServingError) else _decoupled())
+        except Exception as error:
+            self.fail_because(error)
+        if trace is not None:
+            trace.sent(self.unsent)
 
     def abandon(self) -> None:
         """Also lets go of the request: it refers to this call, and its tensors would wait for the cycle collector."""
@@ -82,10 +91,11 @@ class StreamInferCall(Call):
     """ModelStreamInfer: what is wrong with a request is told inside the stream. Responses come in the order of the requests;
     those of decoupled models at once."""
 
-    __slots__ = ("flow", "flushing", "in_order", "queued", "slots")
+    __slots__ = ("began_ns", "flow", "flushing", "in_order", "queued", "slots")
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
+        self.began_ns = 0  # since when it waits for a request
         self.slots: dict[_Slot, None] = {}  # requests under way
         self.in_order: deque[_Slot] = deque()  # those whose responses wait for their turn
         self.flow = ResponseFlow()
@@ -93,6 +103,7 @@ class StreamInferCall(Call):
         self.flushing = False
 
     def message(self, body: "bytes | memoryview", start: int) -> None:
+        received = self._received() if self.frontend.server.trace_file.active else None
         slot = _Slot(self, self.message_taken)
         self.slots[slot] = None
         self.in_order.append(slot)
@@ -103,14 +114,21 @@ class StreamInferCall(Call):
             slot.identity = (request.id, request.model_name, request.model_version)
             request.flow = self.flow
             self.authorise(request.model_name)
-            self.frontend.server.infer(request, "grpc", self.connection.transport, self.head.headers)
+            self.frontend.server.infer(request, "grpc", self.connection.transport, self.head.headers, received)
         except ServingError as error:
             slot.on_response(error, True)
         else:
+            slot.trace = request.trace
             if request.decoupled and slot in self.slots:
                 self.in_order.remove(slot)
                 slot.ordered = False
                 self.flush()
+
+    def _received(self) -> tuple[int, int]:
+        """Since when this stream has waited for a request, and now."""
+        now = time.monotonic_ns()
+        began, self.began_ns = self.began_ns or now, now
+        return began, now
 
     def wants_more(self) -> bool:
         return len(self.slots) < MAX_UNANSWERED and len(self.outgoing or ()) + len(self.packing or ()) < MAX_UNANSWERED
@@ -138,6 +156,8 @@ class StreamInferCall(Call):
         if slot.done and slot in self.slots:
             del self.slots[slot]
             self.give(slot.taken)
+            if slot.trace is not None:
+                slot.trace.sent(self.unsent)
 
     def flush(self) -> None:
         """Send what has come for the oldest requests."""
@@ -157,6 +177,8 @@ class StreamInferCall(Call):
         for slot in list(self.slots):
             if slot.request is not None:
                 slot.request.cancel()
+            if slot.trace is not None:
+                slot.trace.sent(self.unsent)
         self.slots.clear()
         self.in_order.clear()
 
@@ -164,7 +186,7 @@ class StreamInferCall(Call):
 class _Slot:
     """A request of a stream, and its encoded responses until their turn comes."""
 
-    __slots__ = ("call", "done", "identity", "ordered", "ready", "request", "taken")
+    __slots__ = ("call", "done", "identity", "ordered", "ready", "request", "taken", "trace")
 
     def __init__(self, call: StreamInferCall, taken: int) -> None:
         self.call = call
@@ -174,6 +196,7 @@ class _Slot:
         self.ready: deque[tuple[list[Any], int, int]] = deque()  # buffers, their bytes, bytes of the flow
         self.done = False
         self.ordered = True
+        self.trace: SendTrace | None = None
 
     def on_response(self, response: "InferenceResponse | ServingError | None", final: bool) -> None:
         call = self.call
@@ -188,6 +211,8 @@ class _Slot:
             self._add(pb.ModelStreamInferResponse(error_message=response.message), final)
         elif self.request is not None and self.request.empty_final_response:
             self._add(pb.ModelStreamInferResponse(), final)
+        if self.trace is not None:
+            self.trace.sending()
         if final:
             self.done = True
             self.request = None  # which refers to this slot

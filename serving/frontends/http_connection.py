@@ -5,6 +5,7 @@ reads share one scratch buffer. Heads are found here and parsed by httptools; eq
 """
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, cast
@@ -34,6 +35,7 @@ class Connection(asyncio.BufferedProtocol):
     def __init__(self, listener: "Listener") -> None:
         self.listener = listener
         self.closing = False  # after the exchanges under way, close
+        self.began_ns = 0  # when the first part came of a request that did not come at once (monotonic)
         self._transport: asyncio.Transport | None = None
         self._exchanges: deque[Exchange] = deque()
         self._pending = b""  # received, not yet consumed: part of a head, or requests beyond MAX_PIPELINED
@@ -139,6 +141,7 @@ class Connection(asyncio.BufferedProtocol):
                 raise HttpError(431, f"expected a request head of at most {MAX_HEAD} bytes")
             if not self._pending:
                 self._since = self.listener.tick
+                self.began_ns = time.monotonic_ns()
             return position
         stop += 4
         head = self.listener.head(bytes(view[position:stop]))
@@ -171,6 +174,7 @@ class Connection(asyncio.BufferedProtocol):
     def _begin_body(self, head: Head, received: memoryview) -> None:
         self._head = head
         self._since = self.listener.tick
+        self.began_ns = self.began_ns or time.monotonic_ns()
         self._filled = 0
         if head.content_length < 0:
             self._chunked = ChunkedBody(self.listener.max_body)
@@ -210,6 +214,7 @@ class Connection(asyncio.BufferedProtocol):
     def _dispatch(self, head: Head, body: Chunk, binary: Chunk) -> None:
         exchange = Exchange(self, head, body, binary)
         exchange.taken, self._taken = self._taken, 0
+        self.began_ns = 0
         self._exchanges.append(exchange)
         if not head.keep_alive:
             self.closing = True

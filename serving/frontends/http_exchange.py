@@ -1,6 +1,7 @@
 """One request and its answer on a connection: what a handler gets."""
 
 import asyncio
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ class Exchange:
     `reply` itself later (inference) or streams (`start_stream`, `write`, `end`)."""
 
     __slots__ = (
+        "began_ns",
         "binary",
         "body",
         "chunked",
@@ -31,6 +33,7 @@ class Exchange:
 
     def __init__(self, connection: "Connection", head: Head, body: Chunk, binary: Chunk = b"") -> None:
         self.connection = connection
+        self.began_ns = connection.began_ns
         self.head = head
         self.body = body  # the whole body, or its first Inference-Header-Content-Length bytes
         self.binary = binary  # what follows those
@@ -42,6 +45,11 @@ class Exchange:
         self.task: asyncio.Task[None] | None = None
         self.taken = 0  # bytes of the server's memory for requests
 
+    def received(self) -> tuple[int, int]:
+        """When the client began to send this request, and now (monotonic ns), for a trace."""
+        now = time.monotonic_ns()
+        return self.began_ns or now, now
+
     def reply(self, reply: Reply) -> None:
         if not self.done:
             self.send(reply.encode(self.head, self.connection.closes_after(self)))
@@ -51,8 +59,10 @@ class Exchange:
         if not self.done:
             self.chunks = chunks
             self._finish()
-            self.requests = ()  # they refer back: left alone, only the garbage collector would free their tensors
+            self.sending()
             self.connection.flush()
+            self._tell_sent()
+            self.requests = ()  # they refer back: left alone, only the garbage collector would free their tensors
 
     def take(self, size: int) -> None:
         """Room for `size` bytes more; Exhausted where the server has none."""
@@ -69,8 +79,9 @@ class Exchange:
     def fail(self, error: Exception) -> None:
         """Answer with the error; what the models may still answer is not wanted."""
         self.connection.listener.note_error(error)
-        requests, self.requests = self.requests, ()
+        requests = self.requests
         self.reply(error_reply(error, self.head.path))
+        self.requests = ()
         _cancel(requests)
 
     def cancel(self) -> None:
@@ -86,6 +97,7 @@ class Exchange:
         start = f"{status_line(status)}Content-Type: {content_type}\r\nCache-Control: no-store\r\n"
         if self.chunked:
             start += "Transfer-Encoding: chunked\r\n"
+        self.sending()
         closing = not self.chunked or self.connection.closes_after(self)
         self._add(f"{start}{connection_header(self.head, closing)}\r\n".encode())
 
@@ -99,7 +111,22 @@ class Exchange:
         self._finish()
         self.on_drained = None
         self.connection.flush()
+        self._tell_sent()
         self.cancel()
+
+    def sending(self) -> None:
+        """Tell traces that an answer goes out; called before it is compressed in a thread, too."""
+        for request in self.requests:
+            if request.trace is not None:
+                request.trace.sending()
+
+    def _tell_sent(self) -> None:
+        for request in self.requests:
+            if request.trace is not None:
+                request.trace.sent(self._unsent)
+
+    def _unsent(self) -> bool:
+        return self.connection.transport is not None and (bool(self.chunks) or self.backlog > 0)
 
     def _add(self, chunk: bytes) -> None:
         self.chunks.append(chunk)
@@ -114,6 +141,7 @@ class Exchange:
         """The client has gone."""
         self._finish()
         self.on_drained = None
+        self._tell_sent()
         self.cancel()
         if self.task is not None:
             self.task.cancel()

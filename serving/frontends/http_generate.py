@@ -77,12 +77,13 @@ def _request(server: InferenceServer, exchange: Exchange, on_response: OnRespons
 
 def start(server: InferenceServer, exchange: Exchange, *requests: InferenceRequest) -> None:
     """Queue the requests whose answers go to this exchange."""
+    received = exchange.received() if server.trace_file.active else None
     exchange.requests = requests
     exchange.body = exchange.binary = b""
     for request in requests:
         if exchange.done:  # one before it has failed already
             return
-        server.infer(request, "http", exchange.connection.transport, exchange.head.headers)
+        server.infer(request, "http", exchange.connection.transport, exchange.head.headers, received)
 
 
 def by_name(config: ModelConfig, values: dict[str, Any]) -> tuple[dict[str, Tensor], Parameters]:

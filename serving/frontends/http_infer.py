@@ -15,6 +15,7 @@ THREAD_FROM = 64 << 10  # bytes; larger answers are compressed in a thread
 
 
 def infer(server: InferenceServer, exchange: Exchange) -> None:
+    received = exchange.received() if server.trace_file.active else None
     params = exchange.head.params
     model = params["model"]
     version = params.get("version", "")
@@ -46,7 +47,7 @@ def infer(server: InferenceServer, exchange: Exchange) -> None:
     forwarded = exchange.connection.listener.forwarded
     if forwarded is not None:
         forward_headers(forwarded, exchange.head.as_sent(), request)
-    server.infer(request, "http", exchange.connection.transport, exchange.head.headers)
+    server.infer(request, "http", exchange.connection.transport, exchange.head.headers, received)
     if request.decoupled:
         _refuse_decoupled(exchange)
 
@@ -83,6 +84,7 @@ def _answer_in_full(exchange: Exchange, header: bytes, parts: list[Chunk], size:
     if size < THREAD_FROM:
         exchange.reply(Reply(200, (compress(body, exchange.head.accept, size),), kind, headers))
     else:
+        exchange.sending()
         exchange.task = asyncio.ensure_future(_compress_in_thread(exchange, body, size, kind, headers))
 
 

@@ -212,6 +212,7 @@ class Run:
         try:
             self._scheduler.infer_step(child)
         except ServingError as error:
+            child.refused(error)
             self._answered(index, error, True)
 
     def _release(self, step: ModelEnsembling.Step) -> None:

@@ -1,39 +1,81 @@
 """The trace extension with the stock clients: settings of the server and of models, and the files that are written."""
 
+import csv
 import json
-from collections.abc import Iterator
+import queue
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+import tritonclient.grpc as triton
+from tritonclient.utils import InferenceServerException
 
 from tests.e2e.extension_clients import PROTOCOLS, client_of, refused
 from tests.e2e.tritonclient_adapter import TritonClient
-from tests.model_factory import onnx_scale
+from tests.model_factory import onnx_identity, onnx_scale, onnx_sequence_sum, python_model, write_config
 from tests.serving_process import ServerProcess, wait_until
 
 X = {"INPUT0": np.array([[2]], np.float32)}
 CLEARED: dict[str, Any] = {"trace_level": None, "trace_rate": None, "trace_count": None, "log_frequency": None}
+STEP = """step { model_name: "scale" model_version: -1
+  input_map { key: "INPUT0" value: "%s" } output_map { key: "OUTPUT0" value: "%s" } }"""
+TWICE = f"""name: "twice" platform: "ensemble" max_batch_size: 8
+input {{ name: "INPUT0" data_type: TYPE_FP32 dims: 1 }} output {{ name: "OUT" data_type: TYPE_FP32 dims: 1 }}
+ensemble_scheduling {{ {STEP % ("INPUT0", "MIDDLE")} {STEP % ("MIDDLE", "OUT")} }}"""
+STREAM = """
+    import triton_python_backend_utils as pb_utils
+
+    class TritonPythonModel:
+        def execute(self, requests):
+            for request in requests:
+                sender = request.get_response_sender()
+                for _ in range(2):
+                    out = pb_utils.Tensor("OUTPUT0", request.inputs()[0].as_numpy())
+                    sender.send(pb_utils.InferenceResponse([out]))
+                sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+"""
+STREAM_CONFIG = """name: "stream" backend: "python" max_batch_size: 0 model_transaction_policy { decoupled: true }
+input { name: "INPUT0" data_type: TYPE_FP32 dims: [1, 1] } output { name: "OUTPUT0" data_type: TYPE_FP32 dims: [1, 1] }"""
+COMPUTE = ["COMPUTE_START", "COMPUTE_INPUT_END", "COMPUTE_OUTPUT_START", "COMPUTE_END"]
+RECEIVED = {"http": "HTTP_RECV", "grpc": "GRPC_WAITREAD"}
+SENT = {"http": "HTTP_SEND", "grpc": "GRPC_SEND"}
 
 
-@pytest.fixture
-def traces(tmp_path: Path) -> Path:
-    return tmp_path / "trace.json"
+class Setting(NamedTuple):
+    server: ServerProcess
+    file: Path
 
 
-@pytest.fixture
-def server(tmp_path: Path, traces: Path) -> Iterator[ServerProcess]:
+@pytest.fixture(scope="module")
+def setting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Setting]:
+    repository, folder = tmp_path_factory.mktemp("models"), tmp_path_factory.mktemp("traces")
     for name in ("scale", "other"):
-        onnx_scale(tmp_path / "models", name, 3.0)
-    with ServerProcess(tmp_path / "models", f"--trace-config=triton,file={traces}") as server:
-        yield server
+        onnx_scale(repository, name, 3.0)
+    for datatype in ("FP16", "BYTES", "BOOL"):
+        onnx_identity(repository, f"identity_{datatype}", datatype)
+    onnx_identity(repository, "large", "FP32", [-1])
+    onnx_sequence_sum(repository)
+    write_config(repository / "twice", TWICE)
+    (repository / "twice" / "1").mkdir()
+    python_model(repository, "stream", STREAM, STREAM_CONFIG)
+    file = folder / "trace.json"
+    with ServerProcess(repository, f"--trace-config=triton,file={file}", "--http-max-input-size=268435456") as server:
+        yield Setting(server, file)
+
+
+@pytest.fixture
+def server(setting: Setting) -> ServerProcess:
+    return setting.server
 
 
 @pytest.fixture(params=PROTOCOLS)
 def client(server: ServerProcess, request: pytest.FixtureRequest) -> Iterator[TritonClient]:
     with client_of(server, request.param) as client:
         yield client
+        for model in (None, "scale", "other"):
+            update(client, model, **CLEARED)
 
 
 def plain(client: TritonClient, found: Any) -> dict[str, Any]:
@@ -46,28 +88,69 @@ def update(client: TritonClient, model: str | None = None, **settings: Any) -> d
     return plain(client, client.call("update_trace_settings", model_name=model, settings=settings))
 
 
-def phases(path: Path) -> dict[int, dict[str, int]]:
-    """id -> name of each moment -> ns; written whole by a thread of the server."""
-    rows = json.loads(wait_until(lambda: path.exists() and path.read_text(), what=f"{path.name}"))
-    found: dict[int, dict[str, int]] = {}
-    for row in rows:
-        for stamp in row.get("timestamps", []):
-            found.setdefault(row["id"], {})[stamp["name"]] = stamp["ns"]
-    return found
+def numbered(file: Path) -> list[Path]:
+    return sorted(file.parent.glob(f"{file.name}.*"), key=lambda path: int(path.suffix[1:]))
 
 
-def test_settings_of_models_follow_the_server_until_they_are_their_own(client: TritonClient, traces: Path) -> None:
+def whole(path: Path) -> Any:
+    """The rows of a file, once a thread of the server has written all of it."""
+
+    def read() -> Any:
+        try:
+            return json.loads(path.read_text())
+        except (FileNotFoundError, json.JSONDecodeError):
+            return None
+
+    return wait_until(read, what=f"the whole of {path.name}")
+
+
+def traced(
+    client: TritonClient,
+    file: Path,
+    act: Callable[[], object],
+    count: int = 1,
+    levels: tuple[str, ...] = ("TIMESTAMPS",),
+) -> list[dict[str, Any]]:
+    """The rows of the file that the next `count` requests fill, while they alone are traced."""
+    before = len(numbered(file))
+    update(client, trace_level=list(levels), trace_rate="1", trace_count=str(count))
+    act()
+    path = wait_until(lambda: numbered(file)[before:], what="the next numbered file")[0]
+    update(client, **CLEARED)
+    rows: list[dict[str, Any]] = whole(path)
+    return rows
+
+
+def heads(rows: list[dict[str, Any]]) -> dict[int, dict[str, Any]]:
+    return {row["id"]: row for row in rows if "model_name" in row}
+
+
+def moments(rows: list[dict[str, Any]], identifier: int) -> dict[str, int]:
+    found = [stamp for row in rows if row["id"] == identifier for stamp in row.get("timestamps", [])]
+    return {stamp["name"]: stamp["ns"] for stamp in found}
+
+
+def tensors(rows: list[dict[str, Any]], activity: str, identifier: int | None = None) -> dict[str, dict[str, str]]:
+    return {
+        row["tensor"]["name"]: row["tensor"]
+        for row in rows
+        if row.get("activity") == activity and identifier in (None, row["id"])
+    }
+
+
+# -- settings ----------------------------------------------------------------------------------------------------------
+def test_settings_of_models_follow_the_server_until_they_are_their_own(client: TritonClient, setting: Setting) -> None:
     start = plain(client, client.call("get_trace_settings"))
     assert start == {
         "trace_level": ["OFF"],
         "trace_rate": ["1000"],
         "trace_count": ["-1"],
         "log_frequency": ["0"],
-        "trace_file": [str(traces)],
+        "trace_file": [str(setting.file)],
         "trace_mode": ["triton"],
     }
-    own = update(client, "scale", trace_level=["TIMESTAMPS"], trace_rate="5")
-    assert own == start | {"trace_level": ["TIMESTAMPS"], "trace_rate": ["5"]}
+    own = update(client, "scale", trace_level=["TENSORS", "TIMESTAMPS"], trace_rate="5")
+    assert own == start | {"trace_level": ["TIMESTAMPS", "TENSORS"], "trace_rate": ["5"]}
     assert plain(client, client.call("get_trace_settings")) == start
     update(client, trace_rate="7", log_frequency="9")
     assert plain(client, client.call("get_trace_settings", model_name="scale")) == own | {"log_frequency": ["9"]}
@@ -75,45 +158,13 @@ def test_settings_of_models_follow_the_server_until_they_are_their_own(client: T
     assert update(client, **CLEARED) == start
 
 
-def test_traces_say_when_each_phase_began(client: TritonClient, traces: Path) -> None:
-    update(client, trace_level=["TIMESTAMPS"], trace_rate="2", trace_count="3", log_frequency="2")
-    for number in range(10):
-        client.infer("scale", X, request_id=f"r{number}")
-    assert plain(client, client.call("get_trace_settings"))["trace_count"] == ["0"]
-    first, second = (phases(traces.with_name(f"trace.json.{number}")) for number in (0, 1))
-    assert (len(first), len(second)) == (2, 1)
-    heads = [row for row in json.loads(traces.with_name("trace.json.0").read_text()) if "model_name" in row]
-    assert [(row["model_name"], row["model_version"], row["request_id"]) for row in heads] == [
-        ("scale", 1, "r1"),
-        ("scale", 1, "r3"),
-    ]
-    received, sending = ("HTTP_RECV_END", "HTTP_SEND_START")
-    if client.protocol == "grpc":
-        received, sending = ("GRPC_WAITREAD_END", "GRPC_SEND_START")
-    order = [
-        received,
-        "REQUEST_START",
-        "QUEUE_START",
-        "COMPUTE_START",
-        "COMPUTE_INPUT_END",
-        "COMPUTE_OUTPUT_START",
-        "COMPUTE_END",
-        "REQUEST_END",
-        sending,
-    ]
-    for moments in first.values():
-        assert list(moments) == order
-        assert list(moments.values()) == sorted(moments.values())
-
-
-def test_one_models_requests_alone_may_be_traced(client: TritonClient, server: ServerProcess, traces: Path) -> None:
-    update(client, "other", trace_level=["TIMESTAMPS"], trace_rate="1")
-    for name in ("scale", "other", "scale", "other"):
-        client.infer(name, X)
-    assert not traces.exists()
-    server.terminate()
-    rows = json.loads(traces.read_text())
-    assert [row["model_name"] for row in rows if "model_name" in row] == ["other", "other"]
+def test_what_is_left_of_a_count_outlives_other_changes(client: TritonClient) -> None:
+    update(client, trace_level=["TIMESTAMPS"], trace_rate="1", trace_count="5")
+    for _ in range(2):
+        client.infer("scale", X)
+    assert update(client, log_frequency="3")["trace_count"] == ["3"]
+    assert update(client, trace_count="4")["trace_count"] == ["4"]
+    assert update(client, trace_count=None)["trace_count"] == ["-1"]
 
 
 @pytest.mark.parametrize(
@@ -121,10 +172,10 @@ def test_one_models_requests_alone_may_be_traced(client: TritonClient, server: S
     [
         ({"trace_file": "/tmp/x"}, "UNSUPPORTED", "trace file location"),
         ({"trace_level": ["TIMESTAMPS"], "trace_rate": "often"}, "INVALID_ARG", "trace_rate"),
+        ({"trace_level": ["TIMESTAMPS"], "trace_rate": "0"}, "INVALID_ARG", "trace_rate"),
         ({"trace_count": "-2"}, "INVALID_ARG", "trace_count"),
         ({"trace_level": ["LOUD"]}, "INVALID_ARG", "LOUD"),
         ({"trace_level": ["OFF", "TIMESTAMPS"]}, "INVALID_ARG", "OFF"),
-        ({"trace_level": ["TENSORS"]}, "UNSUPPORTED", "TENSORS"),
         ({"trace_colour": "red"}, "INVALID_ARG", "trace_colour"),
     ],
 )
@@ -136,3 +187,217 @@ def test_a_wrong_change_changes_nothing(client: TritonClient, settings: dict[str
 
 def test_an_unknown_model_has_no_settings(client: TritonClient) -> None:
     assert "nope" in refused(client, "NOT_FOUND", client.call, "get_trace_settings", model_name="nope")
+
+
+def test_tracing_needs_a_file(tmp_path: Path) -> None:
+    onnx_scale(tmp_path)
+    with ServerProcess(tmp_path, "--trace-level=TIMESTAMPS", "--trace-rate=1") as server:
+        for protocol in PROTOCOLS:
+            with client_of(server, protocol) as client:
+                client.infer("scale", X)
+                assert plain(client, client.call("get_trace_settings"))["trace_rate"] == ["1"]
+                said = refused(
+                    client, "INVALID_ARG", client.call, "update_trace_settings", settings={"trace_level": ["TENSORS"]}
+                )
+                assert "trace file" in said
+
+
+# -- timestamps --------------------------------------------------------------------------------------------------------
+def test_traces_say_when_each_phase_began(client: TritonClient, setting: Setting) -> None:
+    def act() -> None:
+        for number in range(3):
+            client.infer("scale", X, request_id=f"r{number}")
+
+    rows = traced(client, setting.file, act, count=3)
+    found = heads(rows)
+    assert [(row["model_name"], row["model_version"], row["request_id"]) for row in found.values()] == [
+        ("scale", 1, "r0"),
+        ("scale", 1, "r1"),
+        ("scale", 1, "r2"),
+    ]
+    assert not any("parent_id" in row for row in found.values())
+    received, sent = RECEIVED[client.protocol], SENT[client.protocol]
+    for identifier in found:
+        stamps = moments(rows, identifier)
+        assert list(stamps) == [
+            f"{received}_START", f"{received}_END", "REQUEST_START", "QUEUE_START", *COMPUTE,
+            "INFER_RESPONSE_COMPLETE", "REQUEST_END", f"{sent}_START", f"{sent}_END",
+        ]  # fmt: skip
+        assert list(stamps.values()) == sorted(stamps.values())
+
+
+def test_a_request_that_fails_is_traced_too(client: TritonClient, setting: Setting) -> None:
+    def act() -> None:
+        with pytest.raises(InferenceServerException):
+            client.infer("scale", {"INPUT0": np.ones((1, 7), np.float32)})
+
+    rows = traced(client, setting.file, act)
+    [identifier] = heads(rows)
+    stamps = moments(rows, identifier)
+    assert {"REQUEST_START", "REQUEST_END", f"{RECEIVED[client.protocol]}_START"} <= set(stamps)
+    assert "COMPUTE_START" not in stamps
+
+
+def test_steps_of_an_ensemble_belong_to_its_trace(client: TritonClient, setting: Setting) -> None:
+    rows = traced(client, setting.file, lambda: client.infer("twice", X))
+    found = heads(rows)
+    assert sorted(row["model_name"] for row in found.values()) == ["scale", "scale", "twice"], "one trace, in one file"
+    [parent] = [row["id"] for row in found.values() if row["model_name"] == "twice"]
+    assert [row.get("parent_id") for row in found.values() if row["model_name"] == "scale"] == [parent, parent]
+    outer = moments(rows, parent)
+    assert not set(COMPUTE) & set(outer)
+    assert {"REQUEST_START", "QUEUE_START", "REQUEST_END", f"{SENT[client.protocol]}_END"} <= set(outer)
+    for child in found.keys() - {parent}:
+        inner = moments(rows, child)
+        assert list(inner) == ["REQUEST_START", "QUEUE_START", *COMPUTE, "REQUEST_END"]
+        assert outer["REQUEST_START"] <= inner["REQUEST_START"] <= inner["REQUEST_END"] <= outer["REQUEST_END"]
+
+
+def test_an_ensemble_whose_step_refuses_its_request_is_traced(client: TritonClient, setting: Setting) -> None:
+    def act() -> None:
+        with pytest.raises(InferenceServerException):
+            client.infer("twice", {"INPUT0": np.ones((9, 1), np.float32)})
+        client.infer("twice", X)
+
+    assert len({row["id"] for row in traced(client, setting.file, act, count=2)}) == 4
+
+
+def test_a_large_body_takes_time_to_receive_and_a_large_answer_to_send(client: TritonClient, setting: Setting) -> None:
+    large = {"INPUT0": np.zeros((1, 8 << 20), np.float32)}
+    rows = traced(client, setting.file, lambda: client.infer("large", large))
+    [identifier] = heads(rows)
+    stamps = moments(rows, identifier)
+    for part in (RECEIVED[client.protocol], SENT[client.protocol]):
+        assert stamps[f"{part}_START"] < stamps[f"{part}_END"]
+
+
+def test_responses_of_a_decoupled_model_are_one_trace(server: ServerProcess, setting: Setting) -> None:
+    answers: queue.Queue[Any] = queue.Queue()
+
+    def act() -> None:
+        with triton.InferenceServerClient(server.grpc) as stream:
+            stream.start_stream(lambda result, error: answers.put(error or result))
+            stream.async_stream_infer("stream", client.tensors(X), enable_empty_final_response=True)
+            for _ in range(3):
+                assert not isinstance(answers.get(timeout=60), Exception)
+            stream.stop_stream()
+
+    with client_of(server, "grpc") as client:
+        rows = traced(client, setting.file, act, levels=("TIMESTAMPS", "TENSORS"))
+    [identifier] = heads(rows)
+    stamps = moments(rows, identifier)
+    assert {*COMPUTE, "GRPC_WAITREAD_START", "GRPC_WAITREAD_END", "GRPC_SEND_START", "GRPC_SEND_END"} <= set(stamps)
+    assert stamps["GRPC_SEND_START"] <= stamps["REQUEST_END"] <= stamps["GRPC_SEND_END"], "from the first to the last"
+    assert [row["activity"] for row in rows if "activity" in row] == [
+        "TENSOR_QUEUE_INPUT", "TENSOR_BACKEND_OUTPUT", "TENSOR_BACKEND_OUTPUT",
+    ]  # fmt: skip
+
+
+# -- tensors -----------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("model", "array", "data"),
+    [
+        ("scale", np.array([[2.5], [-1]], np.float32), ["2.5", "-1.0"]),
+        ("identity_FP16", np.array([[0.5]], np.float16), ["0.5"]),
+        ("identity_BOOL", np.array([[True], [False]]), ["1", "0"]),
+        ("large", np.array([[np.nan, np.inf, 1]], np.float32), ["nan", "inf", "1.0"]),
+        ("identity_BYTES", np.array([[b'a "b", c'], ["é".encode()]], np.object_), ['a "b", c', "é"]),
+    ],
+)
+def test_tensors_are_written_as_they_come_and_go(
+    client: TritonClient, setting: Setting, model: str, array: Any, data: list[str]
+) -> None:
+    rows = traced(client, setting.file, lambda: client.infer(model, {"INPUT0": array}), levels=("TENSORS",))
+    given = tensors(rows, "TENSOR_QUEUE_INPUT")["INPUT0"]
+    assert next(csv.reader([given["data"]], skipinitialspace=True)) == data
+    assert given["shape"] == ",".join(map(str, array.shape))
+    assert given["dtype"] == (model.partition("_")[2] or "FP32")
+    answered = tensors(rows, "TENSOR_BACKEND_OUTPUT")["OUTPUT0"]
+    if model != "scale":
+        assert answered == given | {"name": "OUTPUT0"}
+    assert not [row for row in rows if "timestamps" in row], "that is another level"
+    assert [row["model_name"] for row in heads(rows).values()] == [model]
+
+
+def test_a_large_tensor_is_cut(client: TritonClient, setting: Setting) -> None:
+    array = np.arange(200_000, dtype=np.float32).reshape(1, -1)
+    rows = traced(client, setting.file, lambda: client.infer("large", {"INPUT0": array}), levels=("TENSORS",))
+    for activity, name in (("TENSOR_QUEUE_INPUT", "INPUT0"), ("TENSOR_BACKEND_OUTPUT", "OUTPUT0")):
+        tensor = tensors(rows, activity)[name]
+        values = [float(value) for value in tensor["data"].split(",")]
+        assert tensor["whole_shape"] == "1,200000"
+        assert int(tensor["shape"]) == len(values) < 200_000
+        assert values == list(range(len(values)))
+
+
+def test_tensors_of_an_ensemble_are_those_of_each_model(client: TritonClient, setting: Setting) -> None:
+    rows = traced(client, setting.file, lambda: client.infer("twice", X), levels=("TENSORS", "TIMESTAMPS"))
+    flow = {
+        (activity, name, tensor["data"])
+        for activity in ("TENSOR_QUEUE_INPUT", "TENSOR_BACKEND_OUTPUT")
+        for identifier in heads(rows)
+        for name, tensor in tensors(rows, activity, identifier).items()
+    }
+    assert flow == {
+        ("TENSOR_QUEUE_INPUT", "INPUT0", "2.0"),
+        ("TENSOR_BACKEND_OUTPUT", "OUTPUT0", "6.0"),
+        ("TENSOR_QUEUE_INPUT", "INPUT0", "6.0"),
+        ("TENSOR_BACKEND_OUTPUT", "OUTPUT0", "18.0"),
+        ("TENSOR_BACKEND_OUTPUT", "OUT", "18.0"),
+    }
+
+
+def test_a_backend_is_given_the_controls_and_the_state_of_a_sequence_too(
+    client: TritonClient, setting: Setting
+) -> None:
+    identifier = 7 + len(client.protocol)
+    ask: dict[str, Any] = {"sequence_id": identifier, "sequence_start": True, "sequence_end": True}
+    inputs = {"INPUT": np.array([[2]], np.float32)}
+    rows = traced(client, setting.file, lambda: client.infer("sequence_sum", inputs, **ask), levels=("TENSORS",))
+    assert set(tensors(rows, "TENSOR_QUEUE_INPUT")) == {"INPUT"}
+    given = tensors(rows, "TENSOR_BACKEND_INPUT")
+    assert given
+    assert "INPUT" not in given
+
+
+# -- files -------------------------------------------------------------------------------------------------------------
+def test_each_frequency_fills_files_of_its_own(client: TritonClient, setting: Setting) -> None:
+    before = len(numbered(setting.file))
+    for model in ("scale", "other"):
+        update(client, model, trace_level=["TIMESTAMPS"], trace_rate="1", log_frequency="2")
+    for model in ("scale", "other", "scale", "other", "scale"):
+        client.infer(model, X)
+    wait_until(lambda: len(numbered(setting.file)) == before + 2, what="two numbered files")
+    found = [heads(whole(path)) for path in numbered(setting.file)[before:]]
+    names = [[row["model_name"] for row in one.values()] for one in found]
+    assert sorted(names) == [["other", "other"], ["scale", "scale"]]
+    update(client, "scale", **CLEARED)  # what was collected so far goes to a file
+    wait_until(lambda: len(numbered(setting.file)) == before + 3, what="a third file")
+    assert [row["model_name"] for row in heads(whole(numbered(setting.file)[-1])).values()] == ["scale"]
+
+
+def test_one_request_of_so_many_is_traced(client: TritonClient, setting: Setting) -> None:
+    before = len(numbered(setting.file))
+    update(client, trace_level=["TIMESTAMPS"], trace_rate="2", trace_count="3", log_frequency="2")
+    for number in range(10):
+        client.infer("scale", X, request_id=f"r{number}")
+    assert plain(client, client.call("get_trace_settings"))["trace_count"] == ["0"]
+    wait_until(lambda: len(numbered(setting.file)) == before + 2, what="two numbered files")
+    ids = [[row["request_id"] for row in heads(whole(path)).values()] for path in numbered(setting.file)[before:]]
+    assert ids == [["r1", "r3"], ["r5"]]
+
+
+def test_without_a_frequency_one_models_traces_are_a_file_at_the_end(tmp_path: Path) -> None:
+    for name in ("scale", "other"):
+        onnx_scale(tmp_path / "models", name)
+    traces = tmp_path / "trace.json"
+    with ServerProcess(tmp_path / "models", f"--trace-file={traces}") as server:
+        for protocol in PROTOCOLS:
+            with client_of(server, protocol) as client:
+                update(client, "other", trace_level=["TIMESTAMPS"], trace_rate="1")
+                for name in ("scale", "other"):
+                    client.infer(name, X)
+        assert not numbered(traces)
+        server.terminate()
+        rows = json.loads(traces.read_text())
+    assert [row["model_name"] for row in heads(rows).values()] == ["other", "other"]

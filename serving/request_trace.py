@@ -1,0 +1,198 @@
+"""What one traced request, and every request that is made of it, says in a trace file.
+
+[{"id": 1, "model_name": ..., "model_version": ..., "request_id": ...}, {"id": 1, "timestamps": [{"name": ..., "ns": ...}]},
+ {"id": 1, "activity": ..., "tensor": {...}}]; a step's request also has the "parent_id" of the ensemble's. `ns` is of the
+monotonic clock. Source: Triton, docs/user_guide/trace.md.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from itertools import count
+from typing import Any
+
+import orjson
+
+from serving.batch import Batch
+from serving.errors import ServingError
+from serving.request import InferenceRequest, InferenceResponse, Tensor
+from serving.trace_tensors import tensor_rows
+
+MAX_TENSOR_BYTES = 8 << 20  # of one sampled request; tensors beyond are counted, not written
+_RECEIVE = {"http": "HTTP_RECV", "grpc": "GRPC_WAITREAD"}
+_SEND = {"http": "HTTP_SEND", "grpc": "GRPC_SEND"}
+# How often to look whether the client has taken an answer: when the loop comes around, later less and less often.
+_SECOND_LOOK_S, _LAST_LOOK_S = 0.001, 0.1
+
+_ids = count(1)
+
+Moment = tuple[str, int]
+
+
+class TraceTree:
+    """One sampled request with all that it became; `on_complete` gets the rows when the last part has ended."""
+
+    __slots__ = ("left", "on_complete", "open", "rows", "tensors", "timestamps")
+
+    def __init__(self, levels: tuple[str, ...], on_complete: Callable[[list[bytes]], None]) -> None:
+        self.timestamps = "TIMESTAMPS" in levels
+        self.tensors = "TENSORS" in levels
+        self.on_complete = on_complete
+        self.rows: list[bytes] = []
+        self.open = 0
+        self.left = MAX_TENSOR_BYTES
+
+    def close(self, rows: list[bytes]) -> None:
+        self.rows += rows
+        self.open -= 1
+        if not self.open:
+            self.on_complete(self.rows)
+
+
+class RequestTrace:
+    """An observer of the request, filled while it runs; a frontend also says when it sends what.
+
+    It is complete when the request has its last answer, its batch has run (a decoupled model may answer before that), and
+    the frontend has sent the answer.
+    """
+
+    __slots__ = (
+        "awaits_batch", "executions", "given", "head", "holds", "id", "left_out", "moments", "protocol", "rows",
+        "sent_first", "sent_last", "tree",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        tree: TraceTree,
+        request: InferenceRequest,
+        parent: int = 0,
+        protocol: str = "",
+        received: tuple[int, int] | None = None,
+    ) -> None:
+        """received: when the frontend began to read the request and when it had all of it."""
+        self.tree = tree
+        self.id = next(_ids)
+        self.protocol = protocol
+        self.head: dict[str, Any] = {"id": self.id, "model_name": request.model_name, "model_version": -1}
+        if request.id:
+            self.head["request_id"] = _clean(request.id)
+        if parent:
+            self.head["parent_id"] = parent
+        self.moments: list[Moment] = []
+        self.rows: list[bytes] = []
+        self.left_out = 0
+        self.holds = 1
+        self.executions = 0
+        self.awaits_batch = False
+        self.sent_first = self.sent_last = False
+        if protocol in _RECEIVE:
+            began, ended = received or (request.arrival_ns, request.arrival_ns)
+            self._note(f"{_RECEIVE[protocol]}_START", min(began, request.arrival_ns))
+            self._note(f"{_RECEIVE[protocol]}_END", min(ended, request.arrival_ns))
+        self._note("REQUEST_START", request.arrival_ns)
+        self.given = frozenset(request.inputs)
+        self._add_tensors("TENSOR_QUEUE_INPUT", request.inputs)
+        tree.open += 1
+        request.observers = (*request.observers, self)
+
+    # -- as an observer --------------------------------------------------------------------------------------------
+    def step(self, child: InferenceRequest) -> None:
+        RequestTrace(self.tree, child, self.id)
+
+    def context(self) -> str:
+        return ""
+
+    def executed(self, request: InferenceRequest, batch: Batch) -> None:
+        """What the backend was given beside the request's own inputs are controls and states of its sequence."""
+        self._add_tensors("TENSOR_BACKEND_INPUT", {n: t for n, t in request.inputs.items() if n not in self.given})
+        self._note("QUEUE_START", request.queued_ns)
+        self._note("COMPUTE_START", batch.started_ns)
+        self._note("COMPUTE_INPUT_END", batch.input_done_ns or batch.started_ns)
+        self._note("COMPUTE_OUTPUT_START", batch.infer_done_ns or batch.ended_ns)
+        self._note("COMPUTE_END", batch.ended_ns)
+        self.executions += 1
+        if self.awaits_batch:
+            self.awaits_batch = False
+            self._release()
+
+    def answered(
+        self, request: InferenceRequest, response: "InferenceResponse | ServingError | None", final: bool
+    ) -> None:
+        if isinstance(response, InferenceResponse):
+            self.head["model_version"] = response.model_version
+            self._add_tensors("TENSOR_BACKEND_OUTPUT", response.outputs)
+        if not final:
+            return
+        streamed = request.decoupled and not request.cancelled and (response is None or request.responses > 0)
+        if streamed and not self.executions:
+            self.awaits_batch = True
+            self.holds += 1
+        self._settle_queue(request)
+        self._note("REQUEST_END", time.monotonic_ns())
+        if self.protocol:
+            asyncio.get_running_loop().call_soon(self._release)  # once the frontend has had its turn
+        else:
+            self._release()
+
+    def _settle_queue(self, request: InferenceRequest) -> None:
+        """An ensemble is queued, but never executed; a request may fail before either."""
+        if request.queued_ns and not any(name == "QUEUE_START" for name, _ in self.moments):
+            self._note("QUEUE_START", request.queued_ns)
+
+    # -- as the frontend's -----------------------------------------------------------------------------------------
+    def sending(self) -> None:
+        """An answer is encoded and goes out now; the first one counts."""
+        if self.sent_first:
+            return
+        self.sent_first = True
+        now = time.monotonic_ns()
+        self._note("INFER_RESPONSE_COMPLETE", now)
+        if self.moments[-2][0] == "REQUEST_END":  # the end of the request is behind its response, as in Triton
+            self.moments[-2:] = [self.moments[-1], ("REQUEST_END", now)]
+        self._note(f"{_SEND[self.protocol]}_START", now)
+        self.holds += 1
+
+    def sent(self, waiting: Callable[[], bool]) -> None:
+        """The last answer has been handed over; `waiting` says whether the client has still to take some of it."""
+        if self.sent_first and not self.sent_last:
+            self.sent_last = True
+            self._look(waiting, 0.0)
+
+    def _look(self, waiting: Callable[[], bool], delay_s: float) -> None:
+        if waiting():
+            later = min(max(2 * delay_s, _SECOND_LOOK_S), _LAST_LOOK_S)
+            asyncio.get_running_loop().call_later(delay_s, self._look, waiting, later)
+            return
+        self._note(f"{_SEND[self.protocol]}_END", time.monotonic_ns())
+        self._release()
+
+    # -- its rows --------------------------------------------------------------------------------------------------
+    def _note(self, name: str, moment: int) -> None:
+        self.moments.append((name, moment))
+
+    def _add_tensors(self, activity: str, tensors: dict[str, Tensor]) -> None:
+        if not self.tree.tensors or not tensors:
+            return
+        if self.tree.left <= 0:
+            self.left_out += len(tensors)
+            return
+        rows = tensor_rows(self.id, activity, tensors)
+        self.tree.left -= sum(map(len, rows))
+        self.rows += rows
+
+    def _release(self) -> None:
+        self.holds -= 1
+        if self.holds:
+            return
+        if self.left_out:
+            self.head["tensors_left_out"] = self.left_out
+        rows = [orjson.dumps(self.head)]
+        if self.tree.timestamps:
+            stamps = [{"name": name, "ns": moment} for name, moment in sorted(self.moments, key=lambda one: one[1])]
+            rows.append(orjson.dumps({"id": self.id, "timestamps": stamps}))
+        self.tree.close(rows + self.rows)
+
+
+def _clean(text: str) -> str:
+    """An id may hold half a surrogate pair, which JSON cannot."""
+    return text.encode("utf-8", "replace").decode()
