@@ -104,7 +104,7 @@ class Instance:
         batch.started_ns = time.monotonic_ns()
         if self.decoupled:
             for request in batch.requests:
-                request.response_from_ns = batch.started_ns
+                request.executing, request.response_from_ns = True, batch.started_ns
         try:
             impl.execute(batch)
         except Exception as error:

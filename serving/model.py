@@ -327,7 +327,8 @@ class Model:
             request.flow.taken(response.size)  # it became an error
         request.respond(answer, final)
         now = time.monotonic_ns()
-        counted.count(answer, computed_ns - request.response_from_ns, now - computed_ns)
+        began_ns = request.response_from_ns or request.queued_ns  # an ensemble has no batch
+        counted.count(answer, computed_ns - began_ns, now - computed_ns)
         request.response_from_ns = now
 
     def _batch_done(self, batch: Batch) -> None:
@@ -335,6 +336,7 @@ class Model:
         phases = statistics.count_batch(batch)
         answered = rows = 0
         for request, answer in zip(batch.requests, batch.responses, strict=True):
+            request.executing = False
             for observer in request.observers:
                 observer.executed(request, batch)
             if request in batch.rescheduled:

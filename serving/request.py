@@ -109,6 +109,7 @@ class InferenceRequest:
     # set by the server
     decoupled: bool = False  # the model may answer any number of times
     responses: int = 0  # how many a decoupled model has sent
+    executing: bool = False  # the batch of a decoupled model is under way
     response_from_ns: int = 0  # when a decoupled model began to compute the next one
     batch_size: int = 1
     batch_key: object = None  # requests of unequal keys (shapes of variable dims, optional inputs) never share a batch

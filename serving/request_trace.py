@@ -57,7 +57,7 @@ class RequestTrace:
     """
 
     __slots__ = (
-        "awaits_batch", "executions", "given", "head", "holds", "id", "left_out", "moments", "protocol", "rows",
+        "awaits_batch", "given", "head", "holds", "id", "left_out", "moments", "protocol", "rows",
         "sent_first", "sent_last", "tree",
     )  # fmt: skip
 
@@ -82,7 +82,6 @@ class RequestTrace:
         self.rows: list[bytes] = []
         self.left_out = 0
         self.holds = 1
-        self.executions = 0
         self.awaits_batch = False
         self.sent_first = self.sent_last = False
         if protocol in _RECEIVE:
@@ -110,7 +109,6 @@ class RequestTrace:
         self._note("COMPUTE_INPUT_END", batch.input_done_ns or batch.started_ns)
         self._note("COMPUTE_OUTPUT_START", batch.infer_done_ns or batch.ended_ns)
         self._note("COMPUTE_END", batch.ended_ns)
-        self.executions += 1
         if self.awaits_batch:
             self.awaits_batch = False
             self._release()
@@ -123,8 +121,7 @@ class RequestTrace:
             self._add_tensors("TENSOR_BACKEND_OUTPUT", response.outputs)
         if not final:
             return
-        streamed = request.decoupled and not request.cancelled and (response is None or request.responses > 0)
-        if streamed and not self.executions:
+        if request.executing:
             self.awaits_batch = True
             self.holds += 1
         self._settle_queue(request)

@@ -38,6 +38,11 @@ STREAM = """
 """
 STREAM_CONFIG = """name: "stream" backend: "python" max_batch_size: 0 model_transaction_policy { decoupled: true }
 input { name: "INPUT0" data_type: TYPE_FP32 dims: [1, 1] } output { name: "OUTPUT0" data_type: TYPE_FP32 dims: [1, 1] }"""
+THROUGH = """name: "through" platform: "ensemble" max_batch_size: 0
+input { name: "INPUT0" data_type: TYPE_FP32 dims: [1, 1] } output { name: "OUTPUT0" data_type: TYPE_FP32 dims: [1, 1] }
+ensemble_scheduling { step { model_name: "stream" model_version: -1
+  input_map { key: "INPUT0" value: "INPUT0" } output_map { key: "OUTPUT0" value: "OUTPUT0" } } }"""
+BOTH = ("TIMESTAMPS", "TENSORS")
 COMPUTE = ["COMPUTE_START", "COMPUTE_INPUT_END", "COMPUTE_OUTPUT_START", "COMPUTE_END"]
 RECEIVED = {"http": "HTTP_RECV", "grpc": "GRPC_WAITREAD"}
 SENT = {"http": "HTTP_SEND", "grpc": "GRPC_SEND"}
@@ -57,8 +62,9 @@ def setting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Setting]:
         onnx_identity(repository, f"identity_{datatype}", datatype)
     onnx_identity(repository, "large", "FP32", [-1])
     onnx_sequence_sum(repository)
-    write_config(repository / "twice", TWICE)
-    (repository / "twice" / "1").mkdir()
+    for name, config in (("twice", TWICE), ("through", THROUGH)):
+        write_config(repository / name, config)
+        (repository / name / "1").mkdir()
     python_model(repository, "stream", STREAM, STREAM_CONFIG)
     file = folder / "trace.json"
     with ServerProcess(repository, f"--trace-config=triton,file={file}", "--http-max-input-size=268435456") as server:
@@ -271,19 +277,20 @@ def test_a_large_body_takes_time_to_receive_and_a_large_answer_to_send(client: T
         assert stamps[f"{part}_START"] < stamps[f"{part}_END"]
 
 
-def test_responses_of_a_decoupled_model_are_one_trace(server: ServerProcess, setting: Setting) -> None:
+def streamed(address: str, client: TritonClient, model: str) -> None:
+    """Both responses of one request, and the end."""
     answers: queue.Queue[Any] = queue.Queue()
+    with triton.InferenceServerClient(address) as stream:
+        stream.start_stream(lambda result, error: answers.put(error or result))
+        stream.async_stream_infer(model, client.tensors(X), enable_empty_final_response=True)
+        for _ in range(3):
+            assert not isinstance(answers.get(timeout=60), Exception)
+        stream.stop_stream()
 
-    def act() -> None:
-        with triton.InferenceServerClient(server.grpc) as stream:
-            stream.start_stream(lambda result, error: answers.put(error or result))
-            stream.async_stream_infer("stream", client.tensors(X), enable_empty_final_response=True)
-            for _ in range(3):
-                assert not isinstance(answers.get(timeout=60), Exception)
-            stream.stop_stream()
 
+def test_responses_of_a_decoupled_model_are_one_trace(server: ServerProcess, setting: Setting) -> None:
     with client_of(server, "grpc") as client:
-        rows = traced(client, setting.file, act, levels=("TIMESTAMPS", "TENSORS"))
+        rows = traced(client, setting.file, lambda: streamed(server.grpc, client, "stream"), levels=BOTH)
     [identifier] = heads(rows)
     stamps = moments(rows, identifier)
     assert {*COMPUTE, "GRPC_WAITREAD_START", "GRPC_WAITREAD_END", "GRPC_SEND_START", "GRPC_SEND_END"} <= set(stamps)
@@ -291,6 +298,19 @@ def test_responses_of_a_decoupled_model_are_one_trace(server: ServerProcess, set
     assert [row["activity"] for row in rows if "activity" in row] == [
         "TENSOR_QUEUE_INPUT", "TENSOR_BACKEND_OUTPUT", "TENSOR_BACKEND_OUTPUT",
     ]  # fmt: skip
+
+
+def test_an_ensemble_of_a_decoupled_model_is_traced_to_its_last_response(
+    server: ServerProcess, setting: Setting
+) -> None:
+    with client_of(server, "grpc") as client:
+        rows = traced(client, setting.file, lambda: streamed(server.grpc, client, "through"), levels=BOTH)
+    names = {row["id"]: row["model_name"] for row in heads(rows).values()}
+    assert sorted(names.values()) == ["stream", "through"]
+    for identifier, name in names.items():
+        outputs = [row for row in rows if row["id"] == identifier and row.get("activity") == "TENSOR_BACKEND_OUTPUT"]
+        assert len(outputs) == 2, name
+        assert (set(COMPUTE) <= set(moments(rows, identifier))) == (name == "stream")
 
 
 # -- tensors -----------------------------------------------------------------------------------------------------------
