@@ -5,13 +5,16 @@ outputs, batching (by the backend, see backends/signature.py), instance group. S
 (AutoCompleteBackendFields, NormalizeInstanceGroup) and docs/user_guide/model_configuration.md.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelInstanceGroup
 
 from repository.model_config import backend_of, is_ensemble
 from serving.backends import DEFAULT_FILENAMES, backend_class
 from serving.backends.base import Backend
+from serving.backends.signature import DEFAULT_MAX_BATCH_SIZE_KEY
 from serving.devices import gpu_count, model_filename
 from serving.errors import invalid, not_found
 
@@ -34,8 +37,13 @@ _PLATFORM_OF_BACKEND = {
 _CPU_INSTANCES = {"onnxruntime": 2}
 
 
-def complete(config: ModelConfig, model_dir: Path, version: int) -> ModelConfig:
-    """A completed copy of `config`; INVALID_ARG where it contradicts the file of that version, NOT_FOUND without one."""
+def complete(
+    config: ModelConfig, model_dir: Path, version: int, default_batch: Mapping[str, str] = MappingProxyType({})
+) -> ModelConfig:
+    """A completed copy of `config`; INVALID_ARG where it contradicts the file of that version, NOT_FOUND without one.
+
+    default_batch: backend, or "" for all -> max_batch_size of models that can batch.
+    """
     completed = ModelConfig()
     completed.CopyFrom(config)
     if not completed.name:
@@ -43,7 +51,7 @@ def complete(config: ModelConfig, model_dir: Path, version: int) -> ModelConfig:
     if is_ensemble(completed):
         completed.platform = "ensemble"
         return completed
-    complete_version(completed, model_dir / str(version))
+    complete_version(completed, model_dir / str(version), default_batch)
     return completed
 
 
@@ -58,13 +66,20 @@ def complete_backend_only(config: ModelConfig, model_dir: Path, version: int) ->
     return completed
 
 
-def complete_version(config: ModelConfig, version_dir: Path) -> None:
+def complete_version(
+    config: ModelConfig, version_dir: Path, default_batch: Mapping[str, str] = MappingProxyType({})
+) -> None:
     """The same for one folder of model files, in place: what inspection has before there is a model."""
     complete_backend(config, version_dir)
     backend = backend_class(config.backend)
     default = config.default_model_filename
     config.default_model_filename = model_filename(config)
+    batch = default_batch.get(config.backend, default_batch.get("", ""))
+    if batch:
+        config.parameters[DEFAULT_MAX_BATCH_SIZE_KEY].string_value = batch
     backend.complete_config(config, version_dir)
+    if batch:
+        del config.parameters[DEFAULT_MAX_BATCH_SIZE_KEY]
     config.default_model_filename = default
     if not config.instance_group:
         config.instance_group.add(name=config.name, kind=ModelInstanceGroup.KIND_AUTO)

@@ -5,6 +5,7 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 from repository import agents, validation
 from repository.errors import RepositoryError
 from serving import autocomplete
+from serving.backends.signature import DEFAULT_MAX_BATCH_SIZE_KEY as DEFAULT_BATCH
 from serving.devices import refuse_on_full_gpus
 from serving.ensemble_check import Lookup, check_ensemble
 from serving.errors import invalid
@@ -21,9 +22,10 @@ def complete(source: VersionSource, options: Options, step_config: Lookup) -> Mo
     if options.disable_auto_complete_config:
         config = autocomplete.complete_backend_only(source.config, source.model_dir, source.version)
     else:
-        config = autocomplete.complete(source.config, source.model_dir, source.version)
+        batch = {backend: value for backend, setting, value in options.backend_config if setting == DEFAULT_BATCH}
+        config = autocomplete.complete(source.config, source.model_dir, source.version, batch)
     for backend, setting, value in options.backend_config:
-        if backend == config.backend and setting not in config.parameters:
+        if backend == config.backend and setting not in config.parameters and setting != DEFAULT_BATCH:
             config.parameters[setting].string_value = value
     problems = validation.validate(config, name=config.name)
     if problems:

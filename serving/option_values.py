@@ -113,10 +113,17 @@ def fraction(text: str) -> float:
 
 
 def backend_setting(text: str) -> tuple[str, str, str]:
-    backend, comma, rest = text.partition(",")
-    setting, equals, value = rest.partition("=")
-    if not (comma and equals and setting):
+    """(backend, setting, value); of the settings for all backends there is one."""
+    name, equals, value = text.partition("=")
+    backend, comma, setting = name.rpartition(",")
+    if not (equals and setting) or (comma and not backend):
         raise argparse.ArgumentTypeError(f"expected <backend>,<setting>=<value>, got '{text}'")
+    if setting == "default-max-batch-size":
+        whole(value)
+    elif not backend:
+        raise argparse.ArgumentTypeError(
+            f"expected <backend>,<setting>=<value> or default-max-batch-size=<n>, got '{text}'"
+        )
     return backend, setting, value
 
 

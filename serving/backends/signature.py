@@ -1,8 +1,8 @@
 """A model file's inputs and outputs, and how a configuration is completed from them and checked against them.
 
 The rules of completion are Triton's (its ONNX Runtime backend): where inputs or outputs are missing and the first
-dimension of every tensor is variable, the model can batch: max_batch_size becomes 4 unless given, and a dynamic batcher
-is added unless another scheduler is chosen.
+dimension of every tensor is variable, the model can batch: max_batch_size becomes 4 (or what --backend-config says) unless
+given, and a dynamic batcher is added unless another scheduler is chosen.
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,6 +16,8 @@ from serving.datatypes import BY_CONFIG, DATATYPES
 from serving.errors import invalid
 
 DEFAULT_MAX_BATCH_SIZE = 4
+# The setting of --backend-config that takes its place; a parameter of the configuration while that is completed.
+DEFAULT_MAX_BATCH_SIZE_KEY = "default-max-batch-size"
 
 
 class TensorSignature(NamedTuple):
@@ -29,11 +31,12 @@ class TensorSignature(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """Formats that know set `max_batch_size`, the value to complete with, and `batch_limit`, 0 for no limit."""
+    """Formats that know set `max_batch_size`, the value to complete with in place of the default, and `batch_limit`, 0 for no
+    limit."""
 
     inputs: tuple[TensorSignature, ...]
     outputs: tuple[TensorSignature, ...]
-    max_batch_size: int = DEFAULT_MAX_BATCH_SIZE
+    max_batch_size: int | None = None
     batch_limit: int = 0
 
     @property
@@ -74,9 +77,17 @@ def _complete_batching(config: ModelConfig, signature: Signature) -> None:
             )
         return
     if config.max_batch_size == 0 and signature.shapes_known:
-        config.max_batch_size = signature.max_batch_size
+        known = signature.max_batch_size
+        config.max_batch_size = _default_max_batch_size(config, signature) if known is None else known
     if config.max_batch_size > 1 and config.WhichOneof("scheduling_choice") is None:
         config.dynamic_batching.SetInParent()
+
+
+def _default_max_batch_size(config: ModelConfig, signature: Signature) -> int:
+    size = DEFAULT_MAX_BATCH_SIZE
+    if DEFAULT_MAX_BATCH_SIZE_KEY in config.parameters:
+        size = int(config.parameters[DEFAULT_MAX_BATCH_SIZE_KEY].string_value)
+    return min(size, signature.batch_limit or size)
 
 
 def _fixed_tensor(signature: Signature) -> str:

@@ -15,7 +15,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from serving.backends.signature import DEFAULT_MAX_BATCH_SIZE, Signature, TensorSignature
+from serving.backends.signature import Signature, TensorSignature
 from serving.backends.text import looks_like_text
 from serving.errors import invalid
 
@@ -140,7 +140,6 @@ def _signature(program: Mapping[str, Any]) -> Signature:
     return Signature(
         tuple(input_tensors),
         tuple(output_tensors),
-        max_batch_size=min(DEFAULT_MAX_BATCH_SIZE, limit),
         batch_limit=0 if limit == _INFINITE else limit,
     )
 

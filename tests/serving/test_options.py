@@ -63,6 +63,8 @@ def test_arguments_can_stand_in_a_file(tmp_path):
         (["--model-repository=/tmp", "--http-restricted-api=infer"], "expected <api>"),
         (["--model-repository=/tmp", "--http-restricted-api=infr:key=v"], "unknown api 'infr'"),
         (["--model-repository=/tmp", "--backend-config=onnxruntime"], "expected <backend>,<setting>=<value>"),
+        (["--model-repository=/tmp", "--backend-config=threads=2"], "or default-max-batch-size=<n>, got 'threads=2'"),
+        (["--model-repository=/tmp", "--backend-config=default-max-batch-size=many"], "expected a whole number"),
         (["--model-repository=/tmp", "--model-control-mode=manual"], "invalid choice: 'manual'"),
         (["--model-repository=/tmp", "--no-such-flag"], "unrecognized arguments: --no-such-flag"),
     ],

@@ -162,3 +162,16 @@ def test_each_version_is_completed_from_its_own_file(tmp_path):
     model_factory.onnx_identity(tmp_path, dims=[3], config=None, version=1)
     folder = model_factory.onnx_identity(tmp_path, dims=[7], config=None, version=2)
     assert [list(completed(folder, version=version).input[0].dims) for version in (1, 2)] == [[3], [7]]
+
+
+@pytest.mark.parametrize(
+    ("default", "expected"),
+    [({}, 4), ({"": "16"}, 16), ({"": "16", "onnxruntime": "32"}, 32), ({"pytorch": "16"}, 4), ({"": "0"}, 0)],
+)
+def test_the_default_batch_size_may_be_set_for_all_backends_or_for_one(tmp_path, default, expected):
+    folder = model_factory.onnx_add_sub(tmp_path, config=None)
+    completed = autocomplete.complete(config(""), folder, 1, default)
+    assert completed.max_batch_size == expected
+    assert completed.HasField("dynamic_batching") == (expected > 1)
+    assert list(completed.input[0].dims) == ([4] if expected else [-1, 4])
+    assert not completed.parameters
