@@ -12,6 +12,7 @@ from serving.backends.base import Backend, BackendInstance
 from serving.batch import Batch, Send
 from serving.errors import ServingError, internal, unavailable
 from serving.instance_groups import Placement
+from serving.output_target import place_outputs
 from serving.request import InferenceRequest, InferenceResponse
 from serving.response_flow import OVERHEAD
 
@@ -107,6 +108,7 @@ class Instance:
                 request.executing, request.response_from_ns = True, batch.started_ns
         try:
             impl.execute(batch)
+            place_outputs(batch.requests, batch.responses)
         except Exception as error:
             failure = _as_error(error)
             batch.responses = [failure if answer is None else answer for answer in batch.responses]

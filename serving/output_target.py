@@ -4,6 +4,7 @@ Neutral of the protocol: both frontends make the targets from an output's parame
 Source: Triton, docs/protocol/extension_classification.md and extension_shared_memory.md.
 """
 
+import contextlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -39,10 +40,12 @@ class OutputRule(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OutputTarget:
-    """A rule with its region found; `memory` (uint8 [byte_size]) stays mapped as long as the request lives."""
+    """A rule with its region found; `memory` (uint8 [byte_size]) stays mapped as long as the request lives. `alone`: no
+    input of the request lies there too, so that the model may write to it while it runs."""
 
     rule: OutputRule
     memory: Any = field(default=None, repr=False)
+    alone: bool = False
 
 
 def region_of(what: str, parameters: Mapping[str, Any]) -> Region | None:
@@ -104,15 +107,47 @@ def output_rule(name: str, parameters: Mapping[str, Any]) -> OutputRule | None:
     return OutputRule(classes, region) if classes or region is not None else None
 
 
-def aim(request: InferenceRequest, rules: Mapping[str, OutputRule], memory: SharedMemory) -> None:
-    """Set the request's targets; NOT_FOUND or INVALID_ARG where a region does not exist or is too small."""
-    request.targets = {
-        name: OutputTarget(rule, memory.view(*rule.region) if rule.region is not None else None)
-        for name, rule in rules.items()
-    }
+def aim(
+    request: InferenceRequest, rules: Mapping[str, OutputRule], memory: SharedMemory, inputs: Sequence[Region | None]
+) -> None:
+    """Set the request's targets; NOT_FOUND or INVALID_ARG where a region does not exist or is too small. `inputs`: where its
+    inputs lie."""
+    request.targets = {name: _target(rule, memory, inputs) for name, rule in rules.items()}
     places = [request.targets[name].memory for name in request.requested if name in request.targets]
     on_host = any(place is None or isinstance(place, np.ndarray) for place in places)
     request.device_outputs = 0 < len(places) == len(request.requested) and not on_host
+
+
+def _target(rule: OutputRule, memory: SharedMemory, inputs: Sequence[Region | None]) -> OutputTarget:
+    region = rule.region
+    if region is None:
+        return OutputTarget(rule)
+    alone = not any(one is not None and memory.overlap(region, one) for one in inputs)
+    return OutputTarget(rule, memory.view(*region), alone)
+
+
+def place_outputs(
+    requests: Sequence[InferenceRequest], answers: Sequence[InferenceResponse | ServingError | None]
+) -> None:
+    """Write outputs into regions on the host, on the thread that computed them: large ones would hold up the loop. What is
+    wrong with one is left for `deliver` to say."""
+    for request, answer in zip(requests, answers, strict=True):
+        if not request.targets or request.finished or not isinstance(answer, InferenceResponse):
+            continue
+        for name, target in request.targets.items():
+            array = answer.outputs.get(name)
+            if isinstance(array, np.ndarray) and isinstance(target.memory, np.ndarray):
+                with contextlib.suppress(ServingError):
+                    _place(answer, name, array, target)
+
+
+def _place(response: InferenceResponse, name: str, array: Tensor, target: OutputTarget) -> None:
+    region = target.rule.region
+    assert region is not None
+    size = _write(name, array, target)
+    if response.placed is None:
+        response.placed = {}
+    response.placed[name] = Placed(region.name, region.offset, size)
 
 
 def deliver(
@@ -125,15 +160,12 @@ def deliver(
     try:
         for name, target in targets.items():
             array = response.outputs.get(name)
-            if array is None:
+            if array is None or (response.placed and name in response.placed):
                 continue
             if target.rule.classes:
                 response.outputs[name] = top_classes(name, array, target.rule.classes, labels.get(name, ()), batched)
-            elif target.rule.region is not None:
-                size = _write(name, array, target)
-                if response.placed is None:
-                    response.placed = {}
-                response.placed[name] = Placed(target.rule.region.name, target.rule.region.offset, size)
+            else:
+                _place(response, name, array, target)
     except ServingError as error:
         return error
     return response
@@ -154,10 +186,15 @@ def _write(name: str, array: Tensor, target: OutputTarget) -> int:
         _write_to_gpu(room, array if data is None else data)
     elif data is not None:
         room[:] = data
-    elif size:
+    elif size and not _lies_in(array, room):
         # as bytes, since an offset need not be aligned for the datatype
         np.copyto(np.ndarray(array.shape, array.dtype, room.data), host_array(array), casting="no")
     return size
+
+
+def _lies_in(array: Tensor, room: NDArray[np.uint8]) -> bool:
+    """Whether the backend has written it there itself."""
+    return isinstance(array, np.ndarray) and array.flags.c_contiguous and array.ctypes.data == room.ctypes.data
 
 
 def _write_to_gpu(room: Any, array: Any) -> None:

@@ -31,6 +31,7 @@ class SystemRegion:
     byte_size: int
     memory: NDArray[np.uint8] = field(repr=False)
     mapping: mmap.mmap = field(repr=False)
+    file: tuple[int, int] = field(repr=False)  # device and inode: two keys may name one object
 
     def view(self, offset: int, size: int) -> NDArray[np.uint8]:
         _check_bounds(self.name, self.byte_size, offset, size)
@@ -102,6 +103,14 @@ class SharedMemory:
             raise not_found(f"unable to find shared memory region: '{name}'")
         return region.view(offset, size)
 
+    def overlap(self, one: tuple[str, int, int], other: tuple[str, int, int]) -> bool:
+        """Whether two pieces (region, offset, size) of system shared memory have bytes in common."""
+        first, second = self._system.get(one[0]), self._system.get(other[0])
+        if first is None or second is None or first.file != second.file:
+            return False
+        start, begin = first.offset + one[1], second.offset + other[1]
+        return start < begin + other[2] and begin < start + one[2]
+
     def _check_new(self, name: str, byte_size: int) -> None:
         if not self._allowed:
             raise unavailable("shared memory is off on this server: it was started without --allow-client-shm=true")
@@ -111,19 +120,20 @@ class SharedMemory:
             raise invalid(f"failed to register shared memory region '{name}': expected a name and a byte_size over 0")
 
 
-def _map(name: str, key: str, offset: int, byte_size: int) -> tuple[NDArray[np.uint8], mmap.mmap]:
+def _map(name: str, key: str, offset: int, byte_size: int) -> tuple[NDArray[np.uint8], mmap.mmap, tuple[int, int]]:
     try:
         descriptor = os.open(os.path.join(_FOLDER, key.lstrip("/")), os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
         raise invalid(f"failed to register shared memory region '{name}': unable to open it") from None
     try:
-        if offset + byte_size > os.fstat(descriptor).st_size:
+        status = os.fstat(descriptor)
+        if offset + byte_size > status.st_size:
             raise invalid(f"failed to register shared memory region '{name}': offset and size go beyond its end")
         start = offset - offset % mmap.ALLOCATIONGRANULARITY  # a map begins on a page
         mapped = mmap.mmap(descriptor, offset + byte_size - start, offset=start)
     finally:
         os.close(descriptor)
-    return np.frombuffer(mapped, np.uint8)[offset - start :], mapped
+    return np.frombuffer(mapped, np.uint8)[offset - start :], mapped, (status.st_dev, status.st_ino)
 
 
 def _check_bounds(name: str, byte_size: int, offset: int, size: int) -> None:

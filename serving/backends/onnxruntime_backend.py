@@ -30,6 +30,7 @@ from serving.backends.onnxruntime_options import (
     session_options,
     why_no_cuda,
 )
+from serving.backends.onnxruntime_rooms import OutputRooms, Rooms, bind
 from serving.backends.signature import Signature, TensorSignature, complete_config
 from serving.batch import Batch
 from serving.device_tensor import DeviceTensor
@@ -133,9 +134,13 @@ class OnnxRuntimeInstance(ArrayInstance):
         self._batches = spec.config.max_batch_size > 0
         self._text_inputs = [node.name for node in session.get_inputs() if node.type == "tensor(string)"]
         self._text_outputs = {node.name for node in session.get_outputs() if node.type == "tensor(string)"}
+        usual = not (self._on_gpu or self._ragged or self._text_inputs)
+        self._output_rooms = OutputRooms(spec.config, session) if usual else None
+        self._rooms: Rooms | None = None  # of the batch that runs
 
     def execute(self, batch: Batch) -> None:
         self._stay_on_device = self._on_gpu and all(request.device_outputs for request in batch.requests)
+        self._rooms = None if self._output_rooms is None else self._output_rooms.of(batch)
         super().execute(batch)
 
     def run(self, inputs: dict[str, NDArray[Any]], outputs: list[str]) -> dict[str, Any]:
@@ -143,8 +148,9 @@ class OnnxRuntimeInstance(ArrayInstance):
             inputs = {**inputs, **{name: inputs[name].reshape(()) for name in self._scalar_inputs if name in inputs}}
         if self._text_inputs:
             inputs = {**inputs, **{name: _decoded(inputs[name], name) for name in self._text_inputs if name in inputs}}
+        run = self._run if self._rooms is None else self._run_into_rooms
         try:
-            results = dict(zip(outputs, self._run(outputs, inputs, self._options), strict=True))
+            results = dict(zip(outputs, run(outputs, inputs, self._options), strict=True))
         except Exception as error:
             raise run_error(error, self._shapes_vary) from None
         for name in self._text_outputs & results.keys():
@@ -157,6 +163,21 @@ class OnnxRuntimeInstance(ArrayInstance):
         """Let go of the session: its memory is freed with the last instance and the backend."""
         self._session = None
         self._run = _closed
+
+    def _run_into_rooms(self, outputs: list[str], inputs: dict[str, Any], options: ort.RunOptions) -> list[Any]:
+        assert self._session is not None
+        assert self._rooms is not None
+        rooms, self._rooms = self._rooms, None
+        binding = self._session.io_binding()
+        for name, tensor in inputs.items():
+            binding.bind_ortvalue_input(name, _ort_value(tensor))
+        bind(binding, rooms)
+        try:
+            self._session.run_with_iobinding(binding, options)
+        except Exception:
+            # A file whose outputs have other shapes than it says; or the request is wrong, which the usual way says best.
+            return self._run(outputs, inputs, options)
+        return [rooms[name] for name in outputs]
 
     def _run_bound(self, outputs: list[str], inputs: dict[str, Any], options: ort.RunOptions) -> list[Any]:
         assert self._session is not None

@@ -95,7 +95,7 @@ class InferCodec:
             **head.options,
         )
         if head.rules:
-            aim(request, head.rules, self._memory)
+            aim(request, head.rules, self._memory, [spec.region for spec in head.specs])
         return request
 
     def _raw_inputs(self, head: RequestHead, raw: "list[bytes] | list[bytes | memoryview]") -> Inputs:

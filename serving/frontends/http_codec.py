@@ -66,7 +66,7 @@ def decode(
     plan = _cached_plan(bytes(body)) if repeats else make_plan(load_json(body))
     request = _request(plan, binary, model, version, on_response, memory)
     if plan.rules:
-        aim(request, plan.rules, memory)
+        aim(request, plan.rules, memory, [spec.region for spec in plan.inputs])
     return request, plan
 
 

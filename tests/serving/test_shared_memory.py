@@ -106,6 +106,23 @@ def test_all_regions_go_at_once(key):
     assert memory.system_status() == []
 
 
+def test_pieces_of_one_object_are_told_from_pieces_that_share_bytes(key):
+    memory = SharedMemory(allowed=True)
+    memory.register_system("whole", key, 0, 4096)
+    memory.register_system("rest", key, 1000, 96)
+    assert memory.overlap(("whole", 990, 20), ("rest", 0, 96))
+    assert memory.overlap(("rest", 95, 1), ("whole", 0, 4096))
+    assert not memory.overlap(("whole", 0, 1000), ("rest", 0, 96))
+    assert not memory.overlap(("whole", 1096, 10), ("rest", 0, 96))
+    other = Path("/dev/shm", f"slipway-other-{uuid.uuid4().hex}")
+    other.write_bytes(bytes(4096))
+    try:
+        memory.register_system("other", other.name, 0, 4096)
+    finally:
+        other.unlink()
+    assert not memory.overlap(("whole", 0, 4096), ("other", 0, 4096))
+
+
 def test_mapping_leaves_no_descriptor_open(key):
     memory = SharedMemory(allowed=True)
     before = open_files()
