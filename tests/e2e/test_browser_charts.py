@@ -31,7 +31,7 @@ def test_every_chart_is_drawn_or_says_why_it_is_empty(charts: Page) -> None:
         expect(figure.locator(".main-svg, .blank").first).to_be_visible()
     expect(charts.locator('[data-chart="gpu"]')).to_contain_text("No GPU on this server")
     charts.goto("/models/digits_torch/")  # to which no test sends what is wrong
-    expect(charts.locator('[data-chart="errors"]')).to_contain_text("No errors in this range")
+    expect(charts.locator('[data-chart="errors"]')).to_contain_text("No failures in this range")
 
 
 def test_a_range_is_in_the_address_and_comes_back_with_the_back_button(charts: Page) -> None:
