@@ -128,9 +128,10 @@ class Instance:
             log.debug("instance %s ended after its server", self.name)
 
     def _send(self, request: InferenceRequest, response: InferenceResponse | ServingError | None, final: bool) -> None:
-        if request.flow is not None and not request.finished and isinstance(response, InferenceResponse):
+        flow = None if request.finished else request.flow
+        if flow is not None and isinstance(response, InferenceResponse) and not response.size:  # else it is counted
             response.size = OVERHEAD + sum(output.nbytes for output in response.outputs.values())
-            if not request.flow.wait(response.size):
+            if not flow.wait(response.size):
                 response, final = unavailable("the client took no response for too long"), True
         self._loop.call_soon_threadsafe(self.on_streamed, request, response, final)
 

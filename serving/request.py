@@ -12,7 +12,7 @@ from serving.errors import ServingError, cancelled
 if TYPE_CHECKING:
     from serving.batch import Batch
     from serving.output_target import OutputTarget
-    from serving.response_flow import ResponseFlow
+    from serving.response_flow import Pace, ResponseFlow
 
 # A numpy array on the host, or a serving.device_tensor.DeviceTensor on a GPU. Outputs are on the host unless the request has
 # `device_outputs`; inputs may be either.
@@ -103,6 +103,7 @@ class InferenceRequest:
     device_outputs: bool = False  # whoever asks (an ensemble, CUDA shared memory) takes tensors that stay on a GPU
     targets: "dict[str, OutputTarget] | None" = None  # outputs to classify, or to write into shared memory
     flow: "ResponseFlow | None" = None  # holds back a decoupled model while the client does not read
+    pace: "Pace | None" = None  # of a backend that holds itself back; set by it
     empty_final_response: bool = False  # the client wants to be told of an end without a response
     observers: tuple[Observer, ...] = ()
     trace: SendTrace | None = None  # one of the observers
@@ -139,6 +140,8 @@ class InferenceRequest:
         if self.finished or self.cancelled:
             return
         self.cancelled = True
+        if self.pace is not None:
+            self.pace.released()
         if self.on_cancel is not None:
             self.on_cancel(self)
         self.respond(cancelled())

@@ -1,14 +1,30 @@
-"""How far a decoupled model may run ahead of a client that reads slowly."""
+"""How far a decoupled model may run ahead of a client that reads slowly.
+
+A backend on a thread of the server waits here (`wait`). One in a process of its own is told what was taken and holds itself
+back there (`join`, `sent`), so that the thread which hears that process serves its other requests meanwhile.
+"""
 
 import threading
+from collections import deque
+from typing import Protocol
 
 MAX_AHEAD = 16 << 20  # bytes of responses that the client has not taken
-MAX_WAIT_S = 60.0
+MAX_WAIT_S = 30.0
 OVERHEAD = 4096  # bytes that a response counts beside its tensors: small ones are many
 
 
+class Pace(Protocol):
+    """A sender that holds itself back."""
+
+    def taken(self, size: int) -> None:
+        """The client has taken `size` bytes of its responses."""
+
+    def released(self) -> None:
+        """Nobody takes responses any more, so nobody needs to wait."""
+
+
 class ResponseFlow:
-    """Counts what has been sent and not yet taken. `wait` is called on a backend's thread, all else on the loop's."""
+    """Counts what has been sent and not yet taken, over all requests that share it. Any thread may call any method."""
 
     def __init__(self, limit: int = MAX_AHEAD, max_wait_s: float = MAX_WAIT_S) -> None:
         self._limit = limit
@@ -16,22 +32,58 @@ class ResponseFlow:
         self._ahead = 0
         self._closed = False
         self._changed = threading.Condition()
+        self._owed: deque[tuple[Pace | None, int]] = deque()  # in the order sent
+        self._paces: set[Pace] = set()
+
+    def join(self, pace: Pace) -> None:
+        with self._changed:
+            self._paces.add(pace)
+            closed = self._closed
+        if closed:
+            pace.released()
+
+    def leave(self, pace: Pace) -> None:
+        with self._changed:
+            self._paces.discard(pace)
 
     def wait(self, size: int) -> bool:
         """Hold the sender until a response of `size` bytes may follow. False where the client took nothing for too long."""
         with self._changed:
             free = self._changed.wait_for(lambda: self._closed or self._ahead < self._limit, self._max_wait_s)
             if free:
-                self._ahead += size
+                self._count(None, size)
             return free
 
+    def sent(self, size: int, pace: Pace) -> None:
+        with self._changed:
+            self._count(pace, size)
+
     def taken(self, size: int) -> None:
+        told = []
         with self._changed:
             self._ahead -= size
+            while size and self._owed:
+                pace, part = self._owed.popleft()
+                if part > size:
+                    self._owed.appendleft((pace, part - size))
+                    part = size
+                size -= part
+                if pace is not None:
+                    told.append((pace, part))
             self._changed.notify_all()
+        for pace, part in told:
+            pace.taken(part)
 
     def close(self) -> None:
-        """Nobody takes responses any more, so nobody needs to wait."""
+        """Nobody takes responses any more."""
         with self._changed:
             self._closed = True
+            self._owed.clear()
+            paces = list(self._paces)
             self._changed.notify_all()
+        for pace in paces:
+            pace.released()
+
+    def _count(self, pace: Pace | None, size: int) -> None:
+        self._ahead += size
+        self._owed.append((pace, size))

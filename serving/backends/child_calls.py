@@ -10,6 +10,7 @@ import mmap
 import threading
 from base64 import b64decode
 from collections.abc import Callable, Coroutine
+from functools import partial
 from itertools import count
 from queue import SimpleQueue
 from typing import Any
@@ -18,15 +19,17 @@ from serving.backends.base import ModelSpec
 from serving.backends.child_inferences import ChildInferences
 from serving.backends.child_messages import Answer, encode_answer, quietly, tensors_of
 from serving.backends.child_metrics import ChildMetrics
+from serving.backends.child_pacing import ChildPace, OpenStream
 from serving.backends.child_process import ChildProcess
 from serving.backends.child_readiness import ChildReadiness
 from serving.backends.process_tensors import error_of, parameters_of
 from serving.backends.python_child.channel import ChannelError, Message, ProtocolError, close_all
 from serving.backends.python_child.segments import map_sealed, send_tensors
 from serving.backends.python_child.tensors import Writer
-from serving.batch import Batch, Send
+from serving.batch import Batch
 from serving.errors import ServingError, internal, unavailable
 from serving.request import InferenceRequest, InferenceResponse
+from serving.response_flow import OVERHEAD
 from serving.runtime import Runtime
 
 MAX_UNREAD = 10_000  # answers that wait for a child which does not read
@@ -42,7 +45,7 @@ class ChildCalls:
         self._outputs = [output.name for output in spec.config.output]
         self._decoupled = spec.config.model_transaction_policy.decoupled
         self._keys = count(1)
-        self._streams: dict[int, tuple[InferenceRequest, Send]] = {}
+        self._streams: dict[int, OpenStream] = {}
         self._stream_ended = threading.Condition()
         self._inferences = ChildInferences(self._put)
         self.readiness = ChildReadiness(child.name, lambda: self._put(0, {"op": "is_ready"}, True))
@@ -70,19 +73,25 @@ class ChildCalls:
         keys = []
         for request, message in zip(batch.requests, requests, strict=True):
             message["key"] = key = next(self._keys)
-            self._streams[key] = request, batch.send
+            self._streams[key] = stream = OpenStream(request, batch.send)
+            if self._decoupled and request.flow is not None:
+                message["window"] = ChildPace.limits
+                stream.pace(partial(self._tell_taken, key))
             keys.append(key)
         return keys
+
+    def _tell_taken(self, key: int, size: int) -> None:
+        self._put(0, {"op": "taken", "key": key, "size": size}, True)
 
     def executed(self, keys: list[int]) -> None:
         """The batch is over; the requests of these keys are answered."""
         for key in keys:
-            self._streams.pop(key, None)
+            self._forget(key)
 
     def wait_for_streams(self) -> None:
         """Until every open request of a decoupled model is answered, cancelled or lost with the process."""
         with self._stream_ended:
-            while not self._ended and any(not request.finished for request, _ in list(self._streams.values())):
+            while not self._ended and any(not one.request.finished for one in list(self._streams.values())):
                 self._stream_ended.wait(0.2)  # a cancelled request tells nobody
 
     def join(self) -> None:
@@ -124,10 +133,11 @@ class ChildCalls:
 
     def _close(self, reason: str) -> None:
         self._ended = True
-        streams, self._streams = list(self._streams.values()), {}
+        keys = list(self._streams)
+        streams = [stream for key in keys if (stream := self._forget(key)) is not None]
         error = internal(f"model '{self._spec.name}': {reason} before this request's final response")
-        for request, send in streams if self._decoupled else ():  # else the batch's own end answers them
-            quietly(send, request, error, True)
+        for stream in streams if self._decoupled else ():  # else the batch's own end answers them
+            quietly(stream.send, stream.request, error, True)
         with self._stream_ended:
             self._stream_ended.notify_all()
         self._outbox.put(None)
@@ -174,10 +184,10 @@ class ChildCalls:
         key, final = message["key"], message["final"]
         if not isinstance(key, int) or not isinstance(final, bool):
             raise ProtocolError("a response has no key")
-        entry = self._streams.get(key)
-        if entry is None:  # cancelled, failed or never there: nobody waits
+        stream = self._streams.get(key)
+        if stream is None:  # cancelled, failed or never there: nobody waits
             return
-        request, send = entry
+        request = stream.request
         response: InferenceResponse | ServingError | None = None
         if "error" in message:
             response = error_of("", *message["error"])
@@ -188,21 +198,28 @@ class ChildCalls:
             response = InferenceResponse(
                 self._spec.name, self._spec.version, request.id, outputs, parameters_of(message)
             )
+            response.size = stream.sent(OVERHEAD + sum(row[4] for row in message["outputs"]))
         elif not final:
             raise ProtocolError("a response is neither tensors, nor an error, nor the end")
         if final:
             with self._stream_ended:
-                self._streams.pop(key, None)
+                self._forget(key)
                 self._stream_ended.notify_all()
-        send(request, response, final)
+        stream.send(request, response, final)
 
     def _release(self, message: Message, memory: Any) -> None:
         """The request comes again, under another key; its responses so far were read before this."""
-        self._streams.pop(message["key"], None)
+        self._forget(message["key"])
+
+    def _forget(self, key: int) -> OpenStream | None:
+        stream = self._streams.pop(key, None)
+        if stream is not None:
+            stream.close()
+        return stream
 
     def _cancelled(self, message: Message, memory: Any) -> None:
-        entry = self._streams.get(message["key"])
-        self._answer(message, {"value": entry is not None and entry[0].cancelled})
+        stream = self._streams.get(message["key"])
+        self._answer(message, {"value": stream is not None and stream.request.cancelled})
 
     # -- inferences on other models --------------------------------------------------------------------------------
     @property
@@ -214,16 +231,16 @@ class ChildCalls:
     def _infer(self, message: Message, memory: Any) -> None:
         traced = self._streams.get(message["trace"])
         self._inferences.ask(
-            self._runtime, message, memory, self._made_for(message["for"]), traced[0] if traced else None
+            self._runtime, message, memory, self._made_for(message["for"]), traced.request if traced else None
         )
 
     def _made_for(self, keys: list[int] | None) -> list[InferenceRequest]:
         """The requests that an inference is made for: all that are open where the model's thread does not know. Empty where
         one of them is answered already: then it is not for the answer."""
         if keys is None:
-            return [request for request, _ in list(self._streams.values())]
+            return [stream.request for stream in list(self._streams.values())]
         found = [self._streams.get(key) for key in keys]
-        return [] if None in found else [entry[0] for entry in found if entry is not None]
+        return [] if None in found else [stream.request for stream in found if stream is not None]
 
     def _cancel(self, message: Message, memory: Any) -> None:
         self._inferences.cancel(self._runtime, message["ask"])

@@ -6,8 +6,10 @@ import functools
 import numpy as np
 import pytest
 
+from serving.backends.child_pacing import WINDOW, ChildPace
 from serving.errors import Code, ServingError
 from serving.request import InferenceRequest, InferenceResponse
+from serving.response_flow import OVERHEAD, ResponseFlow
 from tests.serving.gate import until
 from tests.serving.in_process import core
 from tests.serving.instances import written_model
@@ -252,3 +254,50 @@ async def test_no_descriptor_and_no_entry_stays_after_many_streams(tmp_path):
         for _ in range(20):
             await Stream(server, 30).all()
         await until(lambda: open_files() <= before, "the end of every descriptor")
+
+
+async def unread(server, count: int) -> tuple[Stream, ResponseFlow, int]:
+    """A request whose client takes nothing, once the model waits for it; how many responses it has sent."""
+    flow = ResponseFlow(max_wait_s=1e6)
+    stream = Stream(server, count, flow=flow)
+    sent = -(-WINDOW // (OVERHEAD + 4))
+    await until(lambda: stream.answers.qsize() == sent)
+    return stream, flow, sent
+
+
+@in_a_loop
+async def test_a_client_that_does_not_read_holds_up_nobody_else(tmp_path):
+    written_model(tmp_path, COUNT, extra=DECOUPLED)
+    async with core(tmp_path, load_model=("model",)) as server:
+        slow, flow, sent = await unread(server, 2000)
+        assert len(await Stream(server, 300).all()) == 301
+        assert slow.answers.qsize() == sent
+        for number in range(2000):
+            answer, final = await asyncio.wait_for(slow.answers.get(), PATIENCE_S)
+            assert (float(answer.outputs["OUTPUT0"][0, 0]), final) == (float(number), False)
+            flow.taken(answer.size)
+        assert await slow.next() == (None, True)
+
+
+@in_a_loop
+async def test_a_model_that_waits_for_a_client_goes_on_when_that_has_gone(tmp_path):
+    written_model(tmp_path, COUNT, extra=DECOUPLED)
+    async with core(tmp_path, load_model=("model",)) as server:
+        slow, flow, _ = await unread(server, 2000)
+        flow.close()
+        assert len(await slow.all()) == 2001
+        slow, _, sent = await unread(server, 2000)
+        slow.request.cancel()
+        assert len(await slow.all()) == sent + 1
+        assert len(await Stream(server, 300).all()) == 301
+
+
+@in_a_loop
+async def test_a_client_that_never_reads_gets_an_error_in_the_end(tmp_path, monkeypatch):
+    monkeypatch.setattr(ChildPace, "limits", (WINDOW, OVERHEAD, 0.2))
+    written_model(tmp_path, COUNT, extra=DECOUPLED)
+    async with core(tmp_path, load_model=("model",)) as server:
+        answers = await Stream(server, 2000, flow=ResponseFlow()).all()
+        assert answers[-1][0].code is Code.UNAVAILABLE
+        assert "took no response for too long" in answers[-1][0].message
+        assert await Stream(server, 2).all() == [(0.0, False), (1.0, False), (None, True)]

@@ -5,6 +5,7 @@ channel.py           control messages over a socket, file descriptors with them 
 server_link.py       the child's own calls to the server
 segments.py          tensors in sealed shared memory                                  (both sides)
 loop.py              initialize, execute, finalize; what a servant is
+pacing.py            holds senders back while clients do not take what they have sent
 event_loop.py        where a model's coroutines run
 tensors.py           the rows that describe tensors in a segment, and V2 datatypes
 python_servant.py    Triton's TritonPythonModel; its API: triton_python_backend_utils.py, pb_*.py, model_config.py, dlpack.py
@@ -27,6 +28,8 @@ question's `id` and `final`, and an `error` [code, text] in place of its value; 
     load {model, config, files}  unload {model, dependents}  ready {model, version}                          value
     metric_family {name, description, kind}  metric {number, family, labels, buckets}  metric_value {number}  value
     metric_change {number, how, value}  metric_deleted {number}  metric_family_deleted {name}          no answer
-There the server has one question of its own, of a model that `asks`:
+There the server speaks by itself too; it asks a model that `asks`, and tells what a client has taken where `requests` have a
+window (pacing.py):
     is_ready {}                                      is_ready {value | error}
+    taken {key, size}                                no answer
 """

@@ -4,6 +4,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from serving.backends.python_child.channel import Message
+from serving.backends.python_child.pacing import Window
 from serving.backends.python_child.pb_errors import TritonModelException
 from serving.backends.python_child.server_link import ServerLink
 from serving.backends.python_child.tensors import Writer
@@ -17,11 +18,13 @@ FINAL = 1
 class Stream:
     """The open answer of one request: held by the request and by its sender. When both are gone it ends with an error."""
 
-    def __init__(self, link: ServerLink, key: int, wanted: list[str]) -> None:
+    def __init__(self, link: ServerLink, key: int, wanted: list[str], window: Window | None = None) -> None:
+        self.window = window
         self._link = link
         self._key = key
         self._wanted = wanted
         self._closed = False
+        self._given_up = False
         self._lock = threading.Lock()
 
     def __del__(self) -> None:
@@ -39,11 +42,21 @@ class Stream:
         message: Message = {"op": "response", "key": self._key, "final": final}
         if response is not None:
             message |= describe(response, self._wanted, writer)
+        if not self._may_send(message):
+            return
         with self._lock:
             if self._closed:
                 raise TritonModelException("the final response of this request was sent before")
             self._closed = final
             self._link.tell(message, writer)
+
+    def _may_send(self, message: Message) -> bool:
+        """Wait for the client to take what was sent before. False where it does not: then nobody reads any more."""
+        if self.window is not None and "outputs" in message and not self._given_up:
+            self._given_up = not self.window.wait(sum(row[4] for row in message["outputs"]))
+            if self._given_up:
+                self.fail("UNAVAILABLE", "the client took no response for too long")
+        return not self._given_up
 
     def fail(self, code: str, text: str) -> None:
         """End with an error, unless it has ended."""

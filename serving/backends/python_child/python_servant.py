@@ -7,12 +7,14 @@ import threading
 import types
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 from serving.backends.python_child import server_link
 from serving.backends.python_child import triton_python_backend_utils as pb_utils
 from serving.backends.python_child.channel import ChannelError, Message
 from serving.backends.python_child.event_loop import ModelLoop
 from serving.backends.python_child.loop import Servant, failed
+from serving.backends.python_child.pacing import Window
 from serving.backends.python_child.pb_inference import serving_now
 from serving.backends.python_child.pb_messages import InferenceTrace
 from serving.backends.python_child.pb_senders import Stream, describe
@@ -47,6 +49,8 @@ class PythonServant(Servant):
     def __init__(self, message: Message, link: ServerLink) -> None:
         self._link = server_link.current = link
         self._decoupled: bool = message["decoupled"]
+        self._windows: WeakValueDictionary[int, Window] = WeakValueDictionary()  # of requests whose streams are open
+        link.on_question = self._asked
         if self._decoupled:
             link.connect()
         self._folder: str = message["folder"]
@@ -61,7 +65,6 @@ class PythonServant(Servant):
             self._model.initialize(message["args"])
         self.asks = hasattr(self._model, "is_ready")
         if self.asks:
-            link.on_question = self._answer_ready
             link.connect()
 
     @staticmethod
@@ -117,7 +120,10 @@ class PythonServant(Servant):
         )
         key = message["key"]
         if self._decoupled:
-            request._stream = Stream(self._link, key, request.requested_output_names())
+            window = Window(*message["window"]) if "window" in message else None
+            request._stream = Stream(self._link, key, request.requested_output_names(), window)
+            if window is not None:
+                self._windows[key] = window
         request._is_cancelled = lambda: self._link.ask({"op": "cancelled", "key": key})
         return request
 
@@ -157,11 +163,17 @@ class PythonServant(Servant):
             for stream in streams:
                 stream.fail(failure["code"], f"model '{self._name}' failed: {failure['message']}")
 
-    # -- readiness -------------------------------------------------------------------------------------------------
-    def _answer_ready(self, question: Message) -> None:
-        """On a thread of its own: the method may take its time, or ask the server itself."""
-        threading.Thread(target=self._tell_ready, args=(question["id"],), name="is-ready", daemon=True).start()
+    def _asked(self, question: Message) -> None:
+        """What the server says by itself; on the link's thread."""
+        if question["op"] == "is_ready":
+            # On a thread of its own: the method may take its time, or ask the server itself.
+            threading.Thread(target=self._tell_ready, args=(question["id"],), name="is-ready", daemon=True).start()
+            return
+        window = self._windows.get(question["key"])
+        if window is not None:
+            window.taken(question["size"])
 
+    # -- readiness -------------------------------------------------------------------------------------------------
     def _tell_ready(self, identifier: int) -> None:
         answer: Message = {"op": "is_ready", "id": identifier}
         serving_now.set([])

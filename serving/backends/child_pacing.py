@@ -1,0 +1,58 @@
+"""How far a child process may run ahead with the responses of one decoupled request; its side is python_child/pacing.py."""
+
+import threading
+from collections.abc import Callable
+from typing import NamedTuple
+
+from serving.batch import Send
+from serving.request import InferenceRequest
+from serving.response_flow import MAX_WAIT_S, OVERHEAD
+
+WINDOW = 1 << 20  # bytes of responses of one request that the client has not taken, and one response more
+
+
+class ChildPace:
+    """Tells the child what the client has taken, by and by; 0 says that it need not wait any more."""
+
+    limits = (WINDOW, OVERHEAD, MAX_WAIT_S)  # as the child gets them
+
+    def __init__(self, tell: Callable[[int], None]) -> None:
+        self._tell = tell
+        self._untold = 0
+        self._lock = threading.Lock()
+
+    def taken(self, size: int) -> None:
+        with self._lock:
+            self._untold += size
+            if self._untold < WINDOW // 2:
+                return
+            told, self._untold = self._untold, 0
+        self._tell(told)
+
+    def released(self) -> None:
+        self._tell(0)
+
+
+class OpenStream(NamedTuple):
+    """A request that the child may speak of."""
+
+    request: InferenceRequest
+    send: Send
+
+    def pace(self, tell: Callable[[int], None]) -> None:
+        """The child holds itself back; `tell` it what the client has taken."""
+        if self.request.flow is not None:
+            self.request.pace = ChildPace(tell)
+            self.request.flow.join(self.request.pace)
+
+    def sent(self, size: int) -> int:
+        """Count a response of `size` bytes; what counts against the request's flow."""
+        request = self.request
+        if request.pace is None or request.flow is None or request.finished:
+            return 0
+        request.flow.sent(size, request.pace)
+        return size
+
+    def close(self) -> None:
+        if self.request.pace is not None and self.request.flow is not None:
+            self.request.flow.leave(self.request.pace)
