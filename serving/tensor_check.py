@@ -37,6 +37,8 @@ class TensorCheck:
         self._outputs = frozenset(output.name for output in config.output)
         self._reshaped_outputs = {o.name: tuple(o.dims) for o in config.output if o.HasField("reshape")}
         self._reshapes = any(tensor.reshape is not None for tensor in self._inputs)
+        # The values of a shape tensor hold for one request: rows of others cannot join it.
+        self._alone = config.max_batch_size > 0 and any(tensor.is_shape_tensor for tensor in config.input)
         self._keyed = any(tensor.optional or (tensor.variable and not tensor.ragged) for tensor in self._inputs)
 
     def request(self, request: InferenceRequest) -> None:
@@ -78,7 +80,9 @@ class TensorCheck:
             if name not in self._outputs:
                 known = ", ".join(sorted(self._outputs))
                 raise invalid(f"unexpected inference output '{name}' for model '{self._model}', which has {known}")
-        if self._keyed:
+        if self._alone:
+            request.batch_key = object()
+        elif self._keyed:
             request.batch_key = tuple(
                 (name, array.shape[1:]) for name, array in inputs.items() if not self._by_name[name].ragged
             )

@@ -83,6 +83,18 @@ def test_reshape_gives_the_model_its_shapes_and_the_client_its_own():
     assert answer.outputs["Y"].shape == (3, 1)
 
 
+def test_a_request_with_a_shape_tensor_shares_no_batch():
+    check = _check(
+        'input { name: "A" data_type: TYPE_FP32 dims: [-1] } '
+        'input { name: "S" data_type: TYPE_INT32 dims: [2] is_shape_tensor: true }'
+    )
+    requests = [_request(A=np.zeros((2, 3), np.float32), S=np.array([2, 3], np.int32)) for _ in range(2)]
+    for request in requests:
+        check.request(request)
+        assert request.batch_size == 2
+    assert requests[0].batch_key != requests[1].batch_key
+
+
 def test_a_scalar_input_is_a_reshape_to_nothing():
     check = _check('input { name: "A" data_type: TYPE_FP32 dims: [1] reshape { shape: [] } }')
     request = _request(A=np.zeros((3, 1), np.float32))
