@@ -29,6 +29,7 @@ class Exchange:
         "requests",
         "taken",
         "task",
+        "traced",
     )
 
     def __init__(self, connection: "Connection", head: Head, body: Chunk, binary: Chunk = b"") -> None:
@@ -43,6 +44,7 @@ class Exchange:
         self.on_drained: Callable[[], None] | None = None  # the client has taken what a stream has written so far
         self.requests: tuple[InferenceRequest, ...] = ()  # cancelled when the client goes
         self.task: asyncio.Task[None] | None = None
+        self.traced = False  # one of its requests has a trace that wants to know what is sent
         self.taken = 0  # bytes of the server's memory for requests
 
     def received(self) -> tuple[int, int]:
@@ -59,9 +61,11 @@ class Exchange:
         if not self.done:
             self.chunks = chunks
             self._finish()
-            self.sending()
+            if self.traced:
+                self.sending()
             self.connection.flush()
-            self._tell_sent()
+            if self.traced:
+                self._tell_sent()
             self.requests = ()  # they refer back: left alone, only the garbage collector would free their tensors
 
     def take(self, size: int) -> None:

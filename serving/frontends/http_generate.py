@@ -83,7 +83,10 @@ def start(server: InferenceServer, exchange: Exchange, *requests: InferenceReque
     for request in requests:
         if exchange.done:  # one before it has failed already
             return
-        server.infer(request, "http", exchange.connection.transport, exchange.head.headers, received)
+        try:
+            server.infer(request, "http", exchange.connection.transport, exchange.head.headers, received)
+        finally:
+            exchange.traced |= request.trace is not None
 
 
 def by_name(config: ModelConfig, values: dict[str, Any]) -> tuple[dict[str, Tensor], Parameters]:

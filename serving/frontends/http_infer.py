@@ -47,7 +47,10 @@ def infer(server: InferenceServer, exchange: Exchange) -> None:
     forwarded = exchange.connection.listener.forwarded
     if forwarded is not None:
         forward_headers(forwarded, exchange.head.as_sent(), request)
-    server.infer(request, "http", exchange.connection.transport, exchange.head.headers, received)
+    try:
+        server.infer(request, "http", exchange.connection.transport, exchange.head.headers, received)
+    finally:
+        exchange.traced = request.trace is not None
     if request.decoupled:
         _refuse_decoupled(exchange)
 
