@@ -114,7 +114,7 @@ def postgres(tmp_path: Path) -> Iterator[str]:
         "-EUTF8",
     ]
     subprocess.run(initdb, cwd=folder, check=True, capture_output=True, timeout=START_TIMEOUT_S, **as_user)
-    command = [POSTGRES_BIN / "postgres", "-D", folder / "data", "-k", folder, "-h", "127.0.0.1", "-p", str(port), "-F"]
+    command = [POSTGRES_BIN / "postgres", "-D", folder / "data", "-k", "", "-h", "127.0.0.1", "-p", str(port), "-F"]
     server = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **as_user)
     ready = [POSTGRES_BIN / "pg_isready", "-h", "127.0.0.1", "-p", str(port), "-q"]
     try:

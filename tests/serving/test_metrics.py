@@ -11,7 +11,7 @@ from serving.frontends import prometheus
 from serving.frontends.hardware import Gpu, Hardware
 from serving.statistics import BOUNDS_US, BatchStatistics, Histogram, ModelStatistics
 from tests.serving.raw_http import RawClient, infer_body, samples, tensor
-from tests.serving_process import ServerProcess, wait_until
+from tests.serving_process import PATIENCE_S, ServerProcess, wait_until
 
 LABELS = '{model="identity_int32",version="1"}'
 
@@ -48,7 +48,7 @@ def test_requests_are_counted_as_triton_counts_them(http_server: ServerProcess, 
 
 
 def test_the_page_is_prometheus_text_with_tritons_families(http_server: ServerProcess) -> None:
-    with urllib.request.urlopen(http_server.metrics_url) as answer:
+    with urllib.request.urlopen(http_server.metrics_url, timeout=PATIENCE_S) as answer:
         assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
         found = families(answer.read().decode())
     reasons = {dict(labels)["reason"] for labels in found["nv_inference_request_failure"]}
@@ -101,6 +101,6 @@ def test_gpus_are_shown_with_what_the_driver_tells(hardware: Hardware, monkeypat
 
 def test_child_processes_count_as_the_server(hardware: Hardware) -> None:
     before = hardware.process()["rss_bytes"]
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
-        wait_until(lambda: hardware.process()["rss_bytes"] > before + (4 << 20), what="the child's memory")
+    with subprocess.Popen([sys.executable, "-c", "held = b'x' * (256 << 20); input()"], stdin=subprocess.PIPE) as child:
+        wait_until(lambda: hardware.process()["rss_bytes"] > before + (128 << 20), what="the child's memory")
         child.communicate(b"\n")
