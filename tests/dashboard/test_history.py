@@ -1,12 +1,14 @@
 """Metrics history: seconds become tens of seconds and minutes by merging, are pruned, and read back at every range."""
 
 import time
+from unittest.mock import Mock
 
 import pytest
 
 from dashboard.choices import EventKind
 from dashboard.models import AuditEntry, MetricSample, Server, ServerEvent
 from dashboard.samples import RESOLUTIONS
+from dashboard.selectors import metrics
 from dashboard.selectors.metrics import metrics_heatmap, metrics_markers, metrics_range
 from dashboard.services.metrics import metrics_prune, metrics_store_tick
 from dashboard.watch.collector import next_second
@@ -14,8 +16,13 @@ from tests.dashboard.feeds import tick, usage
 
 pytestmark = pytest.mark.django_db
 
-# A multiple of every resolution, some minutes ago.
-NOW = int(time.time()) // 300 * 300
+NOW = 1_750_000_200  # a multiple of every resolution
+
+
+@pytest.fixture(autouse=True)
+def _clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whenever the tests run, charts are read a few minutes after NOW: the rows of single seconds are still there."""
+    monkeypatch.setattr(metrics, "time", Mock(time=lambda: NOW + 300.0))
 
 
 @pytest.fixture

@@ -231,10 +231,11 @@ def test_what_models_do_becomes_history(inference: FixedServer, repository: Path
     inference.start()
     body = b'{"inputs": [{"name": "INPUT0", "datatype": "FP32", "shape": [1, 1], "data": [1.0]}]}'
 
+    began = time.time() - 1
+
     def known() -> int:
         """Requests that history knows of."""
-        now = time.time()
-        found = metrics_range(server=server, start=now - 60, end=now + 1, model_name="busy")
+        found = metrics_range(server=server, start=began, end=time.time() + 1, model_name="busy")
         return sum(found["batches"].values())
 
     async def scenario() -> None:
