@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from django.db.models import OuterRef, Prefetch, QuerySet, Subquery
+from django.db.models import OuterRef, QuerySet, Subquery
 
 from dashboard.choices import DesiredState, ModelStatus, VersionState
 from dashboard.exceptions import NotFound
@@ -63,6 +63,17 @@ def models_overview(*, search: str = "", tag: str = "") -> list[ModelSummary]:
     return _summaries(rows)
 
 
+def model_words() -> list[str]:
+    """The state of every model, for the frame of every page: as in models_overview, with less to read."""
+    rows = _with_parts(Model.objects.all()).values_list("pk", "name", "desired_state", "newest_release")
+    live = dict(Release.objects.filter(pk__in=[row[3] for row in rows if row[3]]).values_list("pk", "versions"))
+    states, errors = _states(), _sync_errors()
+    return [
+        _judge(desired, live.get(release, []), states[name], errors.get(pk, ""))[0]
+        for pk, name, desired, release in rows
+    ]
+
+
 def model_summary(model: Model) -> ModelSummary:
     return _summaries(_with_parts(Model.objects.filter(pk=model.pk)))[0]
 
@@ -115,37 +126,51 @@ def releases(model: Model) -> QuerySet[Release]:
 
 def _with_parts(models: QuerySet[Model]) -> QuerySet[Model]:
     newest = Release.objects.filter(model=OuterRef("pk")).order_by("-at", "-id")
-    return models.annotate(newest_release=Subquery(newest.values("pk")[:1])).prefetch_related(
-        Prefetch("versions", Version.objects.filter(state=VersionState.PUBLISHED))
-    )
+    # A fingerprint is long, and no list shows it.
+    return models.defer("fingerprint").annotate(newest_release=Subquery(newest.values("pk")[:1]))
 
 
-def _states(models: Iterable[Model]) -> dict[str, list[ModelState]]:
+def _published(models: Iterable[Model]) -> dict[int, list[tuple[int, str]]]:
+    """By model: number and format of its published versions, newest first."""
     found = defaultdict(list)
-    names = [model.name for model in models]
-    for state in ModelState.objects.filter(model_name__in=names).select_related("server"):
+    rows = Version.objects.filter(state=VersionState.PUBLISHED, model__in=list(models)).order_by("-number")
+    for model, number, file_format in rows.values_list("model_id", "number", "format"):
+        found[model].append((number, file_format))
+    return found
+
+
+def _states(models: Iterable[Model] | None = None) -> dict[str, list[ModelState]]:
+    """By model's name; of every model when none are given."""
+    found = defaultdict(list)
+    rows = ModelState.objects.all()
+    for state in rows if models is None else rows.filter(model_name__in=[model.name for model in models]):
         found[state.model_name].append(state)
     return found
 
 
-def _sync_errors(models: Iterable[Model]) -> dict[int, str]:
-    rows = ModelSync.objects.filter(model__in=list(models)).exclude(error="")
-    return {row.model_id: row.error for row in rows}
+def _sync_errors(models: Iterable[Model] | None = None) -> dict[int, str]:
+    rows = ModelSync.objects.exclude(error="")
+    rows = rows if models is None else rows.filter(model__in=list(models))
+    return dict(rows.values_list("model_id", "error"))
 
 
 def _summaries(models: Iterable[Model]) -> list[ModelSummary]:
     rows = list(models)
-    states, errors = _states(rows), _sync_errors(rows)
+    states, errors, published = _states(rows), _sync_errors(rows), _published(rows)
     newest = Release.objects.in_bulk([row.newest_release for row in rows if row.newest_release])
     return [
-        _summary(row, newest.get(row.newest_release), states.get(row.name, []), errors.get(row.pk, "")) for row in rows
+        _summary(row, newest.get(row.newest_release), states[row.name], errors.get(row.pk, ""), published[row.pk])
+        for row in rows
     ]
 
 
-def _summary(model: Model, release: Release | None, states: list[ModelState], error: str) -> ModelSummary:
+def _summary(
+    model: Model, release: Release | None, states: list[ModelState], error: str, published: list[tuple[int, str]]
+) -> ModelSummary:
     live = release.versions if release else []
-    published = list(model.versions.all())
-    state, reason = _judge(model, live, states, error)
+    state, reason = _judge(model.desired_state, live, states, error)
+    warnings = [row.reason for row in states if row.state == ModelStatus.READY and row.reason]
+    latest_number, backend = published[0] if published else (None, "")
     return ModelSummary(
         model=model,
         state=state,
@@ -153,20 +178,18 @@ def _summary(model: Model, release: Release | None, states: list[ModelState], er
         live_versions=live,
         live_since=release.at if release and live else None,
         live_by=release.actor_name if release and live else "",
-        backend=published[0].format if published else "",
+        backend=backend,
         version_count=len(published),
-        latest_number=published[0].number if published else None,
-        warning=next((s.reason for s in states if s.state == ModelStatus.READY and s.reason), "")
-        if state == "ready"
-        else "",
+        latest_number=latest_number,
+        warning=warnings[0] if state == "ready" and warnings else "",
         server_states=states,
     )
 
 
-def _judge(model: Model, live: list[int], states: list[ModelState], error: str) -> tuple[str, str]:
+def _judge(desired: str, live: list[int], states: list[ModelState], error: str) -> tuple[str, str]:
     """The one word that a list shows, from what is wanted and what the servers say."""
     said = {state.state for state in states}
-    if model.desired_state == DesiredState.UNLOADED:
+    if desired == DesiredState.UNLOADED:
         if error and ModelStatus.READY in said:
             return "degraded", f"it is still loaded: {error}"
         leaving = said & {ModelStatus.READY, ModelStatus.LOADING, ModelStatus.UNLOADING}

@@ -11,15 +11,14 @@ from django.utils import timezone
 
 from dashboard.authorisation import Actor, Right
 from dashboard.choices import EventKind, ModelStatus, ServerStatus
-from dashboard.models import AuditEntry, Job, Model, ModelState
-from dashboard.selectors.models import ModelSummary, models_overview
+from dashboard.models import AuditEntry, Job, ModelState
+from dashboard.selectors.models import ModelSummary, model_words
 from dashboard.selectors.servers import servers
 from dashboard.templatetags.units import NOTHING, duration
 
 register = template.Library()
 
 RANGES = ("15m", "1h", "6h", "24h", "7d", "30d")
-PLACES = ("overview", "models", "jobs", "servers", "activity", "settings")
 _FORMATS = {
     "onnx": "ONNX",
     "torchscript": "TorchScript",
@@ -55,7 +54,7 @@ _EVENT_STATES = {
 @register.simple_tag
 def health() -> dict[str, Any]:
     """How everything is, for the title and the favicon of every page."""
-    states = [row.state for row in models_overview()]
+    states = model_words()
     down = sum(
         getattr(server, "state", None) is not None and server.state.state == ServerStatus.DOWN for server in servers()
     )
@@ -72,17 +71,6 @@ def rail_link(context: template.Context, name: str, label: str) -> dict[str, Any
     under = "/uploads/" if name == "models" else address
     here = path == address or (name != "overview" and path.startswith((address, under)))
     return {"name": name, "label": label, "address": address, "here": here}
-
-
-@register.simple_tag
-def palette() -> list[dict[str, str]]:
-    """Everything that the search goes to."""
-    pages = [{"label": name.capitalize(), "address": reverse(name), "kind": "page", "icon": name} for name in PLACES]
-    names = Model.objects.values_list("name", flat=True)
-    models = [
-        {"label": name, "address": reverse("model", args=[name]), "kind": "model", "icon": "models"} for name in names
-    ]
-    return [*models, *pages]
 
 
 @register.inclusion_tag("parts/range_picker.html", takes_context=True)

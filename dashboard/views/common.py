@@ -25,8 +25,8 @@ def respond(request: HttpRequest, name: str, context: dict[str, Any], parts: Seq
     return render(request, f"{name}_{wanted if wanted in parts else parts[0]}.html", context)
 
 
-def page_of(request: HttpRequest, rows: Any) -> Any:
-    return Paginator(rows, PAGE_SIZE).get_page(request.GET.get("page"))
+def page_of(request: HttpRequest, rows: Any, size: int = PAGE_SIZE) -> Any:
+    return Paginator(rows, size).get_page(request.GET.get("page"))
 
 
 def act(request: HttpRequest, action: Callable[[], Any], done: str, then: str, *args: Any) -> HttpResponse:

@@ -22,6 +22,7 @@ from dashboard.services.version_moves import version_archive as archive
 from dashboard.services.version_moves import version_restore as restore
 from dashboard.views.common import act, page_of, respond, sorted_rows
 
+SHOWN = 100  # on one page of the list
 _STATE_ORDER = ("failed", "degraded", "loading", "unloading", "ready", "asleep", "unloaded")
 
 
@@ -31,18 +32,13 @@ def models(request: HttpRequest) -> HttpResponse:
     search, tag = request.GET.get("q", "").strip(), request.GET.get("tag", "")
     everything = select.models_overview()
     rows = [row for row in everything if (not tag or tag in row.model.tags) and _matches(row, search)]
-    numbers = recent_numbers([row.name for row in rows])
-    keys = {
-        "name": lambda row: row.name.lower(),
-        "state": lambda row: (_STATE_ORDER.index(row.state), row.name.lower()),
-        "rps": lambda row: numbers.get(row.name, NO_NUMBERS).rps,
-        "p99": lambda row: numbers.get(row.name, NO_NUMBERS).p99,
-        "errors": lambda row: numbers.get(row.name, NO_NUMBERS).error_share,
-    }
-    rows, sort = sorted_rows(rows, request.GET.get("sort", ""), keys, "name")
+    rows, sort = _sorted(rows, request.GET.get("sort", ""))
+    page = page_of(request, rows, SHOWN)
+    numbers = recent_numbers([row.name for row in page])
     context = {
         "unmanaged": unmanaged_models(),
-        "rows": [(row, numbers.get(row.name, NO_NUMBERS)) for row in rows],
+        "page": page,
+        "rows": [(row, numbers[row.name]) for row in page],
         "total": len(everything),
         "tags": sorted({tag for row in everything for tag in row.model.tags}),
         "search": search,
@@ -50,6 +46,20 @@ def models(request: HttpRequest) -> HttpResponse:
         "sort": sort,
     }
     return respond(request, "models", context)
+
+
+def _sorted(rows: list[select.ModelSummary], wanted: str) -> tuple[list[select.ModelSummary], str]:
+    """Figures of every model are read only where they are what the list is sorted by."""
+    by_figure = wanted.removeprefix("-") in ("rps", "p99", "errors")
+    numbers = recent_numbers([row.name for row in rows], sparks=False) if by_figure else {}
+    keys = {
+        "name": lambda row: row.name.lower(),
+        "state": lambda row: (_STATE_ORDER.index(row.state), row.name.lower()),
+        "rps": lambda row: numbers[row.name].rps,
+        "p99": lambda row: numbers[row.name].p99,
+        "errors": lambda row: numbers[row.name].error_share,
+    }
+    return sorted_rows(rows, wanted, keys, "name")
 
 
 def _matches(row: select.ModelSummary, search: str) -> bool:

@@ -5,11 +5,13 @@ from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_GET, require_POST
 
 from dashboard.authorisation import Right, actor_of, requires
+from dashboard.choices import ModelStatus
 from dashboard.selectors import servers as select
 from dashboard.services.servers import server_restart
 from dashboard.views.common import act, respond
 
 EVENTS = 30
+SHOWN = 100  # versions, those that are not ready first
 
 
 @require_GET
@@ -23,9 +25,11 @@ def servers(request: HttpRequest) -> HttpResponse:
 @requires(Right.VIEW)
 def server(request: HttpRequest, name: str) -> HttpResponse:
     found = select.server_get(name)
+    states = sorted(select.model_states(server=found), key=lambda row: row.state == ModelStatus.READY)
     context = {
         "server": found,
-        "states": select.model_states(server=found),
+        "states": states[:SHOWN],
+        "more_states": len(states[SHOWN:]),
         "events": select.server_events(server=found)[:EVENTS],
         "inference_open": found.bundled and not settings.REQUIRE_TOKENS,
     }

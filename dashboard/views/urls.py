@@ -12,6 +12,7 @@ from dashboard.views import (
     models,
     overview,
     playground,
+    search,
     servers,
     uploads,
 )
@@ -20,6 +21,7 @@ urlpatterns = [
     path("", overview.overview, name="overview"),
     path("health", account.health_part, name="health"),
     path("metrics", metrics.metrics, name="metrics"),
+    path("places", search.places, name="places"),
     path("models/", models.models, name="models"),
     path("models/new", uploads.model_new, name="model_new"),
     path("models/<str:name>/", models.model, name="model"),

@@ -5,6 +5,7 @@ import { ago } from "./format.js";
 
 const PLACES = { o: "overview", m: "models", j: "jobs", s: "servers", a: "activity", e: "settings" };
 let goPressed = 0;
+let placesLoaded = Promise.resolve();
 
 function typing(target) {
   return target.closest("input, textarea, select, [contenteditable]") !== null;
@@ -15,8 +16,15 @@ function openPalette() {
   if (!dialog.open) dialog.showModal();
   const field = $("input", dialog);
   field.value = "";
-  choose("");
   field.focus();
+  placesLoaded = loadPlaces().then(() => choose(field.value));
+}
+
+/** Asked for anew each time, so that no page has to carry every model's name. */
+async function loadPlaces() {
+  const list = $("#palette-list");
+  const answer = await fetch(list.dataset.source);
+  if (answer.ok) list.innerHTML = await answer.text();
 }
 
 function choose(text) {
@@ -39,12 +47,13 @@ function stepPalette(by) {
   next?.scrollIntoView({ block: "nearest" });
 }
 
-function onPaletteKey(event) {
+async function onPaletteKey(event) {
   if (event.key === "ArrowDown" || event.key === "ArrowUp") {
     event.preventDefault();
     stepPalette(event.key === "ArrowDown" ? 1 : -1);
   } else if (event.key === "Enter") {
     event.preventDefault();
+    await placesLoaded;
     $('#palette-list a[aria-selected="true"]')?.click();
   }
 }
@@ -141,12 +150,14 @@ function rememberFilter(input) {
   const url = new URL(location.href);
   if (input.value.trim()) url.searchParams.set(input.name, input.value.trim());
   else url.searchParams.delete(input.name);
+  url.searchParams.delete("page");
   history.replaceState(history.state, "", url);
   for (const region of $$("[data-refresh]")) {
     const address = new URL(region.getAttribute("hx-get"), location.href);
     address.search = url.search;
     region.setAttribute("hx-get", address.pathname + address.search);
     window.htmx?.process(region);
+    window.htmx?.trigger(region, "narrowed"); // the rows that fit may be on another page
   }
 }
 
