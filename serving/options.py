@@ -164,6 +164,11 @@ def parse(arguments: Sequence[str]) -> tuple[Options, list[str]]:
     for folder in values["model_repository"]:
         if isinstance(folder, Path) and not folder.is_dir():
             parser.error(f"--model-repository: '{folder}' is not a folder")
+    models = values["load_model"]
+    if models and values["model_control_mode"] != "explicit":
+        parser.error("--load-model needs --model-control-mode=explicit")
+    if "*" in models and len(models) > 1:
+        parser.error("--load-model=* loads all models, so it cannot be given with others")
     warnings = [f"{flag} has no effect on this server" for flag in ignored]
     frozen: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
     return Options(**frozen), warnings

@@ -66,6 +66,11 @@ def test_arguments_can_stand_in_a_file(tmp_path):
         (["--model-repository=/tmp", "--backend-config=threads=2"], "or default-max-batch-size=<n>, got 'threads=2'"),
         (["--model-repository=/tmp", "--backend-config=default-max-batch-size=many"], "expected a whole number"),
         (["--model-repository=/tmp", "--model-control-mode=manual"], "invalid choice: 'manual'"),
+        (["--model-repository=/tmp", "--load-model=a"], "--load-model needs --model-control-mode=explicit"),
+        (
+            ["--model-repository=/tmp", "--model-control-mode=explicit", "--load-model=*", "--load-model=a"],
+            "--load-model=* loads all models",
+        ),
         (["--model-repository=/tmp", "--no-such-flag"], "unrecognized arguments: --no-such-flag"),
     ],
 )
