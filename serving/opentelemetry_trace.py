@@ -15,6 +15,7 @@ from serving.batch import Batch
 from serving.errors import ServingError, unsupported
 from serving.options import Options
 from serving.request import InferenceRequest, InferenceResponse
+from serving.send_moments import SendMoments
 from serving.trace_config import TraceConfig
 
 _CONTEXT = ("traceparent", "tracestate")
@@ -56,15 +57,24 @@ class OpenTelemetryTrace:
         config = trace_config.read(options.trace_config)
         return cls(config, options.server_id) if config is not None and config.timestamps else None
 
-    def observe(self, request: InferenceRequest, headers: Mapping[str, str] | None) -> None:
+    def observe(
+        self,
+        request: InferenceRequest,
+        protocol: str,
+        headers: Mapping[str, str] | None,
+        received: tuple[int, int] | None,
+    ) -> None:
         """Trace this request if it carries a context, or if it is its turn."""
         given = {name: headers[name] for name in _CONTEXT if name in headers} if headers else {}
         context = self._propagator.extract(given) if given else None
         if not context and not self._is_its_turn():
             return
         offset = time.time_ns() - time.monotonic_ns()
-        root = self._tracer.start_span("InferRequest", context, start_time=request.arrival_ns + offset)
-        request.observers = (*request.observers, _Spans(self._tracer, request, root, offset, root))
+        began_ns = min(received[0], request.arrival_ns) if received else request.arrival_ns
+        span = self._tracer.start_span("InferRequest", context, start_time=began_ns + offset)
+        request.trace = root = _Root(protocol, span, offset)
+        root.receive(received, request.arrival_ns)
+        request.observers = (*request.observers, _Spans(self._tracer, request, span, offset, root))
 
     def _is_its_turn(self) -> bool:
         if not self._config.rate or not self._left:
@@ -82,15 +92,34 @@ class OpenTelemetryTrace:
         ending.join(timeout_s)
 
 
+class _Root(SendMoments):
+    """The span of all: it ends when the answer has been sent."""
+
+    __slots__ = ("offset", "span")
+
+    def __init__(self, protocol: str, span: Any, offset: int) -> None:
+        super().__init__(protocol)
+        self.span = span
+        self.offset = offset
+
+    def note(self, name: str, moment: int) -> None:
+        self.span.add_event(name, timestamp=moment + self.offset)
+
+    def complete(self) -> None:
+        self.span.end(time.monotonic_ns() + self.offset)
+
+
 class _Spans:
     """The spans of one request to one model. `offset` leads from the monotonic clock to the system's, in ns."""
 
     __slots__ = ("offset", "root", "span", "tracer")
 
-    def __init__(self, tracer: Any, request: InferenceRequest, parent: Any, offset: int, root: Any = None) -> None:
+    def __init__(
+        self, tracer: Any, request: InferenceRequest, parent: Any, offset: int, root: _Root | None = None
+    ) -> None:
         self.tracer = tracer
         self.offset = offset
-        self.root = root  # ends with this request; None for a step of an ensemble
+        self.root = root  # None for a step of an ensemble
         attributes = {"triton.model_name": request.model_name}
         if request.id:
             attributes["triton.request_id"] = request.id
@@ -139,7 +168,7 @@ class _Spans:
         self.span.add_event("REQUEST_END", timestamp=now)
         self.span.end(now)
         if self.root is not None:
-            self.root.end(now)
+            self.root.answered_last()
 
 
 def _below(span: Any) -> Any:

@@ -5,7 +5,6 @@
 monotonic clock. Source: Triton, docs/user_guide/trace.md.
 """
 
-import asyncio
 import time
 from collections.abc import Callable
 from itertools import count
@@ -16,13 +15,10 @@ import orjson
 from serving.batch import Batch
 from serving.errors import ServingError
 from serving.request import InferenceRequest, InferenceResponse, Tensor
+from serving.send_moments import SendMoments
 from serving.trace_tensors import tensor_rows
 
 MAX_TENSOR_BYTES = 8 << 20  # of one sampled request; tensors beyond are counted, not written
-_RECEIVE = {"http": "HTTP_RECV", "grpc": "GRPC_WAITREAD"}
-_SEND = {"http": "HTTP_SEND", "grpc": "GRPC_SEND"}
-# How often to look whether the client has taken an answer: when the loop comes around, later less and less often.
-_SECOND_LOOK_S, _LAST_LOOK_S = 0.001, 0.1
 
 _ids = count(1)
 
@@ -49,17 +45,14 @@ class TraceTree:
             self.on_complete(self.rows)
 
 
-class RequestTrace:
-    """An observer of the request, filled while it runs; a frontend also says when it sends what.
+class RequestTrace(SendMoments):
+    """An observer of the request, filled while it runs.
 
     It is complete when the request has its last answer, its batch has run (a decoupled model may answer before that), and
     the frontend has sent the answer.
     """
 
-    __slots__ = (
-        "awaits_batch", "given", "head", "holds", "id", "left_out", "moments", "protocol", "rows",
-        "sent_first", "sent_last", "tree",
-    )  # fmt: skip
+    __slots__ = ("awaits_batch", "given", "head", "id", "left_out", "moments", "rows", "tree")
 
     def __init__(
         self,
@@ -69,10 +62,9 @@ class RequestTrace:
         protocol: str = "",
         received: tuple[int, int] | None = None,
     ) -> None:
-        """received: when the frontend began to read the request and when it had all of it."""
+        super().__init__(protocol)
         self.tree = tree
         self.id = next(_ids)
-        self.protocol = protocol
         self.head: dict[str, Any] = {"id": self.id, "model_name": request.model_name, "model_version": -1}
         if request.id:
             self.head["request_id"] = _clean(request.id)
@@ -81,14 +73,9 @@ class RequestTrace:
         self.moments: list[Moment] = []
         self.rows: list[bytes] = []
         self.left_out = 0
-        self.holds = 1
         self.awaits_batch = False
-        self.sent_first = self.sent_last = False
-        if protocol in _RECEIVE:
-            began, ended = received or (request.arrival_ns, request.arrival_ns)
-            self._note(f"{_RECEIVE[protocol]}_START", min(began, request.arrival_ns))
-            self._note(f"{_RECEIVE[protocol]}_END", min(ended, request.arrival_ns))
-        self._note("REQUEST_START", request.arrival_ns)
+        self.receive(received, request.arrival_ns)
+        self.note("REQUEST_START", request.arrival_ns)
         self.given = frozenset(request.inputs)
         self._add_tensors("TENSOR_QUEUE_INPUT", request.inputs)
         tree.open += 1
@@ -104,14 +91,14 @@ class RequestTrace:
     def executed(self, request: InferenceRequest, batch: Batch) -> None:
         """What the backend was given beside the request's own inputs are controls and states of its sequence."""
         self._add_tensors("TENSOR_BACKEND_INPUT", {n: t for n, t in request.inputs.items() if n not in self.given})
-        self._note("QUEUE_START", request.queued_ns)
-        self._note("COMPUTE_START", batch.started_ns)
-        self._note("COMPUTE_INPUT_END", batch.input_done_ns or batch.started_ns)
-        self._note("COMPUTE_OUTPUT_START", batch.infer_done_ns or batch.ended_ns)
-        self._note("COMPUTE_END", batch.ended_ns)
+        self.note("QUEUE_START", request.queued_ns)
+        self.note("COMPUTE_START", batch.started_ns)
+        self.note("COMPUTE_INPUT_END", batch.input_done_ns or batch.started_ns)
+        self.note("COMPUTE_OUTPUT_START", batch.infer_done_ns or batch.ended_ns)
+        self.note("COMPUTE_END", batch.ended_ns)
         if self.awaits_batch:
             self.awaits_batch = False
-            self._release()
+            self.release()
 
     def answered(
         self, request: InferenceRequest, response: "InferenceResponse | ServingError | None", final: bool
@@ -123,49 +110,25 @@ class RequestTrace:
             return
         if request.executing:
             self.awaits_batch = True
-            self.holds += 1
+            self.hold()
         self._settle_queue(request)
-        self._note("REQUEST_END", time.monotonic_ns())
-        if self.protocol:
-            asyncio.get_running_loop().call_soon(self._release)  # once the frontend has had its turn
-        else:
-            self._release()
+        self.note("REQUEST_END", time.monotonic_ns())
+        self.answered_last()
 
     def _settle_queue(self, request: InferenceRequest) -> None:
         """An ensemble is queued, but never executed; a request may fail before either."""
         if request.queued_ns and not any(name == "QUEUE_START" for name, _ in self.moments):
-            self._note("QUEUE_START", request.queued_ns)
-
-    # -- as the frontend's -----------------------------------------------------------------------------------------
-    def sending(self) -> None:
-        """An answer is encoded and goes out now; the first one counts."""
-        if self.sent_first:
-            return
-        self.sent_first = True
-        now = time.monotonic_ns()
-        self._note("INFER_RESPONSE_COMPLETE", now)
-        if self.moments[-2][0] == "REQUEST_END":  # the end of the request is behind its response, as in Triton
-            self.moments[-2:] = [self.moments[-1], ("REQUEST_END", now)]
-        self._note(f"{_SEND[self.protocol]}_START", now)
-        self.holds += 1
-
-    def sent(self, waiting: Callable[[], bool]) -> None:
-        """The last answer has been handed over; `waiting` says whether the client has still to take some of it."""
-        if self.sent_first and not self.sent_last:
-            self.sent_last = True
-            self._look(waiting, 0.0)
-
-    def _look(self, waiting: Callable[[], bool], delay_s: float) -> None:
-        if waiting():
-            later = min(max(2 * delay_s, _SECOND_LOOK_S), _LAST_LOOK_S)
-            asyncio.get_running_loop().call_later(delay_s, self._look, waiting, later)
-            return
-        self._note(f"{_SEND[self.protocol]}_END", time.monotonic_ns())
-        self._release()
+            self.note("QUEUE_START", request.queued_ns)
 
     # -- its rows --------------------------------------------------------------------------------------------------
-    def _note(self, name: str, moment: int) -> None:
-        self.moments.append((name, moment))
+    def note(self, name: str, moment: int) -> None:
+        if name == "INFER_RESPONSE_COMPLETE" and self.moments[-1][0] == "REQUEST_END":
+            self.moments[-1:] = [
+                (name, moment),
+                ("REQUEST_END", moment),
+            ]  # Triton's requests end behind their responses
+        else:
+            self.moments.append((name, moment))
 
     def _add_tensors(self, activity: str, tensors: dict[str, Tensor]) -> None:
         if not self.tree.tensors or not tensors:
@@ -173,14 +136,15 @@ class RequestTrace:
         if self.tree.left <= 0:
             self.left_out += len(tensors)
             return
-        rows = tensor_rows(self.id, activity, tensors)
+        try:
+            rows = tensor_rows(self.id, activity, tensors)
+        except ServingError:  # a tensor of no datatype of the protocol, of which the client will be told
+            self.left_out += len(tensors)
+            return
         self.tree.left -= sum(map(len, rows))
         self.rows += rows
 
-    def _release(self) -> None:
-        self.holds -= 1
-        if self.holds:
-            return
+    def complete(self) -> None:
         if self.left_out:
             self.head["tensors_left_out"] = self.left_out
         rows = [orjson.dumps(self.head)]

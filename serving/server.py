@@ -61,7 +61,7 @@ class InferenceServer:
         self.request_memory = RequestMemory(options.request_memory_limit)
         self.request_log = RequestLog.from_options(options)
         self.trace_settings = TraceSettings(options.trace_config)
-        self.trace_file = TraceFile(self.trace_settings)
+        self._trace_file = TraceFile(self.trace_settings)
         self._tracer = OpenTelemetryTrace.from_options(options)
         self._manager = ModelRepositoryManager(options, asyncio.get_running_loop(), self)
         self._started = False
@@ -100,7 +100,7 @@ class InferenceServer:
                 await asyncio.to_thread(self.request_log.close)
             if self._tracer is not None:
                 await asyncio.to_thread(self._tracer.close)
-            await asyncio.to_thread(self.trace_file.close)
+            await asyncio.to_thread(self._trace_file.close)
 
     async def _poll(self) -> None:
         while True:
@@ -206,6 +206,11 @@ class InferenceServer:
         return self._manager.response_cache
 
     # -- inference -------------------------------------------------------------------------------------------------
+    @property
+    def tracing(self) -> bool:
+        """Whether a trace may ask when its request was received."""
+        return self._trace_file.active or self._tracer is not None
+
     def infer(
         self,
         request: InferenceRequest,
@@ -216,13 +221,13 @@ class InferenceServer:
     ) -> None:
         """Check the request against the model and queue it. Raises at once what is wrong with it; whatever happens later
         goes through `request.on_response`. Never both. Frontends name their protocol, connection and headers, for the
-        request log and for traces; where `trace_file` is active, also when they began to receive the request and had it."""
+        request log and for traces; where `tracing`, also when they began to receive the request and had it."""
         if self.request_log is not None and protocol:
             self.request_log.observe(request, protocol, transport)
-        if self.trace_file.active and protocol:
-            self.trace_file.observe(request, protocol, received)
+        if self._trace_file.active and protocol:
+            self._trace_file.observe(request, protocol, received)
         if self._tracer is not None and protocol:
-            self._tracer.observe(request, headers)
+            self._tracer.observe(request, protocol, headers, received)
         try:
             if self._draining:
                 raise unavailable("the server is shutting down")

@@ -36,7 +36,7 @@ class InferCall(Call):
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self.began_ns = time.monotonic_ns() if self.frontend.server.trace_file.active else 0
+        self.began_ns = time.monotonic_ns() if self.frontend.server.tracing else 0
         self.request: InferenceRequest | None = None
 
     def message(self, body: "bytes | memoryview", start: int) -> None:
@@ -103,7 +103,7 @@ class StreamInferCall(Call):
         self.flushing = False
 
     def message(self, body: "bytes | memoryview", start: int) -> None:
-        received = self._received() if self.frontend.server.trace_file.active else None
+        received = self._received() if self.frontend.server.tracing else None
         slot = _Slot(self, self.message_taken)
         self.slots[slot] = None
         self.in_order.append(slot)

@@ -77,7 +77,7 @@ def _request(server: InferenceServer, exchange: Exchange, on_response: OnRespons
 
 def start(server: InferenceServer, exchange: Exchange, *requests: InferenceRequest) -> None:
     """Queue the requests whose answers go to this exchange."""
-    received = exchange.received() if server.trace_file.active else None
+    received = exchange.received() if server.tracing else None
     exchange.requests = requests
     exchange.body = exchange.binary = b""
     for request in requests:

@@ -15,7 +15,7 @@ THREAD_FROM = 64 << 10  # bytes; larger answers are compressed in a thread
 
 
 def infer(server: InferenceServer, exchange: Exchange) -> None:
-    received = exchange.received() if server.trace_file.active else None
+    received = exchange.received() if server.tracing else None
     params = exchange.head.params
     model = params["model"]
     version = params.get("version", "")

@@ -111,6 +111,16 @@ def test_spans_join_the_trace_of_the_client(tmp_path: Path, receiver: Receiver) 
     assert [span.parent_span_id.hex() for span in roots] == [PARENT, PARENT]
     assert {span.parent_span_id for span in models} == {span.span_id for span in roots}
     assert {attributes(span)["triton.request_id"] for span in models} == {"h", "g"}
+    sends = {"HTTP_RECV": "HTTP_SEND", "GRPC_WAITREAD": "GRPC_SEND"}
+    by_frontend = {root.events[0].name.removesuffix("_START"): root for root in roots}
+    assert set(by_frontend) == set(sends)
+    for receive, root in by_frontend.items():
+        send = sends[receive]
+        assert [event.name for event in root.events] == [
+            f"{receive}_START", f"{receive}_END", "INFER_RESPONSE_COMPLETE", f"{send}_START", f"{send}_END",
+        ]  # fmt: skip
+        assert root.start_time_unix_nano <= root.events[0].time_unix_nano
+        assert root.events[-1].time_unix_nano <= root.end_time_unix_nano
     for compute in (span for span in receiver.spans if span.name == "compute"):
         model = next(span for span in models if span.span_id == compute.parent_span_id)
         assert model.start_time_unix_nano <= compute.start_time_unix_nano

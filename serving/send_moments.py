@@ -1,0 +1,80 @@
+"""When a frontend received a traced request and sent its answer: HTTP_RECV_START, ..., GRPC_SEND_END.
+
+Source of the names: Triton, docs/user_guide/trace.md.
+"""
+
+import asyncio
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+
+_RECEIVE = {"http": "HTTP_RECV", "grpc": "GRPC_WAITREAD"}
+_SEND = {"http": "HTTP_SEND", "grpc": "GRPC_SEND"}
+# How often to look whether the client has taken an answer: when the loop comes around, later less and less often.
+_SECOND_LOOK_S, _LAST_LOOK_S = 0.001, 0.1
+
+
+class SendMoments(ABC):
+    """A SendTrace, for traces of any kind. It is complete when nothing holds it any more: the request waits for its last
+    answer (`hold`, `release`), and an answer that goes out until the client has taken it."""
+
+    __slots__ = ("_first_sent", "_holds", "_last_sent", "protocol")
+
+    def __init__(self, protocol: str = "") -> None:
+        self.protocol = protocol
+        self._holds = 1
+        self._first_sent = self._last_sent = False
+
+    @abstractmethod
+    def note(self, name: str, moment: int) -> None:
+        """A moment of the monotonic clock, in ns."""
+
+    @abstractmethod
+    def complete(self) -> None:
+        """Nothing more will be noted."""
+
+    def receive(self, received: tuple[int, int] | None, arrival_ns: int) -> None:
+        """received: when the frontend began to read the request, and when it had all of it."""
+        if self.protocol in _RECEIVE:
+            began, ended = received or (arrival_ns, arrival_ns)
+            self.note(f"{_RECEIVE[self.protocol]}_START", min(began, arrival_ns))
+            self.note(f"{_RECEIVE[self.protocol]}_END", min(ended, arrival_ns))
+
+    def hold(self) -> None:
+        self._holds += 1
+
+    def release(self) -> None:
+        self._holds -= 1
+        if not self._holds:
+            self.complete()
+
+    def answered_last(self) -> None:
+        """The request has its last answer; a frontend hears of that next, in the same turn of the loop."""
+        if self.protocol:
+            asyncio.get_running_loop().call_soon(self.release)
+        else:
+            self.release()
+
+    def sending(self) -> None:
+        """An answer is encoded and goes out now; the first one counts."""
+        if self._first_sent or self.protocol not in _SEND:
+            return
+        self._first_sent = True
+        self.hold()
+        now = time.monotonic_ns()
+        self.note("INFER_RESPONSE_COMPLETE", now)
+        self.note(f"{_SEND[self.protocol]}_START", now)
+
+    def sent(self, waiting: Callable[[], bool]) -> None:
+        """The last answer has been handed over; `waiting` says whether the client has still to take some of it."""
+        if self._first_sent and not self._last_sent:
+            self._last_sent = True
+            self._look(waiting, 0.0)
+
+    def _look(self, waiting: Callable[[], bool], delay_s: float) -> None:
+        if waiting():
+            later = min(max(2 * delay_s, _SECOND_LOOK_S), _LAST_LOOK_S)
+            asyncio.get_running_loop().call_later(delay_s, self._look, waiting, later)
+            return
+        self.note(f"{_SEND[self.protocol]}_END", time.monotonic_ns())
+        self.release()
