@@ -76,6 +76,9 @@ def write_models(repository: Path) -> None:
     onnx_identity(repository, "plain", max_batch_size=0)
     onnx_scale(repository, "cached", extra="response_cache { enable: true }")
     python_scale(repository, "python")
+    declared = '"{\\"prompt_input\\": \\"INPUT0\\", \\"output\\": \\"OUTPUT0\\"}"'
+    text = f'parameters {{ key: "slipway.text_generation" value {{ string_value: {declared} }} }}'
+    onnx_identity(repository, "writer", "BYTES", [1], extra=text)
     onnx_scale(repository, "sequence", extra="sequence_batching { max_sequence_idle_microseconds: 500000 }")
     value = '"{\\"mode\\": \\"on_demand\\", \\"idle_seconds\\": 0.1}"'
     onnx_scale(repository, "lazy", extra=f'parameters {{ key: "slipway.residency" value {{ string_value: {value} }} }}')

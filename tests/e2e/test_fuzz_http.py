@@ -55,7 +55,7 @@ def ask(server: ServerProcess, method: str, path: str, body: bytes, **headers: s
         answer = client.request(method, path, body, **headers)
     assert answer.status in STATES, (answer.status, answer.body[:500])
     if answer.status != 200 and method != "HEAD":
-        error = answer.json["error"]
+        error = json.loads(answer.body.removeprefix(b"data: "))["error"]
         said = error["message"] if path.startswith("/v1/") and isinstance(error, dict) else error
         assert isinstance(said, str)
         assert "/tmp/" not in said
@@ -111,6 +111,24 @@ def test_every_route_with_anything_in_its_path_and_body(
     )
     encoding = data.draw(st.sampled_from(["identity", "gzip", "deflate", "br", "gzip, deflate", ""]))
     ask(server, method, path[:2000], body, Content_Encoding=encoding)
+
+
+CHAT = {"role": "user", "content": [{"type": "text", "text": "hello"}], "name": "me"}
+SETTINGS = {"n": 2, "stop": ["x"], "max_tokens": 5, "temperature": 1.0, "top_p": 1, "seed": 1}
+SETTINGS |= {"model": "writer", "logprobs": 0, "best_of": 2, "response_format": {"type": "text"}, "user": "me"}
+TEXTS = {
+    "/v1/completions": SETTINGS | {"prompt": ["a", "b"], "echo": True, "stream": True, "stream_options": {}},
+    "/v1/chat/completions": SETTINGS | {"messages": [CHAT, CHAT | {"role": "assistant"}], "tools": [], "stream": False},
+    "/v2/models/writer/generate": {"id": "1", "INPUT0": "a", "parameters": {"x": 1}, "y": "z"},
+    "/v2/models/add_sub/generate_stream": {"INPUT0": [1, 2, 3, 4], "INPUT1": [1, 2, 3, 4]},
+}
+
+
+@FUZZ
+@given(data=st.data(), path=st.sampled_from(sorted(TEXTS)))
+def test_a_request_for_text_with_anything_in_any_field(server: ServerProcess, data: st.DataObject, path: str) -> None:
+    assert ask(server, "POST", path, encoded(TEXTS[path])).status == 200
+    ask(server, "POST", path, encoded(data.draw(mutated(TEXTS[path]))))
 
 
 CONFIG = {
