@@ -20,13 +20,15 @@ class Batch:
     A backend instance reads `requests` (or `gather()`s them), calls `input_done()` when the inputs are ready and
     `infer_done()` when the model has run, and fills `responses` (or `scatter()`s the outputs). A position left None by a
     non-decoupled backend becomes an INTERNAL error; a raised exception fails all requests that have no response yet.
-    A decoupled backend leaves positions None and calls `send(request, response, final)`, from any thread.
+    A decoupled backend leaves positions None and calls `send(request, response, final)`, from any thread; another one may do
+    so once, with its one response, for the requests that it puts into `later`.
     """
 
     __slots__ = (
         "ended_ns",
         "infer_done_ns",
         "input_done_ns",
+        "later",
         "padding",
         "requests",
         "rescheduled",
@@ -41,6 +43,7 @@ class Batch:
         self.size = size  # the sum of the requests' batch sizes
         self.padding = padding  # how many of them only fill an empty slot of the sequence batcher
         self.responses: list[InferenceResponse | ServingError | None] = [None] * len(requests)
+        self.later: set[InferenceRequest] = set()  # to be answered by `send`, after the batch
         self.rescheduled: set[InferenceRequest] = set()  # to be executed again (iterative sequences)
         self.send: Send = _no_send
         self.started_ns = 0

@@ -128,7 +128,7 @@ class Instance:
             log.debug("instance %s ended after its server", self.name)
 
     def _send(self, request: InferenceRequest, response: InferenceResponse | ServingError | None, final: bool) -> None:
-        flow = None if request.finished else request.flow
+        flow = request.flow if self.decoupled and not request.finished else None
         if flow is not None and isinstance(response, InferenceResponse) and not response.size:  # else it is counted
             response.size = OVERHEAD + sum(output.nbytes for output in response.outputs.values())
             if not flow.wait(response.size):

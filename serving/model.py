@@ -166,7 +166,7 @@ class Model:
     async def _start(self, instance: Instance, config: ModelConfig) -> None:
         if self._limiter is not None:
             self._limiter.register(instance, instance.place.demand)
-        instance.on_streamed = self._streamed
+        instance.on_streamed = self._streamed if self._decoupled else self._answer_late
         instance.decoupled = self._decoupled
         await instance.start(warmup_batches(config, self.spec))
 
@@ -331,6 +331,19 @@ class Model:
         counted.count(answer, computed_ns - began_ns, now - computed_ns)
         request.response_from_ns = now
 
+    def _answer_late(self, request: InferenceRequest, answer: InferenceResponse | ServingError | None, _: bool) -> None:
+        """Another model sent its one response after the batch."""
+        if request.finished or answer is None:
+            return
+        if isinstance(answer, ServingError):
+            self._finish_failed(request, "BACKEND")
+        else:
+            if self._cache is not None:
+                self._keep(self._cache, request, answer.outputs)
+            self.statistics.count_success(request, time.monotonic_ns())
+            self._release(request)
+        request.respond(self._outward(request, answer))
+
     def _batch_done(self, batch: Batch) -> None:
         statistics = self.statistics
         phases = statistics.count_batch(batch)
@@ -342,7 +355,7 @@ class Model:
             if request in batch.rescheduled:
                 continue
             waited = batch.started_ns - request.queued_ns
-            if self._decoupled and answer is None:
+            if answer is None and (self._decoupled or request in batch.later):
                 if not request.cancelled:  # its responses may have come already, or come later
                     statistics.count_queued(waited)
                     answered, rows = answered + 1, rows + request.batch_size

@@ -51,7 +51,9 @@ class ChildCalls:
         self.readiness = ChildReadiness(child.name, lambda: self._put(0, {"op": "is_ready"}, True))
         self._metrics = ChildMetrics(self, self._answer)
         self._outbox: SimpleQueue[tuple[int, Answer, bool] | None] = SimpleQueue()
+        self._running: set[int] = set()  # keys of the batch that executes
         self._ended = False
+        self._reason = ""  # why it ended
         self._writer: threading.Thread | None = None
         self._handlers: dict[str, Callable[[Message, Any], None]] = {
             "response": self._response,
@@ -78,15 +80,19 @@ class ChildCalls:
                 message["window"] = ChildPace.limits
                 stream.pace(partial(self._tell_taken, key))
             keys.append(key)
+        self._running = set(keys)
         return keys
 
     def _tell_taken(self, key: int, size: int) -> None:
         self._put(0, {"op": "taken", "key": key, "size": size}, True)
 
     def executed(self, keys: list[int]) -> None:
-        """The batch is over; the requests of these keys are answered."""
+        """The batch is over; the requests of these keys are answered, the others open still."""
         for key in keys:
             self._forget(key)
+        self._running = set()
+        if self._ended:  # meanwhile
+            self._fail_open()
 
     def wait_for_streams(self) -> None:
         """Until every open request of a decoupled model is answered, cancelled or lost with the process."""
@@ -132,12 +138,9 @@ class ChildCalls:
             raise ProtocolError(str(error)) from None
 
     def _close(self, reason: str) -> None:
+        self._reason = reason
         self._ended = True
-        keys = list(self._streams)
-        streams = [stream for key in keys if (stream := self._forget(key)) is not None]
-        error = internal(f"model '{self._spec.name}': {reason} before this request's final response")
-        for stream in streams if self._decoupled else ():  # else the batch's own end answers them
-            quietly(stream.send, stream.request, error, True)
+        self._fail_open()
         with self._stream_ended:
             self._stream_ended.notify_all()
         self._outbox.put(None)
@@ -146,6 +149,16 @@ class ChildCalls:
         if runtime is not None:
             runtime.metrics.leave(self)
             self._inferences.close(runtime)
+
+    def _fail_open(self) -> None:
+        """Fail what is open for good; the end of the running batch answers what is not decoupled."""
+        error = internal(f"model '{self._spec.name}': {self._reason} before this request's final response")
+        for key in list(self._streams):
+            if not self._decoupled and key in self._running:
+                continue
+            stream = self._forget(key)
+            if stream is not None:
+                quietly(stream.send, stream.request, error, True)
 
     # -- answers ---------------------------------------------------------------------------------------------------
     def _answer(self, question: Message, answer: Answer, final: bool = True) -> None:

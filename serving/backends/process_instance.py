@@ -81,7 +81,7 @@ class ProcessInstance(BackendInstance):
         answer, received = child.exchange(message, descriptors)
         batch.infer_done()
         open_still = self._decoupled and answer.get("op") == "result"
-        child.calls.executed([] if open_still else keys)
+        child.calls.executed([] if open_still else _answered(keys, answer))
         child.inputs.sent(segment)
         child.inputs.release(segment.id)
         try:
@@ -103,6 +103,9 @@ class ProcessInstance(BackendInstance):
         for index, (request, response) in enumerate(zip(batch.requests, responses, strict=True)):
             if response.get("again"):
                 self._reschedule(batch, index)
+                continue
+            if response.get("later"):
+                batch.later.add(request)
                 continue
             if self._decoupled:
                 continue
@@ -205,8 +208,7 @@ class ProcessKeeper:
                 child.end(grace_s=0)
             self._starter.join()
         elif self._child is not None:
-            if self._hello.get("decoupled"):
-                self._child.calls.wait_for_streams()
+            self._child.calls.wait_for_streams()
             self._child.finalize(FINALIZE_GRACE_S)
         self._child = None
 
@@ -269,6 +271,15 @@ def _describe(request: InferenceRequest, rows: list[Row]) -> Message:
     if request.observers:
         message["trace"] = next(filter(None, (observer.context() for observer in request.observers)), "")
     return message
+
+
+def _answered(keys: list[int], answer: Message) -> list[int]:
+    """Those of a batch's requests that its end answers; a response sender answers the others later."""
+    responses = answer.get("responses")
+    if not isinstance(responses, list) or len(responses) != len(keys):
+        return keys
+    later = [isinstance(response, dict) and bool(response.get("later")) for response in responses]
+    return [key for key, waits in zip(keys, later, strict=True) if not waits]
 
 
 # -- answers -----------------------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ Messages are JSON objects; `op` says which. The parent speaks first and waits fo
     finalize {}                                      finalized {}
 On a second socket the child speaks first, at any time (server_link.py; at the server child_calls.py). An answer has the
 question's `id` and `final`, and an `error` [code, text] in place of its value; tensors come in a segment that is used once:
-    response {key, final, outputs | error}           of a decoupled model; no answer
+    response {key, final, outputs | error}           of a decoupled model, or `later` than its batch; no answer
     release {key}                                    the request will come again; no answer
     cancelled {key}                                  value
     infer {model, version, inputs, for, trace, ...}  outputs, as often as the other model responds

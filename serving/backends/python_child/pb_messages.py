@@ -1,6 +1,7 @@
 """pb_utils.InferenceRequest, InferenceResponse and InferenceResponseSender."""
 
 import json
+import threading
 from collections.abc import Iterable
 from typing import Any
 
@@ -59,6 +60,7 @@ class InferenceRequest:
         self._parameters = parameters or {}
         self._preferred_memory = preferred_memory
         self._trace = InferenceTrace() if trace is None else trace
+        self._key = 0  # the server's number for it
         self._is_cancelled: Any = None  # set by the servant: asks the server
         self._sender: InferenceResponseSender | None = None
         self._rescheduled = False
@@ -161,36 +163,50 @@ class InferenceResponse:
 
 
 class InferenceResponseSender:
-    """Answers a request from inside `execute`, in place of returning the response: exactly one, before it returns."""
+    """Answers a request in place of returning the response: exactly one, from any thread, also after `execute` returned."""
 
     def __init__(self, request: InferenceRequest) -> None:
-        self._request = request
+        self._is_cancelled = request.is_cancelled
+        self._lock = threading.Lock()
         self._response: InferenceResponse | None = None
         self._closed = False
+        self._stream: Stream | None = None  # once `execute` has returned
 
     def send(self, response: InferenceResponse | None = None, flags: int = 0) -> None:
-        if self._closed:
-            raise TritonModelException("the final response of this request was sent before")
-        if response is not None:
-            if self._response is not None:
+        if response is not None and not isinstance(response, InferenceResponse):
+            raise TypeError(f"send takes a pb_utils.InferenceResponse, not {type(response).__name__}")
+        final = flags == TRITONSERVER_RESPONSE_COMPLETE_FINAL
+        with self._lock:
+            if self._closed:
+                raise TritonModelException("the final response of this request was sent before")
+            if (response is not None) == (self._response is not None) and (final or response is not None):
                 raise TritonModelException("a model that is not decoupled sends exactly one response for each request")
-            self._response = response
-        self._closed = flags == TRITONSERVER_RESPONSE_COMPLETE_FINAL
-        if self._closed and self._response is None:
-            raise TritonModelException("a model that is not decoupled sends exactly one response for each request")
+            self._response = response or self._response
+            self._closed = final
+            if final and self._stream is not None:
+                self._stream.send(self._response, flags)
 
     def is_cancelled(self) -> bool:
-        return self._request.is_cancelled()
+        return bool(self._is_cancelled())
+
+    def _taken(self, stream: Stream) -> InferenceResponse | None:
+        """What was sent, now that `execute` has returned; None where it will come later, through the stream."""
+        with self._lock:
+            if self._response is None:
+                self._stream = stream
+            else:
+                stream.close()
+            return self._response
 
 
 class DecoupledResponseSender(InferenceResponseSender):
     """Answers a request of a decoupled model: any number of responses, from any thread, the last one with the flag."""
 
     def __init__(self, stream: Stream) -> None:
-        self._stream = stream
+        self._open = stream
 
     def send(self, response: InferenceResponse | None = None, flags: int = 0) -> None:
-        self._stream.send(response, flags)
+        self._open.send(response, flags)
 
     def is_cancelled(self) -> bool:
-        return self._stream.is_cancelled()
+        return self._open.is_cancelled()

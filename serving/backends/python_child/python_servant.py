@@ -91,8 +91,7 @@ class PythonServant(Servant):
                 result = self._loop.start(result).result()
             responses = _responses(mine, result)
             return [
-                {"again": True} if response is None else describe(response, request.requested_output_names(), writer)
-                for request, response in zip(mine, responses, strict=True)
+                self._described(request, response, writer) for request, response in zip(mine, responses, strict=True)
             ]
         finally:
             for request in mine:
@@ -118,7 +117,7 @@ class PythonServant(Servant):
             parameters=message.get("parameters"),
             trace=InferenceTrace(message["key"], message["trace"]) if "trace" in message else None,
         )
-        key = message["key"]
+        key = request._key = message["key"]
         if self._decoupled:
             window = Window(*message["window"]) if "window" in message else None
             request._stream = Stream(self._link, key, request.requested_output_names(), window)
@@ -126,6 +125,18 @@ class PythonServant(Servant):
                 self._windows[key] = window
         request._is_cancelled = lambda: self._link.ask({"op": "cancelled", "key": key})
         return request
+
+    def _described(
+        self, request: pb_utils.InferenceRequest, response: pb_utils.InferenceResponse | None, writer: Writer
+    ) -> Message:
+        wanted = request.requested_output_names()
+        if response is None and request._rescheduled:
+            return {"again": True}
+        if response is None:
+            assert request._sender is not None
+            self._link.connect()
+            response = request._sender._taken(Stream(self._link, request._key, wanted))
+        return {"later": True} if response is None else describe(response, wanted, writer)
 
     def _execute_decoupled(self, requests: list[Message], memory: Any) -> list[Message]:
         """The answers go through response senders, whose threads may read the inputs long after this returns."""
@@ -193,25 +204,22 @@ class PythonServant(Servant):
 
 
 def _responses(requests: list[pb_utils.InferenceRequest], result: Any) -> list[pb_utils.InferenceResponse | None]:
-    """One response for each request, returned by execute or given to the request's sender; None for one that comes again."""
-    sent = [request._sender._response if request._sender is not None else None for request in requests]
-    if result is None and all(response is not None for response in sent):
-        return [response for response in sent if response is not None]
+    """What execute returned for each request; None for one that comes again or is answered by its sender."""
+    if result is None and all(request._sender is not None for request in requests):
+        return [None] * len(requests)
     if not isinstance(result, list):
         raise pb_utils.TritonModelException(f"execute must return a list of responses, not {type(result).__name__}")
     if len(result) != len(requests):
         raise pb_utils.TritonModelException(f"execute returned {len(result)} responses for {len(requests)} requests")
-    responses: list[pb_utils.InferenceResponse | None] = []
-    for request, returned, given in zip(requests, result, sent, strict=True):
-        response = returned if returned is not None else given
-        if response is not None and request._rescheduled:
-            raise pb_utils.TritonModelException("execute must return None for a request that it asks for again")
-        if response is None and request._rescheduled:
-            responses.append(None)
+    for request, response in zip(requests, result, strict=True):
+        if response is None and (request._rescheduled or request._sender is not None):
             continue
         if not isinstance(response, pb_utils.InferenceResponse):
             raise pb_utils.TritonModelException(
                 f"execute must return InferenceResponse objects, not {type(response).__name__}"
             )
-        responses.append(response)
-    return responses
+        if request._rescheduled:
+            raise pb_utils.TritonModelException("execute must return None for a request that it asks for again")
+        if request._sender is not None and request._sender._response is not None:
+            raise pb_utils.TritonModelException("execute must return None for a request that its sender has answered")
+    return result
