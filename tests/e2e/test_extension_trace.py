@@ -197,11 +197,14 @@ def test_an_unknown_model_has_no_settings(client: TritonClient) -> None:
 
 def test_tracing_needs_a_file(tmp_path: Path) -> None:
     onnx_scale(tmp_path)
-    with ServerProcess(tmp_path, "--trace-level=TIMESTAMPS", "--trace-rate=1") as server:
+    with ServerProcess(
+        tmp_path, "--trace-level=TIMESTAMPS", "--trace-config=level=TENSORS", "--trace-rate=1"
+    ) as server:
         for protocol in PROTOCOLS:
             with client_of(server, protocol) as client:
                 client.infer("scale", X)
-                assert plain(client, client.call("get_trace_settings"))["trace_rate"] == ["1"]
+                found = plain(client, client.call("get_trace_settings"))
+                assert (found["trace_rate"], found["trace_level"]) == (["1"], list(BOTH))
                 said = refused(
                     client, "INVALID_ARG", client.call, "update_trace_settings", settings={"trace_level": ["TENSORS"]}
                 )

@@ -13,6 +13,7 @@ import pytest
 import tritonclient.grpc
 import tritonclient.http
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from tritonclient.utils import InferenceServerException
 
 from serving.request import InferenceRequest
 from tests.model_factory import onnx_scale, write_config
@@ -157,6 +158,25 @@ def test_rate_and_count_bound_what_is_traced_and_a_refusal_is_an_error(tmp_path:
                 ask(tritonclient.http, server.http, "unknown")
     spans = [span for span in receiver.spans if span.name == "unknown"]
     assert [(span.status.code, span.status.message) for span in spans] == [(2, "NOT_FOUND")] * 2, "sent before the end"
+
+
+def test_the_trace_extension_tells_the_modes_own_settings(tmp_path: Path, receiver: Receiver) -> None:
+    with started(tmp_path, receiver, "level=TIMESTAMPS", "opentelemetry,resource=service.name=mine") as server:
+        with tritonclient.http.InferenceServerClient(server.http) as client:
+            found = client.get_trace_settings()
+            with pytest.raises(InferenceServerException, match="can not be changed"):
+                client.update_trace_settings(settings={"trace_rate": "1"})
+    assert found == {
+        "trace_level": ["TIMESTAMPS"],
+        "trace_rate": "1000",
+        "trace_count": "-1",
+        "trace_mode": "opentelemetry",
+        "url": receiver.url,
+        "resource": "service.name=mine",
+        "bsp_max_queue_size": "2048",
+        "bsp_schedule_delay": "50",
+        "bsp_max_export_batch_size": "512",
+    }
 
 
 def test_nothing_is_traced_without_a_level(tmp_path: Path, receiver: Receiver) -> None:
