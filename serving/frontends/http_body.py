@@ -95,7 +95,8 @@ def too_large(limit: int) -> HttpError:
 def decompress(data: Chunk, encoding: str, limit: int) -> bytes:
     """The body behind Content-Encoding `encoding`; never makes more than `limit` bytes, whatever the input claims."""
     if encoding not in _WINDOW:
-        raise HttpError(415, f"expected Content-Encoding gzip or deflate, got '{encoding[:40]}'")
+        message = f"expected Content-Encoding {' or '.join(_WINDOW)}, got '{encoding[:40]}'"
+        raise HttpError(415, message, (("Accept-Encoding", ", ".join(_WINDOW)),))
     inflater = zlib.decompressobj(_WINDOW[encoding])
     view = memoryview(data)
     parts = []
