@@ -161,11 +161,14 @@ def test_rate_and_count_bound_what_is_traced_and_a_refusal_is_an_error(tmp_path:
 
 
 def test_the_trace_extension_tells_the_modes_own_settings(tmp_path: Path, receiver: Receiver) -> None:
-    with started(tmp_path, receiver, "level=TIMESTAMPS", "opentelemetry,resource=service.name=mine") as server:
-        with tritonclient.http.InferenceServerClient(server.http) as client:
-            found = client.get_trace_settings()
-            with pytest.raises(InferenceServerException, match="can not be changed"):
-                client.update_trace_settings(settings={"trace_rate": "1"})
+    given = ("level=TIMESTAMPS", "opentelemetry,resource=service.name=mine")
+    with (
+        started(tmp_path, receiver, *given) as server,
+        tritonclient.http.InferenceServerClient(server.http) as client,
+    ):
+        found = client.get_trace_settings()
+        with pytest.raises(InferenceServerException, match="can not be changed"):
+            client.update_trace_settings(settings={"trace_rate": "1"})
     assert found == {
         "trace_level": ["TIMESTAMPS"],
         "trace_rate": "1000",

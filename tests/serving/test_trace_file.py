@@ -68,9 +68,7 @@ def test_a_slow_disk_loses_traces_and_says_so_once(
     written = ids(tmp_path / "trace")
     assert 0 < len(written) < 50
     assert written == [f"r{number}" for number in range(len(written))]
-    assert [record.message for record in caplog.records].count(
-        "the disk is too slow for the trace file: some traces are lost"
-    ) == 1
+    assert ["too slow" in record.message for record in caplog.records] == [True]
 
 
 def test_tensors_beyond_a_traces_room_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
