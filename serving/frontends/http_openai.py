@@ -26,7 +26,7 @@ from serving.server import InferenceServer
 
 # -- routes ------------------------------------------------------------------------------------------------------------
 def models(server: InferenceServer, exchange: Exchange) -> Reply:
-    names = sorted({row.name for row in server.repository_index(ready=True).models})
+    names = sorted({row.name for row in server.repository_index().models})
     return json_reply({"object": "list", "data": [_model(name) for name in names if _generates(server, name)]})
 
 
@@ -50,6 +50,7 @@ def _model(name: str) -> dict[str, Any]:
 
 
 def _generates(server: InferenceServer, name: str) -> bool:
+    """Also of a model that would load on its first request; False for one that takes none."""
     try:
         return text_generation(server.model_config(name)) is not None
     except ServingError:

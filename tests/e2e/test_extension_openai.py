@@ -10,7 +10,7 @@ import pytest
 from tests.e2e.text_generator import CORPUS, markov
 from tests.model_factory import onnx_scale, python_model, tensors_text
 from tests.serving.raw_http import RawClient, build
-from tests.serving_process import ServerProcess
+from tests.serving_process import ServerProcess, wait_until
 
 # Tells what it is asked, and counts words as a model for the vLLM backend's interface counts tokens.
 TELLER = """
@@ -38,13 +38,16 @@ INPUTS = [("ask", "BYTES"), ("temperature", "FP32"), ("stream", "BOOL"), ("sampl
 ROLES = {"system": "[{content}]", "user": "Q: {content}\n", "assistant": "A: {content}\n"}
 
 
-def teller(models, name: str, declared: dict) -> None:
+def teller(models, name: str, declared: dict, extra: str = "") -> None:
     inputs = tensors_text("input", [(*one, [1]) for one in INPUTS]).replace("dims: [1]", "dims: [1] optional: true")
     outputs = [("told", "BYTES", [1]), ("num_input_tokens", "UINT32", [1]), ("num_output_tokens", "UINT32", [1])]
     value = json.dumps(json.dumps(declared))
     text = f'parameters {{ key: "slipway.text_generation" value {{ string_value: {value} }} }}'
     python_model(
-        models, name, TELLER, f'name: "{name}" backend: "python" {inputs} {tensors_text("output", outputs)} {text}'
+        models,
+        name,
+        TELLER,
+        f'name: "{name}" backend: "python" {inputs} {tensors_text("output", outputs)} {text} {extra}',
     )
 
 
@@ -58,7 +61,8 @@ def server(tmp_path_factory) -> Iterator[ServerProcess]:
         "teller",
         {"prompt_input": "ask", "output": "told", "begin": "<s>", "message": ROLES, "reply": "A:"},
     )
-    teller(models, "talker", {"messages_input": "ask", "output": "told"})
+    asleep = 'parameters { key: "slipway.residency" value { string_value: "{\\"mode\\": \\"on_demand\\"}" } }'
+    teller(models, "talker", {"messages_input": "ask", "output": "told"}, asleep)
     teller(models, "broken", {"prompt_input": "asks", "output": "told"})
     flags = [f"--load-model={name}" for name in ("markov", "scale", "teller", "talker")]
     with ServerProcess(models, "--model-control-mode=explicit", *flags) as running:
@@ -256,6 +260,18 @@ def test_a_stream_leaves_the_connection_open(server):
             answer = raw.answer()
             assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"
             assert answer.body.endswith(b"data: [DONE]\n\n")
+
+
+def test_a_client_that_goes_away_cancels_every_answer(server, client):
+    def cancelled() -> int:
+        _, answer = server.get("/v2/models/markov/stats")
+        return int(answer["model_stats"][0]["inference_stats"]["fail"]["count"])
+
+    before = cancelled()
+    stream = client.completions.create(model="markov", prompt="a", n=3, max_tokens=100_000_000, stream=True)
+    next(iter(stream))
+    stream.close()
+    wait_until(lambda: cancelled() == before + 3)
 
 
 def test_a_declaration_that_does_not_fit_is_refused_when_the_model_loads(server):
