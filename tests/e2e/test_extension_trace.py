@@ -1,74 +1,45 @@
-"""The trace extension with the stock clients: settings of the server and of models, and the files that are written."""
+"""The trace extension with the stock clients: settings of the server and of models, timestamps, and the files themselves."""
 
-import csv
 import json
 import queue
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+import httpx
 import numpy as np
 import pytest
 import tritonclient.grpc as triton
 from tritonclient.utils import InferenceServerException
 
 from tests.e2e.extension_clients import PROTOCOLS, client_of, refused
+from tests.e2e.tracing_server import (
+    BOTH,
+    CLEARED,
+    COMPUTE,
+    RECEIVED,
+    SENT,
+    Setting,
+    X,
+    clear,
+    heads,
+    moments,
+    numbered,
+    plain,
+    traced,
+    tracing_server,
+    update,
+    whole,
+)
 from tests.e2e.tritonclient_adapter import TritonClient
-from tests.model_factory import onnx_identity, onnx_scale, onnx_sequence_sum, python_model, write_config
+from tests.model_factory import onnx_scale
 from tests.serving_process import ServerProcess, wait_until
-
-X = {"INPUT0": np.array([[2]], np.float32)}
-CLEARED: dict[str, Any] = {"trace_level": None, "trace_rate": None, "trace_count": None, "log_frequency": None}
-STEP = """step { model_name: "scale" model_version: -1
-  input_map { key: "INPUT0" value: "%s" } output_map { key: "OUTPUT0" value: "%s" } }"""
-TWICE = f"""name: "twice" platform: "ensemble" max_batch_size: 8
-input {{ name: "INPUT0" data_type: TYPE_FP32 dims: 1 }} output {{ name: "OUT" data_type: TYPE_FP32 dims: 1 }}
-ensemble_scheduling {{ {STEP % ("INPUT0", "MIDDLE")} {STEP % ("MIDDLE", "OUT")} }}"""
-STREAM = """
-    import triton_python_backend_utils as pb_utils
-
-    class TritonPythonModel:
-        def execute(self, requests):
-            for request in requests:
-                sender = request.get_response_sender()
-                for _ in range(2):
-                    out = pb_utils.Tensor("OUTPUT0", request.inputs()[0].as_numpy())
-                    sender.send(pb_utils.InferenceResponse([out]))
-                sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
-"""
-STREAM_CONFIG = """name: "stream" backend: "python" max_batch_size: 0 model_transaction_policy { decoupled: true }
-input { name: "INPUT0" data_type: TYPE_FP32 dims: [1, 1] } output { name: "OUTPUT0" data_type: TYPE_FP32 dims: [1, 1] }"""
-THROUGH = """name: "through" platform: "ensemble" max_batch_size: 0
-input { name: "INPUT0" data_type: TYPE_FP32 dims: [1, 1] } output { name: "OUTPUT0" data_type: TYPE_FP32 dims: [1, 1] }
-ensemble_scheduling { step { model_name: "stream" model_version: -1
-  input_map { key: "INPUT0" value: "INPUT0" } output_map { key: "OUTPUT0" value: "OUTPUT0" } } }"""
-BOTH = ("TIMESTAMPS", "TENSORS")
-COMPUTE = ["COMPUTE_START", "COMPUTE_INPUT_END", "COMPUTE_OUTPUT_START", "COMPUTE_END"]
-RECEIVED = {"http": "HTTP_RECV", "grpc": "GRPC_WAITREAD"}
-SENT = {"http": "HTTP_SEND", "grpc": "GRPC_SEND"}
-
-
-class Setting(NamedTuple):
-    server: ServerProcess
-    file: Path
 
 
 @pytest.fixture(scope="module")
 def setting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Setting]:
-    repository, folder = tmp_path_factory.mktemp("models"), tmp_path_factory.mktemp("traces")
-    for name in ("scale", "other"):
-        onnx_scale(repository, name, 3.0)
-    for datatype in ("FP16", "BYTES", "BOOL"):
-        onnx_identity(repository, f"identity_{datatype}", datatype)
-    onnx_identity(repository, "large", "FP32", [-1])
-    onnx_sequence_sum(repository)
-    for name, config in (("twice", TWICE), ("through", THROUGH)):
-        write_config(repository / name, config)
-        (repository / name / "1").mkdir()
-    python_model(repository, "stream", STREAM, STREAM_CONFIG)
-    file = folder / "trace.json"
-    with ServerProcess(repository, f"--trace-config=triton,file={file}", "--http-max-input-size=268435456") as server:
-        yield Setting(server, file)
+    with tracing_server(tmp_path_factory.mktemp("models"), tmp_path_factory.mktemp("traces")) as setting:
+        yield setting
 
 
 @pytest.fixture
@@ -80,68 +51,7 @@ def server(setting: Setting) -> ServerProcess:
 def client(server: ServerProcess, request: pytest.FixtureRequest) -> Iterator[TritonClient]:
     with client_of(server, request.param) as client:
         yield client
-        for model in (None, "scale", "other"):
-            update(client, model, **CLEARED)
-
-
-def plain(client: TritonClient, found: Any) -> dict[str, Any]:
-    if client.protocol == "http":
-        return {name: value if isinstance(value, list) else [value] for name, value in found.items()}
-    return {name: list(row.value) for name, row in found.settings.items()}
-
-
-def update(client: TritonClient, model: str | None = None, **settings: Any) -> dict[str, Any]:
-    return plain(client, client.call("update_trace_settings", model_name=model, settings=settings))
-
-
-def numbered(file: Path) -> list[Path]:
-    return sorted(file.parent.glob(f"{file.name}.*"), key=lambda path: int(path.suffix[1:]))
-
-
-def whole(path: Path) -> Any:
-    """The rows of a file, once a thread of the server has written all of it."""
-
-    def read() -> Any:
-        try:
-            return json.loads(path.read_text())
-        except (FileNotFoundError, json.JSONDecodeError):
-            return None
-
-    return wait_until(read, what=f"the whole of {path.name}")
-
-
-def traced(
-    client: TritonClient,
-    file: Path,
-    act: Callable[[], object],
-    count: int = 1,
-    levels: tuple[str, ...] = ("TIMESTAMPS",),
-) -> list[dict[str, Any]]:
-    """The rows of the file that the next `count` requests fill, while they alone are traced."""
-    before = len(numbered(file))
-    update(client, trace_level=list(levels), trace_rate="1", trace_count=str(count))
-    act()
-    path = wait_until(lambda: numbered(file)[before:], what="the next numbered file")[0]
-    update(client, **CLEARED)
-    rows: list[dict[str, Any]] = whole(path)
-    return rows
-
-
-def heads(rows: list[dict[str, Any]]) -> dict[int, dict[str, Any]]:
-    return {row["id"]: row for row in rows if "model_name" in row}
-
-
-def moments(rows: list[dict[str, Any]], identifier: int) -> dict[str, int]:
-    found = [stamp for row in rows if row["id"] == identifier for stamp in row.get("timestamps", [])]
-    return {stamp["name"]: stamp["ns"] for stamp in found}
-
-
-def tensors(rows: list[dict[str, Any]], activity: str, identifier: int | None = None) -> dict[str, dict[str, str]]:
-    return {
-        row["tensor"]["name"]: row["tensor"]
-        for row in rows
-        if row.get("activity") == activity and identifier in (None, row["id"])
-    }
+        clear(client)
 
 
 # -- settings ----------------------------------------------------------------------------------------------------------
@@ -316,71 +226,36 @@ def test_an_ensemble_of_a_decoupled_model_is_traced_to_its_last_response(
         assert (set(COMPUTE) <= set(moments(rows, identifier))) == (name == "stream")
 
 
-# -- tensors -----------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize(
-    ("model", "array", "data"),
-    [
-        ("scale", np.array([[2.5], [-1]], np.float32), ["2.5", "-1.0"]),
-        ("identity_FP16", np.array([[0.5]], np.float16), ["0.5"]),
-        ("identity_BOOL", np.array([[True], [False]]), ["1", "0"]),
-        ("large", np.array([[np.nan, np.inf, 1]], np.float32), ["nan", "inf", "1.0"]),
-        ("identity_BYTES", np.array([[b'a "b", c'], ["é".encode()]], np.object_), ['a "b", c', "é"]),
-    ],
-)
-def test_tensors_are_written_as_they_come_and_go(
-    client: TritonClient, setting: Setting, model: str, array: Any, data: list[str]
+def test_a_stream_that_the_client_leaves_ends_its_trace(server: ServerProcess, setting: Setting) -> None:
+    answers: queue.Queue[Any] = queue.Queue()
+
+    def act(client: TritonClient) -> None:
+        with triton.InferenceServerClient(server.grpc) as stream:
+            stream.start_stream(lambda result, error: answers.put(error or result))
+            stream.async_stream_infer("stream", client.tensors(X))
+            answers.get(timeout=60)
+            stream.stop_stream(cancel_requests=True)
+
+    with client_of(server, "grpc") as client:
+        rows = traced(client, setting.file, lambda: act(client))
+    [identifier] = heads(rows)
+    assert {"GRPC_SEND_START", "REQUEST_END", "GRPC_SEND_END"} <= set(moments(rows, identifier))
+
+
+def test_answers_in_events_and_in_compressed_bodies_are_sent_at_some_time(
+    server: ServerProcess, setting: Setting
 ) -> None:
-    rows = traced(client, setting.file, lambda: client.infer(model, {"INPUT0": array}), levels=("TENSORS",))
-    given = tensors(rows, "TENSOR_QUEUE_INPUT")["INPUT0"]
-    assert next(csv.reader([given["data"]], skipinitialspace=True)) == data
-    assert given["shape"] == ",".join(map(str, array.shape))
-    assert given["dtype"] == (model.partition("_")[2] or "FP32")
-    answered = tensors(rows, "TENSOR_BACKEND_OUTPUT")["OUTPUT0"]
-    if model != "scale":
-        assert answered == given | {"name": "OUTPUT0"}
-    assert not [row for row in rows if "timestamps" in row], "that is another level"
-    assert [row["model_name"] for row in heads(rows).values()] == [model]
-
-
-def test_a_large_tensor_is_cut(client: TritonClient, setting: Setting) -> None:
-    array = np.arange(200_000, dtype=np.float32).reshape(1, -1)
-    rows = traced(client, setting.file, lambda: client.infer("large", {"INPUT0": array}), levels=("TENSORS",))
-    for activity, name in (("TENSOR_QUEUE_INPUT", "INPUT0"), ("TENSOR_BACKEND_OUTPUT", "OUTPUT0")):
-        tensor = tensors(rows, activity)[name]
-        values = [float(value) for value in tensor["data"].split(",")]
-        assert tensor["whole_shape"] == "1,200000"
-        assert int(tensor["shape"]) == len(values) < 200_000
-        assert values == list(range(len(values)))
-
-
-def test_tensors_of_an_ensemble_are_those_of_each_model(client: TritonClient, setting: Setting) -> None:
-    rows = traced(client, setting.file, lambda: client.infer("twice", X), levels=("TENSORS", "TIMESTAMPS"))
-    flow = {
-        (activity, name, tensor["data"])
-        for activity in ("TENSOR_QUEUE_INPUT", "TENSOR_BACKEND_OUTPUT")
-        for identifier in heads(rows)
-        for name, tensor in tensors(rows, activity, identifier).items()
-    }
-    assert flow == {
-        ("TENSOR_QUEUE_INPUT", "INPUT0", "2.0"),
-        ("TENSOR_BACKEND_OUTPUT", "OUTPUT0", "6.0"),
-        ("TENSOR_QUEUE_INPUT", "INPUT0", "6.0"),
-        ("TENSOR_BACKEND_OUTPUT", "OUTPUT0", "18.0"),
-        ("TENSOR_BACKEND_OUTPUT", "OUT", "18.0"),
-    }
-
-
-def test_a_backend_is_given_the_controls_and_the_state_of_a_sequence_too(
-    client: TritonClient, setting: Setting
-) -> None:
-    identifier = 7 + len(client.protocol)
-    ask: dict[str, Any] = {"sequence_id": identifier, "sequence_start": True, "sequence_end": True}
-    inputs = {"INPUT": np.array([[2]], np.float32)}
-    rows = traced(client, setting.file, lambda: client.infer("sequence_sum", inputs, **ask), levels=("TENSORS",))
-    assert set(tensors(rows, "TENSOR_QUEUE_INPUT")) == {"INPUT"}
-    given = tensors(rows, "TENSOR_BACKEND_INPUT")
-    assert given
-    assert "INPUT" not in given
+    large = {"INPUT0": np.zeros((1, 1 << 20), np.float32)}
+    with client_of(server, "http") as client:
+        acts: dict[str, Callable[[], object]] = {
+            "stream": lambda: httpx.post(f"{server.http_url}/v2/models/stream/generate_stream", json={"INPUT0": [2.0]}),
+            "large": lambda: client.infer("large", large, response_compression_algorithm="gzip"),
+        }
+        for model, act in acts.items():
+            rows = traced(client, setting.file, act)
+            assert [row["model_name"] for row in heads(rows).values()] == [model]
+            stamps = moments(rows, next(iter(heads(rows))))
+            assert stamps["HTTP_SEND_START"] < stamps["HTTP_SEND_END"]
 
 
 # -- files -------------------------------------------------------------------------------------------------------------
