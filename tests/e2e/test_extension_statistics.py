@@ -22,6 +22,8 @@ input {{ name: "INPUT0" data_type: TYPE_FP32 dims: 1 }} output {{ name: "OUT" da
 ensemble_scheduling {{ {STEP % ("INPUT0", "MIDDLE")} {STEP % ("MIDDLE", "OUT")} }}"""
 # COUNT says how many responses a request gets; then comes an error (FAIL is 1), or the end alone.
 STREAM = """
+    import time
+
     import numpy as np
     import triton_python_backend_utils as pb_utils
 
@@ -201,7 +203,7 @@ def test_every_field_is_there_over_http(server: ServerProcess) -> None:
 
 
 def test_a_cancelled_stream_counts_where_its_next_response_would_have_been(tmp_path: Path) -> None:
-    wait = "while not sender.is_cancelled(): pass\n                if fail:"
+    wait = "while not sender.is_cancelled(): time.sleep(0.01)\n                if fail:"
     waits = STREAM.replace("if fail:", wait)
     python_model(tmp_path, "stream", waits, STREAM_CONFIG)
     with ServerProcess(tmp_path) as server, client_of(server, "grpc") as client:
