@@ -55,12 +55,10 @@ def step(model, inputs, outputs):
     return f'step {{ model_name: "{model}" model_version: -1 {" ".join(maps)} }}'
 
 
-def pipeline(repository, *steps):
+def pipeline(repository, *steps, outputs=("Y",), dims=4):
     (repository / "pipeline" / "1").mkdir(parents=True)
-    tensors = "".join(
-        f'{kind} {{ name: "{name}" data_type: TYPE_FP32 dims: [4] }}'
-        for kind, name in (("input", "X"), ("output", "Y"))
-    )
+    names = [("input", "X"), *(("output", name) for name in outputs)]
+    tensors = "".join(f'{kind} {{ name: "{name}" data_type: TYPE_FP32 dims: [{dims}] }}' for kind, name in names)
     (repository / "pipeline" / "config.pbtxt").write_text(
         f'platform: "ensemble" max_batch_size: 8 {tensors} ensemble_scheduling {{ {" ".join(steps)} }}'
     )
@@ -141,19 +139,20 @@ async def test_the_tensors_of_an_ensemble_stay_on_the_device_until_the_client_ge
 
 @pytest.mark.asyncio
 async def test_a_step_on_the_cpu_takes_what_a_step_on_a_gpu_made(tmp_path, gpu_double):
-    model_factory.torchscript_add_sub(tmp_path, "on_gpu")
-    model_factory.onnx_add_sub(tmp_path, "on_cpu")
-    model_factory.python_scale(tmp_path, "in_process", factor=3, dims=[4])
+    model_factory.torchscript_add_sub(tmp_path, "on_gpu", dims=[1])
+    model_factory.onnx_add_sub(tmp_path, "on_cpu", dims=[1])
+    model_factory.python_scale(tmp_path, "in_process", factor=3)
     pipeline(
         tmp_path,
         step("on_gpu", {"INPUT__0": "X", "INPUT__1": "X"}, {"OUTPUT__0": "a", "OUTPUT__1": "b"}),
         step("on_cpu", {"INPUT0": "a", "INPUT1": "b"}, {"OUTPUT0": "c"}),
         step("in_process", {"INPUT0": "a"}, {"OUTPUT0": "d"}),
         step("on_cpu", {"INPUT0": "c", "INPUT1": "d"}, {"OUTPUT0": "Y"}),
+        dims=1,
     )
     async with core(tmp_path, load_model=("pipeline",)) as server:
-        answer = await ask(server, "pipeline", {"X": X})
-        assert answer.outputs["Y"].tolist() == (X * 2 + X * 6).tolist()
+        answer = await ask(server, "pipeline", {"X": X[:, :1]})
+        assert answer.outputs["Y"].tolist() == (X[:, :1] * 8).tolist()
 
 
 @pytest.mark.asyncio
@@ -162,12 +161,16 @@ async def test_an_output_that_is_read_again_reaches_the_client_too(tmp_path, gpu
     pipeline(
         tmp_path,
         step("on_gpu", {"INPUT__0": "X", "INPUT__1": "X"}, {"OUTPUT__0": "Y"}),
-        step("on_gpu", {"INPUT__0": "Y", "INPUT__1": "Y"}, {"OUTPUT__0": "unused"}),
+        step("on_gpu", {"INPUT__0": "Y", "INPUT__1": "Y"}, {"OUTPUT__0": "Z"}),
+        outputs=("Y", "Z"),
     )
     async with core(tmp_path, load_model=("pipeline",)) as server:
         answer = await ask(server, "pipeline", {"X": X})
         assert isinstance(answer.outputs["Y"], np.ndarray)
-        assert answer.outputs["Y"].tolist() == (X * 2).tolist()
+        assert {name: array.tolist() for name, array in answer.outputs.items()} == {
+            "Y": (X * 2).tolist(),
+            "Z": (X * 4).tolist(),
+        }
 
 
 @pytest.mark.asyncio
