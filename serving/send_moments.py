@@ -56,8 +56,9 @@ class SendMoments(ABC):
             self.release()
 
     def sending(self) -> None:
-        """An answer is encoded and goes out now; the first one counts."""
-        if self._first_sent or self.protocol not in _SEND:
+        """An answer is encoded and goes out now; the first one counts. Of several requests that one answer is made of, only the
+        last to be answered knows when that is sent: the others are complete."""
+        if self._first_sent or not self._holds or self.protocol not in _SEND:
             return
         self._first_sent = True
         self.hold()

@@ -1,5 +1,6 @@
 """Trace files under pressure: long ones are written in pieces, slow disks lose traces and not memory, large traces are cut."""
 
+import asyncio
 import json
 import logging
 from pathlib import Path
@@ -79,6 +80,26 @@ def test_tensors_beyond_a_traces_room_are_counted(tmp_path: Path, monkeypatch: p
     head, tensor = json.loads((tmp_path / "trace").read_text())
     assert tensor["activity"] == "TENSOR_QUEUE_INPUT"
     assert head["tensors_left_out"] == 1
+
+
+@pytest.mark.asyncio
+async def test_an_answer_made_of_several_requests_is_sent_once(tmp_path: Path) -> None:
+    file = TraceFile(settings(tmp_path / "trace", ("level", "TIMESTAMPS")))
+    requests = [InferenceRequest("m", {}, lambda answer, final: None, id=f"r{number}") for number in range(2)]
+    for request in requests:
+        file.observe(request, "http", None)
+        request.respond(InferenceResponse("m", 1, request.id, {}))
+        if request is requests[0]:
+            await asyncio.sleep(0)  # the other one is answered later
+    for request in requests:
+        assert request.trace is not None
+        request.trace.sending()
+        request.trace.sent(lambda: False)
+    await asyncio.sleep(0)
+    file.close()
+    rows = json.loads((tmp_path / "trace").read_text())
+    assert [row["request_id"] for row in rows if "request_id" in row] == ["r0", "r1"]
+    assert [json.dumps(row).count("HTTP_SEND") for row in rows if "timestamps" in row] == [0, 2]
 
 
 def test_a_file_that_cannot_be_written_disturbs_nobody(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
