@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from serving.device_tensor import concatenate
 from serving.errors import ServingError, internal
-from serving.request import InferenceRequest, InferenceResponse, Tensor
+from serving.request import InferenceRequest, InferenceResponse, Parameters, Tensor
 
 # Set by the instance: hand one response of a decoupled model to the loop's thread at once.
 Send = Callable[[InferenceRequest, "InferenceResponse | ServingError | None", bool], None]
@@ -56,6 +56,10 @@ class Batch:
 
     def infer_done(self) -> None:
         self.infer_done_ns = time.monotonic_ns()
+
+    def timing(self, waited_ns: int) -> Parameters:
+        """What `slipway_timing` tells of a request that has waited so long."""
+        return {"slipway_queue_us": waited_ns // 1000, "slipway_compute_us": (self.ended_ns - self.started_ns) // 1000}
 
     def gather(self) -> dict[str, NDArray[Any]]:
         """Inputs by name, shape [size, ...]: the one request's own arrays, or one concatenation per input.

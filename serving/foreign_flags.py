@@ -13,7 +13,6 @@ WITHOUT_EFFECT = (
     "--cuda-memory-pool-byte-size",
     "--cuda-virtual-address-size",
     "--enable-peer-access",
-    "--host-policy",
     "--min-supported-compute-capability",
     "--backend-directory",
     "--repoagent-directory",

@@ -11,6 +11,7 @@ from queue import SimpleQueue
 from serving.backends.base import Backend, BackendInstance
 from serving.batch import Batch, Send
 from serving.errors import ServingError, internal, unavailable
+from serving.host_policy import Cores, bind_thread
 from serving.instance_groups import Placement
 from serving.output_target import place_outputs
 from serving.request import InferenceRequest, InferenceResponse
@@ -24,7 +25,9 @@ OnDone = Callable[["Instance", Batch], None]
 class Instance:
     """Owned by a scheduler. One hand-off to the thread and one back for each batch."""
 
-    def __init__(self, backend: Backend, place: Placement, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, backend: Backend, place: Placement, loop: asyncio.AbstractEventLoop, cores: Cores | None = None
+    ) -> None:
         self.place = place
         self.name = place.name
         self.device = place.device
@@ -33,6 +36,7 @@ class Instance:
         self.on_streamed: Send = lambda request, response, final: None
         self.decoupled = False  # the model answers by `on_streamed`
         self._backend = backend
+        self._cores = cores
         self._impl: BackendInstance | None = None
         self._loop = loop
         self._batches: SimpleQueue[Batch | None] = SimpleQueue()
@@ -68,6 +72,7 @@ class Instance:
     # -- on the instance's thread ----------------------------------------------------------------------------------
     def _run(self) -> None:
         try:
+            bind_thread(self._cores)
             self._impl = impl = self._backend.create_instance(self.device, self.name)
         except Exception as error:
             self._tell(self._started, _as_error(error))

@@ -14,11 +14,12 @@ from serving.rate_limiter import NO_DEMAND, Demand, demand_of
 
 
 class Placement(NamedTuple):
-    """One instance: Triton's name for it, where it runs, and what the rate limiter makes it wait for."""
+    """One instance: Triton's name for it, where it runs, what the rate limiter makes it wait for, and its host policy."""
 
     name: str
     device: Device
     demand: Demand = NO_DEMAND
+    policy: str = "cpu"
 
 
 def placements(config: ModelConfig, backend: type[Backend], strict: bool) -> tuple[list[Placement], list[str]]:
@@ -36,8 +37,15 @@ def placements(config: ModelConfig, backend: type[Backend], strict: bool) -> tup
         prefix = group.name or f"{config.name}_{number}"
         for device in devices:
             demand = demand_of(group, device)
-            placed += [Placement(f"{prefix}_{index}", device, demand) for index in range(max(1, group.count))]
+            policy = group.host_policy or _default_policy(group, device)
+            placed += [Placement(f"{prefix}_{index}", device, demand, policy) for index in range(max(1, group.count))]
     return placed, warnings
+
+
+def _default_policy(group: ModelInstanceGroup, device: Device) -> str:
+    if group.kind == ModelInstanceGroup.KIND_MODEL:
+        return "model"
+    return f"gpu_{device.id}" if device.kind == "gpu" else "cpu"
 
 
 def _devices(group: ModelInstanceGroup, backend: type[Backend], strict: bool) -> tuple[list[Device], str]:

@@ -21,7 +21,7 @@ from serving.instance_groups import Placement, placements
 from serving.memory import NOTHING, MemoryUse, files_bytes, memory_use, private_bytes
 from serving.output_target import deliver
 from serving.readiness import instances_ready
-from serving.request import InferenceRequest, InferenceResponse, Parameters, Tensor
+from serving.request import InferenceRequest, InferenceResponse, Tensor
 from serving.response_cache import ModelCache
 from serving.runtime import Runtime
 from serving.schedulers.dynamic_batch import DynamicBatchScheduler
@@ -57,6 +57,7 @@ class Model:
         self._held = NOTHING  # what it has grown by when it was loaded and when its instances changed
         self._backend: Backend | None = None
         self._instances: list[Instance] = []
+        self._cores_of = runtime.host_policies.get
         self._draining = False
         self._drained: asyncio.Future[None] | None = None
         self._in_flight = 0
@@ -144,7 +145,7 @@ class Model:
                 missing.append(place)
             else:
                 surplus.remove(match)
-        started = [Instance(self._backend, place, self._loop) for place in missing]
+        started = [Instance(self._backend, place, self._loop, self._cores_of(place.policy)) for place in missing]
         results = await asyncio.gather(*(self._start(one, config) for one in started), return_exceptions=True)
         failure = next((result for result in results if isinstance(result, BaseException)), None)
         if failure is not None:
@@ -370,7 +371,7 @@ class Model:
                 if self._cache is not None:
                     self._keep(self._cache, request, answer.outputs)
                 if request.parameters and request.parameters.get(TIMING):
-                    answer.parameters |= _timing(waited, batch)
+                    answer.parameters |= batch.timing(waited)
                 statistics.count_queued(waited)
                 answered, rows = answered + 1, rows + request.batch_size
                 statistics.count_success(request, batch.ended_ns)
@@ -394,7 +395,3 @@ class Model:
         took = time.monotonic_ns() - start
         self.statistics.count_miss(lookup_ns + took)
         cache.spent(insertion_ns=took)
-
-
-def _timing(waited_ns: int, batch: Batch) -> Parameters:
-    return {"slipway_queue_us": waited_ns // 1000, "slipway_compute_us": (batch.ended_ns - batch.started_ns) // 1000}

@@ -16,6 +16,7 @@ from serving.classification import Labels
 from serving.custom_metrics import CustomMetrics
 from serving.ensemble_check import step_models
 from serving.errors import ServingError, invalid, not_found
+from serving.host_policy import host_policies
 from serving.known_models import KnownModels
 from serving.model import Model
 from serving.model_completion import complete
@@ -62,6 +63,7 @@ class ModelRepositoryManager:
             cache=ResponseCache(options.cache_size) if options.cache_size else None,
             control=control,
             limiter=RateLimiter(options.rate_limit_resource) if options.rate_limit == "execution_count" else None,
+            host_policies=host_policies(options.host_policy),
             summaries=options.metric_enabled("summary_latencies"),
             first_responses=options.histogram_latencies,
         )

@@ -10,6 +10,7 @@ from repository.errors import RepositoryError
 from repository.layout import check_name
 from repository.remote_address import RemoteAddress, is_remote
 from repository.remote_address import parse as parse_address
+from serving.host_policy import HostPolicySetting, core_list
 
 RESTRICTABLE = (
     "health",
@@ -84,6 +85,20 @@ def address(text: str) -> str:
     """An IPv6 address may come as [::1] or ipv6:[::1], as tritonserver takes it."""
     host = text.removeprefix("ipv6:")
     return host[1:-1] if host.startswith("[") and host.endswith("]") else host
+
+
+def host_policy(text: str) -> HostPolicySetting:
+    name, _, value = text.partition("=")
+    policy, _, setting = name.partition(",")
+    try:
+        good = bool(policy) and (bool(core_list(value)) if setting == "cpu-cores" else value.isdigit())
+    except ValueError:
+        good = False
+    if not good or setting not in ("cpu-cores", "numa-node"):
+        raise argparse.ArgumentTypeError(
+            f"expected <policy>,cpu-cores=<cores, such as 0-3,8> or <policy>,numa-node=<number>, got '{text}'"
+        )
+    return policy, setting, value
 
 
 def count(text: str) -> int:

@@ -10,6 +10,7 @@ from typing import Any
 
 from repository.remote_address import RemoteAddress
 from serving.foreign_flags import add_foreign_flags
+from serving.host_policy import HostPolicySetting
 from serving.option_values import (
     Restriction,
     address,
@@ -21,6 +22,7 @@ from serving.option_values import (
     count,
     fraction,
     gpu_limit,
+    host_policy,
     metrics_setting,
     pattern,
     port,
@@ -30,7 +32,7 @@ from serving.option_values import (
     restriction,
     whole,
 )
-from serving.trace_config import TraceSetting, trace_setting, trace_setting_of
+from serving.trace_config import DEPRECATED_TRACE_FLAGS, TraceSetting, trace_setting, trace_setting_of
 
 MODES = ("none", "poll", "explicit")
 
@@ -57,6 +59,7 @@ class Options:
     model_load_gpu_limit: tuple[tuple[int, float], ...] = ()
     backend_config: tuple[tuple[str, str, str], ...] = ()
     cache_config: tuple[tuple[str, str, str], ...] = ()
+    host_policy: tuple[HostPolicySetting, ...] = ()
     memory_budget: int = 0
     gpu_memory_budget: int = 0
     request_memory_limit: int = 0
@@ -136,16 +139,6 @@ class Options:
     def cache_size(self) -> int:
         """Bytes of the response cache; 0 without one."""
         return next((int(value) for _, setting, value in self.cache_config if setting == "size"), 0)
-
-
-# tritonserver's older names of --trace-config's settings
-DEPRECATED_TRACE_FLAGS = {
-    "--trace-file": "triton,file",
-    "--trace-log-frequency": "triton,log-frequency",
-    "--trace-level": "level",
-    "--trace-rate": "rate",
-    "--trace-count": "count",
-}
 
 
 def parse(arguments: Sequence[str]) -> tuple[Options, list[str]]:
@@ -261,6 +254,13 @@ def _repository_flags(add: Add) -> None:
 
 
 def _residency_flags(add: Add) -> None:
+    add(
+        "--host-policy",
+        host_policy,
+        "<policy>,cpu-cores=<cores> or <policy>,numa-node=<number>: where its instances run; may be repeated",
+        action="append",
+        default=[],
+    )
     add("--memory-budget", count, "bytes on the host that models may hold before evictable ones are put to sleep")
     add("--gpu-memory-budget", count, "the same for each GPU")
     add(

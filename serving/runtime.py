@@ -8,6 +8,7 @@ from typing import Protocol
 
 from serving.classification import Labels
 from serving.custom_metrics import CustomMetrics
+from serving.host_policy import Cores
 from serving.memory import MemoryMeter
 from serving.rate_limiter import RateLimiter
 from serving.request import InferenceRequest
@@ -36,6 +37,7 @@ class Runtime:
     strict_devices: bool = False
     cache: ResponseCache | None = None
     limiter: RateLimiter | None = None
+    host_policies: Mapping[str, Cores] = field(default_factory=dict)
     meter: MemoryMeter = field(default_factory=MemoryMeter)
     control: ModelControl | None = None
     metrics: CustomMetrics = field(default_factory=CustomMetrics)

@@ -12,6 +12,14 @@ _SETTINGS = {
     "triton": ("file", "log-frequency"),
     "opentelemetry": ("url", "resource", "bsp_max_queue_size", "bsp_schedule_delay", "bsp_max_export_batch_size"),
 }
+# tritonserver's older names of the settings
+DEPRECATED_TRACE_FLAGS = {
+    "--trace-file": "triton,file",
+    "--trace-log-frequency": "triton,log-frequency",
+    "--trace-level": "level",
+    "--trace-rate": "rate",
+    "--trace-count": "count",
+}
 
 
 @dataclass(frozen=True, slots=True)

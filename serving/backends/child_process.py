@@ -3,6 +3,7 @@
 ProcessDied      the process ended, or had to be ended because it broke the protocol; the text says how
 """
 
+import contextlib
 import logging
 import os
 import select
@@ -69,6 +70,7 @@ class ChildProcess:
         with theirs, their_link:
             self._process = _spawner.submit(_spawn, python, theirs.fileno(), their_link.fileno()).result()
         self._pidfd = os.pidfd_open(self._process.pid)
+        self._bind(os.sched_getaffinity(0))
         self._end = select.poll()
         self._end.register(self._pidfd, select.POLLIN)
         self._channel = Channel(mine, self._pidfd)
@@ -79,6 +81,11 @@ class ChildProcess:
         self._pump.start()
         if calls is not None:
             self.calls = calls(self)
+
+    def _bind(self, cores: set[int]) -> None:
+        """To the cores of the thread that asked for it, which need not be those of the one that started it."""
+        with contextlib.suppress(ProcessLookupError):
+            os.sched_setaffinity(self.pid, cores)
 
     @property
     def pid(self) -> int:

@@ -71,6 +71,8 @@ def test_arguments_can_stand_in_a_file(tmp_path):
             ["--model-repository=/tmp", "--model-control-mode=explicit", "--load-model=*", "--load-model=a"],
             "--load-model=* loads all models",
         ),
+        (["--model-repository=/tmp", "--host-policy=cpu,cores=1"], "expected <policy>,cpu-cores=<cores"),
+        (["--model-repository=/tmp", "--host-policy=cpu,cpu-cores=3-1"], "expected <policy>,cpu-cores=<cores"),
         (["--model-repository=/tmp", "--no-such-flag"], "unrecognized arguments: --no-such-flag"),
     ],
 )
