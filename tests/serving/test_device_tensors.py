@@ -68,7 +68,7 @@ async def ask(server, model, inputs, memory=None, rules=None, **fields):
     answered = asyncio.get_running_loop().create_future()
     asked = InferenceRequest(model, inputs, lambda answer, final: answered.set_result(answer), **fields)
     if rules:
-        aim(asked, rules, memory)
+        aim(asked, rules, memory, inputs=())
     server.infer(asked)
     answer = await asyncio.wait_for(answered, 30)
     if isinstance(answer, ServingError):
