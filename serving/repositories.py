@@ -25,6 +25,12 @@ log = logging.getLogger(__name__)
 
 _PREFIX = "slipway-models-"
 _LOCK = "in-use"
+# Triton's variables for the folder of the copies, by protocol.
+_MOUNT_DIRECTORIES = {
+    "s3": "TRITON_AWS_MOUNT_DIRECTORY",
+    "gs": "TRITON_GCS_MOUNT_DIRECTORY",
+    "abfs": "TRITON_AZURE_MOUNT_DIRECTORY",
+}
 
 Repository = ModelRepository | RemoteRepository
 
@@ -33,7 +39,7 @@ class Repositories:
     """All that --model-repository names, in its order."""
 
     def __init__(self, options: Options) -> None:
-        self._cache: CacheFolder | None = None
+        self._caches: dict[Path | None, CacheFolder] = {}  # by the folder that holds them; None: the system's
         self._spaces: defaultdict[str, list[Repository]] = defaultdict(list)
         self.remote: list[RemoteRepository] = []
         for place in options.model_repository:
@@ -44,8 +50,10 @@ class Repositories:
     def _open(self, place: Path | RemoteAddress, options: Options) -> Repository:
         if isinstance(place, Path):
             return ModelRepository(place)
-        self._cache = self._cache or CacheFolder(options.repository_cache_folder)
-        self.remote.append(RemoteRepository(place, self._cache.path / str(len(self.remote))))
+        folder = options.repository_cache_folder or _mount_directory(place)
+        if folder not in self._caches:
+            self._caches[folder] = CacheFolder(folder)
+        self.remote.append(RemoteRepository(place, self._caches[folder].path / str(len(self.remote))))
         return self.remote[-1]
 
     # -- what is known ---------------------------------------------------------------------------------------------
@@ -160,8 +168,13 @@ class Repositories:
             repository.forget(model.name)
 
     def close(self) -> None:
-        if self._cache is not None:
-            self._cache.close()
+        for cache in self._caches.values():
+            cache.close()
+
+
+def _mount_directory(place: RemoteAddress) -> Path | None:
+    folder = os.environ.get(_MOUNT_DIRECTORIES.get(place.protocol, ""), "")
+    return Path(folder) if folder else None
 
 
 class CacheFolder:

@@ -134,6 +134,15 @@ def test_a_load_request_takes_what_is_newest(store: ObjectStore, tmp_path: Path)
         assert scaled(server) == 5.0
 
 
+def test_the_copies_lie_where_tritons_variable_says(store: ObjectStore, tmp_path: Path) -> None:
+    store.put_folder(onnx_scale(tmp_path / "made", factor=2.0), "production/scale")
+    environment = {**CREDENTIALS, "HOME": str(tmp_path), "AWS_EC2_METADATA_DISABLED": "true"}
+    environment["TRITON_AWS_MOUNT_DIRECTORY"] = str(tmp_path / "mounted")
+    with ServerProcess([address(store)], environment=environment) as server:
+        assert scaled(server) == 2.0
+        assert list((tmp_path / "mounted").glob("slipway-models-*/**/scale/1/model.onnx"))
+
+
 def test_the_index_names_what_is_in_the_bucket_before_it_is_loaded(store: ObjectStore, tmp_path: Path) -> None:
     with serve(address(store), tmp_path / "cache", *EXPLICIT) as server:
         store.put_folder(onnx_scale(tmp_path / "made"), "production/scale")
