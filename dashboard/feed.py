@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dashboard.client import FeedEvent
-from dashboard.histograms import BucketMap, subtract
-from dashboard.usage import Usage
+from dashboard.histograms import BucketMap
+from dashboard.usage import Usage, since
 
 Key = tuple[str, int]  # model name, version
 
@@ -80,7 +80,7 @@ class FeedReader:
         self._readings[key] = now
         self.states[key] = entry["state"]
         self.memory[key] = _held(entry.get("memory") or {})
-        return key, _since(now, before)
+        return key, since(now, before)
 
     def _cumulative(self, entry: dict[str, Any]) -> Usage:
         assert self._buckets is not None
@@ -121,32 +121,3 @@ class FeedReader:
 def _held(memory: dict[str, Any]) -> int:
     """Bytes on the host and on every GPU; a server of another make does not tell."""
     return int(memory.get("host_bytes", 0)) + sum(memory.get("gpu_bytes", {}).values())
-
-
-def _since(now: Usage, before: Usage) -> Usage:
-    """Sums subtract; pending and in_flight are readings of now."""
-    return Usage(
-        success=now.success - before.success,
-        success_ns=now.success_ns - before.success_ns,
-        fail=now.fail - before.fail,
-        cancel=now.cancel - before.cancel,
-        queue_count=now.queue_count - before.queue_count,
-        queue_ns=now.queue_ns - before.queue_ns,
-        compute_count=now.compute_count - before.compute_count,
-        compute_ns=now.compute_ns - before.compute_ns,
-        inferences=now.inferences - before.inferences,
-        executions=now.executions - before.executions,
-        cache_hits=now.cache_hits - before.cache_hits,
-        cache_misses=now.cache_misses - before.cache_misses,
-        pending=now.pending,
-        in_flight=now.in_flight,
-        failures=_grown(now.failures, before.failures),
-        batches=subtract(now.batches, before.batches),
-        request=subtract(now.request, before.request),
-        queue=subtract(now.queue, before.queue),
-        compute=subtract(now.compute, before.compute),
-    )
-
-
-def _grown(now: dict[str, int], before: dict[str, int]) -> dict[str, int]:
-    return {reason: count - before.get(reason, 0) for reason, count in now.items() if count > before.get(reason, 0)}

@@ -1,10 +1,10 @@
 """What a model did in a span of time: sums and histograms that merge, and the numbers that a chart shows of them."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from dashboard.histograms import Counts, percentiles_ms
+from dashboard.histograms import Counts, percentiles_ms, subtract
 
 _SUMS = (
     "success",
@@ -100,6 +100,13 @@ def combine_side_by_side(usages: list[Usage]) -> Usage:
     for name in _PEAKS:
         setattr(total, name, sum(getattr(usage, name) for usage in usages))
     return total
+
+
+def since(now: Usage, before: Usage) -> Usage:
+    """What happened between two readings of cumulative counters: sums and counts subtract, peaks are readings of now."""
+    sums = {name: getattr(now, name) - getattr(before, name) for name in _SUMS}
+    counts = {name: subtract(getattr(now, name), getattr(before, name)) for name in _COUNTS}
+    return replace(now, **sums, **counts)
 
 
 def _add(total: dict[Any, int], counts: dict[Any, int]) -> None:

@@ -118,7 +118,7 @@ def token_new(request: HttpRequest) -> HttpResponse:
 def token_end(request: HttpRequest, pk: int) -> HttpResponse:
     token = get_object_or_404(ApiToken, pk=pk, user=request.user)
     done = f"Token {token.name} is revoked. Clients that use it are refused from now on."
-    return act(request, lambda: token_revoke(token=token, actor=actor_of(request)), done, "settings")
+    return act(request, token_revoke, done, "settings", token=token)
 
 
 @require_POST
@@ -127,21 +127,15 @@ def person_new(request: HttpRequest) -> HttpResponse:
     """An account with a first password that the administrator hands over."""
     name, password = request.POST.get("username", "").strip(), request.POST.get("password", "")
     rights = request.POST.getlist("permissions")
-
-    def create() -> None:
-        account_create(actor=actor_of(request), username=name, password=password, permissions=rights)
-
     done = f"{name} can sign in with that password, and change it here."
-    return act(request, create, done, "settings")
+    given = {"username": name, "password": password, "permissions": rights}
+    return act(request, account_create, done, "settings", **given)
 
 
 @require_POST
 @requires(Right.ADMINISTER)
 def person_change(request: HttpRequest, pk: int) -> HttpResponse:
     person = get_object_or_404(get_user_model(), pk=pk)
-    rights, active = request.POST.getlist("permissions"), "is_active" in request.POST
-
-    def update() -> None:
-        account_update(actor=actor_of(request), user=person, permissions=rights, is_active=active)
-
-    return act(request, update, f"The rights of {person.get_username()} are changed.", "settings")
+    done = f"The rights of {person.get_username()} are changed."
+    given = {"permissions": request.POST.getlist("permissions"), "is_active": "is_active" in request.POST}
+    return act(request, account_update, done, "settings", user=person, **given)

@@ -9,6 +9,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils.http import url_has_allowed_host_and_scheme
 
+from dashboard.authorisation import actor_of
 from dashboard.choices import JobState
 from dashboard.exceptions import DashboardError
 from dashboard.models import Job
@@ -29,15 +30,18 @@ def page_of(request: HttpRequest, rows: Any, size: int = PAGE_SIZE) -> Any:
     return Paginator(rows, size).get_page(request.GET.get("page"))
 
 
-def act(request: HttpRequest, action: Callable[[], Any], done: str, then: str, *args: Any) -> HttpResponse:
-    """Runs a service and says what happened, or is happening in a job; on a refusal says why, and changes nothing."""
+def act(request: HttpRequest, service: Callable[..., Any], done: str, *then: Any, **given: Any) -> HttpResponse:
+    """Runs a service for whoever asks, and says what happened, or is happening in a job; on a refusal says why.
+
+    then: the view that shows it, and its arguments. given: the service's own, beside the actor.
+    """
     try:
-        result = action()
+        result = service(actor=actor_of(request), **given)
     except DashboardError as error:
         messages.error(request, sentence(error.message))
     else:
         _say(request, result, done)
-    return back(request, then, *args)
+    return back(request, *then)
 
 
 def _say(request: HttpRequest, result: Any, done: str) -> None:

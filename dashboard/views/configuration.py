@@ -4,6 +4,7 @@ import json
 from dataclasses import asdict
 from typing import Any
 
+from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import get_object_or_404
 from django.views.decorators.http import require_http_methods, require_POST
@@ -16,7 +17,7 @@ from dashboard.services import configuration as services
 from dashboard.services import drift
 from dashboard.services.config_fields import DATA_TYPES
 from dashboard.templatetags.slipway import sentence
-from dashboard.views.common import act, respond
+from dashboard.views.common import act, back, respond
 from dashboard.views.models import model_context
 
 HISTORY = 30
@@ -78,7 +79,8 @@ def _apply(request: HttpRequest, name: str) -> HttpResponse:
         )
     except DashboardError as error:
         return _page(request, name, text, error.message)
-    return act(request, lambda: None, "The configuration is applied.", "model_configuration", name)
+    messages.success(request, "The configuration is applied.")
+    return back(request, "model_configuration", name)
 
 
 @require_POST
@@ -109,13 +111,7 @@ def revert(request: HttpRequest, name: str, number: int) -> HttpResponse:
     model = select.model_get(name)
     revision = get_object_or_404(model.revisions, number=number)
     done = f"Revision {number} is applied again, as a new revision."
-    return act(
-        request,
-        lambda: services.config_revert(revision=revision, actor=actor_of(request)),
-        done,
-        "model_configuration",
-        name,
-    )
+    return act(request, services.config_revert, done, "model_configuration", name, revision=revision)
 
 
 @require_POST
@@ -123,13 +119,7 @@ def revert(request: HttpRequest, name: str, number: int) -> HttpResponse:
 def drift_adopt(request: HttpRequest, name: str) -> HttpResponse:
     model = select.model_get(name)
     done = "The text on disk is adopted as a new revision."
-    return act(
-        request,
-        lambda: drift.drift_adopt(model=model, actor=actor_of(request)),
-        done,
-        "model_configuration",
-        name,
-    )
+    return act(request, drift.drift_adopt, done, "model_configuration", name, model=model)
 
 
 @require_POST
@@ -137,10 +127,4 @@ def drift_adopt(request: HttpRequest, name: str) -> HttpResponse:
 def drift_overwrite(request: HttpRequest, name: str) -> HttpResponse:
     model = select.model_get(name)
     done = "The current revision is written over the text on disk."
-    return act(
-        request,
-        lambda: drift.drift_overwrite(model=model, actor=actor_of(request)),
-        done,
-        "model_configuration",
-        name,
-    )
+    return act(request, drift.drift_overwrite, done, "model_configuration", name, model=model)

@@ -3,7 +3,7 @@
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_GET, require_POST
 
-from dashboard.authorisation import Right, actor_of, requires
+from dashboard.authorisation import Right, requires
 from dashboard.choices import JobState
 from dashboard.selectors.activity import job_get, uploads_open
 from dashboard.selectors.activity import jobs as jobs_of
@@ -38,4 +38,4 @@ def cancel(request: HttpRequest, pk: int) -> HttpResponse:
     """For operators and whoever began it: job_cancel asks."""
     found = job_get(pk)
     done = f"Job {pk} is asked to stop; it ends at its next step, and leaves nothing half done."
-    return act(request, lambda: job_cancel(job=found, actor=actor_of(request)), done, "job", pk)
+    return act(request, job_cancel, done, "job", pk, job=found)

@@ -5,7 +5,7 @@ from typing import Any
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_GET, require_POST
 
-from dashboard.authorisation import Right, actor_of, requires
+from dashboard.authorisation import Right, requires
 from dashboard.choices import VersionState
 from dashboard.models import Model
 from dashboard.selectors import models as select
@@ -71,7 +71,7 @@ def _matches(row: select.ModelSummary, search: str) -> bool:
 @requires(Right.UPLOAD_CODE)
 def models_adopt(request: HttpRequest, name: str) -> HttpResponse:
     done = f"{name} is managed from now on. It is not loaded by that."
-    return act(request, lambda: model_adopt(name=name, actor=actor_of(request)), done, "models")
+    return act(request, model_adopt, done, "models", name=name)
 
 
 def model_context(name: str, tab: str) -> dict[str, Any]:
@@ -142,7 +142,7 @@ def _model(name: str) -> Model:
 def model_load(request: HttpRequest, name: str) -> HttpResponse:
     model = _model(name)
     done = f"{name} is being loaded. Its state above follows."
-    return act(request, lambda: model_services.model_load(model=model, actor=actor_of(request)), done, "model", name)
+    return act(request, model_services.model_load, done, "model", name, model=model)
 
 
 @require_POST
@@ -150,7 +150,7 @@ def model_load(request: HttpRequest, name: str) -> HttpResponse:
 def model_unload(request: HttpRequest, name: str) -> HttpResponse:
     model = _model(name)
     done = f"{name} is being taken out of service. Requests under way are finished first."
-    return act(request, lambda: model_services.model_unload(model=model, actor=actor_of(request)), done, "model", name)
+    return act(request, model_services.model_unload, done, "model", name, model=model)
 
 
 @require_POST
@@ -159,22 +159,15 @@ def model_describe(request: HttpRequest, name: str) -> HttpResponse:
     model = _model(name)
     tags = [tag.strip() for tag in request.POST.get("tags", "").split(",") if tag.strip()]
     text = request.POST.get("description", "").strip()
-
-    def describe() -> None:
-        model_services.model_describe(model=model, actor=actor_of(request), description=text, tags=tags)
-
-    return act(request, describe, "The description is saved.", "model", name)
+    given = {"model": model, "description": text, "tags": tags}
+    return act(request, model_services.model_describe, "The description is saved.", "model", name, **given)
 
 
 @require_POST
 @requires(Right.OPERATE)
 def model_delete(request: HttpRequest, name: str) -> HttpResponse:
-    model = _model(name)
-
-    def delete() -> None:
-        model_services.model_delete(model=model, actor=actor_of(request), confirm_name=request.POST.get("confirm", ""))
-
-    return act(request, delete, f"{name} is deleted, with all its files.", "models")
+    given = {"model": _model(name), "confirm_name": request.POST.get("confirm", "")}
+    return act(request, model_services.model_delete, f"{name} is deleted, with all its files.", "models", **given)
 
 
 @require_POST
@@ -182,13 +175,7 @@ def model_delete(request: HttpRequest, name: str) -> HttpResponse:
 def version_make_live(request: HttpRequest, name: str, number: int) -> HttpResponse:
     version = select.version_get(_model(name), number)
     done = f"Version {number} is being made live. The present one serves until it is ready."
-    return act(
-        request,
-        lambda: version_services.version_make_live(version=version, actor=actor_of(request)),
-        done,
-        "model_versions",
-        name,
-    )
+    return act(request, version_services.version_make_live, done, "model_versions", name, version=version)
 
 
 @require_POST
@@ -197,13 +184,7 @@ def model_roll_back(request: HttpRequest, name: str) -> HttpResponse:
     model = _model(name)
     target = select.roll_back_target(model)
     done = f"Rolling back to version {target.number}." if target else "Rolling back."
-    return act(
-        request,
-        lambda: version_services.version_roll_back(model=model, actor=actor_of(request)),
-        done,
-        "model_versions",
-        name,
-    )
+    return act(request, version_services.version_roll_back, done, "model_versions", name, model=model)
 
 
 @require_POST
@@ -213,18 +194,13 @@ def version_archive(request: HttpRequest, name: str, number: int) -> HttpRespons
     archived = version.state == VersionState.ARCHIVED
     service = restore if archived else archive
     done = f"Version {number} is {'restored; it is not live by that' if archived else 'archived'}."
-    return act(request, lambda: service(version=version, actor=actor_of(request)), done, "model_versions", name)
+    return act(request, service, done, "model_versions", name, version=version)
 
 
 @require_POST
 @requires(Right.OPERATE)
 def version_annotate(request: HttpRequest, name: str, number: int) -> HttpResponse:
     version = select.version_get(_model(name), number)
-    note = request.POST.get("note", "").strip()
-    return act(
-        request,
-        lambda: version_services.version_annotate(version=version, actor=actor_of(request), note=note),
-        f"The note of version {number} is saved.",
-        "model_versions",
-        name,
-    )
+    given = {"version": version, "note": request.POST.get("note", "")}
+    done = f"The note of version {number} is saved."
+    return act(request, version_services.version_annotate, done, "model_versions", name, **given)

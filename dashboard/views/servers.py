@@ -4,14 +4,14 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_GET, require_POST
 
-from dashboard.authorisation import Right, actor_of, requires
-from dashboard.choices import ModelStatus
+from dashboard.authorisation import Right, requires
 from dashboard.selectors import servers as select
 from dashboard.services.servers import server_restart
 from dashboard.views.common import act, respond
 
 EVENTS = 30
-SHOWN = 100  # versions, those that are not ready first
+SHOWN = 100  # versions, in this order
+_ORDER = {word: place for place, word in enumerate(("unavailable", "loading", "unloading", "ready", "asleep"))}
 
 
 @require_GET
@@ -25,7 +25,7 @@ def servers(request: HttpRequest) -> HttpResponse:
 @requires(Right.VIEW)
 def server(request: HttpRequest, name: str) -> HttpResponse:
     found = select.server_get(name)
-    states = sorted(select.model_states(server=found), key=lambda row: row.state == ModelStatus.READY)
+    states = sorted(select.model_states(server=found), key=lambda row: _ORDER.get(row.word, len(_ORDER)))
     context = {
         "server": found,
         "states": states[:SHOWN],
@@ -41,4 +41,4 @@ def server(request: HttpRequest, name: str) -> HttpResponse:
 def restart(request: HttpRequest, name: str) -> HttpResponse:
     found = select.server_get(name)
     done = "The server is restarting. Requests under way are finished first, and every model comes back by itself."
-    return act(request, lambda: server_restart(server=found, actor=actor_of(request)), done, "server", name)
+    return act(request, server_restart, done, "server", name, server=found)

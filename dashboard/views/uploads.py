@@ -183,7 +183,7 @@ def preview(request: HttpRequest, pk: str) -> JsonResponse:
 def cancel(request: HttpRequest, pk: str) -> HttpResponse:
     found = upload_get(pk)
     done = "The upload is cancelled; what was received is removed."
-    return act(request, lambda: upload_cancel(upload=found, actor=actor_of(request)), done, "jobs")
+    return act(request, upload_cancel, done, "jobs", upload=found)
 
 
 @require_POST
