@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from tritonclient.grpc.model_config_pb2 import ModelConfig
@@ -42,6 +43,11 @@ class _Sequence:
         self.state: dict[str, Tensor] = {}
         self.last = 0.0
         self.timer: asyncio.TimerHandle | None = None
+
+
+class _KeyByState(NamedTuple):
+    own: object  # the request's batch key
+    states: tuple[tuple[int, ...], ...]
 
 
 class _Slot:
@@ -216,7 +222,16 @@ class SequenceBatchScheduler(InstanceScheduler):
         ready = [slot.sequence for slot in self._slots[instance] if slot.sequence and slot.sequence.requests]
         if not ready:
             return None
+        if self._controls.states_vary:
+            for sequence in ready:
+                self._key_by_state(sequence)
         return self._oldest_batch(ready) if self._oldest else self._direct_batch(instance, ready)
+
+    def _key_by_state(self, sequence: _Sequence) -> None:
+        """States of unequal shapes cannot share a batch."""
+        request = sequence.requests[0]
+        own = request.batch_key.own if isinstance(request.batch_key, _KeyByState) else request.batch_key
+        request.batch_key = _KeyByState(own, self._controls.state_shapes(_state_of(request, sequence)))
 
     def _oldest_batch(self, ready: list[_Sequence]) -> Batch | None:
         first = sorted((sequence.requests[0] for sequence in ready), key=lambda request: request.queued_ns)
@@ -261,7 +276,8 @@ class SequenceBatchScheduler(InstanceScheduler):
         """Zeros in the shapes of a real request, with READY false; nobody waits for its answer."""
         inputs = {name: _zeros_like(array) for name, array in pattern.inputs.items()}
         stand_in = InferenceRequest(pattern.model_name, inputs, lambda response, final: None, finished=True)
-        self._controls.prepare(stand_in, {}, ready=False)
+        state = _state_of(pattern, self._of[pattern]) if self._controls.states_vary else {}
+        self._controls.prepare(stand_in, {name: _zeros_like(array) for name, array in state.items()}, ready=False)
         return stand_in
 
     def _start(self, request: InferenceRequest) -> None:
@@ -300,6 +316,10 @@ class SequenceBatchScheduler(InstanceScheduler):
         self._of[request] = sequence
         self._pending += 1
         self._wake()
+
+
+def _state_of(request: InferenceRequest, sequence: _Sequence) -> dict[str, Tensor]:
+    return {} if request.sequence_start else sequence.state
 
 
 def _zeros_like(array: Tensor) -> Tensor:

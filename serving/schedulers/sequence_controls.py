@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelSequenceBatching
 
 from serving.datatypes import BY_CONFIG, deserialize_bytes
+from serving.device_tensor import host_array
 from serving.errors import invalid
 from serving.request import InferenceRequest, Tensor
 
@@ -50,6 +51,7 @@ class SequenceControls:
                 else:
                     self._flags.append(self._flag(tensor.name, control))
         self._states = [_state(state, config, model_dir) for state in batching.state]
+        self.states_vary = any(dim < 0 for state in batching.state for dim in state.dims)
         self._own_outputs = tuple(output.name for output in config.output)
 
     def check(self, request: InferenceRequest) -> None:
@@ -82,12 +84,16 @@ class SequenceControls:
             asked = request.requested or self._own_outputs
             request.requested = tuple(dict.fromkeys((*asked, *(one.output_name for one in self._states))))
 
+    def state_shapes(self, state: dict[str, Tensor]) -> tuple[tuple[int, ...], ...]:
+        """Those of the tensors that a request with this state gets, without the batch dimension."""
+        return tuple(state.get(one.input_name, one.initial).shape[1:] for one in self._states)
+
     def keep_state(self, outputs: dict[str, Tensor], asked: tuple[str, ...], state: dict[str, Tensor]) -> None:
         """Move the output states from a response into the sequence's state; those asked for stay in the response too."""
         asked = asked or self._own_outputs
         for one in self._states:
             if one.output_name in outputs:
-                state[one.input_name] = outputs[one.output_name].copy()  # the batch's buffer goes away
+                state[one.input_name] = np.array(host_array(outputs[one.output_name]))  # the batch's buffer goes away
                 if one.output_name not in asked:
                     del outputs[one.output_name]
 

@@ -6,7 +6,9 @@ import numpy as np
 import onnx.helper
 import pytest
 
+from repository.model_config import parse
 from serving.errors import Code, ServingError
+from serving.schedulers.sequence_controls import SequenceControls
 from tests import model_factory
 from tests.serving.gate import until
 from tests.serving.in_process import core, infer
@@ -120,6 +122,58 @@ async def test_the_state_of_a_new_sequence_comes_from_the_configuration(tmp_path
     (tmp_path / "sum" / "config.pbtxt").write_text(config.replace(start, start.replace("[0, 1]", "[0, 0]")))
     async with core(tmp_path, load_model=("sum",)) as server:
         assert await total(server, 1, 5, "s") == expected
+
+
+async def test_a_state_that_a_model_leaves_on_its_device_is_kept_on_the_host(tmp_path):
+    import torch
+
+    from serving.device_tensor import DeviceTensor
+
+    accumulator(tmp_path)
+    config = parse((tmp_path / "sum" / "config.pbtxt").read_text())
+    controls, state = SequenceControls(config, tmp_path), {}
+    outputs = {"SUM_OUT": DeviceTensor.of(torch.full((1, 1), 7.0)), "TOTAL": np.ones((1, 1), np.float32)}
+    controls.keep_state(outputs, ("TOTAL",), state)
+    assert set(outputs) == {"TOTAL"}
+    assert state["SUM_IN"].tolist() == [[7]]
+
+
+def collector(repository, strategy):
+    """TOTAL = the sum of all that the state has collected: it grows by one element with each request."""
+    node = onnx.helper.make_node
+    nodes = [
+        node("Concat", ["COLLECTED", "IN"], ["MORE"], axis=1),
+        node("ReduceSum", ["MORE", "axes"], ["TOTAL"], keepdims=1),
+    ]
+    inputs = [("IN", "FP32", ["batch", 1]), ("COLLECTED", "FP32", ["batch", "n"])]
+    outputs = [("TOTAL", "FP32", ["batch", 1]), ("MORE", "FP32", ["batch", "m"])]
+    model_factory.write_onnx(
+        repository, "sum", model_factory.onnx_bytes(nodes, inputs, outputs, {"axes": np.array([1])})
+    )
+    (repository / "sum" / "config.pbtxt").write_text(
+        f"""backend: "onnxruntime" max_batch_size: 4 instance_group {{ kind: KIND_CPU count: 1 }}
+        input {{ name: "IN" data_type: TYPE_FP32 dims: 1 }} output {{ name: "TOTAL" data_type: TYPE_FP32 dims: 1 }}
+        sequence_batching {{ {strategy} state {{ input_name: "COLLECTED" output_name: "MORE" data_type: TYPE_FP32 dims: -1
+            initial_state {{ name: "zero" data_type: TYPE_FP32 dims: 1 zero_data: true }} }} }}"""
+    )
+
+
+@pytest.mark.parametrize("strategy", ["direct { }", "oldest { max_candidate_sequences: 4 }"])
+async def test_sequences_whose_states_have_grown_apart_are_served_side_by_side(tmp_path, strategy):
+    collector(tmp_path, strategy)
+    async with core(tmp_path, load_model=("sum",)) as server:
+        assert [await total(server, 1, 1, flags) for flags in ("s", "", "")] == [1, 2, 3]
+        assert await asyncio.gather(total(server, 1, 1), total(server, 2, 5, "s"), total(server, 3, 7, "s")) == [
+            4,
+            5,
+            7,
+        ]
+        assert await asyncio.gather(total(server, 1, 1, "e"), total(server, 2, 5, "e"), total(server, 3, 7)) == [
+            5,
+            10,
+            14,
+        ]
+        assert await total(server, 3, 7, "e") == 21
 
 
 async def test_a_sequence_waits_in_the_backlog_until_a_slot_is_free(tmp_path):
