@@ -4,6 +4,7 @@ What a killed process leaves behind lies under `.publish-*`, where no reader loo
 """
 
 import contextlib
+import fcntl
 import os
 import shutil
 import time
@@ -17,7 +18,7 @@ from repository.layout import ModelRepository
 from repository.progress import Progress
 
 _PREFIX = ".publish-"
-LEFTOVER_AGE_S = 24 * 3600.0
+LEFTOVER_AGE_S = 60.0  # a folder made a moment ago may not be locked yet
 
 
 @contextlib.contextmanager
@@ -29,22 +30,44 @@ def workplace(repository: ModelRepository, near: Path) -> Iterator[Path]:
         repository.staging if storage.same_disk(repository.staging, near) else near
     ) / f"{_PREFIX}{uuid.uuid4().hex}"
     work.mkdir()
+    lock = _locked(work)
     try:
         yield work
     finally:
         shutil.rmtree(work, ignore_errors=True)
+        os.close(lock)
+
+
+def _locked(folder: Path) -> int:
+    """A descriptor that holds the folder until it is closed, or its process ends; BlockingIOError where another does."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
 
 
 def remove_leftovers(repository: ModelRepository, *, older_than_s: float = LEFTOVER_AGE_S) -> int:
-    """Clear away what killed processes left; the number of folders removed."""
+    """Clear away what killed processes left, and no longer hold; the number of folders removed."""
     limit = time.time() - older_than_s
     removed = 0
     for place in {repository.staging, repository.root, repository.archive}:
         for entry in place.glob(f"{_PREFIX}*"):
-            if entry.lstat().st_mtime <= limit:
-                storage.remove_tree(entry)
-                removed += 1
+            with contextlib.suppress(BlockingIOError, FileNotFoundError):
+                if entry.lstat().st_mtime <= limit:
+                    _remove_unheld(entry)
+                    removed += 1
     return removed
+
+
+def _remove_unheld(folder: Path) -> None:
+    lock = _locked(folder)
+    try:
+        storage.remove_tree(folder)
+    finally:
+        os.close(lock)
 
 
 def rename(source: Path, target: Path) -> None:

@@ -9,7 +9,7 @@ from repository import publish, storage
 from repository.errors import Conflict, NoSpace
 from repository.layout import ModelRepository
 from repository.progress import Progress
-from repository.workplace import remove_leftovers
+from repository.workplace import remove_leftovers, workplace
 
 CONTENT = b"weights" * 1000
 
@@ -175,6 +175,8 @@ def test_a_disk_without_room_beside_its_reserve_is_told_before_a_byte_is_copied(
 def test_what_killed_processes_left_is_cleared_away(repository: ModelRepository) -> None:
     for place in (repository.staging, repository.root, repository.archive):
         (place / ".publish-left").mkdir(parents=True)
-    assert remove_leftovers(repository) == 0
-    assert remove_leftovers(repository, older_than_s=0) == 3
+    with workplace(repository, repository.root) as work:
+        assert remove_leftovers(repository) == 0
+        assert remove_leftovers(repository, older_than_s=0) == 3
+        assert leftovers(repository) == [work]
     assert leftovers(repository) == []
