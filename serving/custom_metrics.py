@@ -44,7 +44,7 @@ class Series:
             return [f"{name}{braces} {self.value:.17g}\n"]
         comma = "," if self.labels else ""
         totals = list(accumulate(self.counts))
-        bounds = [*(f"{bound:.17g}" for bound in self.bounds), "+Inf"]
+        bounds = [*(repr(bound).removesuffix(".0") for bound in self.bounds), "+Inf"]
         lines = [
             f'{name}_bucket{{{self.labels}{comma}le="{bound}"}} {total}\n'
             for bound, total in zip(bounds, totals, strict=True)
@@ -177,10 +177,12 @@ def _label_text(labels: Any) -> str:
 
 
 def _bounds(family: Family, buckets: Any) -> list[float]:
+    if (family.kind == "histogram") != (buckets is not None):
+        raise invalid(f"metric '{family.name}' is a {family.kind}: histograms, and they alone, need buckets")
+    if buckets is None:
+        return []
     if not isinstance(buckets, list) or len(buckets) > MAX_BUCKETS:
         raise invalid(f"a histogram's buckets must be a list of at most {MAX_BUCKETS} numbers")
-    if (family.kind == "histogram") != bool(buckets):
-        raise invalid(f"metric '{family.name}' is a {family.kind}: histograms, and they alone, need buckets")
     if not all(isinstance(bound, int | float) and math.isfinite(bound) for bound in buckets):
         raise invalid("a histogram's buckets must be finite numbers")
     if any(low >= high for low, high in pairwise(buckets)):

@@ -112,4 +112,4 @@ class RequestQueue:
             level.delayed[request] = None
         else:
             self.remove(request)
-            self._reject(request, unavailable("request timeout expired"))
+            self._reject(request, unavailable("Request timeout expired"))

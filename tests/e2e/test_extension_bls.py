@@ -33,6 +33,9 @@ def value(response):
         raise pb_utils.TritonModelException(f"{{response.error().code().value}}: {{response.error().message()}}")
     return pb_utils.get_output_tensor_by_name(response, "OUTPUT0").as_numpy()
 
+def filled(response):
+    return response.has_error() or response.output_tensors()
+
 class TritonPythonModel:
     {"async " if asynchronous else ""}def execute(self, requests):
         responses = []
@@ -66,7 +69,8 @@ METRICS = """
             kind = pb_utils.MetricFamily
             self.counter = kind("requests_seen", "Requests\\nseen", kind.COUNTER).Metric({"who": 'a"b'})
             self.gauge = kind("last_value", "Last value", kind.GAUGE).Metric()
-            self.histogram = kind("sizes", "Sizes", kind.HISTOGRAM).Metric({"x": "1"}, buckets=[1, 10])
+            self.histogram = kind("sizes", "Sizes", kind.HISTOGRAM).Metric({"x": "1"}, buckets=[0.1, 1, 10])
+            self.plain = kind("plain", "Without bounds", kind.HISTOGRAM).Metric({}, buckets=[])
 
         def execute(self, requests):
             for request in requests:
@@ -74,6 +78,7 @@ METRICS = """
                 self.counter.increment(1)
                 self.gauge.set(number)
                 self.histogram.observe(number)
+                self.plain.observe(number)
             values = self.counter.value(), self.gauge.value()
             assert values[1] == number, values
             try:
@@ -103,14 +108,19 @@ def server(tmp_path_factory) -> Iterator[ServerProcess]:
         asynchronous=True,
     )
     responses = "call('counter', array).exec(decoupled=True)"
-    caller(models, "summing", f"out = np.array([[sum(value(one)[0, 0] for one in {responses})]], np.float32)")
+    caller(
+        models,
+        "summing",
+        f"out = np.array([[sum(value(one)[0, 0] for one in {responses} if filled(one))]], np.float32)",
+    )
     caller(
         models,
         "summing_async",
         """
         out = np.zeros((1, 1), np.float32)
         async for one in await call("counter", array).async_exec(decoupled=True):
-            out = out + value(one)
+            if filled(one):
+                out = out + value(one)
         """,
         asynchronous=True,
     )
@@ -206,10 +216,13 @@ def test_metrics_of_a_model_are_shown_while_it_is_loaded(server, infer):
         "# HELP requests_seen Requests\\nseen",
         'requests_seen{who="a\\"b"} 3',
         "last_value 100",
+        'sizes_bucket{x="1",le="0.1"} 0',
         'sizes_bucket{x="1",le="1"} 1',
         'sizes_bucket{x="1",le="10"} 2',
         'sizes_bucket{x="1",le="+Inf"} 3',
         'sizes_count{x="1"} 3',
+        'plain_bucket{le="+Inf"} 3',
+        "plain_sum 106",
     ):
         assert f"{line}\n" in page
     assert server.post("/v2/repository/models/metrics/unload")[0] == 200

@@ -41,6 +41,12 @@ def seen(response):
 def wrap(value):
     return pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT0", np.array([[json.dumps(value)]], object))])
 
+def asked_and_failed(_):
+    try:
+        call("echo").exec()
+    except pb_utils.TritonModelException as error:
+        return str(error)
+
 class TritonPythonModel:"""
 ANSWERING = """
     def execute(self, requests):
@@ -187,6 +193,8 @@ def test_everything_said_of_a_request_reaches_the_other_model(ask: Callable[...,
         ("request_id=bytes([255])", "request_id must be text"),
         ("requested_output_names=[1]", "a requested output's name must be text"),
         ("requested_output_names=['NOTHING']", "unexpected inference output 'NOTHING'"),
+        ("inputs=None", "an InferenceRequest needs inputs, requested_output_names and model_name"),
+        ("requested_output_names=[None]", "a requested output's name must be text, not None"),
         ("inputs=[1]", "inputs must be pb_utils.Tensor objects, not int"),
         ("parameters={'a': [1]}", "request parameters must be strings, numbers or booleans, by name; 'a' is"),
         ("parameters={'a': float('nan')}", "request parameters must be"),
@@ -228,6 +236,19 @@ def test_outputs_may_be_wanted_on_the_host(ask: Callable[..., Any]) -> None:
 def test_a_model_stops_the_stream_of_another(server: tuple[ServerProcess, Path], ask: Callable[..., Any]) -> None:
     assert ask("stops") == ["tick", ["CANCELLED"]]
     wait_until((server[1] / "stopped").exists, what="the other model's noticing")
+
+
+def test_responses_can_be_iterated_again_once_all_have_come(ask: Callable[..., Any]) -> None:
+    assert (
+        ask("asks", "[seen(one) for one in (lambda r: [*r, *r, next(iter(r))])(call('echo').exec(decoupled=True))]")
+        == [["", 0, 0, 0, 0, {}, ["OUTPUT0"]]] * 3
+    )
+
+
+def test_a_process_that_the_model_forks_cannot_ask(ask: Callable[..., Any]) -> None:
+    asked = "__import__('multiprocessing').get_context('fork').Pool(2).map(asked_and_failed, range(4))"
+    assert ask("asks", asked) == ["only the model's own process can ask the server, not one that it has forked"] * 4
+    assert ask("asks", "1 + 1") == 2
 
 
 def test_a_model_loads_another_from_files_that_it_brings(

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 from serving.backends.python_child.channel import Message
 from serving.backends.python_child.pb_errors import ErrorCode, TritonError, TritonModelException
 from serving.backends.python_child.pb_memory import torch_device
-from serving.backends.python_child.pb_parameters import checked_parameters, text, whole_number
 from serving.backends.python_child.pb_tensor import Tensor
 from serving.backends.python_child.server_link import Answer, ServerLink, server
-from serving.backends.python_child.tensors import Row, Writer
+from serving.backends.python_child.tensors import Writer
 
 if TYPE_CHECKING:
     from serving.backends.python_child.pb_messages import InferenceRequest, InferenceResponse
@@ -23,19 +22,24 @@ serving_now: contextvars.ContextVar[list[int] | None] = contextvars.ContextVar("
 
 
 class ResponseIterator:
-    """The responses of one inference as they come, for `for` or `async for`; ends after the final one."""
+    """The responses of one inference as they come, for `for` or `async for`; the last one may be empty, as in Triton. Once
+    all have come they can be iterated again."""
 
     def __init__(self, link: ServerLink, message: Message, writer: Writer, device: str) -> None:
         self._link = link
         self._device = device
         self._answers: SimpleQueue[Answer] = SimpleQueue()
         self._ended = False
+        self._all: list[InferenceResponse] = []
+        self._next_one = 0  # of them, once all have come
         self._id = link.start(message, self._answers.put, writer)
 
     def __iter__(self) -> Iterator["InferenceResponse"]:
+        self._begin()
         return self
 
     def __aiter__(self) -> AsyncIterator["InferenceResponse"]:
+        self._begin()
         return self
 
     def __next__(self) -> "InferenceResponse":
@@ -54,13 +58,19 @@ class ResponseIterator:
         self._link.tell({"op": "cancel", "ask": self._id})
 
     def _next(self) -> "InferenceResponse | None":
-        while not self._ended:
+        if not self._ended:
             answer = self._answers.get()
             self._ended = answer.message["final"]
-            response = response_of(answer, self._device)
-            if response is not None:
-                return response
-        return None
+            self._all.append(response_of(answer, self._device))
+        elif self._next_one == len(self._all):
+            return None
+        self._next_one += 1
+        return self._all[self._next_one - 1]
+
+    def _begin(self) -> None:
+        """Again from the first response, where the last one was given."""
+        if self._ended and self._next_one == len(self._all):
+            self._next_one = 0
 
 
 class _Single:
@@ -75,9 +85,8 @@ class _Single:
         self.future.add_done_callback(self._cancel_if_asked)
 
     def _take(self, answer: Answer) -> None:
-        response = response_of(answer, self._device)
-        if response is not None and len(self._responses) < 2:
-            self._responses.append(response)
+        if "outputs" in answer.message or "error" in answer.message:
+            self._responses = [*self._responses[:1], response_of(answer, self._device)]
         if not answer.message["final"]:
             return
         if len(self._responses) != 1:
@@ -121,45 +130,35 @@ def _question(request: "InferenceRequest") -> tuple[ServerLink, Message, Writer,
     link = server()
     if not request.model_name():
         raise TritonModelException("an inference on another model needs its model_name")
-    version = whole_number("model_version", request._model_version, least=-1)
-    sequence = request.correlation_id()
     writer = Writer()
     message: Message = {
         "op": "infer",
-        "model": text("model_name", request.model_name()),
-        "version": "" if version < 1 else str(version),
-        "request_id": text("request_id", request.request_id()),
-        "inputs": [_added(writer, tensor) for tensor in request.inputs()],
-        "requested": [text("a requested output's name", name) for name in request.requested_output_names()],
-        "parameters": checked_parameters(request._parameters, "request"),
-        "priority": whole_number("priority", request.priority()),
-        "timeout": whole_number("timeout", request.timeout()),
-        "sequence": sequence if isinstance(sequence, str) else whole_number("correlation_id", sequence),
-        "flags": whole_number("flags", request.flags()),
+        "model": request.model_name(),
+        "version": "" if request._model_version < 1 else str(request._model_version),
+        "request_id": request.request_id(),
+        "inputs": [writer.add(tensor.name(), *tensor._host()) for tensor in request.inputs()],
+        "requested": request.requested_output_names(),
+        "parameters": request._parameters,
+        "priority": request.priority(),
+        "timeout": request.timeout(),
+        "sequence": request.correlation_id(),
+        "flags": request.flags(),
         "trace": request.trace()._key,
         "for": serving_now.get(),
     }
     return link, message, writer, torch_device(request._preferred_memory)
 
 
-def _added(writer: Writer, tensor: Any) -> Row:
-    if not isinstance(tensor, Tensor):
-        raise TypeError(f"inputs must be pb_utils.Tensor objects, not {type(tensor).__name__}")
-    return writer.add(tensor.name(), *tensor._host())
-
-
-def response_of(answer: Answer, device: str) -> "InferenceResponse | None":
-    """Its outputs on a GPU where `device` names one. None for the bare end of a stream."""
+def response_of(answer: Answer, device: str) -> "InferenceResponse":
+    """Its outputs on a GPU where `device` names one. Empty for the bare end of a stream."""
     from serving.backends.python_child.pb_messages import InferenceResponse
 
     message = answer.message
     if "error" in message:
         return _failed(*message["error"])
-    if "outputs" not in message:
-        return None
     tensors = [
         Tensor._from_memory(name, kind, shape, answer.memory, *place)
-        for name, kind, shape, *place in message["outputs"]
+        for name, kind, shape, *place in message.get("outputs", ())
     ]
     if device:
         tensors = [tensor._copied_to(device) for tensor in tensors]

@@ -8,9 +8,9 @@ from typing import Any
 from serving.backends.python_child import pb_inference
 from serving.backends.python_child.pb_errors import TritonError, TritonModelException
 from serving.backends.python_child.pb_memory import PreferredMemory
-from serving.backends.python_child.pb_parameters import checked_parameters
+from serving.backends.python_child.pb_parameters import checked_parameters, text, whole_number
 from serving.backends.python_child.pb_senders import Stream
-from serving.backends.python_child.pb_tensor import Tensor
+from serving.backends.python_child.pb_tensor import Tensor, checked_tensors
 
 TRITONSERVER_RESPONSE_COMPLETE_FINAL = 1
 TRITONSERVER_REQUEST_RELEASE_ALL = 1
@@ -36,9 +36,9 @@ class InferenceRequest:
         self,
         request_id: str = "",
         correlation_id: int | str = 0,
-        inputs: Iterable[Tensor] = (),
-        requested_output_names: Iterable[str] = (),
-        model_name: str = "",
+        inputs: Iterable[Tensor] | None = None,
+        requested_output_names: Iterable[str] | None = None,
+        model_name: str | None = None,
         model_version: int = -1,
         flags: int = 0,
         timeout: int = 0,
@@ -48,18 +48,54 @@ class InferenceRequest:
         *,
         priority: int = 0,
     ) -> None:
+        if inputs is None or requested_output_names is None or model_name is None:
+            raise TypeError("an InferenceRequest needs inputs, requested_output_names and model_name")
+        self._fill(
+            text("request_id", request_id),
+            correlation_id if isinstance(correlation_id, str) else whole_number("correlation_id", correlation_id),
+            checked_tensors("inputs", inputs),
+            [text("a requested output's name", name) for name in requested_output_names],
+            whole_number("flags", flags),
+            whole_number("timeout", timeout),
+            whole_number("priority", priority),
+            checked_parameters(parameters, "request"),
+            InferenceTrace() if trace is None else trace,
+        )
+        self._model_name = text("model_name", model_name)
+        self._model_version = whole_number("model_version", model_version, least=-1)
+        self._preferred_memory = preferred_memory
+
+    @classmethod
+    def _received(cls, *fields: Any) -> "InferenceRequest":
+        """What the server says needs no check. The fields are those of `_fill`."""
+        self = object.__new__(cls)
+        self._fill(*fields)
+        self._model_name = ""
+        self._model_version = -1
+        self._preferred_memory = None
+        return self
+
+    def _fill(
+        self,
+        request_id: str,
+        correlation_id: int | str,
+        inputs: list[Tensor],
+        requested_output_names: list[str],
+        flags: int,
+        timeout: int,
+        priority: int,
+        parameters: dict[str, Any],
+        trace: InferenceTrace,
+    ) -> None:
         self._id = request_id
         self._correlation_id = correlation_id
-        self._inputs = list(inputs)
-        self._requested = list(requested_output_names)
-        self._model_name = model_name
-        self._model_version = model_version
+        self._inputs = inputs
+        self._requested = requested_output_names
         self._flags = flags
         self._timeout = timeout
         self._priority = priority
-        self._parameters = parameters or {}
-        self._preferred_memory = preferred_memory
-        self._trace = InferenceTrace() if trace is None else trace
+        self._parameters = parameters
+        self._trace = trace
         self._key = 0  # the server's number for it
         self._is_cancelled: Any = None  # set by the servant: asks the server
         self._sender: InferenceResponseSender | None = None
@@ -82,7 +118,7 @@ class InferenceRequest:
         return self._flags
 
     def set_flags(self, flags: int) -> None:
-        self._flags = flags
+        self._flags = whole_number("flags", flags)
 
     def timeout(self) -> int:
         """Microseconds; 0 for none."""
@@ -105,6 +141,8 @@ class InferenceRequest:
         return bool(self._is_cancelled()) if self._is_cancelled is not None else False
 
     def get_response_sender(self) -> "InferenceResponseSender":
+        if not self._key:
+            raise TritonModelException("only a request that execute is given has a response sender")
         if self._stream is not None:
             return DecoupledResponseSender(self._stream)
         if self._sender is None:
@@ -140,14 +178,11 @@ class InferenceResponse:
         error: TritonError | None = None,
         parameters: dict[str, Any] | None = None,
     ) -> None:
-        self._outputs = list(output_tensors)
+        self._outputs = checked_tensors("output_tensors", output_tensors)
         self._error = error
         self._parameters = checked_parameters(parameters, "response") if parameters else {}
         if error is not None and not isinstance(error, TritonError):
             raise TypeError(f"error must be a pb_utils.TritonError, not {type(error).__name__}")
-        for tensor in self._outputs:
-            if not isinstance(tensor, Tensor):
-                raise TypeError(f"output_tensors must be pb_utils.Tensor objects, not {type(tensor).__name__}")
 
     def output_tensors(self) -> list[Tensor]:
         return self._outputs

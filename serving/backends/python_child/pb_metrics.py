@@ -24,7 +24,7 @@ class MetricKind(Enum):
 class Metric:
     """One series: made by MetricFamily.Metric. Two of equal names and labels are one series, which goes with both."""
 
-    def __init__(self, family: "MetricFamily", labels: dict[str, str], buckets: list[float]) -> None:
+    def __init__(self, family: "MetricFamily", labels: dict[str, str], buckets: list[float] | None) -> None:
         self._family = family  # which lives as long as this
         self._kind = family._kind
         self._number = next(_numbers)
@@ -84,6 +84,6 @@ class MetricFamily:
             self._link.tell_later({"op": "metric_family_deleted", "name": self._name})
 
     def Metric(self, labels: dict[str, Any] | None = None, buckets: Sequence[float] | None = None) -> Metric:
-        """`buckets`, rising upper bounds, belong to histograms and to them alone."""
+        """`buckets`, rising upper bounds and perhaps none, belong to histograms and to them alone."""
         named = {str(name): str(value) for name, value in (labels or {}).items()}
-        return Metric(self, named, [float(bound) for bound in buckets or ()])
+        return Metric(self, named, None if buckets is None else [float(bound) for bound in buckets])

@@ -29,7 +29,7 @@ def whole_number(name: str, value: Any, least: int = 0) -> int:
     except TypeError:
         number = least - 1
     if not least <= number <= _LARGEST:
-        raise TritonModelException(f"{name} must be a whole number of at least {least}, not {value!r:.100}")
+        raise TypeError(f"{name} must be a whole number of at least {least}, not {value!r:.100}")
     return number
 
 
@@ -38,7 +38,7 @@ def text(name: str, value: Any) -> str:
     if isinstance(value, bytes):
         value = value.decode("utf-8", "surrogateescape")
     if not isinstance(value, str) or not _is_text(value):
-        raise TritonModelException(f"{name} must be text, not {value!r:.100}")
+        raise TypeError(f"{name} must be text, not {value!r:.100}")
     return value
 
 

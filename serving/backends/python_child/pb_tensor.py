@@ -1,5 +1,6 @@
 """pb_utils.Tensor."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,14 @@ from serving.backends.python_child import dlpack
 from serving.backends.python_child.pb_errors import TritonModelException
 from serving.backends.python_child.pb_parameters import text
 from serving.backends.python_child.tensors import BFLOAT16, TYPES, deserialize, type_of
+
+
+def checked_tensors(name: str, tensors: Iterable["Tensor"]) -> "list[Tensor]":
+    found = list(tensors)
+    for tensor in found:
+        if not isinstance(tensor, Tensor):
+            raise TritonModelException(f"{name} must be pb_utils.Tensor objects, not {type(tensor).__name__}")
+    return found
 
 
 class Tensor:
@@ -21,10 +30,10 @@ class Tensor:
 
     def __init__(self, name: str, numpy_array: NDArray[Any]) -> None:
         self._name = text("a tensor's name", name)
-        if not name:
-            raise TritonModelException("a tensor's name must not be empty")
         if not isinstance(numpy_array, np.ndarray | np.generic):
             raise TypeError(f"tensor '{name}' must be made from a numpy array, not from {type(numpy_array).__name__}")
+        if not name:
+            raise TritonModelException("a tensor's name must not be empty")
         array = np.asarray(numpy_array)
         self._type = type_of(array)
         self._array: NDArray[Any] | None = array if array.flags.c_contiguous else np.ascontiguousarray(array)
@@ -93,6 +102,10 @@ class Tensor:
     @staticmethod
     def from_dlpack(name: str, tensor: Any) -> "Tensor":
         """A tensor that shares the memory of a capsule, or of an object with `__dlpack__`, in C order."""
+        if not hasattr(tensor, "__dlpack__") and type(tensor).__name__ != "PyCapsule":
+            raise TritonModelException(
+                f"a DLPack capsule or tensor is needed for '{name}', not {type(tensor).__name__}"
+            )
         if dlpack.device(tensor)[0] in dlpack.CPU_DEVICES:
             array = dlpack.from_capsule(tensor)
             if not array.flags.c_contiguous:

@@ -103,19 +103,19 @@ class PythonServant(Servant):
 
     # -- inside ----------------------------------------------------------------------------------------------------
     def _request(self, message: Message, memory: Any) -> pb_utils.InferenceRequest:
-        request = pb_utils.InferenceRequest(
-            request_id=message["id"],
-            correlation_id=message.get("sequence", 0),
-            inputs=[
+        request = pb_utils.InferenceRequest._received(
+            message["id"],
+            message.get("sequence", 0),
+            [
                 pb_utils.Tensor._from_memory(name, kind, shape, memory, offset, length)
                 for name, kind, shape, offset, length in message["inputs"]
             ],
-            requested_output_names=message.get("requested") or self._outputs,
-            flags=message.get("flags", 0),
-            timeout=message.get("timeout", 0),
-            priority=message.get("priority", 0),
-            parameters=message.get("parameters"),
-            trace=InferenceTrace(message["key"], message["trace"]) if "trace" in message else None,
+            list(message.get("requested") or self._outputs),
+            message.get("flags", 0),
+            message.get("timeout", 0),
+            message.get("priority", 0),
+            message.get("parameters", {}),
+            InferenceTrace(message["key"], message["trace"]) if "trace" in message else InferenceTrace(),
         )
         key = request._key = message["key"]
         if self._decoupled:

@@ -6,6 +6,7 @@ it, the last one with `final`. A message with an `op` is a question of the serve
 
 import itertools
 import mmap
+import os
 import socket
 import threading
 from collections.abc import Callable
@@ -33,6 +34,8 @@ class ServerLink:
         self._end = end
         self._channel: Channel | None = None
         self._lock = threading.Lock()
+        self._forked = False  # this is a copy of the process, which must not speak on its connection
+        os.register_at_fork(after_in_child=self._after_fork)
         self._ids = itertools.count(1)
         self._waiting: dict[int, OnAnswer] = {}
         self._later: SimpleQueue[Message] = SimpleQueue()
@@ -75,11 +78,17 @@ class ServerLink:
 
     # -- inside ----------------------------------------------------------------------------------------------------
     def _connected(self) -> Channel:
+        if self._forked:
+            raise TritonModelException("only the model's own process can ask the server, not one that it has forked")
         if self._channel is None:
             self._channel = Channel(self._end)
             threading.Thread(target=self._read, args=(self._channel,), name="server-link", daemon=True).start()
             threading.Thread(target=self._tell_what_is_late, name="server-link-later", daemon=True).start()
         return self._channel
+
+    def _after_fork(self) -> None:
+        self._forked = True
+        self._lock = threading.Lock()  # another thread may have held it
 
     def _read(self, channel: Channel) -> None:
         try:

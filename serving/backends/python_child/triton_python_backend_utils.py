@@ -87,8 +87,10 @@ class Logger:
     @staticmethod
     def log(message: str, level: _LogLevel = _LogLevel.INFO) -> None:
         """One line of stderr: 0x1e and the level mark it for the server, 0x1f stands for a line break."""
-        text = str(message).replace("\n", "\x1f")
-        sys.stderr.write(f"\x1e{level.value}{text}\n")
+        if not isinstance(level, _LogLevel):
+            raise TypeError(f"level must be one of Logger's, not {level!r:.100}")
+        line = text("message", message).replace("\n", "\x1f")
+        sys.stderr.write(f"\x1e{level.value}{line}\n")
 
     @staticmethod
     def log_info(message: str) -> None:
