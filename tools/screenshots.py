@@ -50,6 +50,8 @@ FULL = {
     "settings": "/settings/",
     "failed-model": "/models/broken/",
     "degraded-model": "/models/doubled/",
+    "asleep-model": "/models/sleepy/",
+    "ensemble-playground": "/models/text_pipeline/playground",
     "filtered-to-nothing": "/models/?q=nothing",
     "not-found": "/models/nowhere/",
 }
@@ -79,6 +81,8 @@ max_batch_size: 8
 input [ { name: "x" data_type: TYPE_FP32 dims: [ 3 ] } ]
 output [ { name: "y" data_type: TYPE_FP32 dims: [ 3 ] } ]
 """
+
+ASLEEP = 'parameters { key: "slipway.residency" value { string_value: "{\\"mode\\": \\"on_demand\\"}" } }\n'
 
 
 class Person:
@@ -120,12 +124,14 @@ def wait(condition: Any, seconds: float = 60) -> None:
 
 
 def prepare(person: Person) -> None:
-    """A model that failed, and one whose new version failed while the old one serves."""
+    """A model that failed, one whose new version failed while the old one serves, and one that waits for a request."""
     person.publish("doubled", "model.py", WORKING, CONFIG)
     person.settle("doubled", "ready")
     person.publish("doubled", "model.py", BROKEN, CONFIG)
     person.publish("broken", "model.py", BROKEN, CONFIG)
+    person.publish("sleepy", "model.py", WORKING, CONFIG + ASLEEP)
     person.settle("broken", "failed")
+    person.settle("sleepy", "asleep")
     person.settle("doubled", "degraded")
 
 

@@ -107,8 +107,8 @@ def model_delete(*, model: Model, actor: Actor, confirm_name: str) -> None:
 def _refuse_served(model: Model) -> None:
     if model.desired_state == DesiredState.LOADED:
         raise Conflict(f"model '{model.name}' is loaded; unload it before you delete it")
-    served = ModelState.objects.filter(model_name=model.name, state__in=(ModelStatus.READY, ModelStatus.UNLOADING))
-    if served.exists():
+    rows = ModelState.objects.filter(model_name=model.name)
+    if any(row.state != ModelStatus.UNAVAILABLE or row.asleep for row in rows):
         raise Conflict(f"model '{model.name}' is still being unloaded; try again in a moment")
     publishing = Upload.objects.filter(model_name=model.name, state=UploadState.PUBLISHING)
     if publishing.exists() or model.versions.filter(state=VersionState.MOVING).exists():

@@ -13,7 +13,7 @@ from dashboard.models import AuditEntry, Model, ModelState, ModelSync, Server, V
 from dashboard.selectors.models import live_versions, model_summary, models_overview, releases, roll_back_target
 from dashboard.services.configuration import config_apply
 from dashboard.services.drift import drift_check
-from dashboard.services.models import model_load, model_unload
+from dashboard.services.models import model_delete, model_load, model_unload
 from dashboard.services.servers import server_ensure_local
 from dashboard.services.version_moves import version_archive, version_restore
 from dashboard.services.versions import version_annotate, version_make_live, version_roll_back
@@ -210,6 +210,8 @@ def test_a_model_that_waits_for_its_first_request_is_asleep(three: list[Version]
     assert word(model) == ("failed", f"{ASLEEP}; the last load failed: no such operator")
     say(1, "UNAVAILABLE", ASLEEP)
     assert word(model_unload(model=model, actor=actor)) == ("unloading", "")
+    with pytest.raises(Conflict, match="still being unloaded"):
+        model_delete(model=model, actor=actor, confirm_name="relu")
 
 
 def test_the_server_says_asleep_in_the_words_that_the_dashboard_knows() -> None:
