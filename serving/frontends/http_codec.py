@@ -21,6 +21,7 @@ from serving.datatypes import BY_CONFIG, DATATYPES, Datatype, datatype, datatype
 from serving.errors import ServingError, invalid
 from serving.frontends.http_message import Chunk
 from serving.frontends.http_tensors import array_from_json, array_to_json, dump_json, load_json
+from serving.frontends.json_pieces import LARGE_ARRAY, numbers_as_json
 from serving.output_target import OutputRule, Region, aim, output_rule, read_tensor, region_of
 from serving.request import InferenceRequest, InferenceResponse, OnResponse, Parameters
 from serving.shared_memory import SharedMemory
@@ -67,6 +68,8 @@ def decode(
     request = _request(plan, binary, model, version, on_response, memory)
     if plan.rules:
         aim(request, plan.rules, memory, [spec.region for spec in plan.inputs])
+    if not repeats:
+        plan.inputs = []  # or the parsed JSON would stay until the answer
     return request, plan
 
 
@@ -180,10 +183,11 @@ def _shape(name: str, row: Datatype, value: Any) -> tuple[tuple[int, ...], int]:
     if len(value) > MAX_DIMS:
         raise invalid(f"input '{name}': expected at most {MAX_DIMS} dimensions, got {len(value)}")
     shape = tuple(value)
+    count = math.prod(shape)
     # numpy bounds the product of the dims even where one of them is 0
-    if math.prod(dim for dim in shape if dim) * max(row.itemsize, 8) >= 1 << 62:
+    if (count or math.prod(filter(None, shape))) * max(row.itemsize, 8) >= 1 << 62:
         raise invalid(f"input '{name}': shape {list(shape)} has too many elements")
-    return shape, math.prod(shape)
+    return shape, count
 
 
 def _read_parameters(plan: Plan, parameters: Mapping[str, Any]) -> None:
@@ -284,7 +288,11 @@ def encode(response: InferenceResponse, plan: Plan) -> tuple[bytes, list[Chunk]]
             output["parameters"] = {"binary_data_size": len(part)}
             parts.append(part)
         else:
-            output["data"] = array_to_json(name, row, array)
+            data = array_to_json(name, row, array)
+            if isinstance(data, np.ndarray) and len(data) >= LARGE_ARRAY:
+                output["data"] = numbers_as_json(data)
+            else:
+                output["data"] = data
         outputs.append(output)
     value: dict[str, Any] = {"id": response.id} if response.id else {}
     value["model_name"] = response.model_name
@@ -293,6 +301,14 @@ def encode(response: InferenceResponse, plan: Plan) -> tuple[bytes, list[Chunk]]
         value["parameters"] = response.parameters
     value["outputs"] = outputs
     return dump_json(value), parts
+
+
+def takes_long(response: InferenceResponse, plan: Plan) -> bool:
+    """Whether `encode` writes so much JSON that it should not run on the event loop's thread."""
+    for name, array in response.outputs.items():
+        if array.size >= LARGE_ARRAY and not plan.binary.get(name, plan.binary_default):
+            return response.placed is None or name not in response.placed
+    return False
 
 
 def raw_bytes(array: NDArray[Any], row: Datatype) -> Chunk:

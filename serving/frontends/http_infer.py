@@ -5,29 +5,35 @@ import asyncio
 from serving.errors import ServingError, invalid, unsupported
 from serving.frontends.forwarded_headers import forward_headers
 from serving.frontends.http_body import compress
-from serving.frontends.http_codec import Plan, decode, decode_raw, encode
+from serving.frontends.http_codec import Plan, decode, decode_raw, encode, takes_long
 from serving.frontends.http_exchange import Exchange
 from serving.frontends.http_message import Chunk, Reply
-from serving.request import InferenceResponse
+from serving.frontends.json_pieces import LARGE
+from serving.request import InferenceRequest, InferenceResponse
 from serving.server import InferenceServer
 
 THREAD_FROM = 64 << 10  # bytes; larger answers are compressed in a thread
 
 
-def infer(server: InferenceServer, exchange: Exchange) -> None:
-    received = exchange.received() if server.tracing else None
-    params = exchange.head.params
-    model = params["model"]
-    version = params.get("version", "")
-    header_length = exchange.head.header_length
-    plan: Plan
+class _Receiver:
+    """Answers the exchange when the response comes."""
 
-    def on_response(response: InferenceResponse | ServingError | None, final: bool) -> None:
+    __slots__ = ("exchange", "plan")
+    plan: Plan  # set when the request is decoded
+
+    def __init__(self, exchange: Exchange) -> None:
+        self.exchange = exchange
+
+    def __call__(self, response: InferenceResponse | ServingError | None, final: bool) -> None:
+        exchange = self.exchange
         if exchange.done:
             return
         if isinstance(response, InferenceResponse) and final:
+            if takes_long(response, self.plan):
+                exchange.task = asyncio.ensure_future(_answer_large(exchange, response, self.plan))
+                return
             try:
-                _answer(exchange, *encode(response, plan))
+                _answer(exchange, *encode(response, self.plan))
             except Exception as error:
                 exchange.fail(error)
         elif isinstance(response, ServingError):
@@ -35,13 +41,54 @@ def infer(server: InferenceServer, exchange: Exchange) -> None:
         else:
             _refuse_decoupled(exchange)
 
+
+def infer(server: InferenceServer, exchange: Exchange) -> None:
+    received = exchange.received() if server.tracing else None
+    if len(exchange.body) >= LARGE:
+        exchange.task = asyncio.ensure_future(_infer_large(server, exchange, received))
+    else:
+        _submit(server, exchange, _decode(server, exchange), received)
+
+
+async def _infer_large(server: InferenceServer, exchange: Exchange, received: tuple[int, int] | None) -> None:
+    """JSON that would hold up the loop is parsed, in pieces, on another thread."""
+    try:
+        request = await asyncio.to_thread(_decode, server, exchange)
+        exchange.task = None
+        _submit(server, exchange, request, received)
+    except Exception as error:
+        exchange.fail(error)
+
+
+async def _answer_large(exchange: Exchange, response: InferenceResponse, plan: Plan) -> None:
+    try:
+        header, parts = await asyncio.to_thread(encode, response, plan)
+        exchange.task = None
+        _answer(exchange, header, parts)
+    except Exception as error:
+        exchange.fail(error)
+
+
+def _decode(server: InferenceServer, exchange: Exchange) -> InferenceRequest:
+    params = exchange.head.params
+    model = params["model"]
+    version = params.get("version", "")
+    header_length = exchange.head.header_length
+    receiver = _Receiver(exchange)
     if header_length == 0:
-        request, plan = decode_raw(server.model_config(model, version), exchange.binary, version, on_response)
+        config = server.model_config(model, version)
+        request, receiver.plan = decode_raw(config, exchange.binary, version, receiver)
     else:
         if header_length is not None and header_length > len(exchange.body):
             length = len(exchange.body)
             raise invalid(f"inference header size should be in range (0, {length}), got: {header_length}")
-        request, plan = decode(exchange.body, exchange.binary, model, version, on_response, server.shared_memory)
+        request, receiver.plan = decode(exchange.body, exchange.binary, model, version, receiver, server.shared_memory)
+    return request
+
+
+def _submit(
+    server: InferenceServer, exchange: Exchange, request: InferenceRequest, received: tuple[int, int] | None
+) -> None:
     exchange.body = exchange.binary = b""  # the tensors hold what they need
     exchange.requests = (request,)
     forwarded = exchange.connection.listener.forwarded

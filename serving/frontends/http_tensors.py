@@ -15,13 +15,15 @@ from numpy.typing import NDArray
 from serving.datatypes import Datatype
 from serving.errors import ServingError, invalid
 from serving.frontends.http_message import Chunk
+from serving.frontends.json_pieces import LARGE, exact_json, from_buffer, load_in_pieces
 
 SIMDJSON_FROM = 2048  # bytes; below, orjson is faster
-_BUFFER_KINDS = {"f": ("d", np.dtype(np.float64)), "i": ("i", np.dtype(np.int64)), "u": ("u", np.dtype(np.uint64))}
 
 
 def load_json(body: Chunk) -> Any:
-    """The parsed body. In a large one each "data" of `inputs` is a simdjson array."""
+    """The parsed body. In a larger one each "data" of `inputs` is a simdjson array, in a large one a numpy array."""
+    if len(body) >= LARGE and (parsed := load_in_pieces(body)) is not None:
+        return parsed
     try:
         if len(body) >= SIMDJSON_FROM:
             try:
@@ -73,8 +75,11 @@ def array_from_json(name: str, row: Datatype, shape: tuple[int, ...], count: int
     """The tensor of an input's `data`; INVALID_ARG for what does not fit its datatype or shape."""
     if row.name in ("FP16", "BF16"):
         raise invalid(f"input '{name}': {row.name} has no JSON form, send it as binary data")
-    if isinstance(data, simdjson.Array):
-        flat = _from_buffer(row, data)
+    flat: NDArray[Any] | None
+    if isinstance(data, np.ndarray):
+        flat = data
+    elif isinstance(data, simdjson.Array):
+        flat = from_buffer(row, data)
         if flat is None:
             data = data.as_list()
     else:
@@ -86,17 +91,6 @@ def array_from_json(name: str, row: Datatype, shape: tuple[int, ...], count: int
     if flat.size != count:
         raise invalid(f"input '{name}': shape {list(shape)} has {count} elements, but 'data' has {flat.size}")
     return _cast(name, row, flat).reshape(shape)
-
-
-def _from_buffer(row: Datatype, data: Any) -> NDArray[Any] | None:
-    """Numbers of a simdjson array, flattened; None where they are not all of the kind that the datatype needs."""
-    kind = _BUFFER_KINDS.get(row.dtype.kind)
-    if kind is None:
-        return None
-    try:
-        return np.frombuffer(data.as_buffer(of_type=kind[0]), kind[1])
-    except (TypeError, ValueError):
-        return None
 
 
 def _from_list(name: str, row: Datatype, data: list[Any]) -> NDArray[Any]:
@@ -166,8 +160,8 @@ def dump_json(value: dict[str, Any]) -> bytes:
     """As JSON; numbers that are not finite become the tokens NaN, Infinity and -Infinity."""
     try:
         text = orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY)
+        if b"null" in text:
+            text = orjson.dumps(value, default=lambda array: orjson.Fragment(exact_json(array)))
     except (orjson.JSONEncodeError, ServingError):
         raise invalid("the answer cannot be written as JSON, request its outputs as binary data") from None
-    if b"null" not in text:
-        return text
-    return json.dumps(value, default=lambda array: array.tolist(), separators=(",", ":")).encode()
+    return text
