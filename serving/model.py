@@ -61,10 +61,8 @@ class Model:
         self._draining = False
         self._drained: asyncio.Future[None] | None = None
         self._in_flight = 0
-        caches = runtime.cache is not None and spec.config.response_cache.enable
-        self._cache = ModelCache(runtime.cache) if runtime.cache is not None and caches else None
-        # Of requests under way that the cache did not have: the key, and how long it took to find that out (ns).
-        self._cache_keys: dict[InferenceRequest, tuple[bytes, int]] = {}
+        self._server_cache = runtime.cache
+        self._cache = ModelCache.of(spec.config, runtime.cache)
         self._labels: Labels = {}
         self._step_labels: Callable[[str, int], Labels] | None = None
         self._take_config(spec.config)
@@ -125,9 +123,13 @@ class Model:
     async def drain(self) -> None:
         """Take no more requests, finish those accepted, free everything."""
         self._draining = True
+        if self._server_cache is not None:
+            self._server_cache.models_changed()
         if self._in_flight:
             self._drained = self._loop.create_future()
             await self._drained
+        if self._server_cache is not None:
+            self._server_cache.models_changed()
         await self._free()
 
     async def _place_instances(self, config: ModelConfig) -> None:
@@ -243,7 +245,7 @@ class Model:
         request.on_cancel = None
         self._in_flight -= 1
         if self._cache is not None:
-            self._cache_keys.pop(request, None)
+            self._cache.forget(request)
         if self._drained is not None and not self._in_flight and not self._drained.done():
             self._drained.set_result(None)
 
@@ -265,12 +267,8 @@ class Model:
 
     def _answered_by_cache(self, cache: ModelCache, request: InferenceRequest) -> bool:
         start = time.monotonic_ns()
-        key = cache.key(request)
-        outputs = cache.get(key)
-        took = time.monotonic_ns() - start
-        cache.spent(lookup_ns=took)
+        outputs, took = cache.look_up(request)
         if outputs is None:
-            self._cache_keys[request] = key, took
             return False
         self.statistics.count_hit(start - request.queued_ns, took)
         self._loop.call_soon(self._cache_hit, request, outputs)
@@ -300,6 +298,7 @@ class Model:
         if answer is None:
             self._streamed(request, None, final=True)
             return
+        self._keep(request, answer.outputs)
         self.statistics.count_success(request, time.monotonic_ns())
         self._release(request)
         request.respond(self._outward(request, answer))
@@ -339,8 +338,7 @@ class Model:
         if isinstance(answer, ServingError):
             self._finish_failed(request, "BACKEND")
         else:
-            if self._cache is not None:
-                self._keep(self._cache, request, answer.outputs)
+            self._keep(request, answer.outputs)
             self.statistics.count_success(request, time.monotonic_ns())
             self._release(request)
         request.respond(self._outward(request, answer))
@@ -368,8 +366,7 @@ class Model:
             if isinstance(answer, ServingError):
                 self._finish_failed(request, "BACKEND")
             else:
-                if self._cache is not None:
-                    self._keep(self._cache, request, answer.outputs)
+                self._keep(request, answer.outputs)
                 if request.parameters and request.parameters.get(TIMING):
                     answer.parameters |= batch.timing(waited)
                 statistics.count_queued(waited)
@@ -388,10 +385,6 @@ class Model:
             return deliver(answer, request.targets, self.labels, self.config.max_batch_size > 0)
         return answer
 
-    def _keep(self, cache: ModelCache, request: InferenceRequest, outputs: dict[str, Tensor]) -> None:
-        key, lookup_ns = self._cache_keys[request]
-        start = time.monotonic_ns()
-        cache.put(key, outputs)
-        took = time.monotonic_ns() - start
-        self.statistics.count_miss(lookup_ns + took)
-        cache.spent(insertion_ns=took)
+    def _keep(self, request: InferenceRequest, outputs: dict[str, Tensor]) -> None:
+        if self._cache is not None and (took := self._cache.keep(request, outputs)):
+            self.statistics.count_miss(took)

@@ -7,6 +7,8 @@ from serving.frontends import prometheus
 from serving.frontends.hardware import Hardware
 from serving.response_cache import ResponseCache
 from tests import model_factory
+from tests.model_factory import write_config
+from tests.pipelines import ensemble, step
 from tests.serving.in_process import core, infer
 
 pytestmark = pytest.mark.asyncio
@@ -74,6 +76,33 @@ async def test_requested_outputs_shapes_and_datatypes_are_part_of_the_request(tm
         assert set(await infer(server, "scale", inputs)) == {"OUTPUT0", "OUTPUT1"}
         assert set(await infer(server, "scale", inputs, requested=("OUTPUT1",))) == {"OUTPUT1"}
         assert (await _statistics(server)).inference_stats.cache_hit.count == 0
+
+
+async def test_an_ensemble_answers_from_the_cache_until_a_step_of_it_is_another(tmp_path):
+    model_factory.onnx_scale(tmp_path, "double", 2.0)
+    folder = ensemble(tmp_path, step("double", {"INPUT0": "X"}, {"OUTPUT0": "Y"}))
+    write_config(folder, (folder / "config.pbtxt").read_text() + CACHED)
+    async with core(tmp_path, cache_config=OPTIONS["cache_config"], load_model=("pipeline",)) as server:
+        inputs = {"X": np.ones((1, 1), np.float32)}
+        assert [(await infer(server, "pipeline", inputs))["Y"].item() for _ in range(3)] == [2, 2, 2]
+        counted = {row.name: row for row in server.model_statistics().model_stats}
+        stats = counted["pipeline"].inference_stats
+        assert (stats.cache_hit.count, stats.cache_miss.count, stats.success.count) == (2, 1, 3)
+        assert counted["double"].execution_count == 1
+        model_factory.onnx_scale(tmp_path, "double", 5.0)
+        await server.load_model("double")
+        assert (await infer(server, "pipeline", inputs))["Y"].item() == 5
+
+
+async def test_the_answers_of_a_sequence_are_not_cached(tmp_path):
+    model_factory.onnx_sequence_sum(tmp_path, "sum")
+    folder = ensemble(tmp_path, step("sum", {"INPUT": "X"}, {"OUTPUT": "Y"}))
+    write_config(folder, (folder / "config.pbtxt").read_text() + CACHED)
+    async with core(tmp_path, cache_config=OPTIONS["cache_config"], load_model=("pipeline",)) as server:
+        inputs = {"X": np.ones((1, 1), np.float32)}
+        flags = ({"sequence_start": True}, {}, {"sequence_end": True})
+        answers = [await infer(server, "pipeline", inputs, sequence_id=7, **each) for each in flags]
+        assert [answer["Y"].item() for answer in answers] == [1, 2, 3]
 
 
 def _entry(size):
