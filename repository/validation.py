@@ -191,7 +191,10 @@ def _instance_groups(config: ModelConfig) -> Iterator[Problem]:
 
 
 def _warmup(config: ModelConfig) -> Iterator[Problem]:
-    known = {tensor.name: tensor for tensor in config.input}
+    known: dict[str, Any] = {tensor.name: tensor for tensor in config.input}
+    if known:  # a sample may give what the sequence batcher adds; control inputs tell their datatypes otherwise
+        known |= dict.fromkeys(tensor.name for tensor in config.sequence_batching.control_input)
+        known |= {state.input_name: state for state in config.sequence_batching.state}
     for index, sample in enumerate(config.model_warmup):
         field = f"model_warmup[{index}]"
         limit = max(config.max_batch_size, 1)
@@ -204,7 +207,7 @@ def _warmup(config: ModelConfig) -> Iterator[Problem]:
 def _warmup_input(field: str, name: str, tensor: Any, known: dict[str, Any]) -> Iterator[Problem]:
     if known and name not in known:
         yield Problem(field, f"the model has no input '{name}'")
-    elif name in known and known[name].data_type not in (mc.TYPE_INVALID, tensor.data_type):
+    elif known.get(name) is not None and known[name].data_type not in (mc.TYPE_INVALID, tensor.data_type):
         expected = mc.DataType.Name(known[name].data_type)
         yield Problem(
             f"{field}.data_type", f"expected {expected} as in the input, not {mc.DataType.Name(tensor.data_type)}"

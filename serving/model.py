@@ -171,7 +171,10 @@ class Model:
             self._limiter.register(instance, instance.place.demand)
         instance.on_streamed = self._streamed if self._decoupled else self._answer_late
         instance.decoupled = self._decoupled
-        await instance.start(warmup_batches(config, self.spec))
+        warmup = warmup_batches(config, self.spec)
+        if isinstance(self.scheduler, SequenceBatchScheduler):
+            self.scheduler.complete_warmup(warmup)
+        await instance.start(warmup)
 
     async def _free(self) -> None:
         instances, self._instances = self._instances, []

@@ -3,6 +3,7 @@
 Source: ModelWarmup in model_config.proto. Input files lie in <model>/warmup/.
 """
 
+import logging
 import math
 from pathlib import Path
 from typing import Any
@@ -17,16 +18,21 @@ from serving.datatypes import BY_CONFIG, Datatype, deserialize_bytes
 from serving.errors import invalid
 from serving.request import InferenceRequest, Tensor
 
+log = logging.getLogger(__name__)
+
 MAX_REQUESTS = 100_000
 MAX_BYTES = 2 << 30
 
 
 def warmup_batches(config: ModelConfig, spec: ModelSpec) -> list[Batch]:
-    """One batch for each warm-up sample and repetition."""
+    """One batch for each warm-up sample and repetition. Like Triton this skips samples without a batch_size."""
     folder = spec.version_dir.parent / "warmup"
     batches = []
     for sample in config.model_warmup:
-        rows = max(1, sample.batch_size)
+        rows = sample.batch_size
+        if rows == 0:
+            log.info("model '%s': warm-up sample '%s' is skipped, as its batch_size is 0", config.name, sample.name)
+            continue
         _check_complete(sample, config)
         inputs = {name: _tensor(name, one, rows, config, folder) for name, one in sample.inputs.items()}
         for _ in range(max(1, sample.count)):
@@ -42,7 +48,7 @@ def _check_complete(sample: ModelWarmup, config: ModelConfig) -> None:
     missing = [entry.name for entry in config.input if not entry.optional and entry.name not in sample.inputs]
     if missing:
         raise invalid(f"warm-up sample '{sample.name}' gives no input '{missing[0]}'")
-    runs = max(1, sample.count) * max(1, sample.batch_size)
+    runs = max(1, sample.count) * sample.batch_size
     if runs > MAX_REQUESTS:
         raise invalid(f"warm-up sample '{sample.name}' asks for {runs} requests, expected at most {MAX_REQUESTS}")
 

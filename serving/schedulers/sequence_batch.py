@@ -105,6 +105,14 @@ class SequenceBatchScheduler(InstanceScheduler):
     def pending(self) -> int:
         return self._pending
 
+    def complete_warmup(self, batches: list[Batch]) -> None:
+        """Controls as of a sequence's first request, and its initial state, where the sample does not give them."""
+        for request in (request for batch in batches for request in batch.requests):
+            given = request.inputs
+            request.sequence_start, request.sequence_id = True, self._controls.new_id(1)
+            self._controls.prepare(request, {}, ready=True)
+            request.inputs = {**request.inputs, **given}
+
     def add_instance(self, instance: Instance) -> None:
         self._slots[instance] = [_Slot(instance, index) for index in range(self._slot_count)]
         super().add_instance(instance)

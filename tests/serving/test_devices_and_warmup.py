@@ -81,8 +81,8 @@ async def test_a_warm_up_that_cannot_be_made_fails_the_load_with_the_reason(tmp_
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('model_warmup { name: "w" }', "gives no input 'INPUT0'"),
-        ('model_warmup { name: "w" count: 4000000000 INPUT }', "asks for 4000000000 requests"),
+        ('model_warmup { name: "w" batch_size: 1 }', "gives no input 'INPUT0'"),
+        ('model_warmup { name: "w" batch_size: 1 count: 4000000000 INPUT }', "asks for 4000000000 requests"),
     ],
 )
 async def test_a_warm_up_sample_that_is_incomplete_or_endless_is_refused(tmp_path, text, message):
@@ -92,6 +92,25 @@ async def test_a_warm_up_sample_that_is_incomplete_or_endless_is_refused(tmp_pat
         with pytest.raises(ServingError, match=message) as caught:
             await server.load_model("scale")
         assert caught.value.code is Code.INVALID_ARG
+
+
+async def test_a_sample_without_a_batch_size_is_skipped(tmp_path):
+    model_factory.onnx_scale(tmp_path, extra='model_warmup { name: "w" }')
+    async with core(tmp_path, load_model=("scale",)) as server:
+        assert server.model_ready("scale")
+
+
+SAMPLE = '{ key: "%s" value { data_type: TYPE_FP32 dims: 1 zero_data: true } }'
+
+
+@pytest.mark.parametrize("names", [("INPUT",), ("INPUT", "START", "STATE")])
+async def test_a_sample_of_a_stateful_model_may_leave_controls_and_states_out(tmp_path, names):
+    inputs = " ".join(f"inputs {SAMPLE % name}" for name in names)
+    model_factory.onnx_sequence_sum(tmp_path, "sum", extra=f'model_warmup {{ name: "w" batch_size: 2 {inputs} }}')
+    async with core(tmp_path, load_model=("sum",)) as server:
+        fields = {"sequence_id": 1, "sequence_start": True}
+        answer = await infer(server, "sum", {"INPUT": np.ones((1, 1), np.float32)}, **fields)
+        assert answer["OUTPUT"].item() == 1
 
 
 async def test_a_warm_up_that_the_model_refuses_fails_the_load(tmp_path):
