@@ -46,7 +46,7 @@ def _positive(repository: Path) -> None:
         helper.make_node("Greater", ["INPUT0", "zero"], ["over"]),
         helper.make_node("Compress", ["INPUT0", "over"], ["OUTPUT0"], axis=0),
     ]
-    tensors = [("INPUT0", "FP32", [1 << 16])], [("OUTPUT0", "FP32", [1 << 16])]
+    tensors = [("INPUT0", "FP32", [1 << 21])], [("OUTPUT0", "FP32", [1 << 21])]
     write_onnx(repository, "positive", onnx_bytes(nodes, *tensors, {"zero": np.zeros((), np.float32)}))
     write_config(repository / "positive", 'backend: "onnxruntime"')
 
@@ -109,7 +109,7 @@ def test_an_output_may_lie_where_the_input_does(server: ServerProcess, names: tu
 
 @pytest.mark.parametrize("negative", [0, 1000])
 def test_a_file_may_be_wrong_about_a_shape(server: ServerProcess, negative: int) -> None:
-    values = np.arange(1, (1 << 16) + 1, dtype=np.float32) - negative
+    values = np.arange(1, (1 << 21) + 1, dtype=np.float32) - negative
     wanted = values[values > 0]
     with shared(server, 2 * values.nbytes, "both") as (client, memory):
         shm.set_shared_memory_region(memory.handle, [values])
