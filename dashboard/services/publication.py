@@ -22,19 +22,13 @@ from dashboard.choices import DesiredState, UploadState, VersionState
 from dashboard.exceptions import Conflict, DashboardError, Forbidden
 from dashboard.jobs.context import JobCancelled, JobContext, JobSuperseded
 from dashboard.jobs.progress import JobProgress
-from dashboard.models import Job, Model, Upload, Version
-from dashboard.services.audit import audit_record
-from dashboard.services.configuration import current_text, refuse_drift, revision_add, text_check
+from dashboard.models import Job, Model, Upload
+from dashboard.services.configuration import current_text, refuse_drift, text_check
 from dashboard.services.jobs import UNFINISHED, job_create, job_run_here
 from dashboard.services.models import last_number_ever
-from dashboard.services.releases import chosen_versions, generation_bump, release_record
-from dashboard.services.storage import (
-    managed_repository,
-    remember_beside,
-    remember_config,
-    remember_version,
-    repository_errors,
-)
+from dashboard.services.publication_record import publication_record
+from dashboard.services.releases import chosen_versions
+from dashboard.services.storage import managed_repository, repository_errors
 from dashboard.services.uploads import expiry, upload_require_own
 from repository import config_edit, model_config, publish, storage, version_policy
 from repository.errors import Conflict as Held
@@ -96,7 +90,7 @@ def publication_run(*, upload: Upload, context: JobContext) -> dict[str, Any]:
         except Exception as error:
             _take_back(upload, _reason(error))
             raise
-        version = _record(upload, _publisher(upload), manifest)
+        version = publication_record(upload=upload, actor=_publisher(upload), manifest=manifest)
     return {"model": upload.model_name, "version": version.number}
 
 
@@ -124,7 +118,7 @@ def _recover(upload: Upload) -> str:
     if manifest is None:
         _take_back(upload, "publishing was broken off")
         return f"Version {number} of {upload.model_name} was not published; its upload can be published again."
-    _record(upload, _publisher(upload), manifest)
+    publication_record(upload=upload, actor=_publisher(upload), manifest=manifest)
     return f"Finished the publication of version {number} of {upload.model_name}."
 
 
@@ -262,54 +256,3 @@ def _take_back(upload: Upload, reason: str) -> None:
         publishing.filter(pk=upload.pk).update(state=UploadState.INSPECTED, error=reason, expires_at=expiry())
         if not publishing.filter(model_name=upload.model_name).exists():
             Model.objects.filter(name=upload.model_name, versions=None, revisions=None).delete()
-
-
-def _record(upload: Upload, actor: Actor, manifest: Manifest) -> Version:
-    with transaction.atomic():
-        model = Model.objects.select_for_update().get(name=upload.model_name)
-        version = _version_row(upload, model, actor, manifest)
-        _adopt_text(model, upload.publication["text"], actor, version.number)
-        remember_version(model, version.number, manifest)
-        remember_beside(model, upload.contents["model_files"])
-        if upload.publication["load"] or upload.publication["make_live"]:
-            model.desired_state = DesiredState.LOADED
-            model.save(update_fields=["desired_state"])
-            generation_bump(model)
-        release = release_record(model=model, actor=actor, reason=f"Published version {version.number}")
-        audit_record(
-            actor=actor,
-            action="version.publish",
-            model=model,
-            summary=f"Published version {version.number} of {model.name}",
-            after={"version": version.number, "sha256": version.sha256, "live": release.versions if release else None},
-        )
-        rows = Upload.objects.filter(pk=upload.pk, state=UploadState.PUBLISHING)
-        rows.update(state=UploadState.PUBLISHED, publication={})
-    storage.remove_tree(upload.folder)
-    upload.refresh_from_db()
-    return version
-
-
-def _version_row(upload: Upload, model: Model, actor: Actor, manifest: Manifest) -> Version:
-    proposal = upload.proposal
-    kept = ("opset", "producer", "backend", "problems")
-    return Version.objects.create(
-        model=model,
-        number=upload.publication["number"],
-        format=proposal.get("format", ""),
-        filename=proposal.get("filename") or "",
-        size_bytes=manifest.size,
-        sha256=manifest.sha256,
-        signature={"inputs": proposal.get("inputs", []), "outputs": proposal.get("outputs", [])},
-        details={**{name: proposal[name] for name in kept if name in proposal}, "files": sorted(manifest.files)},
-        note=upload.publication["note"],
-        upload=upload,
-        created_by=actor.user,
-        created_by_name=actor.name,
-    )
-
-
-def _adopt_text(model: Model, text: str, actor: Actor, number: int) -> None:
-    if text != current_text(model) or not model.revisions.exists():
-        revision_add(model=model, text=text, actor=actor, summary=f"Published with version {number}")
-    remember_config(model, text)

@@ -208,7 +208,7 @@ def test_killed_after_the_rename_the_job_finishes_it(
 ) -> None:
     upload = as_inspected(received({"model.onnx": relu_bytes()}))
     with monkeypatch.context() as patch:
-        patch.setattr(publication, "_record", kill)
+        patch.setattr(publication, "publication_record", kill)
         with pytest.raises(Killed):
             begin(upload, actor, load=True, note="kept")
     assert not Version.objects.exists()
@@ -227,7 +227,7 @@ def test_what_is_in_place_is_finished_where_its_job_was_given_up(
 ) -> None:
     upload = as_inspected(received({"model.onnx": relu_bytes()}))
     with monkeypatch.context() as patch:
-        patch.setattr(publication, "_record", kill)
+        patch.setattr(publication, "publication_record", kill)
         with pytest.raises(Killed):
             begin(upload, actor)
     lose_worker()
