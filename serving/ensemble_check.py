@@ -2,7 +2,7 @@
 
 What the configuration alone can tell (cycles, tensors that nothing writes) repository.validation has found before.
 Source: ValidateEnsembleConfig in Triton's documentation of ensembles: every required input mapped, datatypes and dims equal
-along each edge, no step with a smaller maximum batch.
+along each edge, no step with a smaller maximum batch; one that does not batch at all may be a step.
 """
 
 from collections.abc import Callable
@@ -18,8 +18,13 @@ Lookup = Callable[[str, int], ModelConfig]
 
 class _Edge(NamedTuple):
     datatype: int
-    shape: tuple[int, ...]  # with the batch dimension where the model batches
+    dims: tuple[int, ...]
+    batched: bool
     owner: str
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (-1, *self.dims) if self.batched else self.dims
 
 
 def step_models(config: ModelConfig) -> list[str]:
@@ -81,7 +86,7 @@ def _check_maps(config: ModelConfig, step: ModelEnsembling.Step, model: ModelCon
     for name, tensor in inputs.items():
         if not tensor.optional and name not in step.input_map:
             raise _wrong(config, f"step '{step.model_name}' does not map input '{name}' of its model")
-    if config.max_batch_size > 0 and model.max_batch_size < config.max_batch_size:
+    if 0 < model.max_batch_size < config.max_batch_size:
         raise _wrong(
             config,
             f"its maximum batch size is {config.max_batch_size}, but step '{step.model_name}' allows {model.max_batch_size}",
@@ -97,7 +102,8 @@ def _check_edge(config: ModelConfig, name: str, produced: dict[str, _Edge], read
             config,
             f"tensor '{name}' is {_name(source)} from {source.owner}, but {reader.owner} expects {_name(reader)}",
         )
-    if not _compatible(source.shape, reader.shape):
+    # Between a model that batches and one that does not a batch dimension of 1 comes and goes.
+    if not _compatible(source.dims, reader.dims) and not _compatible(source.shape, reader.shape):
         raise _wrong(
             config,
             f"tensor '{name}' has shape {list(source.shape)} from {source.owner}, "
@@ -107,7 +113,8 @@ def _check_edge(config: ModelConfig, name: str, produced: dict[str, _Edge], read
 
 def _edge(tensor: "ModelInput | ModelOutput", config: ModelConfig, owner: str) -> _Edge:
     batched = config.max_batch_size > 0 and not tensor.is_shape_tensor
-    return _Edge(tensor.data_type, (-1, *tensor.dims) if batched else tuple(tensor.dims), owner)
+    own = config.platform == "ensemble" and tensor.HasField("reshape")  # what its steps see and write
+    return _Edge(tensor.data_type, tuple(tensor.reshape.shape if own else tensor.dims), batched, owner)
 
 
 def _compatible(left: tuple[int, ...], right: tuple[int, ...]) -> bool:

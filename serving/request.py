@@ -100,6 +100,7 @@ class InferenceRequest:
     sequence_start: bool = False
     sequence_end: bool = False
     arrival_ns: int = field(default_factory=time.monotonic_ns)
+    of_ensemble: bool = False  # a step's: its tensors may lack, or have, a batch dimension of 1
     device_outputs: bool = False  # whoever asks (an ensemble, CUDA shared memory) takes tensors that stay on a GPU
     targets: "dict[str, OutputTarget] | None" = None  # outputs to classify, or to write into shared memory
     flow: "ResponseFlow | None" = None  # holds back a decoupled model while the client does not read

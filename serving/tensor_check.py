@@ -11,7 +11,7 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelInput, ModelOut
 
 from serving.datatypes import BY_CONFIG, datatype_of
 from serving.errors import ServingError, invalid
-from serving.request import InferenceRequest, InferenceResponse
+from serving.request import InferenceRequest, InferenceResponse, Tensor
 
 
 class _Input(NamedTuple):
@@ -43,6 +43,8 @@ class TensorCheck:
 
     def request(self, request: InferenceRequest) -> None:
         """Set `batch_size` and `batch_key`; INVALID_ARG for the first thing that is wrong."""
+        if request.of_ensemble:
+            request.inputs = {name: self._as_step(name, array) for name, array in request.inputs.items()}
         inputs = request.inputs
         rows = 0
         seen = 0
@@ -89,6 +91,10 @@ class TensorCheck:
         if self._reshapes:
             request.inputs = {name: _to_model(array, self._by_name[name]) for name, array in inputs.items()}
 
+    def _as_step(self, name: str, array: Tensor) -> Tensor:
+        expected = self._by_name.get(name)
+        return array if expected is None else with_rank(array, len(expected.dims), expected.batched)
+
     def response(self, answer: "InferenceResponse | ServingError") -> "InferenceResponse | ServingError":
         """The answer with its outputs in the shapes that the configuration tells clients."""
         if not self._reshaped_outputs or isinstance(answer, ServingError):
@@ -104,6 +110,15 @@ class TensorCheck:
         unknown = next(name for name in inputs if name not in self._by_name)
         known = ", ".join(tensor.name for tensor in self._inputs)
         raise invalid(f"unexpected inference input '{unknown}' for model '{self._model}', which has {known}")
+
+
+def with_rank(array: Tensor, dims: int, batched: bool) -> Tensor:
+    """Between a model that batches and one that does not: a batch dimension of 1 is added, or taken away."""
+    if batched and array.ndim == dims:
+        return array.reshape((1, *array.shape))
+    if not batched and array.ndim == dims + 1 and array.shape[0] == 1:
+        return array.reshape(array.shape[1:])
+    return array
 
 
 def _prepare(tensor: ModelInput, batching: bool) -> _Input:

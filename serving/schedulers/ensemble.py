@@ -18,6 +18,7 @@ from serving.request import InferenceRequest, InferenceResponse, Tensor
 from serving.schedulers.base import Scheduler
 from serving.schedulers.ensemble_run import EnsembleRequest, Run
 from serving.statistics import Phases
+from serving.tensor_check import with_rank
 
 Infer = Callable[[InferenceRequest], None]
 # The end of a request, None where responses have come before it; the last argument: how long its steps took, all together.
@@ -44,6 +45,11 @@ class EnsembleScheduler(Scheduler):
     def configure(self, config: ModelConfig) -> None:
         self.name = config.name
         self.steps = list(config.ensemble_scheduling.step)
+        self._batched = config.max_batch_size > 0
+        self._ranks = {
+            output.name: len(output.reshape.shape if output.HasField("reshape") else output.dims)
+            for output in config.output
+        }
         self.outputs = [output.name for output in config.output]
         self.absent: dict[str, Tensor | None] = {tensor.name: None for tensor in config.input if tensor.optional}
         # A tensor that no step reads goes to the client: its model brings it to the host.
@@ -104,6 +110,7 @@ class EnsembleScheduler(Scheduler):
         request = under_way.request
         if not request.device_outputs:
             outputs = {name: host_array(tensor) for name, tensor in outputs.items()}
+        outputs = {name: with_rank(tensor, self._ranks[name], self._batched) for name, tensor in outputs.items()}
         return InferenceResponse(self.name, self._version, request.id, outputs, under_way.timing())
 
 

@@ -201,6 +201,7 @@ class Run:
             sequence_id=parent.sequence_id,
             sequence_start=parent.sequence_start,
             sequence_end=parent.sequence_end,
+            of_ensemble=True,
             device_outputs=parent.device_outputs or self._scheduler.feeds[index],
             flow=parent.flow,
             observers=(self._owner, *(each for each in parent.observers if isinstance(each, EnsembleRequest))),

@@ -50,6 +50,31 @@ async def test_an_input_may_be_an_output_of_the_ensemble_and_outputs_can_be_chos
         assert set(await infer(server, "pipeline", X, requested=("m",))) == {"m"}
 
 
+async def test_models_that_batch_and_models_that_do_not_are_joined_as_triton_does(tmp_path):
+    """A batch dimension of 1 comes and goes; a model without batches may also take the whole batch as one tensor."""
+    tensor = '{name: "%s" data_type: TYPE_FP32 dims: %s}'
+    model_factory.onnx_identity(tmp_path, "whole", dims=[-1, 4], max_batch_size=0)
+    model_factory.onnx_identity(tmp_path, "row", dims=[4], max_batch_size=0)
+    model_factory.onnx_identity(tmp_path, "rows", dims=[4], max_batch_size=8)
+    for name, order, rows, dims in (
+        ("batch", ("whole", "rows"), 8, "[4]"),
+        ("one", ("row", "rows"), 8, "[4]"),
+        ("plain", ("rows", "row"), 0, "[4]"),
+        ("matrix", ("rows", "whole"), 0, "[-1, 4]"),
+    ):
+        first, second = order
+        steps = step(first, {"INPUT0": "X"}, {"OUTPUT0": "m"}) + step(second, {"INPUT0": "m"}, {"OUTPUT0": "Y"})
+        ensemble(tmp_path, steps, name, tensor % ("X", dims), tensor % ("Y", dims), max_batch_size=rows)
+    async with core(tmp_path, load_model=("*",)) as server:
+        for name, shape in (("batch", (3, 4)), ("one", (1, 4)), ("plain", (4,)), ("matrix", (3, 4))):
+            array = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+            answer = (await infer(server, name, {"X": array}))["Y"]
+            assert (answer.shape, answer.tolist()) == (shape, array.tolist())
+        with pytest.raises(ServingError, match=r"in ensemble 'one', step 'row'.*shape") as caught:
+            await infer(server, "one", {"X": np.zeros((2, 4), np.float32)})
+        assert caught.value.code is Code.INVALID_ARG
+
+
 async def test_the_failure_of_a_step_names_it(tmp_path):
     ensemble(tmp_path, chain(tmp_path))
     async with core(tmp_path, load_model=("pipeline",)) as server:
