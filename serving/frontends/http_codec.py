@@ -21,15 +21,20 @@ from serving.datatypes import BY_CONFIG, DATATYPES, Datatype, datatype, datatype
 from serving.errors import ServingError, invalid
 from serving.frontends.http_message import Chunk
 from serving.frontends.http_tensors import array_from_json, array_to_json, dump_json, load_json
-from serving.frontends.json_pieces import LARGE_ARRAY, numbers_as_json
+from serving.frontends.json_pieces import LARGE_ARRAY, NotFlatError, numbers, numbers_as_json, split_body
 from serving.output_target import OutputRule, Region, aim, output_rule, read_tensor, region_of
 from serving.request import InferenceRequest, InferenceResponse, OnResponse, Parameters
 from serving.shared_memory import SharedMemory
 
 MAX_DIMS = 32
 VIEW_FROM = 64 << 10  # bytes; larger outputs are sent from the array's own memory
-_CACHED_PLAN_SIZE = 2048
+_CACHED_PLAN_SIZE = 2047  # bytes; what is longer is parsed by simdjson, whose arrays do not outlive their parser
+_OUTLINED_FROM = 2048  # bytes; a shorter body is faster parsed as it is
 _SCALARS = (str, int, float, bool)
+
+
+Arrays = Mapping[str, Any]  # input -> its "data", where that does not stand in the plan
+NO_ARRAYS: Arrays = {}
 
 
 class InputPlan(NamedTuple):
@@ -63,14 +68,35 @@ def decode(
     body: Chunk, binary: Chunk, model: str, version: str, on_response: OnResponse, memory: SharedMemory
 ) -> tuple[InferenceRequest, Plan]:
     """INVALID_ARG for whatever the request has wrong in itself; the model's own checks are the server's."""
-    repeats = len(binary) and len(body) <= _CACHED_PLAN_SIZE
-    plan = _cached_plan(bytes(body)) if repeats else make_plan(load_json(body))
-    request = _request(plan, binary, model, version, on_response, memory)
+    plan, arrays = _read_plan(body, len(binary) > 0)
+    request = _request(plan, binary, model, version, on_response, memory, arrays)
     if plan.rules:
         aim(request, plan.rules, memory, [spec.region for spec in plan.inputs])
-    if not repeats:
-        plan.inputs = []  # or the parsed JSON would stay until the answer
     return request, plan
+
+
+def _read_plan(body: Chunk, has_binary: bool) -> tuple[Plan, Arrays]:
+    if has_binary and len(body) <= _CACHED_PLAN_SIZE:
+        return _cached_plan(bytes(body)), NO_ARRAYS
+    if len(body) >= _OUTLINED_FROM:
+        try:
+            return _outlined_plan(body)
+        except (NotFlatError, ServingError):
+            pass  # to be parsed whole, which also says best what is wrong
+    plan = make_plan(load_json(body))
+    arrays = {spec.name: spec.data for spec in plan.inputs if spec.data is not None}
+    plan.inputs = [spec._replace(data=None) for spec in plan.inputs]  # or the parsed JSON would stay until the answer
+    return plan, arrays
+
+
+def _outlined_plan(body: Chunk) -> tuple[Plan, Arrays]:
+    outline, texts = split_body(body)
+    plan = _cached_plan(outline) if len(outline) <= _CACHED_PLAN_SIZE else make_plan(load_json(outline))
+    given = [spec for spec in plan.inputs if spec.data is not None]
+    # An array that is no input's data would shift the others.
+    if [spec.data for spec in given] != [[number] for number in range(len(texts))]:
+        raise NotFlatError
+    return plan, {spec.name: numbers(text, spec.row) for spec, text in zip(given, texts, strict=True)}
 
 
 def decode_raw(
@@ -84,7 +110,13 @@ def decode_raw(
 
 
 def _request(
-    plan: Plan, binary: Chunk, model: str, version: str, on_response: OnResponse, memory: SharedMemory | None = None
+    plan: Plan,
+    binary: Chunk,
+    model: str,
+    version: str,
+    on_response: OnResponse,
+    memory: SharedMemory | None = None,
+    arrays: Arrays = NO_ARRAYS,
 ) -> InferenceRequest:
     inputs: dict[str, NDArray[Any]] = {}
     offset = 0
@@ -94,7 +126,9 @@ def _request(
             inputs[spec.name] = read_tensor(memory, spec.name, spec.row, spec.shape, spec.region)
             continue
         if spec.size < 0:
-            inputs[spec.name] = array_from_json(spec.name, spec.row, spec.shape, spec.elements, spec.data)
+            inputs[spec.name] = array_from_json(
+                spec.name, spec.row, spec.shape, spec.elements, arrays.get(spec.name, spec.data)
+            )
             continue
         end = offset + spec.size
         if end > len(binary):

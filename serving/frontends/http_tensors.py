@@ -15,15 +15,13 @@ from numpy.typing import NDArray
 from serving.datatypes import Datatype
 from serving.errors import ServingError, invalid
 from serving.frontends.http_message import Chunk
-from serving.frontends.json_pieces import LARGE, exact_json, from_buffer, load_in_pieces
+from serving.frontends.json_pieces import exact_json, from_buffer
 
 SIMDJSON_FROM = 2048  # bytes; below, orjson is faster
 
 
 def load_json(body: Chunk) -> Any:
-    """The parsed body. In a larger one each "data" of `inputs` is a simdjson array, in a large one a numpy array."""
-    if len(body) >= LARGE and (parsed := load_in_pieces(body)) is not None:
-        return parsed
+    """The parsed body. In a large one each "data" of `inputs` is a simdjson array."""
     try:
         if len(body) >= SIMDJSON_FROM:
             try:

@@ -1,8 +1,8 @@
-"""Large arrays of numbers in JSON, read and written in pieces.
+"""Flat arrays of numbers in JSON, read apart from the rest of a request, and large ones read and written in pieces.
 
-A parser or writer in C holds the interpreter's lock until it is done: 6 ms for each megabyte, for which the event loop stands
-still, on whichever thread the parser runs. Between two pieces the loop gets its turn, where the work runs on another thread.
-Only flat arrays of numbers are read so; nested ones, strings and booleans are parsed whole.
+The rest, the outline, is the same for each request of most clients, and need not be parsed again. And a parser or writer in C
+holds the interpreter's lock until it is done: 6 ms for each megabyte, for which the event loop stands still, on whichever
+thread the parser runs. Between two pieces the loop gets its turn, where the work runs on another thread.
 """
 
 import json
@@ -14,7 +14,7 @@ import orjson
 import simdjson
 from numpy.typing import NDArray
 
-from serving.datatypes import DATATYPES, Datatype
+from serving.datatypes import Datatype
 from serving.frontends.http_message import Chunk
 
 LARGE = 256 << 10  # bytes of a request; below, a parser takes less than 2 ms
@@ -25,67 +25,49 @@ _KEY = b'"data"'
 _BUFFER_KINDS = {"f": ("d", np.dtype(np.float64)), "i": ("i", np.dtype(np.int64)), "u": ("u", np.dtype(np.uint64))}
 
 
-class _NotFlatError(Exception):
+class NotFlatError(Exception):
     """The body is to be parsed whole: it may be wrong, or just not made of flat arrays of numbers."""
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------
-def load_in_pieces(body: Chunk) -> dict[str, Any] | None:
-    """The parsed request, where the "data" of each input is an array; None for a body that must be parsed whole."""
-    view = memoryview(body)
-    try:
-        spans = list(_arrays(view))
-        outline = orjson.loads(b"".join(_outline(view, spans)))
-        inputs = [item for item in outline["inputs"] if "data" in item]
-        # An array that is no input's data would shift the numbers.
-        if [item["data"] for item in inputs] != [[number] for number in range(len(spans))]:
-            return None
-        for item, (start, stop) in zip(inputs, spans, strict=True):
-            item["data"] = _numbers(view[start:stop], DATATYPES[item["datatype"]])
-    except (_NotFlatError, ValueError, TypeError, KeyError):
-        return None
-    return outline if isinstance(outline, dict) else None
+def split_body(body: Chunk) -> tuple[bytes, list[Chunk]]:
+    """The outline, with [0], [1], ... in place of each flat array under a key "data", and what the arrays hold. Both are still
+    to be parsed, and the outline must turn out to have each array as the data of an input. NotFlatError, or (outline, arrays).
 
-
-def _arrays(view: memoryview) -> Iterator[tuple[int, int]]:
-    """Where the contents of each flat array under a key "data" begin and end. Inside a string the key's quotes would be
-    escaped."""
+    Inside a string the key's quotes would be escaped, so that what is found is a key, if the body is JSON at all.
+    """
+    pieces: list[Chunk] = []
+    arrays: list[Chunk] = []
     position = 0
-    while (found := _find(view, _KEY, position)) >= 0:
-        start = _behind(view, _behind(view, found + len(_KEY), b":"), b"[")
-        stop = _find(view, b"]", start)
-        if stop < 0 or view[found - 1] == ord("\\"):
-            raise _NotFlatError
-        yield start, stop
+    while (found := _find(body, _KEY, position)) >= 0:
+        start = _behind(body, _behind(body, found + len(_KEY), b":"), b"[")
+        stop = _find(body, b"]", start)
+        if stop < 0 or body[found - 1] == ord("\\"):
+            raise NotFlatError
+        pieces += (body[position:start], b"%d" % len(arrays))
+        arrays.append(body[start:stop])
         position = stop
+    return b"".join((*pieces, body[position:])), arrays
 
 
-def _find(view: memoryview, token: bytes, position: int) -> int:
-    while position < len(view):
-        found = bytes(view[position : position + _WINDOW + len(token) - 1]).find(token)
+def _find(body: Chunk, token: bytes, position: int) -> int:
+    if isinstance(body, bytes):
+        return body.find(token, position)
+    while position < len(body):
+        found = bytes(body[position : position + _WINDOW + len(token) - 1]).find(token)
         if found >= 0:
             return position + found
         position += _WINDOW
     return -1
 
 
-def _behind(view: memoryview, position: int, token: bytes) -> int:
+def _behind(body: Chunk, position: int, token: bytes) -> int:
     """The position behind white space and this token."""
-    near = bytes(view[position : position + 64])
+    near = bytes(body[position : position + 64])
     rest = near.lstrip(b" \t\r\n")
     if not rest.startswith(token):
-        raise _NotFlatError
+        raise NotFlatError
     return position + len(near) - len(rest) + len(token)
-
-
-def _outline(view: memoryview, spans: list[tuple[int, int]]) -> Iterator[Chunk]:
-    """The body with each array's number in place of its contents."""
-    position = 0
-    for number, (start, stop) in enumerate(spans):
-        yield view[position:start]
-        yield b"%d" % number
-        position = stop
-    yield view[position:]
 
 
 def from_buffer(row: Datatype, data: Any) -> NDArray[Any] | None:
@@ -99,19 +81,29 @@ def from_buffer(row: Datatype, data: Any) -> NDArray[Any] | None:
         return None
 
 
-def _numbers(text: memoryview, row: Datatype) -> NDArray[Any]:
-    """Floats in the datatype asked for; integers wide, so that their range can be checked."""
+def numbers(text: Chunk, row: Datatype) -> NDArray[Any]:
+    """What an array holds: large floats in the datatype asked for; integers wide, so that their range can be checked."""
+    if len(text) <= _WINDOW:
+        return _parsed(bytes(text), row)
     parts = []
     for piece in _pieces(text):
-        numbers = from_buffer(row, simdjson.Parser().parse(b"[" + piece + b"]"))
-        if numbers is None or not numbers.size:
-            raise _NotFlatError  # other elements, a comma too many, or an empty array
+        part = _parsed(piece, row)
         with np.errstate(over="ignore"):
-            parts.append(numbers.astype(row.dtype) if row.dtype.kind == "f" else numbers)
+            parts.append(part.astype(row.dtype) if row.dtype.kind == "f" else part)
     return np.concatenate(parts)
 
 
-def _pieces(text: memoryview) -> Iterator[bytes]:
+def _parsed(text: bytes, row: Datatype) -> NDArray[Any]:
+    try:
+        found = from_buffer(row, simdjson.Parser().parse(b"[%b]" % text))
+    except ValueError:
+        raise NotFlatError from None
+    if found is None or not found.size:
+        raise NotFlatError  # other elements, a comma too many, or an empty array
+    return found
+
+
+def _pieces(text: Chunk) -> Iterator[bytes]:
     """Cut at commas."""
     position = 0
     while True:
@@ -121,7 +113,7 @@ def _pieces(text: memoryview) -> Iterator[bytes]:
             return
         cut = piece.rfind(b",")
         if cut < 0:
-            raise _NotFlatError
+            raise NotFlatError
         yield piece[:cut]
         position += cut + 1
 

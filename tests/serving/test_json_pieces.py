@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from serving.errors import ServingError
-from serving.frontends import http_infer, json_pieces
+from serving.frontends import http_codec, http_infer, json_pieces
 from serving.frontends.http_codec import decode, encode
 from serving.request import InferenceResponse
 from serving.shared_memory import SharedMemory
@@ -46,21 +46,46 @@ def read(content: bytes) -> dict[str, np.ndarray]:
     return request.inputs
 
 
+def read_apart(content: bytes) -> bool:
+    """Whether the arrays are read apart from the rest."""
+    try:
+        http_codec._outlined_plan(content)
+    except (json_pieces.NotFlatError, ServingError):
+        return False
+    return True
+
+
 @pytest.mark.parametrize("datatype", ARRAYS)
 def test_each_datatype_is_read_as_it_was_written(datatype: str) -> None:
     small = np.array([1, 2], ARRAYS[datatype].dtype)
     content = body(tensor("a", ARRAYS[datatype], datatype), tensor("b", small, datatype), id='a "data": [1] \\')
-    assert json_pieces.load_in_pieces(content) is not None
+    assert read_apart(content)
     inputs = read(content)
     assert np.array_equal(inputs["a"], ARRAYS[datatype])
     assert np.array_equal(inputs["b"], small)
     assert inputs["a"].dtype == ARRAYS[datatype].dtype
 
 
+@pytest.mark.parametrize("count", [1, 300, COUNT])
+@pytest.mark.parametrize("datatype", ARRAYS)
+def test_small_and_large_bodies_are_read_alike(datatype: str, count: int) -> None:
+    values = ARRAYS[datatype][:count]
+    for pad in ("", " " * 4096):
+        assert np.array_equal(read(pad.encode() + body(tensor("a", values, datatype)))["a"], values)
+
+
+def test_requests_that_differ_only_in_their_numbers_are_told_apart() -> None:
+    for factor in (1.0, 2.0):
+        content = body(tensor("a", ARRAYS["FP32"][:1000] * factor), tensor("b", [factor]))
+        inputs = read(content)
+        assert np.array_equal(inputs["a"], ARRAYS["FP32"][:1000] * np.float32(factor))
+        assert inputs["b"].tolist() == [factor]
+
+
 @pytest.mark.parametrize("separators", [(",", ":"), (", ", ": "), ("\n,\n", " :\t")])
 def test_white_space_is_taken(separators: tuple[str, str]) -> None:
     content = json.dumps({"inputs": [tensor("a", ARRAYS["FP32"])]}, separators=separators).encode()
-    assert json_pieces.load_in_pieces(content) is not None
+    assert read_apart(content)
     assert np.array_equal(read(content)["a"], ARRAYS["FP32"])
 
 
@@ -78,7 +103,7 @@ def test_white_space_is_taken(separators: tuple[str, str]) -> None:
 def test_what_is_no_flat_array_of_numbers_is_parsed_whole(inputs: list[dict[str, Any]]) -> None:
     content = body(*inputs)
     assert len(content) > json_pieces.LARGE
-    assert json_pieces.load_in_pieces(content) is None
+    assert not read_apart(content)
     assert set(read(content)) == {one["name"] for one in inputs}
 
 
@@ -98,6 +123,8 @@ def test_what_is_no_flat_array_of_numbers_is_parsed_whole(inputs: list[dict[str,
         '{"inputs":[{"name":"a","datatype":"FP16","shape":[2],"data":[1,2]}]}',
         '{"inputs":[{"name":"a","datatype":[],"shape":[2],"data":[1,2]}]}',
         '{"inputs":[{"name":"a","datatype":"FP32","shape":[2],"parameters":{"data":[1,2]}}]}',
+        '{"inputs":[{"name":"a","datatype":"FP32","shape":[0],"data":null}]}',
+        '{"inputs":[{"name":"a","datatype":"FP32","shape":[1],"data":1}]}',
         '{"inputs":3,"data":[1,2]}',
         '[{"data":[1,2]}]',
         '"data"',
@@ -105,8 +132,9 @@ def test_what_is_no_flat_array_of_numbers_is_parsed_whole(inputs: list[dict[str,
     ],
 )
 def test_what_is_wrong_is_refused(wrong: str) -> None:
-    with pytest.raises(ServingError):
-        read((PAD + wrong).encode())
+    for pad in (PAD, " " * 4096, ""):
+        with pytest.raises(ServingError):
+            read((pad + wrong).encode())
 
 
 def test_an_array_that_is_no_tensor_shifts_none() -> None:
