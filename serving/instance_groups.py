@@ -23,14 +23,21 @@ class Placement(NamedTuple):
 
 
 def placements(config: ModelConfig, backend: type[Backend], strict: bool) -> tuple[list[Placement], list[str]]:
-    """Every instance, and a warning for each group that fell back to the CPU.
+    """Every instance, and a warning for each group that fell back to the CPU or asks for devices that nothing here uses.
 
+    Instances of a passive group would get no requests, so there are none.
     UNAVAILABLE where a group needs a GPU that is not there and `strict` forbids the fallback.
     """
     groups = list(config.instance_group) or [ModelInstanceGroup(kind=ModelInstanceGroup.KIND_AUTO)]
     placed: list[Placement] = []
     warnings: list[str] = []
+    if all(group.passive for group in groups):
+        raise invalid("every instance group is passive: nothing would take requests")
     for number, group in enumerate(groups):
+        if group.passive:
+            continue
+        if group.secondary_devices:
+            warnings.append("the instance group names secondary_devices, which no backend here uses")
         devices, warning = _devices(group, backend, strict)
         if warning:
             warnings.append(warning)

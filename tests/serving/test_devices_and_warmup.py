@@ -47,6 +47,17 @@ async def test_kind_auto_and_kind_cpu_run_on_the_cpu_without_a_word(tmp_path):
         assert names == ["scale_0_0", "scale_0_1", "scale_1_0"]
 
 
+async def test_a_passive_group_has_no_instances_and_secondary_devices_are_warned_of(tmp_path):
+    extra = "instance_group { name: 'idle' passive: true } instance_group { name: 'busy' secondary_devices { device_id: 0 } }"
+    model_factory.onnx_scale(tmp_path, extra=extra)
+    model_factory.onnx_scale(tmp_path, "idle", extra="instance_group { passive: true }")
+    async with core(tmp_path, load_model=("scale",)) as server:
+        assert {one.name.partition("_")[0] for one in server._manager.resolve("scale", "")._instances} == {"busy"}
+        assert "secondary_devices" in index(server)["scale", "1"][1]
+        with pytest.raises(ServingError, match="every instance group is passive"):
+            await server.load_model("idle")
+
+
 WARMUP = """model_warmup {{ name: "sample" batch_size: 2 count: 3
     inputs {{ key: "INPUT0" value {{ data_type: TYPE_FP32 dims: [1] {data} }} }} }}"""
 
