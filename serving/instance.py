@@ -53,6 +53,8 @@ class Instance:
     def execute(self, batch: Batch) -> None:
         """Hand a batch over; `on_done` is called on the loop's thread when it has run."""
         batch.send = self._send
+        for request in batch.requests:
+            request.begun = True
         self._batches.put(batch)
 
     def available(self) -> bool:

@@ -117,6 +117,7 @@ class InferenceRequest:
     batch_key: object = None  # requests of unequal keys (shapes of variable dims, optional inputs) never share a batch
     queued_ns: int = 0
     finished: bool = False
+    begun: bool = False  # an instance has had it
     cancelled: bool = False
     on_cancel: Callable[["InferenceRequest"], None] | None = None
 
@@ -135,6 +136,13 @@ class InferenceRequest:
         self.finished = True
         for observer in self.observers:
             observer.answered(self, error, True)
+
+    def ask_to_stop(self) -> None:
+        """Whoever asks takes what still comes: a model that is at it may look at `cancelled` and stop, or go on."""
+        if self.begun and not self.finished:
+            self.cancelled = True
+        else:
+            self.cancel()
 
     def cancel(self) -> None:
         """The client has gone: leave the queue, free the place in the batch; others in the batch are not disturbed."""

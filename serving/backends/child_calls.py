@@ -256,7 +256,7 @@ class ChildCalls:
         return [] if None in found else [stream.request for stream in found if stream is not None]
 
     def _cancel(self, message: Message, memory: Any) -> None:
-        self._inferences.cancel(self._runtime, message["ask"])
+        self._inferences.cancel(self._runtime, message["ask"], message["waits"] is True)
 
     # -- other models ----------------------------------------------------------------------------------------------
     def _load(self, message: Message, memory: Any) -> None:

@@ -43,10 +43,11 @@ class ChildInferences:
         self._asked[identifier] = request
         quietly(runtime.loop.call_soon_threadsafe, self._submit, runtime, request, made_for, traced_by)
 
-    def cancel(self, runtime: Runtime, identifier: int) -> None:
+    def cancel(self, runtime: Runtime, identifier: int, waits: bool) -> None:
+        """`waits`: the child takes what the other model still answers."""
         request = self._asked.get(identifier)
         if request is not None:
-            quietly(runtime.loop.call_soon_threadsafe, request.cancel)
+            quietly(runtime.loop.call_soon_threadsafe, request.ask_to_stop if waits else request.cancel)
 
     def close(self, runtime: Runtime) -> None:
         """The child has ended."""

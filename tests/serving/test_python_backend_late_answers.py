@@ -102,21 +102,32 @@ async def test_one_of_a_batch_is_answered_later(tmp_path: Path) -> None:
         assert await late == LATE
 
 
+async def test_a_sender_that_is_let_go_without_an_answer_fails_the_request(tmp_path: Path) -> None:
+    model(tmp_path)
+    async with core(tmp_path) as server:
+        await server.load_model("model")
+        with pytest.raises(ServingError, match="let go of the request's response sender without its final flag"):
+            await ask(server, DROPPED)
+        assert await ask(server, RETURNED) == RETURNED
+
+
 @pytest.mark.parametrize(
     ("kind", "expected"),
     [
-        (DROPPED, "let go of the request's response sender without its final flag"),
         (BOTH, "execute must return None for a request that its sender has answered"),
         (TWICE, "sends exactly one response for each request"),
     ],
 )
-async def test_what_is_not_one_answer_is_an_error(tmp_path: Path, kind: int, expected: str) -> None:
-    model(tmp_path)
+async def test_the_first_answer_counts_and_the_others_of_the_batch_are_told_of_the_error(
+    tmp_path: Path, kind: int, expected: str
+) -> None:
+    model(tmp_path, PAIRS)
     async with core(tmp_path) as server:
         await server.load_model("model")
+        twice, other = (asyncio.create_task(ask(server, asked)) for asked in (kind, RETURNED))
+        assert await twice == kind
         with pytest.raises(ServingError, match=expected):
-            await ask(server, kind)
-        assert await ask(server, RETURNED) == RETURNED
+            await other
 
 
 async def test_the_end_of_the_process_fails_what_is_open_and_the_next_request_is_served(tmp_path: Path) -> None:

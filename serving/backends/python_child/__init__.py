@@ -24,7 +24,7 @@ question's `id` and `final`, and an `error` [code, text] in place of its value; 
     release {key}                                    the request will come again; no answer
     cancelled {key}                                  value
     infer {model, version, inputs, for, trace, ...}  outputs, as often as the other model responds
-    cancel {ask}                                     no answer
+    cancel {ask, waits}                              no answer
     load {model, config, files}  unload {model, dependents}  ready {model, version}                          value
     metric_family {name, description, kind}  metric {number, family, labels, buckets}  metric_value {number}  value
     metric_change {number, how, value}  metric_deleted {number}  metric_family_deleted {name}          no answer

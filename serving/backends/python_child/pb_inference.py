@@ -55,7 +55,8 @@ class ResponseIterator:
         return response
 
     def cancel(self) -> None:
-        self._link.tell({"op": "cancel", "ask": self._id})
+        """The other model may notice and stop; what it still sends comes all the same."""
+        self._link.tell({"op": "cancel", "ask": self._id, "waits": True})
 
     def _next(self) -> "InferenceResponse | None":
         if not self._ended:
@@ -101,7 +102,7 @@ class _Single:
 
     def _cancel_if_asked(self, future: "Future[InferenceResponse]") -> None:
         if future.cancelled():
-            self._link.tell({"op": "cancel", "ask": self._id})
+            self._link.tell({"op": "cancel", "ask": self._id, "waits": False})
 
 
 def infer(request: "InferenceRequest", decoupled: bool) -> "InferenceResponse | ResponseIterator":

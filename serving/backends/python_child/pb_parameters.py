@@ -14,7 +14,7 @@ def checked_parameters(parameters: dict[str, Any] | None, whose: str) -> dict[st
     if parameters is None:
         return {}
     if not isinstance(parameters, dict):
-        raise TritonModelException(f"{whose} parameters must be a dictionary, not {type(parameters).__name__}")
+        raise TypeError(f"{whose} parameters must be a dictionary, not {type(parameters).__name__}")
     for name, value in parameters.items():
         if not isinstance(name, str) or not _is_text(name) or not _fits(value):
             raise TritonModelException(

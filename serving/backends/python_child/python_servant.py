@@ -93,6 +93,12 @@ class PythonServant(Servant):
             return [
                 self._described(request, response, writer) for request, response in zip(mine, responses, strict=True)
             ]
+        except ChannelError:
+            raise
+        except BaseException as error:
+            if all(request._sender is None or request._sender._response is None for request in mine):
+                raise
+            return self._failed_after_some(mine, error, writer)
         finally:
             for request in mine:
                 request._release()
@@ -137,6 +143,18 @@ class PythonServant(Servant):
             self._link.connect()
             response = request._sender._taken(Stream(self._link, request._key, wanted))
         return {"later": True} if response is None else describe(response, wanted, writer)
+
+    def _failed_after_some(
+        self, requests: list[pb_utils.InferenceRequest], error: BaseException, writer: Writer
+    ) -> list[Message]:
+        """What went to a response sender before `execute` failed is the answer all the same."""
+        failure = failed(error, self._folder)
+        told: Message = {"error": [failure["code"], f"model '{self._name}' failed: {failure['message']}"]}
+        sent = [None if request._sender is None else request._sender._response for request in requests]
+        return [
+            told if response is None else describe(response, request.requested_output_names(), writer)
+            for request, response in zip(requests, sent, strict=True)
+        ]
 
     def _execute_decoupled(self, requests: list[Message], memory: Any) -> list[Message]:
         """The answers go through response senders, whose threads may read the inputs long after this returns."""
