@@ -7,6 +7,7 @@ import pytest
 
 from serving.errors import Code, ServingError
 from serving.request import InferenceRequest
+from serving.response_flow import ResponseFlow
 from tests import model_factory
 from tests.pipelines import ensemble, step
 from tests.serving.gate import until
@@ -117,6 +118,28 @@ async def test_back_pressure_holds_for_the_steps_behind_it(tmp_path):
             await asyncio.sleep(0)
         assert asked.result() == [([*range(1, 11)], None)] * 3
     assert most == 1
+
+
+async def test_what_a_client_takes_is_counted_for_the_decoupled_step_that_sent_it(tmp_path):
+    """So that it can wait for a slow client, also where its responses lead to no answer themselves."""
+    count(tmp_path)
+    model_factory.onnx_scale(tmp_path, "double", 2.0)
+    steps = step("count", {"N": "X"}, {"OUT": "m"}) + step("count", {"N": "m"}, {"OUT": "n"})
+    ensemble(tmp_path, steps + step("double", {"INPUT0": "n"}, {"OUTPUT0": "Y"}))
+    flow = ResponseFlow(max_wait_s=1e6)
+    answers: asyncio.Queue = asyncio.Queue()
+    async with core(tmp_path, load_model=("pipeline",)) as server:
+        request = InferenceRequest(
+            "pipeline", {"X": np.full((1, 1), 40, np.float32)}, lambda *answer: answers.put_nowait(answer), flow=flow
+        )
+        server.infer(request)
+        expected = [2 * number for most in range(1, 41) for number in range(1, most + 1)]
+        for value in expected:
+            answer, final = await asyncio.wait_for(answers.get(), 30)
+            assert (answer.outputs["Y"].item(), final) == (value, False)
+            flow.taken(answer.size)
+        assert await asyncio.wait_for(answers.get(), 30) == (None, True)
+        assert flow._ahead == 0, "every response of a step was counted, and let go once"
 
 
 async def test_cancelling_stops_the_step_and_all_that_follows(tmp_path):
