@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from tritonclient.grpc.model_config_pb2 import ModelDynamicBatching, ModelQueuePolicy
 
-from serving.errors import invalid, unavailable
+from serving.errors import unavailable
 from serving.request import InferenceRequest
 from serving.schedulers.base import Reject
 
@@ -65,14 +65,12 @@ class RequestQueue:
             self._level_of[request] = level
 
     def append(self, request: InferenceRequest) -> None:
-        """Join the line; UNAVAILABLE when the level is full, INVALID_ARG for a priority that does not exist."""
+        """Join the line; UNAVAILABLE when the level is full."""
         levels = self._levels
-        if len(levels) == 1:  # without priority levels Triton ignores a request's priority
+        if len(levels) == 1:
             level = levels[0]
-        else:
-            priority = request.priority or self._default
-            if not 1 <= priority <= len(levels):
-                raise invalid(f"priority {priority} is not one of the model's levels 1 to {len(levels)}")
+        else:  # like Triton it takes the default for a priority that does not exist
+            priority = request.priority if 1 <= request.priority <= len(levels) else self._default
             level = levels[priority - 1]
         policy = level.policy
         if policy.max_queue_size and len(level) >= policy.max_queue_size:

@@ -101,8 +101,3 @@ def test_a_full_queue_refuses_and_the_other_level_has_room(
     waiting.append(calls.begin("gated", ONE, 4, request_id="4", priority=1))
     gated.open()
     assert [call.result(PATIENCE_S).id for call in waiting] == ["1", "2", "3", "4"]
-
-
-def test_a_priority_that_does_not_exist_is_refused(client: TritonClient) -> None:
-    message = refused(client, "INVALID_ARG", client.infer, "gated", ONE, priority=3)
-    assert "priority 3 is not one of the model's levels 1 to 2" in message

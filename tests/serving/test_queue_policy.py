@@ -81,11 +81,14 @@ async def test_level_1_runs_before_level_2_and_the_default_level_is_used_without
         assert backend.log == [[0.0], [3.0], [1.0], [2.0]]
 
 
-async def test_a_priority_that_does_not_exist_is_the_clients_mistake():
-    async with gated_model("dynamic_batching { priority_levels: 2 default_priority_level: 1 }") as (model, _):
-        with pytest.raises(ServingError, match="priority 3 is not one of the model's levels 1 to 2") as caught:
-            Call(model, [1], priority=3)
-        assert caught.value.code is Code.INVALID_ARG
+async def test_a_priority_that_does_not_exist_is_the_default_one():
+    settings = "dynamic_batching { priority_levels: 2 default_priority_level: 1 }"
+    async with gated_model(settings, max_batch_size=1) as (model, backend):
+        calls = [await _busy(model, backend), Call(model, [2], priority=2), Call(model, [9], priority=9)]
+        backend.gate.set()
+        for call in calls:
+            await call.answer()
+        assert backend.log == [[0.0], [9.0], [2.0]]
 
 
 async def test_each_level_has_its_own_policy():
