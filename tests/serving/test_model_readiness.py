@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 
 from serving import readiness
+from serving.backends import process_instance
+from serving.errors import ServingError
 from serving.server import InferenceServer
 from tests.serving.in_process import core, infer
 from tests.serving.instances import IDENTITY, written_model
@@ -182,3 +184,20 @@ async def test_a_model_without_the_method_is_ready_when_it_is_loaded(tmp_path: P
         assert not await ready(server)
         await server.load_model("model")
         assert await ready(server)
+
+
+async def test_a_model_whose_process_keeps_ending_is_not_ready_while_its_start_is_held_back(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(process_instance, "LONGEST_WAIT_S", 0.5)
+    source = IDENTITY.replace("return [", "__import__('os')._exit(1)\n            return [")
+    written_model(tmp_path, source)
+    async with core(tmp_path) as server:
+        await server.load_model("model")
+        assert await ready(server)
+        for _ in range(5):  # at once, after 1 s, ...
+            with pytest.raises(ServingError):
+                await infer(server, "model", X)
+            if not await ready(server):
+                return
+        raise AssertionError("it stayed ready")

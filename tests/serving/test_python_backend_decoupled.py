@@ -166,6 +166,32 @@ async def test_a_request_that_the_model_does_not_answer_fails(tmp_path, source, 
         assert error.code is Code.INTERNAL
 
 
+ENDS_AND_FAILS = """
+    import triton_python_backend_utils as pb_utils
+
+    class TritonPythonModel:
+        def execute(self, requests):
+            for request in requests:
+                array = request.inputs()[0].as_numpy()
+                sender = request.get_response_sender()
+                final = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL if array[0, 0] else 0
+                sender.send(pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT0", array)]), final)
+            raise ValueError("afterwards")
+"""
+
+
+@in_a_loop
+async def test_what_was_sent_before_execute_fails_comes_before_its_error(tmp_path):
+    written_model(tmp_path, ENDS_AND_FAILS, extra=DECOUPLED)
+    async with core(tmp_path, load_model=("model",)) as server:
+        for _ in range(20):
+            assert await Stream(server, 1).all() == [(1.0, True)]
+            first, (error, final) = await Stream(server, 0).all()
+            assert first == (0.0, False)
+            assert final
+            assert "ValueError: afterwards" in error.message
+
+
 @in_a_loop
 async def test_coroutines_of_several_batches_run_side_by_side(tmp_path):
     source = """

@@ -174,10 +174,11 @@ class PythonServant(Servant):
                     f"execute of a decoupled model must return None, not {type(result).__name__}: responses go through "
                     "the response sender"
                 )
-        except BaseException:
-            for stream in streams:
-                stream.close()
+        except ChannelError:
             raise
+        except BaseException as error:
+            self._fail(streams, error)
+            return []
         again = [request for request in mine if request._rescheduled]
         for request in again:
             if request._stream is not None:
@@ -188,9 +189,13 @@ class PythonServant(Servant):
         try:
             await coroutine
         except Exception as error:
-            failure = failed(error, self._folder)
-            for stream in streams:
-                stream.fail(failure["code"], f"model '{self._name}' failed: {failure['message']}")
+            self._fail(streams, error)
+
+    def _fail(self, streams: list[Stream], error: BaseException) -> None:
+        """End what is open, behind whatever was sent before."""
+        failure = failed(error, self._folder)
+        for stream in streams:
+            stream.fail(failure["code"], f"model '{self._name}' failed: {failure['message']}")
 
     def _asked(self, question: Message) -> None:
         """What the server says by itself; on the link's thread."""
