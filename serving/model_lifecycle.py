@@ -5,9 +5,7 @@ requests. When the new one does not load, the old one keeps serving.
 """
 
 import asyncio
-import ctypes
 import dataclasses
-import gc
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -319,7 +317,7 @@ class ModelLifecycle:
         if entry.state is State.UNLOADING and not entry.draining:
             entry.state = State.UNAVAILABLE
         del model  # the last reference: what it held goes before memory is given back
-        await self._loop.run_in_executor(self._executor, _return_memory)
+        await self._runtime.memory_return.after_free(self._executor)
 
     def _choose_default(self) -> None:
         ready = self.ready_versions()
@@ -358,12 +356,3 @@ def _fixed_part(config: ModelConfig) -> bytes:
     for key in [key for key in fixed.parameters if key.startswith("slipway.") and key != "slipway.isolation"]:
         del fixed.parameters[key]
     return bytes(fixed.SerializeToString(deterministic=True))
-
-
-def _return_memory() -> None:
-    """Give freed pages back to the system: glibc keeps them otherwise, and an unloaded model would seem to leak."""
-    gc.collect()
-    try:
-        ctypes.CDLL("libc.so.6").malloc_trim(0)
-    except (OSError, AttributeError):  # not glibc
-        return

@@ -343,7 +343,7 @@ class ModelRepositoryManager:
         finally:
             self._overrides.close()
             self._repositories.close()
-            self._executor.shutdown(wait=False)
+            self._executor.shutdown(wait=False, cancel_futures=True)
 
     # -- poll mode -------------------------------------------------------------------------------------------------
     async def look(self) -> list[tuple[str, ServingError]]:

@@ -1,12 +1,14 @@
 """What each model holds: measured when it loads, read from its processes, told in statistics, metrics and the live feed."""
 
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import Any
 
 import numpy as np
 import pytest
 
-from serving.memory import FILES, MEASURED, MemoryMeter, memory_use
+from serving.memory import FILES, MEASURED, MemoryMeter, MemoryReturn, memory_use
 from tests import model_factory
 from tests.serving.in_process import core, infer
 from tests.serving.live_subscriber import Subscriber
@@ -82,3 +84,25 @@ def test_loads_that_overlap_count_the_size_of_their_files():
 def of(server, name):
     [found] = [statistics for statistics in server.statistics() if statistics.model_name == name]
     return found
+
+
+class CountingExecutor(ThreadPoolExecutor):
+    runs = 0
+
+    def submit(self, *arguments: Any, **named: Any) -> Any:
+        self.runs += 1
+        return super().submit(*arguments, **named)
+
+
+def test_memory_is_given_back_once_for_all_models_that_are_freed_at_a_time():
+    """A thousand models that went together took half a minute: each looked through the objects of all others."""
+
+    async def runs(executor: CountingExecutor) -> list[int]:
+        memory_return = MemoryReturn()
+        await asyncio.gather(*(memory_return.after_free(executor) for _ in range(1000)))
+        together = executor.runs
+        await memory_return.after_free(executor)
+        return [together, executor.runs]
+
+    with CountingExecutor(1) as executor:
+        assert asyncio.run(runs(executor)) == [2, 3]  # for the first, for whoever came while it ran; for a later one
