@@ -95,6 +95,25 @@ async def test_a_model_that_does_not_say_yes_is_not_ready_but_serves(
         assert reason in told[0]
 
 
+async def test_the_traceback_of_a_failing_is_ready_is_logged_once_and_not_with_each_probe(
+    tmp_path: Path, caplog: Any
+) -> None:
+    def logged(line: str) -> int:
+        return sum(record.message.endswith(line) for record in caplog.records if "is not ready" not in record.message)
+
+    caplog.set_level("INFO")
+    async with core(tmp_path) as server:
+        model_with(tmp_path, "raise RuntimeError('again' if (FOLDER / 'other').exists() else 'first')")
+        await server.load_model("model")
+        for _ in range(3):
+            assert not await ready(server)
+        (tmp_path / "other").touch()
+        assert not await ready(server)
+        while not logged("RuntimeError: again"):
+            await asyncio.sleep(0.02)
+        assert logged("RuntimeError: first") == 1
+
+
 async def test_a_model_becomes_ready_when_it_says_so(tmp_path: Path) -> None:
     async with core(tmp_path) as server:
         model_with(tmp_path, "return (FOLDER / 'downloaded').exists()")

@@ -14,6 +14,7 @@ from serving.backends.python_child import triton_python_backend_utils as pb_util
 from serving.backends.python_child.channel import ChannelError, Message
 from serving.backends.python_child.event_loop import ModelLoop
 from serving.backends.python_child.loop import Servant, failed
+from serving.backends.python_child.loop import describe as describe_failure
 from serving.backends.python_child.pacing import Window
 from serving.backends.python_child.pb_inference import serving_now
 from serving.backends.python_child.pb_messages import InferenceTrace
@@ -63,6 +64,7 @@ class PythonServant(Servant):
         self._model = model_class()
         if hasattr(self._model, "initialize"):
             self._model.initialize(message["args"])
+        self._unready = ""  # why is_ready failed when it was last asked
         self.asks = hasattr(self._model, "is_ready")
         if self.asks:
             link.connect()
@@ -219,7 +221,10 @@ class PythonServant(Servant):
                 raise pb_utils.TritonModelException(f"is_ready must return a boolean, not {type(ready).__name__}")
             answer["value"] = ready
         except BaseException as error:
-            answer["error"] = failed(error, self._folder)["message"]
+            answer["error"] = describe_failure(error, self._folder)
+            if answer["error"] != self._unready:  # probes come every second: its traceback goes to the log once
+                failed(error, self._folder)
+        self._unready = answer.get("error", "")
         try:
             self._link.tell(answer)
         except ChannelError:  # the server has gone
