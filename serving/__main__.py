@@ -67,9 +67,10 @@ async def _serve(options: Options, log_settings: LogSettings) -> int:
         return 1
     if server.request_log is not None:
         loop.add_signal_handler(signal.SIGHUP, server.request_log.reopen)
-    frontends = _frontends(server, options)
+    frontends: dict[str, Frontend] = {}
     status = 0
     try:
+        frontends = _frontends(server, options)
         for name, frontend in frontends.items():
             await frontend.start()
             log.info("%s listens on %s", name, _shown(frontend))

@@ -3,6 +3,7 @@
 import argparse
 import dataclasses
 import re
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -192,6 +193,12 @@ def restriction(text: str) -> Restriction:
         if name not in RESTRICTABLE:
             raise argparse.ArgumentTypeError(f"unknown api '{name}'; expected one of {', '.join(RESTRICTABLE)}")
     return Restriction(apis, header.strip().lower(), value)
+
+
+def restricted_twice(restrictions: list[Restriction]) -> str:
+    """The first api that more than one flag names, or ""."""
+    counted = Counter(api for restriction in restrictions for api in restriction.apis)
+    return next((api for api, times in counted.items() if times > 1), "")
 
 
 def pattern(text: str) -> str:

@@ -29,6 +29,7 @@ from serving.option_values import (
     positive,
     repository,
     resource,
+    restricted_twice,
     restriction,
     whole,
 )
@@ -162,6 +163,9 @@ def parse(arguments: Sequence[str]) -> tuple[Options, list[str]]:
         parser.error("--load-model needs --model-control-mode=explicit")
     if "*" in models and len(models) > 1:
         parser.error("--load-model=* loads all models, so it cannot be given with others")
+    for flag in ("http_restricted_api", "grpc_restricted_protocol"):
+        if twice := restricted_twice(values[flag]):
+            parser.error(f"--{flag.replace('_', '-')}: '{twice}' is in two groups, which key would open it?")
     warnings = [f"{flag} has no effect on this server" for flag in ignored]
     frozen: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
     return Options(**frozen), warnings

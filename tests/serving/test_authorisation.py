@@ -121,3 +121,13 @@ def test_the_server_answers_403_and_401_and_lets_the_right_callers_through(tmp_p
         assert client.closed()  # the large body was not read
         assert "secret" not in server.log
         assert "good" not in server.log
+
+
+def test_a_malformed_file_ends_the_server_with_one_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "auth.json"
+    path.write_text("{")
+    with ServerProcess(tmp_path, f"--auth-file={path}", wait="") as server:
+        assert server.process is not None
+        assert server.process.wait(60) == 1
+        assert "--auth-file: expected an object with a list of tokens" in server.log
+        assert "Traceback" not in server.log

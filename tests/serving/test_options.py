@@ -73,6 +73,10 @@ def test_arguments_can_stand_in_a_file(tmp_path):
         ),
         (["--model-repository=/tmp", "--host-policy=cpu,cores=1"], "expected <policy>,cpu-cores=<cores"),
         (["--model-repository=/tmp", "--host-policy=cpu,cpu-cores=3-1"], "expected <policy>,cpu-cores=<cores"),
+        (
+            ["--model-repository=/tmp", "--http-restricted-api=trace:a=1", "--http-restricted-api=trace,health:b=2"],
+            "--http-restricted-api: 'trace' is in two groups",
+        ),
         (["--model-repository=/tmp", "--no-such-flag"], "unrecognized arguments: --no-such-flag"),
     ],
 )
