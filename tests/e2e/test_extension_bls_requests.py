@@ -16,12 +16,13 @@ from tests.serving_process import ServerProcess, wait_until
 
 TENSORS = tensors_text("input", [("INPUT0", "FP32", [1])]) + tensors_text("output", [("OUTPUT0", "BYTES", [1])])
 EXTRA = {
+    "waits": "model_transaction_policy { decoupled: true }",
     "ticks": "model_transaction_policy { decoupled: true }",
     "sums": "sequence_batching { oldest { max_candidate_sequences: 4 } }",
 }
 # Answers each request with the JSON of what `answer` returns.
 MODEL = """
-import gc, json, pathlib, time
+import asyncio, gc, json, pathlib, time
 import numpy as np
 import triton_python_backend_utils as pb_utils
 
@@ -96,6 +97,26 @@ MODELS = {
 """
         + ANSWERING
     ),
+    # asks twice at once for what is answered when both have asked, and reads the answers without awaiting them
+    "meets": """
+    async def execute(self, requests):
+        for folder in FOLDER.glob("here-*"):
+            folder.unlink()
+        streams = (call("waits", request_id=name).async_exec(decoupled=True) for name in ("here-1", "here-2"))
+        responses = await asyncio.gather(*(self.read(stream) for stream in streams))
+        return [wrap([seen(response) for response in responses]) for _ in requests]
+
+    async def read(self, stream):
+        return next(await stream)
+""",
+    "waits": """
+    async def execute(self, requests):
+        for request in requests:
+            (FOLDER / request.request_id()).touch()
+            while len([*FOLDER.glob("here-*")]) < 2:
+                await asyncio.sleep(0.02)
+            request.get_response_sender().send(wrap("met"), pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+""",
     "stops": (
         """
     def answer(self, request):
@@ -236,6 +257,10 @@ def test_outputs_may_be_wanted_on_the_host(ask: Callable[..., Any]) -> None:
 def test_a_model_stops_the_stream_of_another(server: tuple[ServerProcess, Path], ask: Callable[..., Any]) -> None:
     assert ask("stops") == ["tick", "last words"], "the other model says how it ends"
     wait_until((server[1] / "stopped").exists, what="the other model's noticing")
+
+
+def test_a_loop_goes_on_while_several_models_have_not_begun_to_answer(ask: Callable[..., Any]) -> None:
+    assert ask("meets") == ["met", "met"]
 
 
 def test_responses_can_be_iterated_again_once_all_have_come(ask: Callable[..., Any]) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import contextvars
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from concurrent.futures import Future, InvalidStateError
+from functools import partial
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +33,9 @@ class ResponseIterator:
         self._ended = False
         self._all: list[InferenceResponse] = []
         self._next_one = 0  # of them, once all have come
-        self._id = link.start(message, self._answers.put, writer)
+        self.begun: Future[None] = Future()  # done with the first response
+        self._id = link.start(message, self._take, writer)
+        self.begun.add_done_callback(partial(_cancel_too, link, self._id))
 
     def __iter__(self) -> Iterator["InferenceResponse"]:
         self._begin()
@@ -53,6 +56,11 @@ class ResponseIterator:
         if response is None:
             raise StopAsyncIteration
         return response
+
+    def _take(self, answer: Answer) -> None:
+        self._answers.put(answer)
+        if not self.begun.done():
+            _settle(self.begun, None)
 
     def cancel(self) -> None:
         """The other model may notice and stop; what it still sends comes all the same."""
@@ -79,11 +87,9 @@ class _Single:
 
     def __init__(self, link: ServerLink, message: Message, writer: Writer, device: str) -> None:
         self.future: Future[InferenceResponse] = Future()
-        self._link = link
         self._device = device
         self._responses: list[InferenceResponse] = []
-        self._id = link.start(message, self._take, writer)
-        self.future.add_done_callback(self._cancel_if_asked)
+        self.future.add_done_callback(partial(_cancel_too, link, link.start(message, self._take, writer)))
 
     def _take(self, answer: Answer) -> None:
         if "outputs" in answer.message or "error" in answer.message:
@@ -95,14 +101,7 @@ class _Single:
                 f"the model gave {'more than one response' if self._responses else 'no response'}: use decoupled=True"
             )
             self._responses = [_failed(ErrorCode.INVALID_ARG.value, text)]
-        try:
-            self.future.set_result(self._responses[0])
-        except InvalidStateError:  # cancelled: nobody waits
-            pass
-
-    def _cancel_if_asked(self, future: "Future[InferenceResponse]") -> None:
-        if future.cancelled():
-            self._link.tell({"op": "cancel", "ask": self._id, "waits": False})
+        _settle(self.future, self._responses[0])
 
 
 def infer(request: "InferenceRequest", decoupled: bool) -> "InferenceResponse | ResponseIterator":
@@ -113,17 +112,32 @@ def infer(request: "InferenceRequest", decoupled: bool) -> "InferenceResponse | 
 def infer_async(
     request: "InferenceRequest", decoupled: bool
 ) -> Coroutine[Any, Any, "InferenceResponse | ResponseIterator"]:
-    """The request is sent at once, so that several that are awaited one after the other run side by side."""
+    """The request is sent at once, so that several that are awaited one after the other run side by side. An iterator comes
+    with its first response: to ask that for it does not hold up the loop."""
     question = _question(request)
-    return _ready(ResponseIterator(*question)) if decoupled else _wait(_Single(*question).future)
+    return _first(ResponseIterator(*question)) if decoupled else _wait(_Single(*question).future)
 
 
-async def _ready(iterator: ResponseIterator) -> ResponseIterator:
+async def _first(iterator: ResponseIterator) -> ResponseIterator:
+    await asyncio.wrap_future(iterator.begun)
     return iterator
 
 
 async def _wait(future: "Future[InferenceResponse]") -> "InferenceResponse":
     return await asyncio.wrap_future(future)
+
+
+def _cancel_too(link: ServerLink, identifier: int, future: "Future[Any]") -> None:
+    """Where whoever awaited the answer does so no more."""
+    if future.cancelled():
+        link.tell({"op": "cancel", "ask": identifier, "waits": False})
+
+
+def _settle(future: "Future[Any]", result: Any) -> None:
+    try:
+        future.set_result(result)
+    except InvalidStateError:  # cancelled: nobody waits
+        pass
 
 
 def _question(request: "InferenceRequest") -> tuple[ServerLink, Message, Writer, str]:
