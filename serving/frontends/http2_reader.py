@@ -75,10 +75,10 @@ class FrameReader(asyncio.BufferedProtocol):
         if self.closing:
             return
         data: bytes | memoryview = self._scratch[:count]
+        if count <= _COPIED:
+            data = bytes(data)
         if self._rest:
             data = self._rest + data
-        elif count <= _COPIED:
-            data = bytes(data)
         try:
             self._parse(data)
         except ConnectionFailure as failure:
@@ -120,7 +120,7 @@ class FrameReader(asyncio.BufferedProtocol):
             except StreamFailure as failure:
                 self.on_stream_failure(failure)
             position = stop
-        self._rest = bytes(data[position:])
+        self._rest = bytes(data[position:]) if position < end else b""
 
     def _skip_preface(self, data: "bytes | memoryview") -> int:
         if not h2.PREFACE.startswith(bytes(data[: len(h2.PREFACE)])):
