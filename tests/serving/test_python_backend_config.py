@@ -11,6 +11,8 @@ from serving.autocomplete import complete
 from serving.backends import python_backend
 from serving.errors import Code, ServingError
 from tests.model_factory import python_model, write_config
+from tests.serving import in_process
+from tests.serving.in_process import core
 from tests.serving.instances import IDENTITY, infer, instance_of, python_instance, written_model
 from tests.serving_process import new_descendants
 
@@ -138,3 +140,13 @@ def test_where_inputs_may_be_is_yes_or_no(tmp_path):
         python_instance(tmp_path, IDENTITY, extra=extra),
     ):
         pass
+
+
+@pytest.mark.asyncio
+async def test_settings_of_tritons_shared_memory_are_taken(tmp_path):
+    names = "shm-default-byte-size", "shm-growth-byte-size", "shm-region-prefix-name", "stub-timeout-seconds"
+    written_model(tmp_path, IDENTITY)
+    settings = tuple(("python", name, "67108864") for name in names)
+    async with core(tmp_path, backend_config=settings, load_model=("model",)) as server:
+        outputs = await in_process.infer(server, "model", {"INPUT0": np.ones((1, 1), np.float32)})
+    assert outputs["OUTPUT0"] == 1
