@@ -27,6 +27,7 @@ from serving.network_thread import NetworkThreads
 from serving.options import Options
 from serving.overrides import Overrides
 from serving.rate_limiter import RateLimiter
+from serving.readiness import confirmed
 from serving.repositories import Repositories
 from serving.request import InferenceRequest
 from serving.residency import ResidencyKeeper
@@ -144,10 +145,9 @@ class ModelRepositoryManager:
 
     async def all_confirm_ready(self) -> bool:
         """Whether every model that serves says that it is ready, where it has a say."""
-        models = [
-            model for lifecycle in self._wanted() for entry in lifecycle.versions.values() if (model := entry.model)
-        ]
-        return all(await asyncio.gather(*(model.confirm_ready() for model in models)))
+        entries = [entry for lifecycle in self._wanted() for entry in lifecycle.versions.values() if entry.model]
+        said = await asyncio.gather(*(confirmed(partial(getattr, entry, "model")) for entry in entries))
+        return all(yes or entry.model is None for yes, entry in zip(said, entries, strict=True))
 
     def _wanted(self) -> list[ModelLifecycle]:
         return [lifecycle for lifecycle in self._models if lifecycle.wanted]

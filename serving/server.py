@@ -19,6 +19,7 @@ from serving.model_lifecycle import parse_requested_version
 from serving.model_repository_manager import ModelRepositoryManager
 from serving.opentelemetry_trace import OpenTelemetryTrace
 from serving.options import Options
+from serving.readiness import CanConfirm, confirmed
 from serving.request import InferenceRequest
 from serving.request_log import RequestLog
 from serving.request_memory import RequestMemory
@@ -139,7 +140,11 @@ class InferenceServer:
 
     async def confirm_model_ready(self, name: str, version: str = "") -> bool:
         """As `model_ready`; a model that can say whether it is ready is asked too."""
-        return self.model_ready(name, version) and await self._manager.resolve(name, version).confirm_ready()
+
+        def current() -> CanConfirm | None:
+            return self._manager.resolve(name, version) if self.model_ready(name, version) else None
+
+        return await confirmed(current)
 
     def update_trace_settings(self, model: str, changes: Mapping[str, list[str] | None]) -> None:
         """Of the server, or of a model in the repository."""

@@ -152,6 +152,21 @@ async def test_a_model_is_asked_while_it_executes_in_the_loop_of_its_coroutines(
         assert (await running)["OUTPUT0"] == 1
 
 
+@pytest.mark.parametrize("whole_server", [False, True])
+async def test_where_a_reload_replaces_the_model_that_is_asked_its_successor_answers(
+    tmp_path: Path, whole_server: bool
+) -> None:
+    async with core(tmp_path) as server:
+        model_with(tmp_path, "time.sleep(600)")
+        await server.load_model("model")
+        asked = asyncio.create_task(server.confirm_ready() if whole_server else ready(server))
+        while not calls(tmp_path):
+            await asyncio.sleep(0.02)
+        model_with(tmp_path, "return True")
+        await server.load_model("model")
+        assert await asked
+
+
 async def test_silence_is_no_yes_and_the_call_under_way_is_shared(tmp_path: Path, monkeypatch: Any) -> None:
     async with core(tmp_path) as server:
         model_with(tmp_path, "while not (FOLDER / 'go').exists(): time.sleep(0.02)\nreturn True")
