@@ -91,7 +91,7 @@ class RequestTrace(SendMoments):
     def executed(self, request: InferenceRequest, batch: Batch) -> None:
         """What the backend was given beside the request's own inputs are controls and states of its sequence."""
         self._add_tensors("TENSOR_BACKEND_INPUT", {n: t for n, t in request.inputs.items() if n not in self.given})
-        self.note("QUEUE_START", request.queued_ns)
+        self._settle_queue(request)
         self.note("COMPUTE_START", batch.started_ns)
         self.note("COMPUTE_INPUT_END", batch.input_done_ns or batch.started_ns)
         self.note("COMPUTE_OUTPUT_START", batch.infer_done_ns or batch.ended_ns)
@@ -116,9 +116,11 @@ class RequestTrace(SendMoments):
         self.answered_last()
 
     def _settle_queue(self, request: InferenceRequest) -> None:
-        """An ensemble is queued, but never executed; a request may fail before either."""
-        if request.queued_ns and not any(name == "QUEUE_START" for name, _ in self.moments):
-            self.note("QUEUE_START", request.queued_ns)
+        """Once for each time in the queue. An ensemble is never executed, a decoupled request may be answered before its
+        execution has ended, and one may fail before either."""
+        moment = ("QUEUE_START", request.queued_ns)
+        if request.queued_ns and moment not in self.moments:
+            self.note(*moment)
 
     # -- its rows --------------------------------------------------------------------------------------------------
     def note(self, name: str, moment: int) -> None:

@@ -120,7 +120,9 @@ def heads(rows: list[dict[str, Any]]) -> dict[int, dict[str, Any]]:
 
 def moments(rows: list[dict[str, Any]], identifier: int) -> dict[str, int]:
     found = [stamp for row in rows if row["id"] == identifier for stamp in row.get("timestamps", [])]
-    return {stamp["name"]: stamp["ns"] for stamp in found}
+    stamps = {stamp["name"]: stamp["ns"] for stamp in found}
+    assert len(stamps) == len(found), f"each moment once: {[stamp['name'] for stamp in found]}"
+    return stamps
 
 
 def tensors(rows: list[dict[str, Any]], activity: str, identifier: int | None = None) -> dict[str, dict[str, str]]:
