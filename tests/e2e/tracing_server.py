@@ -20,6 +20,7 @@ TWICE = f"""name: "twice" platform: "ensemble" max_batch_size: 8
 input {{ name: "INPUT0" data_type: TYPE_FP32 dims: 1 }} output {{ name: "OUT" data_type: TYPE_FP32 dims: 1 }}
 ensemble_scheduling {{ {STEP % ("INPUT0", "MIDDLE")} {STEP % ("MIDDLE", "OUT")} }}"""
 STREAM = """
+    import time
     import triton_python_backend_utils as pb_utils
 
     class TritonPythonModel:
@@ -30,6 +31,7 @@ STREAM = """
                     out = pb_utils.Tensor("OUTPUT0", request.inputs()[0].as_numpy())
                     sender.send(pb_utils.InferenceResponse([out]))
                 sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+            time.sleep(0.05)  # so that the answer comes before execute has returned
 """
 STREAM_CONFIG = """name: "stream" backend: "python" max_batch_size: 0 model_transaction_policy { decoupled: true }
 input { name: "INPUT0" data_type: TYPE_FP32 dims: [1, 1] } output { name: "OUTPUT0" data_type: TYPE_FP32 dims: [1, 1] }"""
