@@ -21,6 +21,7 @@ from serving.request import InferenceRequest, InferenceResponse, Placed, Tensor
 from serving.shared_memory import SharedMemory
 
 _LIMIT = 1 << 62
+PLACED_FROM = 4 << 20  # bytes; the loop copies a smaller output while the instance computes the next batch
 
 
 class Region(NamedTuple):
@@ -129,14 +130,16 @@ def _target(rule: OutputRule, memory: SharedMemory, inputs: Sequence[Region | No
 def place_outputs(
     requests: Sequence[InferenceRequest], answers: Sequence[InferenceResponse | ServingError | None]
 ) -> None:
-    """Write outputs into regions on the host, on the thread that computed them: large ones would hold up the loop. What is
+    """Write large outputs into regions on the host, on the thread that computed them: they would hold up the loop. What is
     wrong with one is left for `deliver` to say."""
     for request, answer in zip(requests, answers, strict=True):
         if not request.targets or request.finished or not isinstance(answer, InferenceResponse):
             continue
         for name, target in request.targets.items():
             array = answer.outputs.get(name)
-            if isinstance(array, np.ndarray) and isinstance(target.memory, np.ndarray):
+            if not isinstance(array, np.ndarray) or not isinstance(target.memory, np.ndarray):
+                continue
+            if array.nbytes >= PLACED_FROM:
                 with contextlib.suppress(ServingError):
                     _place(answer, name, array, target)
 
