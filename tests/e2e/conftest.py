@@ -1,4 +1,4 @@
-"""A whole Slipway on a data folder of its own, and a real Chromium that looks at it."""
+"""A whole Slipway on a data folder of its own, and a real Chromium that looks at it; stock clients of a file's own server."""
 
 import shutil
 from collections.abc import Iterator
@@ -19,7 +19,9 @@ from playwright.sync_api import (
 )
 
 from tests.dashboard.processes import Up
-from tests.serving_process import PATIENCE_S
+from tests.e2e.extension_clients import PROTOCOLS, client_of
+from tests.e2e.tritonclient_adapter import TritonClient
+from tests.serving_process import PATIENCE_S, ServerProcess
 
 PASSWORD = "harbour-light-42"
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-background-networking", "--disable-sync"]
@@ -49,6 +51,13 @@ class Watch:
     def check(self) -> None:
         left = [problem for problem in self.problems if not any(text in problem for text in self.allowed)]
         assert not left, left
+
+
+@pytest.fixture(params=PROTOCOLS)
+def client(server: ServerProcess, request: pytest.FixtureRequest) -> Iterator[TritonClient]:
+    """Of each protocol, for the `server` that the test's file starts."""
+    with client_of(server, request.param) as client:
+        yield client
 
 
 @pytest.fixture(scope="session")

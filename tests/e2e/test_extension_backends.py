@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import pytest
 
-from tests.e2e.extension_clients import PROTOCOLS, client_of, refused
+from tests.e2e.extension_clients import refused
 from tests.e2e.tritonclient_adapter import TritonClient
 from tests.model_factory import onnx_add_sub, onnx_scale, torchscript_add_sub
 from tests.saved_model import needs_tensorflow, saved_model
@@ -47,12 +47,6 @@ def server(repository: Path) -> Iterator[ServerProcess]:
     with ServerProcess(repository, "--model-control-mode=explicit") as server:
         yield server
         assert "Traceback" not in server.log
-
-
-@pytest.fixture(params=PROTOCOLS)
-def client(server: ServerProcess, request: pytest.FixtureRequest) -> Iterator[TritonClient]:
-    with client_of(server, request.param) as client:
-        yield client
 
 
 def loaded(client: TritonClient, model: str) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.e2e.extension_clients import PROTOCOLS, client_of, refused
+from tests.e2e.extension_clients import refused
 from tests.e2e.tritonclient_adapter import Tensor, TritonClient
 from tests.e2e.tritonclient_suite import sample
 from tests.model_factory import ONNX_TYPES, onnx_identity, write_config
@@ -50,12 +50,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     with ServerProcess(repository, "--model-control-mode=explicit", *loaded) as server:
         yield server
         assert "Traceback" not in server.log
-
-
-@pytest.fixture(params=PROTOCOLS)
-def client(server: ServerProcess, request: pytest.FixtureRequest) -> Iterator[TritonClient]:
-    with client_of(server, request.param) as client:
-        yield client
 
 
 def classes(client: TritonClient, model: str, array: Any, count: int, source: str = "INPUT0") -> list[Any]:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests import model_factory
-from tests.e2e.extension_clients import PROTOCOLS, calls_to, client_of, refused, stream_of
+from tests.e2e.extension_clients import PROTOCOLS, calls_to, refused, stream_of
 from tests.e2e.gated_model import GatedModel
 from tests.e2e.tritonclient_adapter import TritonClient
 from tests.pipelines import WRONG, X, chain, ensemble, step, wrong_pipeline
@@ -104,12 +104,6 @@ def server(
     with ServerProcess([repository, gated.repository], "--model-control-mode=explicit", *flags) as server:
         yield server
         assert "Traceback" not in server.log
-
-
-@pytest.fixture(params=PROTOCOLS)
-def client(server: ServerProcess, request: pytest.FixtureRequest) -> Iterator[TritonClient]:
-    with client_of(server, request.param) as client:
-        yield client
 
 
 def test_branches_meet_again_and_a_step_may_be_an_ensemble(client: TritonClient) -> None:

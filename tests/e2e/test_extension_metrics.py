@@ -11,7 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tritonclient.utils import InferenceServerException
 
-from tests.e2e.extension_clients import PROTOCOLS, client_of
+from tests.e2e.extension_clients import client_of
 from tests.e2e.gated_model import GatedModel
 from tests.e2e.tritonclient_adapter import TritonClient
 from tests.model_factory import onnx_scale, python_model, tensors_text, write_config
@@ -87,12 +87,6 @@ def setting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Setting]:
 @pytest.fixture
 def server(setting: Setting) -> ServerProcess:
     return setting.server
-
-
-@pytest.fixture(params=PROTOCOLS)
-def client(server: ServerProcess, request: pytest.FixtureRequest) -> Iterator[TritonClient]:
-    with client_of(server, request.param) as client:
-        yield client
 
 
 def page(server: ServerProcess) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.e2e.extension_clients import PROTOCOLS, client_of, refused
+from tests.e2e.extension_clients import refused
 from tests.e2e.tritonclient_adapter import TritonClient
 from tests.model_factory import config_type, onnx_scale, python_model, tensors_text
 from tests.serving_process import ServerProcess
@@ -68,12 +68,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     with ServerProcess(repository, "--model-control-mode=explicit", "--model-config-name=h100", *loaded) as server:
         yield server
         assert "Traceback" not in server.log
-
-
-@pytest.fixture(params=PROTOCOLS)
-def client(server: ServerProcess, request: pytest.FixtureRequest) -> Iterator[TritonClient]:
-    with client_of(server, request.param) as client:
-        yield client
 
 
 def seen(client: TritonClient, model: str, array: Any) -> Any:

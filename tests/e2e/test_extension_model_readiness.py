@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from tests.e2e.extension_clients import PROTOCOLS, client_of
 from tests.e2e.tritonclient_adapter import TritonClient
 from tests.model_factory import onnx_scale, python_model, tensors_text
 from tests.serving_process import ServerProcess
@@ -42,12 +41,6 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def server(models: Path) -> Iterator[ServerProcess]:
     with ServerProcess(models) as running:
         yield running
-
-
-@pytest.fixture(params=PROTOCOLS)
-def client(server: ServerProcess, request: pytest.FixtureRequest) -> Iterator[TritonClient]:
-    with client_of(server, request.param) as client:
-        yield client
 
 
 def test_a_model_that_drains_is_not_ready_and_neither_is_the_server(client: TritonClient, models: Path) -> None:

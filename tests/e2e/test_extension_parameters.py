@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.e2e.extension_clients import PROTOCOLS, client_of, stream_of
+from tests.e2e.extension_clients import client_of, stream_of
 from tests.e2e.tritonclient_adapter import TritonClient
 from tests.model_factory import python_model, tensors_text
 from tests.serving_process import ServerProcess
@@ -37,12 +37,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     with ServerProcess(repository) as server:
         yield server
         assert "Traceback" not in server.log
-
-
-@pytest.fixture(params=PROTOCOLS)
-def client(server: ServerProcess, request: pytest.FixtureRequest) -> Iterator[TritonClient]:
-    with client_of(server, request.param) as client:
-        yield client
 
 
 def parameters_of(client: TritonClient, response: Any) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from tests.e2e.extension_clients import PROTOCOLS, client_of, refused
+from tests.e2e.extension_clients import refused
 from tests.e2e.tritonclient_adapter import TritonClient
 from tests.model_factory import onnx_mlp, onnx_scale
 from tests.serving_process import ServerProcess, wait_until
@@ -33,12 +33,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     with ServerProcess(repository, "--memory-budget=1000000") as server:
         yield server
         assert "Traceback" not in server.log
-
-
-@pytest.fixture(params=PROTOCOLS)
-def client(server: ServerProcess, request: pytest.FixtureRequest) -> Iterator[TritonClient]:
-    with client_of(server, request.param) as client:
-        yield client
 
 
 def state(client: TritonClient, model: str) -> tuple[str, str]:

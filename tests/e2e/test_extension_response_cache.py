@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.e2e.extension_clients import PROTOCOLS, client_of, refused
+from tests.e2e.extension_clients import PROTOCOLS, refused
 from tests.e2e.tritonclient_adapter import TritonClient
 from tests.model_factory import onnx_add_sub, onnx_identity, onnx_scale
 from tests.serving_process import ServerProcess
@@ -30,12 +30,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     with ServerProcess(repository, *flags) as server:
         yield server
         assert "Traceback" not in server.log
-
-
-@pytest.fixture(params=PROTOCOLS)
-def client(server: ServerProcess, request: pytest.FixtureRequest) -> Iterator[TritonClient]:
-    with client_of(server, request.param) as client:
-        yield client
 
 
 def counted(client: TritonClient, model: str) -> dict[str, int]:

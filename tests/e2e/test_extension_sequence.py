@@ -102,12 +102,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
         assert "Traceback" not in server.log
 
 
-@pytest.fixture(params=PROTOCOLS)
-def client(server: ServerProcess, request: pytest.FixtureRequest) -> Iterator[TritonClient]:
-    with client_of(server, request.param) as client:
-        yield client
-
-
 @pytest.fixture(params=[*PROTOCOLS, "stream"])
 def summed(server: ServerProcess, request: pytest.FixtureRequest) -> Iterator[Sum]:
     """One step of a sequence in each way that the clients have; gives the sum so far."""

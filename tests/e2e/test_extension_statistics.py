@@ -10,7 +10,7 @@ import pytest
 import tritonclient.grpc as triton
 from tritonclient.utils import InferenceServerException
 
-from tests.e2e.extension_clients import PROTOCOLS, client_of
+from tests.e2e.extension_clients import client_of
 from tests.e2e.tritonclient_adapter import TritonClient
 from tests.model_factory import onnx_scale, python_model, write_config
 from tests.serving_process import PATIENCE_S, ServerProcess, wait_until
@@ -58,12 +58,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     python_model(repository, "stream", STREAM, STREAM_CONFIG)
     with ServerProcess(repository, "--cache-config=local,size=1048576") as server:
         yield server
-
-
-@pytest.fixture(params=PROTOCOLS)
-def client(server: ServerProcess, request: pytest.FixtureRequest) -> Iterator[TritonClient]:
-    with client_of(server, request.param) as client:
-        yield client
 
 
 def numbers(found: Any) -> Any:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from onnx import helper
 
-from tests.e2e.extension_clients import PROTOCOLS, client_of, refused
+from tests.e2e.extension_clients import refused
 from tests.e2e.tritonclient_adapter import TritonClient
 from tests.model_factory import onnx_bytes, onnx_identity, python_model, write_config, write_onnx
 from tests.serving_process import ServerProcess
@@ -53,12 +53,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     with ServerProcess(repository) as server:
         yield server
         assert "Traceback" not in server.log
-
-
-@pytest.fixture(params=PROTOCOLS)
-def client(server: ServerProcess, request: pytest.FixtureRequest) -> Iterator[TritonClient]:
-    with client_of(server, request.param) as client:
-        yield client
 
 
 @pytest.mark.parametrize(
