@@ -11,15 +11,14 @@ from google.protobuf import json_format
 from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelInstanceGroup
 
 from serving.backends.base import Backend, BackendInstance
-from serving.backends.child_process import ChildProcess, ProcessDied
+from serving.backends.child_completion import complete_in_child
 from serving.backends.execution_env import interpreter
 from serving.backends.process_instance import ProcessInstance
-from serving.backends.python_child.channel import Message, close_all
+from serving.backends.python_child.channel import Message
 from serving.devices import Device, gpu_count
-from serving.errors import Code, ServingError, internal, invalid, not_found
+from serving.errors import Code, ServingError, invalid, not_found
 from serving.message_json import message_to_json
 
-COMPLETE_TIMEOUT_S = 120.0
 _ON_HOST = "FORCE_CPU_ONLY_INPUT_TENSORS"  # inputs are on the host with "no" too: models must expect either place
 
 
@@ -79,23 +78,10 @@ def _completes_itself(version_dir: Path) -> bool:
 
 
 def _run_complete_config(config: ModelConfig, path: Path) -> Message | None:
-    child = ChildProcess(f"{config.name} (configuration)", interpreter(config, path.parent.parent))
-    message: Message = {
-        "op": "complete_config",
-        "servant": "python",
-        "folder": str(path.parent),
-        "model_file": str(path),
-        "config": json.dumps(message_to_json(config)),
-    }
-    try:
-        answer, received = child.exchange(message, timeout_s=COMPLETE_TIMEOUT_S)
-        close_all(received)
-    except ProcessDied as died:
-        raise internal(f"{died} in auto_complete_config: {child.last_words()}".removesuffix(": ")) from None
-    except TimeoutError:
-        raise invalid(f"auto_complete_config took longer than {COMPLETE_TIMEOUT_S:g} s") from None
-    finally:
-        child.end(grace_s=0)
+    work = "auto_complete_config"
+    given = json.dumps(message_to_json(config))
+    python = interpreter(config, path.parent.parent)
+    answer = complete_in_child(config.name, python, "python", path, given, f"in {work}", work)
     if answer.get("op") != "completed":
         raise ServingError(Code.INVALID_ARG, str(answer.get("message")))
     completed = answer.get("config")

@@ -16,17 +16,15 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from serving.backends import signature
 from serving.backends.base import ArrayInstance, Backend, BackendInstance, ModelSpec
+from serving.backends.child_completion import complete_in_child
 from serving.backends.child_environment import Interpreter
-from serving.backends.child_process import ChildProcess, ProcessDied
 from serving.backends.execution_env import interpreter
 from serving.backends.parameters import Parameters, default_threads
-from serving.backends.python_child.channel import close_all
 from serving.backends.signature import Signature, TensorSignature
 from serving.datatypes import BY_DTYPE
 from serving.devices import Device
 from serving.errors import Code, ServingError, internal, invalid, not_found, unavailable
 
-COMPLETE_TIMEOUT_S = 120.0
 MISSING = (
     "TensorFlow is not installed: run pip install -r requirements-tensorflow.txt in the server's environment, or name an "
     "environment that has it in the model's parameter EXECUTION_ENV_PATH"
@@ -87,23 +85,9 @@ class TensorflowInstance(ArrayInstance):
 
 # -- on the server's side ----------------------------------------------------------------------------------------------
 def _completed(config: ModelConfig, folder: Path, python: Interpreter) -> ModelConfig:
-    child = ChildProcess(f"{config.name} (configuration)", python)
-    message = {
-        "op": "complete_config",
-        "servant": "backend",
-        "folder": str(folder.parent),
-        "model_file": str(folder),
-        "config": b64encode(config.SerializeToString()).decode(),
-    }
-    try:
-        answer, received = child.exchange(message, timeout_s=COMPLETE_TIMEOUT_S)
-        close_all(received)
-    except ProcessDied as died:
-        raise internal(f"{died} while it read the SavedModel: {child.last_words()}".removesuffix(": ")) from None
-    except TimeoutError:
-        raise invalid(f"reading the SavedModel took longer than {COMPLETE_TIMEOUT_S:g} s") from None
-    finally:
-        child.end(grace_s=0)
+    given = b64encode(config.SerializeToString()).decode()
+    place, work = "while it read the SavedModel", "reading the SavedModel"
+    answer = complete_in_child(config.name, python, "backend", folder, given, place, work)
     if answer.get("op") != "completed":
         code = str(answer.get("code"))
         raise ServingError(Code[code] if code in Code.__members__ else Code.INTERNAL, str(answer.get("message")))

@@ -8,7 +8,7 @@ from tritonclient.grpc.model_config_pb2 import TYPE_FP32, TYPE_INT32, ModelConfi
 
 from repository import model_config
 from serving.autocomplete import complete
-from serving.backends import python_backend
+from serving.backends import child_completion
 from serving.errors import Code, ServingError
 from tests.model_factory import python_model, write_config
 from tests.serving import in_process
@@ -98,7 +98,7 @@ def test_a_completion_that_contradicts_or_fails_is_refused_with_the_reason(tmp_p
 
 
 def test_a_completion_that_hangs_is_ended(tmp_path, monkeypatch):
-    monkeypatch.setattr(python_backend, "COMPLETE_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(child_completion, "COMPLETE_TIMEOUT_S", 0.5)
     with pytest.raises(ServingError, match=r"auto_complete_config took longer than 0\.5 s") as error:
         completed(tmp_path, "time.sleep(60)")
     assert error.value.code is Code.INVALID_ARG
@@ -120,7 +120,7 @@ def test_as_dict_shows_the_configuration_with_its_defaults(tmp_path):
 
 
 def test_a_model_that_completes_nothing_starts_no_process_for_it(tmp_path, monkeypatch):
-    monkeypatch.setattr(python_backend, "ChildProcess", None)
+    monkeypatch.setattr(child_completion, "ChildProcess", None)
     folder = written_model(tmp_path, IDENTITY)
     assert complete(model_config.read(folder), folder, 1).max_batch_size == 8
 
