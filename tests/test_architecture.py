@@ -137,12 +137,6 @@ def test_a_server_without_models_loads_no_framework() -> None:
     assert result.stdout.split() == []
 
 
-@pytest.mark.parametrize("package", ["serving", "repository", "dashboard"])
-def test_no_module_grows_beyond_400_lines(package: str) -> None:
-    lengths = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in sources(package)}
-    assert {name: length for name, length in lengths.items() if length > 400} == {}
-
-
 def test_every_folder_of_tests_is_a_package() -> None:
     """Otherwise tests/serving would shadow serving."""
     folders = {path.parent for path in (ROOT / "tests").rglob("test_*.py")}
