@@ -248,8 +248,8 @@ class Connection(FrameReader, Generic[Head]):
             self._refuse_new()
 
     def _traffic(self) -> object:
-        """Differs once more has been sent or received."""
-        return self._last_stream_id, self._unreported, self.output.window
+        """Differs once a DATA or HEADERS frame has been sent or received. No window tells: the peer opens it again."""
+        return self._last_stream_id, self._unreported, self.output.sent
 
     def _on_goaway(self, stream_id: int, flags: int, payload: bytes) -> None:
         if stream_id:

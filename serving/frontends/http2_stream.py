@@ -69,6 +69,7 @@ class Output:
         self.initial_window = initial_window
         self.max_frame_size = DEFAULT_MAX_FRAME_SIZE
         self.paused = False
+        self.sent = 0  # grows with all DATA and HEADERS
         self._transport = transport
         self._window = DEFAULT_WINDOW
         self._waiting: dict[int, Stream] = {}
@@ -85,6 +86,7 @@ class Output:
             tail = frame_header(len(trailers), HEADERS, flags, stream.id) + trailers
             stream.ending = True
         if size <= self._room(stream):
+            self.sent += 1
             self._window -= size
             stream.send_window -= size
             data_header = frame_header(size, DATA, 0, stream.id) if size else b""
@@ -149,6 +151,7 @@ class Output:
                 outgoing[0] = item[size:]
         if not frames:
             return False
+        self.sent += 1
         write_large(self._transport, frames)
         if not outgoing:
             self._waiting.pop(stream.id, None)
@@ -157,11 +160,6 @@ class Output:
             else:
                 stream.drained()
         return True
-
-    @property
-    def window(self) -> int:
-        """What the connection may still send; changes with all that it sends."""
-        return self._window
 
     # -- the peer's settings and window updates ----------------------------------------------------------------------
     def open_connection_window(self, increment: int) -> None:

@@ -1,11 +1,12 @@
 """A decoupled backend: IN (INT32 [1]) says how many responses a request gets, its parameters how.
 
 size: bytes of each response; fail_at: after so many an error ends it; end: "alone" sends the end without a response;
-wait: keep open until `gate` is set. `started`, `sent` and `cancelled` count requests, responses
-and requests that saw that they were cancelled.
+wait: keep open until `gate` is set; every_ms: the time between two responses. `started`, `sent` and `cancelled` count
+requests, responses and requests that saw that they were cancelled.
 """
 
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -70,6 +71,8 @@ class _Instance(BackendInstance):
                 batch.send(request, invalid(f"failed at {number}"), True)
                 return
             out = np.full(int(wanted.get("size", 1)), number % 256, np.uint8)
+            if number:
+                time.sleep(int(wanted.get("every_ms", 0)) / 1000)
             StreamingBackend.sent += 1
             final = number == count - 1 and not alone
             batch.send(request, InferenceResponse(request.model_name, 1, request.id, {"OUT": out}), final)

@@ -1,25 +1,34 @@
 """gRPC's keepalive flags and compressed responses, frame by frame."""
 
+import queue
 import time
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import tritonclient.grpc as triton
 from tritonclient.grpc import service_pb2 as pb
 
 from serving.frontends.http2_keepalive import Keepalive, KeepaliveSettings
 from tests.model_factory import onnx_identity
 from tests.serving.frontends_in_thread import frontends
 from tests.serving.http2_peer import ACK, GOAWAY, PING, Peer, frame, window_update
+from tests.serving.streaming_backend import streaming_model
+from tests.serving_process import PATIENCE_S
 
 
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     repository = tmp_path_factory.mktemp("models")
     onnx_identity(repository, "identity", "FP32")
+    streaming_model(repository)
     return repository
+
+
+COUNT = 14
 
 
 def infer(elements: int) -> pb.ModelInferRequest:
@@ -37,6 +46,21 @@ def test_a_client_that_pings_too_often_is_sent_away(repository: Path) -> None:
         ending = peer.goaway()
         assert ending.code == 0xB  # ENHANCE_YOUR_CALM
         assert ending.payload[8:] == b"too_many_pings"
+
+
+@pytest.mark.parametrize("size", [1 << 10, 300 << 10])
+def test_a_stock_client_keeps_its_stream_while_responses_come_slowly(repository: Path, size: int) -> None:
+    """It pings to measure the bandwidth, once for what it has received, and opens the windows again with each ping."""
+    answers: queue.Queue[tuple[Any, Any]] = queue.Queue()
+    with frontends(repository) as server, triton.InferenceServerClient(server.grpc) as client:
+        client.start_stream(lambda result, error: answers.put((result, error)))
+        asked = triton.InferInput("IN", [1], "INT32").set_data_from_numpy(np.array([COUNT], np.int32))
+        client.async_stream_infer("streaming", [asked], parameters={"size": size, "every_ms": 150})
+        for number in range(COUNT):
+            result, error = answers.get(timeout=PATIENCE_S)
+            assert error is None, f"after {number} responses"
+            assert len(result.as_numpy("OUT")) == size
+        client.stop_stream()
 
 
 def test_pings_between_calls_are_taken(repository: Path) -> None:
