@@ -3,7 +3,7 @@
 ServingError(code, message)     everything that a client or an operator is told
     made by: invalid() not_found() unavailable() unsupported() already_exists() cancelled() internal()
     Unauthenticated(message)    a missing or unknown token (HTTP 401, gRPC UNAUTHENTICATED)
-    PermissionDenied(message)   a known caller, or a missing key, without the right (HTTP 403)
+    PermissionDenied(message)   a known caller, or a missing key, without the right (HTTP 403, gRPC PERMISSION_DENIED)
     Exhausted(message)          no room for this request now (HTTP 503, gRPC RESOURCE_EXHAUSTED)
 
 A message says what was expected and what came. It carries no path, key or stack.
@@ -38,14 +38,14 @@ class Unauthenticated(ServingError):
     """The caller has not shown who it is."""
 
     def __init__(self, message: str) -> None:
-        super().__init__(Code.UNAVAILABLE, message)
+        super().__init__(Code.INVALID_ARG, message)
 
 
 class PermissionDenied(ServingError):
-    """The caller may not do this. Triton's gRPC answers a missing restricted key with UNAVAILABLE: hence the code."""
+    """The caller may not do this, however often it asks."""
 
     def __init__(self, message: str) -> None:
-        super().__init__(Code.UNAVAILABLE, message)
+        super().__init__(Code.INVALID_ARG, message)
 
 
 class Exhausted(ServingError):

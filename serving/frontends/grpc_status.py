@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from urllib.parse import quote_from_bytes
 
-from serving.errors import Code, Exhausted, ServingError, Unauthenticated
+from serving.errors import Code, Exhausted, PermissionDenied, ServingError, Unauthenticated
 from serving.frontends.http2_headers import HeaderList, encode_headers
 
 ENCODINGS = ("identity", "deflate", "gzip")
@@ -26,6 +26,7 @@ class Status(IntEnum):
     DEADLINE_EXCEEDED = 4
     NOT_FOUND = 5
     ALREADY_EXISTS = 6
+    PERMISSION_DENIED = 7
     RESOURCE_EXHAUSTED = 8
     UNIMPLEMENTED = 12
     INTERNAL = 13
@@ -43,13 +44,20 @@ STATUS_OF = {
     Code.ALREADY_EXISTS: Status.ALREADY_EXISTS,
     Code.CANCELLED: Status.CANCELLED,
 }
+# What clients must not take for UNAVAILABLE, which they retry.
+_STATUS_OF_KIND = (
+    (Exhausted, Status.RESOURCE_EXHAUSTED),
+    (Unauthenticated, Status.UNAUTHENTICATED),
+    (PermissionDenied, Status.PERMISSION_DENIED),
+)
 
 
 def status_of(error: ServingError) -> Status:
     """The gRPC status of an error."""
-    if isinstance(error, Exhausted):
-        return Status.RESOURCE_EXHAUSTED
-    return Status.UNAUTHENTICATED if isinstance(error, Unauthenticated) else STATUS_OF[error.code]
+    for kind, status in _STATUS_OF_KIND:
+        if isinstance(error, kind):
+            return status
+    return STATUS_OF[error.code]
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,7 +48,7 @@ def test_a_group_opens_to_its_own_key_alone(server: ServerProcess, kind: str, gr
         for headers in ({}, {name: "wrong"}, other):
             with pytest.raises(InferenceServerException, match=f"restricted, expecting header '{name}'") as caught:
                 CALLS[group](client, headers)
-            assert caught.value.status() == {"http": "403", "grpc": "StatusCode.UNAVAILABLE"}[kind]
+            assert caught.value.status() == {"http": "403", "grpc": "StatusCode.PERMISSION_DENIED"}[kind]
         assert CALLS[group](client, {name: f"secret-{group}"}) is not None
 
 

@@ -28,7 +28,7 @@ from tests.serving.http2_peer import (
 from tests.serving_process import ServerProcess
 
 CANCELLED, INVALID_ARGUMENT, DEADLINE_EXCEEDED, NOT_FOUND = 1, 3, 4, 5
-RESOURCE_EXHAUSTED, UNIMPLEMENTED, UNAVAILABLE, UNAUTHENTICATED = 8, 12, 14, 16
+PERMISSION_DENIED, RESOURCE_EXHAUSTED, UNIMPLEMENTED, UNAUTHENTICATED = 7, 8, 12, 16
 LIMIT = 4 << 20
 
 
@@ -201,12 +201,12 @@ def test_a_restricted_group_needs_its_header(strict: ServerProcess) -> None:
     with Peer(strict.grpc) as peer:
         for number, (method, key, status) in enumerate(
             [
-                ("RepositoryIndex", {}, UNAVAILABLE),
-                ("RepositoryIndex", {"triton_grpc_protocol_admin_key": "wrong"}, UNAVAILABLE),
+                ("RepositoryIndex", {}, PERMISSION_DENIED),
+                ("RepositoryIndex", {"triton_grpc_protocol_admin_key": "wrong"}, PERMISSION_DENIED),
                 ("RepositoryIndex", {"triton_grpc_protocol_admin_key": "k3y"}, 0),
-                ("RepositoryModelLoad", {}, UNAVAILABLE),
-                ("RepositoryModelUnload", {}, UNAVAILABLE),
-                ("ModelStatistics", {}, UNAVAILABLE),
+                ("RepositoryModelLoad", {}, PERMISSION_DENIED),
+                ("RepositoryModelUnload", {}, PERMISSION_DENIED),
+                ("ModelStatistics", {}, PERMISSION_DENIED),
                 ("ServerMetadata", {}, 0),
             ]
         ):
@@ -221,7 +221,7 @@ def test_inference_needs_a_token_for_the_model(strict: ServerProcess) -> None:
         assert peer.call(1, "ModelInfer", infer()).status == UNAUTHENTICATED
         assert peer.call(3, "ModelInfer", infer(), authorization="Bearer wrong").status == UNAUTHENTICATED
         assert peer.call(5, "ModelInfer", infer(), **TOKEN).status == 0
-        assert peer.call(7, "ModelInfer", infer("add_sub"), **TOKEN).status == UNAVAILABLE
+        assert peer.call(7, "ModelInfer", infer("add_sub"), **TOKEN).status == PERMISSION_DENIED
         assert peer.call(9, "ModelStreamInfer", infer()).status == UNAUTHENTICATED
         streamed = peer.call(11, "ModelStreamInfer", infer("add_sub"), **TOKEN)
         assert "token" in pb.ModelStreamInferResponse.FromString(streamed.message).error_message
@@ -231,7 +231,7 @@ def test_who_may_not_call_is_told_before_the_message_is_taken(strict: ServerProc
     with Peer(strict.grpc) as peer:
         for number, method in ((1, "RepositoryModelLoad"), (3, "ModelInfer")):
             peer.open(number, method)
-            assert peer.answer(number).status in (UNAVAILABLE, UNAUTHENTICATED)
+            assert peer.answer(number).status in (PERMISSION_DENIED, UNAUTHENTICATED)
 
 
 # -- streams ---------------------------------------------------------------------------------------------------------
