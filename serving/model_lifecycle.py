@@ -13,6 +13,7 @@ from enum import Enum
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
+from repository.in_place import same_build
 from serving.backends.base import ModelSpec
 from serving.devices import model_filename
 from serving.errors import Code, ServingError, invalid, not_found, unavailable
@@ -171,7 +172,7 @@ class ModelLifecycle:
         residency = residency_of(config)
         must_wake = entry.asleep and residency.mode == PINNED
         same_files = before is not None and before.files == source.files
-        if old is not None and same_files and _needs_no_reload(old.config, config) and not must_wake:
+        if old is not None and same_files and same_build(old.config, config) and not must_wake:
             await old.reconfigure(config)
         else:
             spec = self._spec(source, config)
@@ -339,20 +340,3 @@ def _reasons(failures: list[tuple[int, BaseException]]) -> str:
     for version, error in failures:
         versions.setdefault(str(error), []).append(str(version))
     return "; ".join(f"version {', '.join(numbers)}: {reason}" for reason, numbers in versions.items())
-
-
-def _needs_no_reload(old: ModelConfig, new: ModelConfig) -> bool:
-    return _fixed_part(old) == _fixed_part(new)
-
-
-def _fixed_part(config: ModelConfig) -> bytes:
-    """The configuration without what can be changed while the model serves."""
-    fixed = ModelConfig()
-    fixed.CopyFrom(config)
-    fixed.ClearField("version_policy")
-    if not config.HasField("sequence_batching"):  # sequences are bound to their instances
-        fixed.ClearField("instance_group")
-        fixed.ClearField("dynamic_batching")
-    for key in [key for key in fixed.parameters if key.startswith("slipway.") and key != "slipway.isolation"]:
-        del fixed.parameters[key]
-    return bytes(fixed.SerializeToString(deterministic=True))

@@ -18,11 +18,10 @@ from dashboard.services.audit import audit_record
 from dashboard.services.config_fields import FieldError, apply_fields, field_for, fields_of
 from dashboard.services.releases import generation_bump, release_record
 from dashboard.services.storage import disk_text, managed_repository, remember_config, repository_errors
-from repository import config_edit, config_text, model_config, publish, validation, version_policy
+from repository import config_edit, config_text, in_place, model_config, publish, validation, version_policy
 from repository.errors import InvalidConfig
 from repository.layout import CONFIG_FILE
 
-_IN_PLACE = {"dynamic_batching", "instance_group"}
 EFFECTS = {
     "none": "Nothing changes.",
     "in_place": "Applies in place: no reload, no request waits.",
@@ -221,24 +220,7 @@ def published_numbers(model: Model) -> list[int]:
 def _change(current: str, new: ModelConfig) -> tuple[list[str], str]:
     """(outermost fields that differ, what applying them does)."""
     old, _ = _read(current)
-    if old is None:
-        return [], "reload"
-    changed = changed_fields(old, new)
-    hard = [name for name in changed if name not in _IN_PLACE and not _soft(name, old, new)]
-    if not changed:
-        return [], "none"
-    return changed, "in_place" if not hard else "versions" if hard == ["version_policy"] else "reload"
-
-
-def _soft(name: str, old: ModelConfig, new: ModelConfig) -> bool:
-    """Parameters of our own do not concern a backend; an empty name becomes the folder's."""
-    if name == "name":
-        return not (old.name and new.name)
-    if name != "parameters":
-        return False
-    keys = {key for key in (*old.parameters, *new.parameters) if not key.startswith(model_config.SLIPWAY_PREFIX)}
-    absent = ModelConfig().parameters[""]
-    return all(old.parameters.get(key, absent) == new.parameters.get(key, absent) for key in keys)
+    return ([], "reload") if old is None else (changed_fields(old, new), in_place.effect(old, new))
 
 
 def _summary(current: ConfigRevision | None, text: str) -> str:

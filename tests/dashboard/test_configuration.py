@@ -59,7 +59,7 @@ def test_the_text_and_the_form_say_the_same(model: Model) -> None:
         ("# another comment\n" + CONFIG, "none"),
         ('name: "relu"\n' + CONFIG, "in_place"),
         (CONFIG + "instance_group [ { count: 2 } ]", "in_place"),
-        (CONFIG + 'parameters { key: "slipway.isolation" value { string_value: "\\"process\\"" } }', "in_place"),
+        (CONFIG + 'parameters { key: "slipway.isolation" value { string_value: "\\"process\\"" } }', "reload"),
         (CONFIG + 'parameters { key: "intra_op_thread_count" value { string_value: "2" } }', "reload"),
         (CONFIG + "version_policy { all { } }", "versions"),
         (CONFIG.replace("max_batch_size: 8", "max_batch_size: 4"), "reload"),
