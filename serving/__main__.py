@@ -1,6 +1,7 @@
 """`python -m serving`: the inference server as a program of its own."""
 
 import asyncio
+import errno
 import gc
 import json
 import logging
@@ -14,7 +15,7 @@ import uvloop
 
 from serving.allocator import bound_arenas
 from serving.authorisation import Authoriser
-from serving.errors import ServingError
+from serving.errors import ServingError, unavailable
 from serving.log_settings import LogSettings
 from serving.logs import configure_logging
 from serving.options import Options, parse
@@ -72,21 +73,38 @@ async def _serve(options: Options, log_settings: LogSettings) -> int:
     try:
         frontends = _frontends(server, options)
         for name, frontend in frontends.items():
-            await frontend.start()
+            await _start(name, frontend, options)
             log.info("%s listens on %s", name, _shown(frontend))
         _warn_if_open(options, frontends)
         if options.address_file is not None:
             _write_addresses(options.address_file, frontends)
         status = await _load_and_wait(server, stop)
-    except OSError as error:
-        log.error("cannot listen: %s", error)
-        status = 1
     except ServingError as error:
         log.error("%s", error.message)
+        status = 1
+    except OSError as error:
+        log.error("--address-file: cannot write it: %s", error.strerror)
         status = 1
     finally:
         await _shut_down(server, frontends, options.exit_timeout_secs)
     return status
+
+
+async def _start(name: str, frontend: Frontend, options: Options) -> None:
+    """UNAVAILABLE where it cannot listen, in the words that tritonserver's log has."""
+    service, host, port = {
+        "http": ("HTTP", options.http_address, options.http_port),
+        "grpc": ("GRPC", options.grpc_address, options.grpc_port),
+        "metrics": ("Metrics", options.metrics_address or options.http_address, options.metrics_port),
+    }[name]
+    try:
+        await frontend.start()
+    except OSError as error:
+        taken = error.errno == errno.EADDRINUSE
+        reason = (
+            f"Socket '{host}:{port}' already in use" if taken else f"cannot listen on '{host}:{port}': {error.strerror}"
+        )
+        raise unavailable(f"failed to start {service} service: Unavailable - {reason}") from error
 
 
 async def _load_and_wait(server: InferenceServer, stop: asyncio.Event) -> int:

@@ -139,6 +139,10 @@ class ModelRepositoryManager:
                 found.append(entry.statistics)
         return found
 
+    def missing_repositories(self) -> list[Path]:
+        """Those that were not there at start and have not come."""
+        return self._repositories.missing
+
     def all_wanted_are_ready(self) -> bool:
         """Whether every model that was asked for serves; one that is loading for the first time does not count against."""
         return all(lifecycle.default is not None or lifecycle.lock.locked() for lifecycle in self._wanted())

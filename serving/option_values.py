@@ -2,10 +2,12 @@
 
 import argparse
 import dataclasses
+import math
 import re
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from repository.errors import RepositoryError
 from repository.layout import check_name
@@ -25,6 +27,8 @@ RESTRICTABLE = (
     "logging",
 )
 
+_INTEGER = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
+
 
 @dataclass(frozen=True, slots=True)
 class Restriction:
@@ -33,6 +37,18 @@ class Restriction:
     apis: tuple[str, ...]
     header: str
     value: str = dataclasses.field(repr=False)
+
+
+class Parser(argparse.ArgumentParser):
+    """A flag may be shortened as getopt_long lets tritonserver's be: what is short for one of its own flags means that one."""
+
+    def __init__(self, **named: Any) -> None:
+        super().__init__(**named, allow_abbrev=True)
+        self.own: set[str] = set()  # the names of the flags that tritonserver does not have
+
+    def _get_option_tuples(self, option_string: str) -> list[Any]:
+        found = super()._get_option_tuples(option_string)
+        return [one for one in found if one[0].option_strings[0] not in self.own] or found
 
 
 def boolean(text: str) -> bool:
@@ -76,10 +92,26 @@ def repository(text: str) -> Path | RemoteAddress:
         raise argparse.ArgumentTypeError(error.message) from None
 
 
-def port(text: str) -> int:
-    if not text.isdigit() or int(text) > 65535:
-        raise argparse.ArgumentTypeError(f"expected a port from 0 to 65535, got '{text}'")
+def number(text: str) -> int:
+    """Of either sign; what it may be depends on other flags."""
+    if not _INTEGER.fullmatch(text):
+        raise argparse.ArgumentTypeError(f"expected a whole number, got '{text}'")
     return int(text)
+
+
+def at_least_one(text: str) -> int:
+    """What is below counts as 1, as in tritonserver."""
+    return max(1, number(text))
+
+
+def verbosity(text: str) -> int:
+    """tritonserver takes true and false for 1 and 0."""
+    return {"true": 1, "false": 0}[text.lower()] if text.lower() in ("true", "false") else number(text)
+
+
+def lowered(text: str) -> str:
+    """Of a flag whose values may be written in either case."""
+    return text.lower()
 
 
 def address(text: str) -> str:
@@ -108,14 +140,15 @@ def count(text: str) -> int:
     return int(text)
 
 
-def positive(text: str) -> float:
+def seconds(text: str) -> float:
+    """What is below 0 counts as 0, as in tritonserver."""
     try:
         value = float(text)
     except ValueError:
-        value = -1.0
-    if not 0 < value < 1e9:
-        raise argparse.ArgumentTypeError(f"expected a number of seconds over 0, got '{text}'")
-    return value
+        value = math.nan
+    if not value < 1e9:
+        raise argparse.ArgumentTypeError(f"expected a number of seconds, got '{text}'")
+    return max(0.0, value)
 
 
 def fraction(text: str) -> float:
@@ -130,9 +163,9 @@ def fraction(text: str) -> float:
 
 def backend_setting(text: str) -> tuple[str, str, str]:
     """(backend, setting, value); of the settings for all backends there is one."""
-    name, equals, value = text.partition("=")
+    name, _, value = text.partition("=")
     backend, comma, setting = name.rpartition(",")
-    if not (equals and setting) or (comma and not backend):
+    if not (setting and value) or (comma and not backend):
         raise argparse.ArgumentTypeError(f"expected <backend>,<setting>=<value>, got '{text}'")
     if setting == "default-max-batch-size":
         whole(value)
@@ -164,7 +197,7 @@ def _is_quantile(text: str) -> bool:
 
 def cache_setting(text: str) -> tuple[str, str, str]:
     cache, setting, value = backend_setting(text)
-    if cache != "local" or setting != "size" or not value.isdigit():
+    if cache != "local" or setting != "size" or not value.isdigit() or not int(value):
         raise argparse.ArgumentTypeError(f"expected local,size=<bytes>, got '{text}'")
     return cache, setting, value
 
@@ -203,7 +236,14 @@ def restricted_twice(restrictions: list[Restriction]) -> str:
 
 def pattern(text: str) -> str:
     try:
-        re.compile(text)
+        header_pattern(text)
     except re.error as error:
         raise argparse.ArgumentTypeError(f"expected a regular expression, got '{text}': {error}") from None
     return text
+
+
+def header_pattern(text: str) -> re.Pattern[str] | None:
+    """Matched in either case, unless the pattern begins with RE2's (?-i), which Python has only for a group."""
+    if text.startswith("(?-i)"):
+        return re.compile(text.removeprefix("(?-i)"))
+    return re.compile(text, re.IGNORECASE) if text else None

@@ -12,8 +12,10 @@ from repository.remote_address import RemoteAddress
 from serving.foreign_flags import add_foreign_flags
 from serving.host_policy import HostPolicySetting
 from serving.option_values import (
+    Parser,
     Restriction,
     address,
+    at_least_one,
     backend_setting,
     boolean,
     cache_setting,
@@ -23,19 +25,46 @@ from serving.option_values import (
     fraction,
     gpu_limit,
     host_policy,
+    lowered,
     metrics_setting,
+    number,
     pattern,
-    port,
-    positive,
     repository,
     resource,
     restricted_twice,
     restriction,
+    seconds,
+    verbosity,
     whole,
 )
 from serving.trace_config import DEPRECATED_TRACE_FLAGS, TraceSetting, trace_setting, trace_setting_of
 
 MODES = ("none", "poll", "explicit")
+# What tritonserver 2.51 does not have: nothing that is short for one of its flags means one of these.
+OWN_FLAGS = frozenset(
+    (
+        "--address-file",
+        "--allow-client-shm",
+        "--auth-file",
+        "--gpu-memory-budget",
+        "--grpc-infer-thread-count",
+        "--grpc-max-message-size",
+        "--grpc-max-response-pool-size",
+        "--http-max-input-size",
+        "--http-root-cert",
+        "--http-server-cert",
+        "--http-server-key",
+        "--http-use-ssl",
+        "--http-use-ssl-mutual",
+        "--memory-budget",
+        "--repository-cache-folder",
+        "--request-log",
+        "--request-log-client",
+        "--request-log-sample",
+        "--request-memory-limit",
+        "--strict-devices",
+    )
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,13 +180,17 @@ def parse(arguments: Sequence[str]) -> tuple[Options, list[str]]:
     values = vars(parser.parse_args(arguments))
     ignored: list[str] = values.pop("ignored") or []
     strict_config = values.pop("strict_model_config")
-    if strict_config is not None:
-        values["disable_auto_complete_config"] = strict_config
-    if not values["model_repository"]:
-        parser.error("--model-repository is required: the folder that holds one folder for each model")
-    for folder in values["model_repository"]:
-        if isinstance(folder, Path) and not folder.is_dir():
-            parser.error(f"--model-repository: '{folder}' is not a folder")
+    values["disable_auto_complete_config"] |= bool(strict_config)
+    values["model_repository"] = _repositories(parser, values)
+    for protocol in ("http", "grpc", "metrics"):
+        port = values[f"{protocol}_port"]
+        if values[f"allow_{protocol}"] and not 0 <= port <= 65535:
+            parser.error(f"--{protocol}-port: expected a port from 0 to 65535, got '{port}'")
+    if values["response_cache_byte_size"] is not None:
+        if values["cache_config"]:
+            parser.error("--response-cache-byte-size and --cache-config say the same: give --cache-config alone")
+        values["cache_config"] = [values["response_cache_byte_size"]]
+    del values["response_cache_byte_size"]
     models = values["load_model"]
     if models and values["model_control_mode"] != "explicit":
         parser.error("--load-model needs --model-control-mode=explicit")
@@ -171,14 +204,29 @@ def parse(arguments: Sequence[str]) -> tuple[Options, list[str]]:
     return Options(**frozen), warnings
 
 
+def _repositories(parser: argparse.ArgumentParser, values: dict[str, Any]) -> list[Path | RemoteAddress]:
+    """Each once, however often it is given. With --exit-on-error=false a folder may be missing: it may come."""
+    given: list[Path | RemoteAddress] = values["model_repository"]
+    if not given:
+        parser.error("--model-repository is required: the folder that holds one folder for each model")
+    for folder in given:
+        missing = isinstance(folder, Path) and not folder.is_dir()
+        if missing and (values["exit_on_error"] or Path(str(folder)).exists()):
+            parser.error(f"--model-repository: '{folder}' is not a folder")
+    once: dict[Path | RemoteAddress, Path | RemoteAddress] = {}
+    for place in given:
+        once.setdefault(place.resolve() if isinstance(place, Path) else place, place)
+    return list(once.values())
+
+
 def build_parser() -> argparse.ArgumentParser:
     """The parser; every option takes its default from `Options`."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m serving",
         description="Slipway's inference server, with tritonserver's flags.",
-        allow_abbrev=False,
         fromfile_prefix_chars="@",
     )
+    parser.own.update(OWN_FLAGS)
     defaults = {field.name: field.default for field in dataclasses.fields(Options)}
 
     def add(flag: str, kind: Callable[[str], Any], text: str, **extra: Any) -> None:
@@ -219,7 +267,7 @@ def _repository_flags(add: Add) -> None:
     add("--repository-cache-folder", Path, "where models of the cloud are copied to while the server runs")
     add(
         "--model-control-mode",
-        str,
+        lowered,
         "none: load all at start; poll: follow the folder; explicit: load on request",
         choices=MODES,
     )
@@ -231,14 +279,18 @@ def _repository_flags(add: Add) -> None:
         action="append",
         default=[],
     )
-    add("--repository-poll-secs", positive, "poll mode: seconds between two looks at the repositories")
+    add(
+        "--repository-poll-secs",
+        seconds,
+        "poll mode: seconds between two looks at the repositories; 0 for one look at start",
+    )
     add("--strict-model-config", boolean, "true: config.pbtxt must be complete (deprecated in Triton)", default=None)
     add("--disable-auto-complete-config", boolean, "do not complete config.pbtxt from the model file")
     add("--strict-readiness", boolean, "ready only while every model that should be loaded is")
     add("--strict-devices", boolean, "KIND_GPU on a machine without a GPU fails instead of falling back to the CPU")
     add("--exit-on-error", boolean, "end when a model fails to load at start")
-    add("--exit-timeout-secs", positive, "how long a shutdown waits for requests under way")
-    add("--model-load-thread-count", count, "how many models load at the same time")
+    add("--exit-timeout-secs", seconds, "how long a shutdown waits for requests under way")
+    add("--model-load-thread-count", at_least_one, "how many models load at the same time")
     add("--model-load-retry-count", whole, "how often a load that failed is tried again")
     add(
         "--model-load-gpu-limit",
@@ -282,10 +334,10 @@ def _scheduling_flags(add: Add) -> None:
         action="append",
         default=[],
     )
-    add("--response-cache-byte-size", cache_size, argparse.SUPPRESS, action="append", dest="cache_config")
+    add("--response-cache-byte-size", cache_size, argparse.SUPPRESS)
     add(
         "--rate-limit",
-        str,
+        lowered,
         "execution_count: instances wait for the resources of their groups",
         choices=("off", "execution_count"),
     )
@@ -302,7 +354,7 @@ def _http_flags(add: Add) -> None:
     _tls_flags(add, "http")
     add("--allow-http", boolean, "serve HTTP")
     add("--http-address", address, "address to bind; every interface by default, as tritonserver does")
-    add("--http-port", port, "port of HTTP; 0 takes a free one")
+    add("--http-port", number, "port of HTTP; 0 takes a free one")
     add("--reuse-http-port", boolean, "share the port with other servers that were told so")
     add("--http-max-input-size", count, "largest request body in bytes")
     add(
@@ -327,13 +379,13 @@ def _grpc_flags(add: Add) -> None:
     _tls_flags(add, "grpc")
     add(
         "--grpc-infer-response-compression-level",
-        str,
+        lowered,
         "compress responses for clients that take it",
         choices=("none", "low", "medium", "high"),
     )
     add("--allow-grpc", boolean, "serve gRPC")
     add("--grpc-address", address, "address to bind; every interface by default")
-    add("--grpc-port", port, "port of gRPC; 0 takes a free one")
+    add("--grpc-port", number, "port of gRPC; 0 takes a free one")
     add("--reuse-grpc-port", boolean, "share the port with other servers that were told so")
     add("--grpc-max-message-size", count, "largest message in bytes")
     add(
@@ -361,7 +413,7 @@ def _other_flags(add: Add) -> None:
     add("--allow-client-shm", boolean, "clients may register shared memory, and so pass tensors by reference")
     add("--allow-metrics", boolean, "serve Prometheus metrics and the live feed")
     add("--metrics-address", address, "address to bind; --http-address when not given")
-    add("--metrics-port", port, "port of the metrics; 0 takes a free one")
+    add("--metrics-port", number, "port of the metrics; 0 takes a free one")
     add(
         "--metrics-config",
         metrics_setting,
@@ -389,7 +441,7 @@ def _other_flags(add: Add) -> None:
     add(
         "--request-log-client", str, "hashed: log who asked, as a salted hash of the address", choices=("off", "hashed")
     )
-    add("--log-verbose", int, "1 and more: log requests to the repository and details of loading")
+    add("--log-verbose", verbosity, "1 and more: log requests to the repository and details of loading")
     add("--log-info", boolean, "log informative messages")
     add("--log-warning", boolean, "log warnings")
     add("--log-error", boolean, "log errors")

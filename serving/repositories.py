@@ -46,6 +46,7 @@ class Repositories:
             namespace = place.shown if isinstance(place, RemoteAddress) else str(place)
             self._spaces[namespace if options.model_namespacing else ""].append(self._open(place, options))
         self._troubles: dict[str, str] = {}  # address -> why the last look failed
+        self._missing = [place for place in options.model_repository if isinstance(place, Path) and not place.is_dir()]
 
     def _open(self, place: Path | RemoteAddress, options: Options) -> Repository:
         if isinstance(place, Path):
@@ -55,6 +56,12 @@ class Repositories:
             self._caches[folder] = CacheFolder(folder)
         self.remote.append(RemoteRepository(place, self._caches[folder].path / str(len(self.remote))))
         return self.remote[-1]
+
+    @property
+    def missing(self) -> list[Path]:
+        """Folders that were not there when the server started, and have not come since."""
+        self._missing = [place for place in self._missing if not place.is_dir()]
+        return self._missing
 
     # -- what is known ---------------------------------------------------------------------------------------------
     def models(self) -> list[ModelIdentifier]:

@@ -73,13 +73,16 @@ class InferenceServer:
     async def start(self) -> None:
         """Load what the control mode asks for. With --exit-on-error, a model that fails raises ServingError."""
         options = self.options
+        for folder in self._manager.missing_repositories():
+            log.error("failed to poll model repository '%s': there is no such folder; not ready until there is", folder)
         if options.model_control_mode == "poll":
             failures = await self._manager.poll()
         else:
             failures = await self._manager.look()
             wanted = list(options.load_model) if options.model_control_mode == "explicit" else ["*"]
             failures += await self._manager.load_many(self._manager.names() if "*" in wanted else wanted)
-        if options.model_control_mode == "poll" or self._manager.follows_the_cloud:
+        follows = options.model_control_mode == "poll" or self._manager.follows_the_cloud
+        if follows and options.repository_poll_secs:
             self._poller = asyncio.get_running_loop().create_task(self._poll())
         if failures and options.exit_on_error:
             reasons = "; ".join(error.message for _, error in failures)
@@ -116,11 +119,12 @@ class InferenceServer:
 
     # -- health ----------------------------------------------------------------------------------------------------
     def live(self) -> bool:
-        return True
+        """False while a repository is missing, as in Triton: without it nothing can be served."""
+        return not self._manager.missing_repositories()
 
     def ready(self) -> bool:
-        """Start-up done, not draining; with --strict-readiness also every model that should be loaded is."""
-        if not self._started or self._draining:
+        """Live, start-up done, not draining; with --strict-readiness also every model that should be loaded is."""
+        if not self._started or self._draining or not self.live():
             return False
         return not self.options.strict_readiness or self._manager.all_wanted_are_ready()
 

@@ -6,6 +6,9 @@ from dataclasses import dataclass, field
 
 TraceSetting = tuple[str, str, str]  # mode ("" for both modes), setting, value
 LEVELS = ("TIMESTAMPS", "TENSORS")
+# What tritonserver's flags take for a level; MIN and MAX are older names.
+_LEVELS = dict.fromkeys(("timestamps", "min", "max", "true", "on"), "TIMESTAMPS")
+_LEVELS |= {"tensors": "TENSORS", "off": "OFF", "false": "OFF"}
 DEFAULT_URL = "http://localhost:4318/v1/traces"
 _SETTINGS = {
     "": ("mode", "level", "rate", "count"),
@@ -45,6 +48,11 @@ def trace_setting(text: str) -> TraceSetting:
     """One flag: "rate=100", "mode=opentelemetry" or "opentelemetry,url=..."."""
     name, equals, value = text.partition("=")
     mode, _, setting = name.rpartition(",")
+    mode = mode.lower()
+    if setting == "mode":
+        value = value.lower()
+    elif setting == "level":
+        value = _LEVELS.get(value.lower(), value)
     if not equals or setting not in _SETTINGS.get(mode, ()):
         known = [f"{mode},{setting}" if mode else setting for mode, group in _SETTINGS.items() for setting in group]
         raise argparse.ArgumentTypeError(f"expected one of {', '.join(known)} with =<value>, got '{text}'")

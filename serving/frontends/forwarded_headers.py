@@ -14,13 +14,6 @@ _RESERVED = frozenset(
 )
 
 
-def header_pattern(text: str) -> re.Pattern[str] | None:
-    """Matched in either case, unless the pattern begins with (?-i)."""
-    if text.startswith("(?-i)"):
-        return re.compile(text.removeprefix("(?-i)"))
-    return re.compile(text, re.IGNORECASE) if text else None
-
-
 def forward_headers(pattern: re.Pattern[str], headers: Iterable[tuple[str, str]], request: InferenceRequest) -> None:
     """`headers` by their names as the client sent them. INVALID_ARG where one would become a parameter of the protocol."""
     for name, value in headers:

@@ -7,7 +7,6 @@ import time
 from typing import Any
 
 from serving.authorisation import Authoriser
-from serving.frontends.forwarded_headers import header_pattern
 from serving.frontends.grpc_codec import InferCodec
 from serving.frontends.grpc_methods import find_method
 from serving.frontends.grpc_packing import LEVELS
@@ -16,6 +15,7 @@ from serving.frontends.http2_connection import Connection
 from serving.frontends.http2_keepalive import KeepaliveSettings
 from serving.frontends.http2_reader import make_scratch
 from serving.frontends.http2_stream import Stream
+from serving.option_values import header_pattern
 from serving.options import Options
 from serving.server import InferenceServer
 from serving.tls import TlsFiles, listener_options, server_context

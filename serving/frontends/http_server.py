@@ -9,10 +9,10 @@ from serving.frontends import http_handlers as v2
 from serving.frontends import http_openai as openai
 from serving.frontends import http_settings as settings
 from serving.frontends import http_shared_memory as shared_memory
-from serving.frontends.forwarded_headers import header_pattern
 from serving.frontends.http_generate import generate, generate_stream
 from serving.frontends.http_infer import infer
 from serving.frontends.http_listener import Limits, Listener, Route
+from serving.option_values import header_pattern
 from serving.options import Options
 from serving.server import InferenceServer
 from serving.tls import TlsFiles, server_context

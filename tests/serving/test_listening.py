@@ -21,7 +21,10 @@ def test_servers_share_ports_where_all_of_them_say_so(tmp_path: Path) -> None:
         with ServerProcess(tmp_path, *ports, wait="") as third:
             assert third.process is not None
             assert third.process.wait(PATIENCE_S) == 1
-            assert "cannot listen" in third.log
+            assert (
+                f"failed to start HTTP service: Unavailable - Socket '127.0.0.1:{first.http.rpartition(':')[2]}' already in use"
+                in third.log
+            )
         assert httpx.get(f"{first.http_url}/v2/health/ready", timeout=PATIENCE_S).status_code == 200
 
 

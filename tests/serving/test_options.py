@@ -2,7 +2,7 @@
 
 import pytest
 
-from serving.options import build_parser, parse
+from serving.options import OWN_FLAGS, build_parser, parse
 
 
 def _error(capsys, *arguments: str) -> str:
@@ -36,6 +36,62 @@ def test_a_command_line_written_for_tritonserver_is_taken(tmp_path):
     assert warnings == ["--pinned-memory-pool-byte-size has no effect on this server"]
 
 
+@pytest.mark.parametrize(
+    ("arguments", "field", "value"),
+    [
+        # Each was tried with tritonserver 2.51, which takes it.
+        (["--trace-level=MIN"], "trace_config", (("", "level", "TIMESTAMPS"),)),
+        (["--trace-level=MAX"], "trace_config", (("", "level", "TIMESTAMPS"),)),
+        (["--trace-level", "off"], "trace_config", (("", "level", "OFF"),)),
+        (["--trace-config=Triton,file=t.json"], "trace_config", (("triton", "file", "t.json"),)),
+        (["--trace-config=mode=OpenTelemetry"], "trace_config", (("", "mode", "opentelemetry"),)),
+        (["--http-header-forward-pattern=(?-i)test_.*"], "http_header_forward_pattern", "(?-i)test_.*"),
+        (["--grpc-port", "-47", "--allow-grpc", "0"], "allow_grpc", False),
+        (["--http-port=-47", "--allow-http=off"], "allow_http", False),
+        (["--model-contr=explicit"], "model_control_mode", "explicit"),
+        (["--model-control-mode=EXPLICIT"], "model_control_mode", "explicit"),
+        (["--exit-on=FALSE"], "exit_on_error", False),
+        (["--repository=5"], "repository_poll_secs", 5.0),
+        (["--http-a=127.0.0.1"], "http_address", "127.0.0.1"),
+        (["--rate-limit=EXECUTION_COUNT"], "rate_limit", "execution_count"),
+        (["--grpc-infer-response-compression-level=HIGH"], "grpc_infer_response_compression_level", "high"),
+        (["--log-verbose=true"], "log_verbose", 1),
+        (["--exit-timeout-secs=-3"], "exit_timeout_secs", 0.0),
+        (["--repository-poll-secs=0", "--model-control-mode=poll"], "repository_poll_secs", 0.0),
+        (["--model-load-thread-count=0"], "model_load_thread_count", 1),
+        (["--strict-model-config=false", "--disable-auto-complete-config"], "disable_auto_complete_config", True),
+        (["--strict-model-config=true"], "disable_auto_complete_config", True),
+        (
+            ["--response-cache-byte-size=1048576", "--response-cache-byte-size=2097152"],
+            "cache_config",
+            (("local", "size", "2097152"),),
+        ),
+    ],
+)
+def test_values_are_taken_as_tritonserver_takes_them(tmp_path, arguments, field, value):
+    options, _ = parse([f"--model-repository={tmp_path}", *arguments])
+    assert getattr(options, field) == value
+
+
+def test_a_flag_of_ours_never_makes_an_abbreviation_of_tritonservers_ambiguous(tmp_path):
+    flags = {flag for action in build_parser()._actions for flag in action.option_strings}
+    assert flags >= OWN_FLAGS
+    options, _ = parse([f"--model-repository={tmp_path}", "--request-log-s=0.5"])
+    assert options.request_log_sample == 0.5
+
+
+def test_a_repository_given_twice_is_one(tmp_path):
+    (tmp_path / "other").mkdir()
+    places = [tmp_path, tmp_path / "other", f"{tmp_path}/", tmp_path / "other" / ".."]
+    options, _ = parse([f"--model-store={place}" for place in places])
+    assert [str(place) for place in options.model_repository] == [str(tmp_path), str(tmp_path / "other")]
+
+
+def test_a_missing_repository_is_waited_for_where_errors_do_not_end_the_server(tmp_path):
+    options, _ = parse([f"--model-repository={tmp_path}/later", "--exit-on-error=false"])
+    assert options.model_repository == (tmp_path / "later",)
+
+
 def test_restrictions_are_parsed_and_their_value_is_never_shown(tmp_path):
     options, _ = parse(
         [f"--model-repository={tmp_path}", "--http-restricted-api=model-repository,logging:Admin-Key=secret"]
@@ -59,10 +115,20 @@ def test_arguments_can_stand_in_a_file(tmp_path):
         (["--model-repository=/does/not/exist"], "is not a folder"),
         (["--model-repository=/tmp", "--http-port=99999"], "expected a port from 0 to 65535, got '99999'"),
         (["--model-repository=/tmp", "--allow-http=maybe"], "expected true or false, got 'maybe'"),
-        (["--model-repository=/tmp", "--exit-timeout-secs=-3"], "expected a number of seconds over 0"),
+        (["--model-repository=/tmp", "--http-port=-47"], "--http-port: expected a port from 0 to 65535, got '-47'"),
+        (["--model-repository=/tmp", "--exit-timeout-secs=long"], "expected a number of seconds, got 'long'"),
+        (["--model-repository=/tmp", "--log=1"], "ambiguous option: --log=1 could match --log-verbose, --log-info"),
+        (["--model-repository=/tmp", "--trace-level=ALL"], "expected level=OFF, level=TIMESTAMPS or level=TENSORS"),
+        (["--model-repository=/tmp", "--cache-config=local,size=0"], "expected local,size=<bytes>"),
+        (
+            ["--model-repository=/tmp", "--cache-config=local,size=1048576", "--response-cache-byte-size=1048576"],
+            "--response-cache-byte-size and --cache-config say the same",
+        ),
+        (["--model-repository=/etc/hostname", "--exit-on-error=false"], "is not a folder"),
         (["--model-repository=/tmp", "--http-restricted-api=infer"], "expected <api>"),
         (["--model-repository=/tmp", "--http-restricted-api=infr:key=v"], "unknown api 'infr'"),
         (["--model-repository=/tmp", "--backend-config=onnxruntime"], "expected <backend>,<setting>=<value>"),
+        (["--model-repository=/tmp", "--backend-config=onnxruntime,x="], "expected <backend>,<setting>=<value>"),
         (["--model-repository=/tmp", "--backend-config=threads=2"], "or default-max-batch-size=<n>, got 'threads=2'"),
         (["--model-repository=/tmp", "--backend-config=default-max-batch-size=many"], "expected a whole number"),
         (["--model-repository=/tmp", "--model-control-mode=manual"], "invalid choice: 'manual'"),
