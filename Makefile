@@ -12,8 +12,8 @@ PYTEST := $(BIN)/python -m pytest -p no:cacheprovider
 run: $(VENV)/.installed  ## Start the dashboard and the inference server; Ctrl-C stops all of it.
 	@exec $(BIN)/python manage.py up
 
-test: $(VENV)/.installed-dev chromium  ## Run every test. BROWSER=no leaves out those that drive a browser.
-	$(PYTEST) -m "not soak and not gpu$(if $(filter no,$(BROWSER)), and not browser)"
+test: $(VENV)/.installed-dev chromium  ## Run every test, a process for each core. BROWSER=no leaves out those that drive a browser.
+	$(PYTEST) -n auto --dist loadfile -m "not soak and not gpu$(if $(filter no,$(BROWSER)), and not browser)"
 
 check: $(VENV)/.installed-dev  ## Look for errors without running: ruff, mypy, missing migrations.
 	$(BIN)/ruff check .

@@ -98,7 +98,7 @@ def postgres(tmp_path: Path) -> Iterator[str]:
     if as_user:
         shutil.chown(folder, "nobody", "nogroup")
         for parent in (tmp_path, *tmp_path.parents):
-            if parent.owner() == "root" and parent.name.startswith("pytest-"):
+            if parent.owner() == "root" and parent.name.startswith(("pytest-", "popen-")):
                 parent.chmod(0o755)
         tmp_path.chmod(0o755)
     initdb = [
