@@ -10,10 +10,11 @@ import re
 from pathlib import Path
 from typing import Any
 
-from google.protobuf import json_format, text_format
+from google.protobuf import text_format
 from google.protobuf.message import Message
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
+from repository import config_json
 from repository.errors import InvalidConfig, NotFound
 from repository.layout import CONFIG_FILE, CONFIGS_FOLDER, OVERLAY_FILE
 
@@ -63,10 +64,12 @@ def format(config: ModelConfig) -> str:
 def parse_json(text: str) -> ModelConfig:
     """The message of a JSON text: the `config` parameter of Triton's repository load."""
     config = ModelConfig()
+    if len(text) > MAX_CONFIG_BYTES:
+        raise InvalidConfig(f"the configuration is larger than {MAX_CONFIG_BYTES >> 20} MiB")
     try:
-        json_format.Parse(text, config, max_recursion_depth=50)
-    except json_format.ParseError as error:
-        raise InvalidConfig(f"the configuration is not a ModelConfig in JSON: {_first_line(error)}") from None
+        config_json.parse_into(config, text)
+    except config_json.BadJson as error:
+        raise InvalidConfig(f"the configuration is not a ModelConfig in JSON: {error}") from None
     _refuse_unknown_numbers(config)
     return config
 
@@ -252,7 +255,3 @@ def _values_of(enum: str) -> list[str]:
     for part in outer[1:]:
         descriptor = descriptor.nested_types_by_name[part]
     return [value.name for value in descriptor.enum_types_by_name[name].values]
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).splitlines()[0].rstrip(".")

@@ -1,6 +1,8 @@
 """config.pbtxt to message and back, overlays, slipway's parameters."""
 
 import contextlib
+import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -145,3 +147,93 @@ def test_slipways_parameters_are_json() -> None:
     config.parameters["slipway.rollout"].string_value = "{"
     with pytest.raises(InvalidConfig, match="is not JSON"):
         model_config.get_parameter(config, "rollout")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"maxBatchSize": 3}',
+        '{"max_batch_size": "3"}',
+        '{"max_batch_size": 3e0}',
+        '{"max_batch_size": 2, "maxBatchSize": 3,}',
+        "{'max_batch_size': 3}",
+        "\n {max_batch_size : 3 } ",
+        '{"max_batch_size": 3, "instance_group": null, "input": [null], "dynamic_batching": null}',
+    ],
+)
+def test_json_is_read_as_generously_as_protobufs_parser_for_triton_reads_it(text):
+    """Each was tried with tritonserver 2.51."""
+    assert model_config.parse_json(text) == model_config.parse("max_batch_size: 3")
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ('{"instance_group": {"count": 1, "kind": "kind-cpu"}}', "instance_group { count: 1 kind: KIND_CPU }"),
+        ('{"instance_group": [{"kind": "2"},]}', "instance_group { kind: KIND_CPU }"),
+        ('{"dynamic_batching": {"preserve_ordering": "true"}}', "dynamic_batching { preserve_ordering: true }"),
+        (
+            '{"dynamicBatching": {"maxQueueDelayMicroseconds": "100"}}',
+            "dynamic_batching { max_queue_delay_microseconds: 100 }",
+        ),
+        ('{"parameters": {"a": {"stringValue": "x"}}}', 'parameters { key: "a" value { string_value: "x" } }'),
+        (r'{"default_model_filename": "a\u002eb\.c"}', 'default_model_filename: "a.b.c"'),
+        (r'{"default_model_filename": "\ud83d\ude00"}', 'default_model_filename: "\U0001f600"'),
+        ('{"default_model_filename": "a\tb"}', 'default_model_filename: "a\\tb"'),
+    ],
+)
+def test_values_in_json_may_be_written_in_protobufs_other_ways(text, meant):
+    assert model_config.parse_json(text) == model_config.parse(meant)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "expected a value in line 1, column 1"),
+        ("[]", "expected an object"),
+        ("3", "expected an object"),
+        ('{"max_batch_size": 03}', "expected ',' or '}' in line 1, column 21"),
+        ('{"max_batch_size": 0x3}', "expected ',' or '}'"),
+        ('{"max_batch_size": +3}', "expected a value"),
+        ('{"max_batch_size": 3} x', "expected the end"),
+        ('{"max_batch_size": 3.5}', "max_batch_size"),
+        ('{"max_batch_size": true}', "max_batch_size"),
+        ('{"max_batch_size": 4294967296}', "max_batch_size"),
+        ('{"max_batch_size": [3]}', "max_batch_size"),
+        ('{"nosuch": 3}', "nosuch"),
+        ('{"optimization": {"graph": {"level": NaN}}}', "expected a value"),
+        ('{"dynamic_batching": ""}', "expected an object in braces for a ModelDynamicBatching"),
+        ('{"version_policy": {"latest": {}, "all": {}}}', "oneof"),
+        ('{"instance_group": [{"kind": "KIND_X"}]}', "KIND_X"),
+        ('{"default_model_filename": 3}', "default_model_filename"),
+        (r'{"default_model_filename": "\ud83d"}', "half of a character"),
+        ('{"default_model_filename": "', "does not end"),
+        ('{"max_batch_size": ' + "9" * 5000 + "}", "too many digits"),
+        ("[" * 9999, "nested more than 50 deep"),
+        ('{"a":' * 9999, "nested more than 50 deep"),
+    ],
+)
+def test_json_that_triton_refuses_is_refused_with_one_sentence(text, message):
+    with pytest.raises(InvalidConfig, match=re.escape(message)) as caught:
+        model_config.parse_json(text)
+    assert "\n" not in caught.value.message
+
+
+def test_reading_json_takes_work_in_proportion_to_its_length():
+    def calls(count: int) -> int:
+        text = "{" + ",".join(f'"parameters{number}":{{"a":[1,2]}}' for number in range(count)) + "}"
+        made = 0
+
+        def count_call(*_: object) -> None:
+            nonlocal made
+            made += 1
+
+        sys.setprofile(count_call)
+        try:
+            with pytest.raises(InvalidConfig):
+                model_config.parse_json(text)
+        finally:
+            sys.setprofile(None)
+        return made
+
+    assert calls(4000) < 4.4 * calls(1000)
