@@ -14,6 +14,7 @@ from serving.datatypes import BY_CONFIG
 from serving.errors import invalid
 
 Lookup = Callable[[str, int], ModelConfig]
+_NO_STREAM = -1
 
 
 class _Edge(NamedTuple):
@@ -50,25 +51,29 @@ def check_ensemble(config: ModelConfig, lookup: Lookup) -> None:
             _check_edge(config, value, produced, _edge(inputs[key], model, f"step '{step.model_name}'"))
     for tensor in config.output:
         _check_edge(config, tensor.name, produced, _edge(tensor, config, "the ensemble's output"))
-    config.model_transaction_policy.decoupled = _check_streams(config, steps)
+    decoupled = config.model_transaction_policy.decoupled = _check_streams(config, steps)
+    if decoupled and config.response_cache.enable:
+        raise _wrong(config, "a step of it is decoupled, and responses of decoupled models cannot be cached")
 
 
 def _check_streams(config: ModelConfig, steps: list[tuple[ModelEnsembling.Step, ModelConfig]]) -> bool:
     """Whether a step is decoupled. No step, and no answer, may need tensors that come a different number of times."""
-    streams = {tensor.name: "" for tensor in config.input}  # tensor -> the decoupled step that it comes from
-    waiting = list(steps)
-    while ready := [pair for pair in waiting if all(name in streams for name in pair[0].input_map.values())]:
-        waiting = [pair for pair in waiting if pair not in ready]
-        for step, model in ready:
+    # tensor -> the decoupled step that it comes from; two steps with the same model are two streams
+    streams = {tensor.name: _NO_STREAM for tensor in config.input}
+    waiting = set(range(len(steps)))
+    while ready := {index for index in waiting if streams.keys() >= set(steps[index][0].input_map.values())}:
+        waiting -= ready
+        for index in ready:
+            step, model = steps[index]
             sources = {streams[name] for name in step.input_map.values()}
             if len(sources) > 1:
                 raise _wrong(
                     config, f"step '{step.model_name}' receives inputs originated from different decoupled models"
                 )
             decoupled = model.model_transaction_policy.decoupled
-            source = step.model_name if decoupled else next(iter(sources), "")
+            source = index if decoupled else next(iter(sources), _NO_STREAM)
             streams |= dict.fromkeys(step.output_map.values(), source)
-    answers = {streams.get(tensor.name, "") for tensor in config.output}
+    answers = {streams.get(tensor.name, _NO_STREAM) for tensor in config.output}
     if len(answers) > 1:
         raise _wrong(config, "its outputs originate from different decoupled models")
     return any(model.model_transaction_policy.decoupled for _, model in steps)

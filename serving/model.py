@@ -290,7 +290,7 @@ class Model:
     def _answered(
         self, request: InferenceRequest, answer: InferenceResponse | ServingError | None, steps: Phases
     ) -> None:
-        """An ensemble is done, and its last response is out where there is no answer; its steps took so long."""
+        """An ensemble is done, with its last response or behind it; its steps took so long."""
         if isinstance(answer, ServingError):
             self._finish_failed(request, "CANCELED" if answer.code is Code.CANCELLED else "OTHER")
             request.respond(answer)
@@ -298,8 +298,8 @@ class Model:
         self.statistics.count_execution(request.batch_size, steps)
         self.statistics.count_computed(1, request.batch_size, steps)
         self.statistics.count_queued(0)
-        if answer is None:
-            self._streamed(request, None, final=True)
+        if answer is None or request.decoupled:
+            self._streamed(request, answer, final=True)
             return
         self._keep(request, answer.outputs)
         self.statistics.count_success(request, time.monotonic_ns())

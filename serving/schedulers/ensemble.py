@@ -16,7 +16,7 @@ from serving.device_tensor import host_array
 from serving.errors import ServingError
 from serving.request import InferenceRequest, InferenceResponse, Tensor
 from serving.schedulers.base import Scheduler
-from serving.schedulers.ensemble_run import EnsembleRequest, Run
+from serving.schedulers.ensemble_run import Answer, EnsembleRequest, Run
 from serving.statistics import Phases
 from serving.tensor_check import with_rank
 
@@ -56,7 +56,21 @@ class EnsembleScheduler(Scheduler):
         read = {value for step in self.steps for value in step.input_map.values()}
         self.feeds = [not read.isdisjoint(step.output_map.values()) for step in self.steps]
         self.after = [_after(self.steps, index) for index in range(len(self.steps))]
+        self._makers = {value: index for index, step in enumerate(self.steps) for value in step.output_map.values()}
         self.limit = config.ensemble_scheduling.max_inflight_requests  # 0: none
+
+    def steps_for(self, outputs: list[str]) -> list[int]:
+        """The steps that these outputs depend on; others do not run, as in Triton."""
+        if len(outputs) == len(self.outputs):
+            return list(range(len(self.steps)))
+        needed: set[int] = set()
+        tensors = list(outputs)
+        while tensors:
+            maker = self._makers.get(tensors.pop())
+            if maker is not None and maker not in needed:
+                needed.add(maker)
+                tensors += self.steps[maker].input_map.values()
+        return sorted(needed)
 
     @property
     def pending(self) -> int:
@@ -96,22 +110,21 @@ class EnsembleScheduler(Scheduler):
     def infer_step(self, request: InferenceRequest) -> None:
         self._infer(request)
 
-    def answer(self, under_way: EnsembleRequest, answer: "dict[str, Tensor] | ServingError | None") -> None:
+    def answer(self, under_way: EnsembleRequest, answer: "Answer | ServingError | None") -> None:
         if self._under_way.pop(under_way.request, None) is not None:
-            final = self._response(under_way, answer) if isinstance(answer, dict) else answer
+            final = self._response(under_way, answer) if isinstance(answer, Answer) else answer
             self._on_answer(under_way.request, final, under_way.steps_took)
 
-    def respond(self, under_way: EnsembleRequest, outputs: dict[str, Tensor], size: int) -> None:
-        response = self._response(under_way, outputs)
-        response.size = size
-        self._on_part(under_way.request, response)
+    def respond(self, under_way: EnsembleRequest, answer: Answer) -> None:
+        self._on_part(under_way.request, self._response(under_way, answer))
 
-    def _response(self, under_way: EnsembleRequest, outputs: dict[str, Tensor]) -> InferenceResponse:
-        request = under_way.request
+    def _response(self, under_way: EnsembleRequest, answer: Answer) -> InferenceResponse:
+        request, outputs = under_way.request, answer.outputs
         if not request.device_outputs:
             outputs = {name: host_array(tensor) for name, tensor in outputs.items()}
         outputs = {name: with_rank(tensor, self._ranks[name], self._batched) for name, tensor in outputs.items()}
-        return InferenceResponse(self.name, self._version, request.id, outputs, under_way.timing())
+        parameters = answer.place._asdict() | under_way.timing()
+        return InferenceResponse(self.name, self._version, request.id, outputs, parameters, answer.size)
 
 
 def _after(steps: list[ModelEnsembling.Step], index: int) -> list[int]:

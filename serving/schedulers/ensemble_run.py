@@ -2,17 +2,20 @@
 
 Each response of a decoupled step begins a branch: a run of its own through the steps that follow, with its own tensors. What
 branches answer goes out in the order in which they began.
+
+A tensor that a step has made carries the sequence of that step: its reader is asked within it, and the response tells it, as
+Triton's EnsembleContext does. A step's model may change it with response parameters of the same names.
 """
 
 import json
 from collections import Counter, deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tritonclient.grpc.model_config_pb2 import ModelEnsembling
 
 from serving.batch import Batch
-from serving.errors import ServingError, internal
+from serving.errors import ServingError, internal, invalid
 from serving.request import InferenceRequest, InferenceResponse, Parameters, Tensor
 from serving.statistics import NO_PHASES, Phases
 
@@ -20,6 +23,39 @@ if TYPE_CHECKING:
     from serving.schedulers.ensemble import EnsembleScheduler
 
 _TIMES = ("slipway_queue_us", "slipway_compute_us")
+
+
+class SequencePlace(NamedTuple):
+    """What ties a request to a sequence; the fields are named as the protocol's parameters."""
+
+    sequence_id: int | str = 0
+    sequence_start: bool = False
+    sequence_end: bool = False
+
+    @classmethod
+    def of(cls, request: InferenceRequest) -> "SequencePlace":
+        return cls(request.sequence_id, request.sequence_start, request.sequence_end)
+
+    def changed_by(self, parameters: Parameters) -> "SequencePlace":
+        """The place that a response with these parameters gives; INVALID_ARG where one is of the wrong kind."""
+        if parameters.keys().isdisjoint(self._fields):
+            return self
+        identity = parameters.get("sequence_id", self.sequence_id)
+        start, end = (parameters.get(name, False) for name in self._fields[1:])
+        if isinstance(identity, bool | float) or not isinstance(start, bool) or not isinstance(end, bool):
+            raise invalid(
+                "its response has wrong parameters: expected 'sequence_id' as a number or a string, 'sequence_start' and "
+                "'sequence_end' as booleans"
+            )
+        return SequencePlace(identity, start, end)
+
+
+class Answer(NamedTuple):
+    """One response of the ensemble, before it is made one."""
+
+    outputs: dict[str, Tensor]
+    size: int  # bytes of the decoupled step's response that led to it
+    place: SequencePlace
 
 
 class EnsembleRequest:
@@ -30,29 +66,37 @@ class EnsembleRequest:
         self.scheduler = scheduler
         wanted = request.requested or tuple(scheduler.outputs)
         self.outputs = [name for name in scheduler.outputs if name in wanted]
+        self.steps = scheduler.steps_for(self.outputs)
         self.ended = False
         self.steps_took = NO_PHASES
+        self._ready: deque[Answer] = deque()
         self._owed = 0  # bytes of decoupled steps' responses that no answer has carried to the client yet
         self._times: list[tuple[str, list[int]]] = []  # of each step, where the request asked (slipway_timing)
-        self._root = Run(self, range(len(scheduler.steps)), {**scheduler.absent, **request.inputs})
+        self._root = Run(self, self.steps, {**scheduler.absent, **request.inputs})
 
     def begin(self) -> None:
         self._root.advance()
 
     def settled(self) -> None:
         """A run has nothing under way any more: send what is ready, and the end when nothing more will come."""
-        if not self.ended and self._root.deliver() and not self.ended:
+        if self.ended:
+            return
+        complete = self._root.collect(self._ready)
+        while self._ready and not self.ended:  # a client may go while it is answered
+            answer = self._ready.popleft()
+            self._deliver(answer, final=complete and not self._ready)
+        if complete and not self.ended:
             self.ended = True
             self.scheduler.answer(self, None)
 
-    def deliver(self, outputs: dict[str, Tensor], size: int) -> None:
-        self._owed -= size
-        if self.request.decoupled:
-            self.scheduler.respond(self, outputs, size)
+    def _deliver(self, answer: Answer, final: bool) -> None:
+        self._owed -= answer.size
+        if self.request.decoupled and not final:
+            self.scheduler.respond(self, answer)
             return
         self.ended = True
         self._root.abandon()  # a step that has become decoupled since the ensemble was loaded may go on
-        self.scheduler.answer(self, outputs)
+        self.scheduler.answer(self, answer)
 
     def branch(self, response: InferenceResponse) -> int:
         """A decoupled step has sent a response; what it counts against the client's flow."""
@@ -115,14 +159,15 @@ class Run:
         self._scheduler = owner.scheduler
         self._waiting = list(waiting)
         self._tensors = tensors
+        self._places: dict[str, SequencePlace] = {}  # of the tensors that steps have made
         self._size = size  # bytes of the response that began it
         self._running: dict[int, InferenceRequest] = {}
         self._held: set[int] = set()  # steps that have no room
         self._branches: deque[Run] = deque()
-        self._delivered = False
+        self._collected = False
         self._readers = Counter(owner.outputs)  # how many will still read a tensor; the answer is one of them
-        for step in self._scheduler.steps:
-            self._readers.update(set(step.input_map.values()))
+        for index in owner.steps:
+            self._readers.update(set(self._scheduler.steps[index].input_map.values()))
 
     def advance(self) -> None:
         """Start every step whose inputs exist."""
@@ -141,24 +186,25 @@ class Run:
         if not self._running and not self._held:
             self._owner.settled()
 
-    def deliver(self) -> bool:
-        """Send what is ready, in order; whether nothing more will come."""
+    def collect(self, ready: deque[Answer]) -> bool:
+        """Add what can be sent, in order; whether nothing more will come."""
         settled = not self._running and not self._held
-        if settled and not self._delivered:
-            self._delivered = True
-            self._answer()
+        if settled and not self._collected:
+            self._collected = True
+            self._answer(ready)
         while self._branches:
-            if not self._branches[0].deliver() or self._owner.ended:  # a client may go while it is answered
+            if not self._branches[0].collect(ready):
                 return False
             self._branches.popleft()
         return settled
 
-    def _answer(self) -> None:
+    def _answer(self, ready: deque[Answer]) -> None:
         owner = self._owner
         missing = [name for name in owner.outputs if name not in self._tensors]
         if not missing:
             outputs = {name: tensor for name in owner.outputs if (tensor := self._tensors[name]) is not None}
-            owner.deliver(outputs, self._size)
+            told = [self._places[name] for name in outputs if name in self._places]
+            ready.append(Answer(outputs, self._size, told[-1] if told else SequencePlace.of(owner.request)))
         elif owner.request.decoupled:
             owner.unused(self._size)
         else:
@@ -186,6 +232,8 @@ class Run:
     # -- steps -----------------------------------------------------------------------------------------------------
     def _start(self, index: int, step: ModelEnsembling.Step) -> None:
         parent = self._owner.request
+        read = [self._places[name] for name in step.input_map.values() if name in self._places]
+        place = read[-1] if read else SequencePlace.of(parent)
         child = InferenceRequest(
             model_name=step.model_name,
             model_version="" if step.model_version < 1 else str(step.model_version),
@@ -198,9 +246,9 @@ class Run:
             parameters=parent.parameters,
             priority=parent.priority,
             timeout_us=parent.timeout_us,
-            sequence_id=parent.sequence_id,
-            sequence_start=parent.sequence_start,
-            sequence_end=parent.sequence_end,
+            sequence_id=place.sequence_id,
+            sequence_start=place.sequence_start,
+            sequence_end=place.sequence_end,
             of_ensemble=True,
             device_outputs=parent.device_outputs or self._scheduler.feeds[index],
             flow=parent.flow,
@@ -232,22 +280,34 @@ class Run:
         if self._owner.ended:
             return
         step = self._scheduler.steps[index]
-        if isinstance(answer, ServingError) or (answer is None and not child.decoupled):
-            error = answer or internal("the step ended without a response")
+        error = answer if isinstance(answer, ServingError) else None
+        if answer is None and not child.decoupled:
+            error = internal("the step ended without a response")
+        elif isinstance(answer, InferenceResponse):
+            try:
+                self._take(index, step, child, answer)
+            except ServingError as wrong:
+                error = wrong
+        if error is not None:
             where = f"in ensemble '{self._scheduler.name}', step '{step.model_name}'"
             self._owner.fail(ServingError(error.code, f"{where}: {error.message}"))
             return
-        if answer is not None:
-            self._take(index, step, answer, child.decoupled)
         self.advance()
 
-    def _take(self, index: int, step: ModelEnsembling.Step, answer: InferenceResponse, decoupled: bool) -> None:
+    def _take(self, index: int, step: ModelEnsembling.Step, child: InferenceRequest, answer: InferenceResponse) -> None:
+        place = SequencePlace.of(child)
         if answer.parameters:
             self._owner.keep_times(step.model_name, answer.parameters)
-        tensors: dict[str, Tensor | None] = {value: answer.outputs.get(key) for key, value in step.output_map.items()}
-        if decoupled:
-            branch = Run(self._owner, self._scheduler.after[index], tensors, self._owner.branch(answer))
+            place = place.changed_by(answer.parameters)
+        tensors: dict[str, Tensor | None] = {
+            value: answer.outputs.get(key) for key, value in step.output_map.items() if self._readers[value]
+        }
+        if child.decoupled:
+            after = [number for number in self._scheduler.after[index] if number in self._owner.steps]
+            branch = Run(self._owner, after, tensors, self._owner.branch(answer))
+            branch._places = dict.fromkeys(tensors, place)
             self._branches.append(branch)
             branch.advance()
         else:
             self._tensors.update(tensors)
+            self._places.update(dict.fromkeys(tensors, place))

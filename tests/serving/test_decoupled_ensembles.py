@@ -12,6 +12,7 @@ from tests import model_factory
 from tests.pipelines import ensemble, step
 from tests.serving.gate import until
 from tests.serving.in_process import core
+from tests.serving.streaming_backend import streaming_model
 
 pytestmark = pytest.mark.asyncio
 # Counts to N in as many responses; a negative N fails in place of the last one.
@@ -136,9 +137,10 @@ async def test_what_a_client_takes_is_counted_for_the_decoupled_step_that_sent_i
         expected = [2 * number for most in range(1, 41) for number in range(1, most + 1)]
         for value in expected:
             answer, final = await asyncio.wait_for(answers.get(), 30)
-            assert (answer.outputs["Y"].item(), final) == (value, False)
+            assert answer.outputs["Y"].item() == value
             flow.taken(answer.size)
-        assert await asyncio.wait_for(answers.get(), 30) == (None, True)
+        if not final:  # the first step told the end after everything behind it was done
+            assert await asyncio.wait_for(answers.get(), 30) == (None, True)
         assert flow._ahead == 0, "every response of a step was counted, and let go once"
 
 
@@ -158,9 +160,22 @@ async def test_cancelling_stops_the_step_and_all_that_follows(tmp_path):
         await until(lambda: not any(row.in_flight for row in server.statistics()), "an idle server")
 
 
+TWICE = step("count", {"N": "X"}, {"OUT": "n"}) + step("count", {"N": "X"}, {"OUT": "k"})
+
+
 @pytest.mark.parametrize(
     ("steps", "outputs", "reason"),
     [
+        (
+            TWICE + step("sum", {"INPUT0": "n", "INPUT1": "k"}, {"OUTPUT0": "Y"}),
+            '{name: "Y" data_type: TYPE_FP32 dims: [1]}',
+            "step 'sum' receives inputs originated from different decoupled models",
+        ),
+        (
+            TWICE,
+            '{name: "n" data_type: TYPE_FP32 dims: [1]}, {name: "k" data_type: TYPE_FP32 dims: [1]}',
+            "its outputs originate from different decoupled models",
+        ),
         (
             COUNTED + step("sum", {"INPUT0": "n", "INPUT1": "X"}, {"OUTPUT0": "Y"}),
             '{name: "Y" data_type: TYPE_FP32 dims: [1]}',
@@ -172,7 +187,7 @@ async def test_cancelling_stops_the_step_and_all_that_follows(tmp_path):
             "its outputs originate from different decoupled models",
         ),
     ],
-    ids=["a step", "the outputs"],
+    ids=["a step of one model twice", "outputs of one model twice", "a step", "the outputs"],
 )
 async def test_tensors_that_come_a_different_number_of_times_do_not_meet(tmp_path, steps, outputs, reason):
     count(tmp_path)
@@ -182,3 +197,47 @@ async def test_tensors_that_come_a_different_number_of_times_do_not_meet(tmp_pat
     async with core(tmp_path) as server:
         with pytest.raises(ServingError, match=reason):
             await server.load_model("pipeline")
+
+
+async def test_the_last_response_is_final_where_it_is_known_to_be_the_last(tmp_path):
+    """The step tells the end with its last response, or alone, behind it."""
+    streaming_model(tmp_path)
+    tensor = '{name: "%s" data_type: TYPE_%s dims: [%d]}'
+    steps = step("streaming", {"IN": "X"}, {"OUT": "Y"})
+    ensemble(tmp_path, steps, "pipeline", tensor % ("X", "INT32", 1), tensor % ("Y", "UINT8", -1), max_batch_size=0)
+    ensemble(
+        tmp_path,
+        step("pipeline", {"X": "X"}, {"Y": "Y"}),
+        "outer",
+        tensor % ("X", "INT32", 1),
+        tensor % ("Y", "UINT8", -1),
+        0,
+    )
+    async with core(tmp_path, load_model=("outer",)) as server:
+        for model in ("pipeline", "outer"):
+            for parameters, expected in (
+                ({}, [([0], False), ([1], True)]),
+                ({"end": "alone"}, [([0], False), ([1], False), (None, True)]),
+            ):
+                answers: list = []
+
+                def take(answer, final, answers=answers):
+                    answers.append((None if answer is None else answer.outputs["Y"].tolist(), final))
+
+                inputs = {"X": np.array([2], np.int32)}
+                server.infer(InferenceRequest(model, inputs, take, parameters=parameters))
+                await until(lambda answers=answers: answers and answers[-1][1], "the end")
+                assert answers == expected
+        (row,) = server.model_statistics("outer").model_stats
+        assert (row.inference_stats.success.count, row.response_stats["1"].success.count) == (2, 2)
+
+
+async def test_responses_of_an_ensemble_with_a_decoupled_step_cannot_be_cached(tmp_path):
+    count(tmp_path)
+    folder = ensemble(tmp_path, step("count", {"N": "X"}, {"OUT": "Y"}))
+    with (folder / "config.pbtxt").open("a") as file:
+        file.write("response_cache { enable: true }")
+    async with core(tmp_path) as server:
+        with pytest.raises(ServingError, match="a step of it is decoupled") as caught:
+            await server.load_model("pipeline")
+        assert caught.value.code is Code.INVALID_ARG

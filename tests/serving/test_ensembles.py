@@ -9,7 +9,7 @@ from serving.errors import Code, ServingError
 from tests import model_factory
 from tests.pipelines import WRONG, chain, ensemble, step, wrong_pipeline
 from tests.serving.gate import until
-from tests.serving.in_process import core, index, infer
+from tests.serving.in_process import core, index, infer, response
 
 pytestmark = pytest.mark.asyncio
 
@@ -48,6 +48,82 @@ async def test_an_input_may_be_an_output_of_the_ensemble_and_outputs_can_be_chos
     async with core(tmp_path, load_model=("pipeline",)) as server:
         assert set(await infer(server, "pipeline", X)) == {"m", "Y"}
         assert set(await infer(server, "pipeline", X, requested=("m",))) == {"m"}
+
+
+async def test_steps_whose_outputs_nobody_asked_for_do_not_run(tmp_path):
+    """As in Triton; a tensor that is an output and read by a step keeps its step, where Triton 2.51 loses it."""
+    for name, factor in (("double", 2.0), ("triple", 3.0), ("tenfold", 10.0)):
+        model_factory.onnx_scale(tmp_path, name, factor)
+    steps = (
+        step("double", {"INPUT0": "X"}, {"OUTPUT0": "m"})
+        + step("triple", {"INPUT0": "m"}, {"OUTPUT0": "Y"})
+        + step("tenfold", {"INPUT0": "m"}, {"OUTPUT0": "Z"})
+    )
+    outputs = ", ".join(f'{{name: "{name}" data_type: TYPE_FP32 dims: [1]}}' for name in ("m", "Y", "Z"))
+    ensemble(tmp_path, steps, outputs=outputs)
+    async with core(tmp_path, load_model=("pipeline",)) as server:
+
+        def runs():
+            return [
+                server.model_statistics(name).model_stats[0].execution_count for name in ("double", "triple", "tenfold")
+            ]
+
+        assert (await infer(server, "pipeline", X, requested=("Z",)))["Z"].tolist() == [[20.0], [40.0]]
+        assert runs() == [1, 0, 1]
+        assert set(await infer(server, "pipeline", X, requested=("m",))) == {"m"}
+        assert runs() == [2, 0, 1]
+        assert set(await infer(server, "pipeline", X)) == {"m", "Y", "Z"}
+        assert runs() == [3, 1, 2]
+
+
+async def test_a_response_tells_the_sequence_that_it_belongs_to(tmp_path):
+    ensemble(tmp_path, chain(tmp_path))
+    ensemble(tmp_path, step("pipeline", {"X": "X"}, {"Y": "Y"}), "outer")
+    async with core(tmp_path, load_model=("*",)) as server:
+        for model in ("pipeline", "outer"):
+            for given in (
+                {"sequence_id": 0, "sequence_start": False, "sequence_end": False},
+                {"sequence_id": 7, "sequence_start": True, "sequence_end": False},
+                {"sequence_id": "seven", "sequence_start": False, "sequence_end": True},
+            ):
+                assert (await response(server, model, X, **given)).parameters == given
+
+
+async def test_a_step_may_change_the_sequence_of_those_behind_it(tmp_path):
+    """By response parameters, as in Triton: the flags that it does not give are false then."""
+    source = """
+        import numpy as np
+        import triton_python_backend_utils as pb_utils
+
+        class TritonPythonModel:
+            def execute(self, requests):
+                seen = [f"{r.correlation_id()} {r.flags()}".encode() for r in requests]
+                return [
+                    pb_utils.InferenceResponse(
+                        [pb_utils.Tensor("OUT", np.array([[text]], object))], parameters=PARAMETERS
+                    )
+                    for text in seen
+                ]
+    """
+    config = """backend: "python" max_batch_size: 8 input { name: "IN" data_type: TYPE_STRING dims: 1 }
+        output { name: "OUT" data_type: TYPE_STRING dims: 1 }"""
+    for name, parameters in (
+        ("changes", '{"sequence_id": 9, "sequence_end": True}'),
+        ("tells", "None"),
+        ("wrong", '{"sequence_end": 1}'),
+    ):
+        model_factory.python_model(tmp_path, name, source.replace("PARAMETERS", parameters), config)
+    tensor = '{name: "%s" data_type: TYPE_STRING dims: [1]}'
+    for name in ("changes", "wrong"):
+        steps = step(name, {"IN": "X"}, {"OUT": "first"}) + step("tells", {"IN": "first"}, {"OUT": "second"})
+        ensemble(tmp_path, steps, f"{name}_it", tensor % "X", f"{tensor % 'first'}, {tensor % 'second'}")
+    inputs = {"X": np.array([[b"x"]], object)}
+    async with core(tmp_path, load_model=("*",)) as server:
+        answer = await response(server, "changes_it", inputs, sequence_id=7, sequence_start=True)
+        assert {name: array.item() for name, array in answer.outputs.items()} == {"first": b"7 1", "second": b"9 2"}
+        assert answer.parameters == {"sequence_id": 9, "sequence_start": False, "sequence_end": True}
+        with pytest.raises(ServingError, match="step 'wrong': its response has wrong parameters"):
+            await infer(server, "wrong_it", inputs)
 
 
 async def test_models_that_batch_and_models_that_do_not_are_joined_as_triton_does(tmp_path):

@@ -39,4 +39,4 @@ async def test_an_ensemble_tells_the_times_of_its_steps(tmp_path: Path) -> None:
     assert [step["model"] for step in steps] == ["double", "triple"]
     for name in ("slipway_queue_us", "slipway_compute_us"):
         assert told[name] == sum(step[name] for step in steps) >= 0
-    assert plain.parameters == {}
+    assert not any(name.startswith("slipway") for name in plain.parameters)
