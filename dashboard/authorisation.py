@@ -78,6 +78,11 @@ SYSTEM = Actor(system=True)
 NOBODY = Actor()
 
 
+def token_rights(actor: Actor) -> list[TokenRight]:
+    """What a token of this actor opens, or could be given: a person gives no right on that they lack themselves."""
+    return [right for right in TokenRight if any(TOKEN_RIGHTS[one] == right and actor.may(one) for one in TOKEN_RIGHTS)]
+
+
 def actor_of(request: HttpRequest) -> Actor:
     """The actor of a page's or an API call's request."""
     token = getattr(request, "auth", None)

@@ -71,6 +71,7 @@ class EventKind(TextChoices):
     MODEL_LOADED = "model_loaded", "Model loaded"
     MODEL_UNLOADED = "model_unloaded", "Model unloaded"
     MODEL_FAILED = "model_failed", "Model failed"
+    REPAIRED = "repaired", "Repaired"
 
 
 class TokenRight(TextChoices):

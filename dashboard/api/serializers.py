@@ -6,6 +6,7 @@ from django.conf import settings
 from rest_framework import serializers
 
 from dashboard import choices, models
+from dashboard.authorisation import Actor, token_rights
 
 # See selectors.models.ModelSummary.
 MODEL_WORDS = ("ready", "asleep", "loading", "unloading", "degraded", "failed", "unloaded")
@@ -265,9 +266,14 @@ class EventSerializer(serializers.ModelSerializer):
 
 
 class TokenSerializer(serializers.ModelSerializer):
+    opens = serializers.SerializerMethodField(help_text="Those of its rights that its person has at present.")
+
     class Meta:
         model = models.ApiToken
-        fields = ["id", "name", "prefix", "rights", "model_names", "created_at", "expires_at", "last_used_at"]
+        fields = ["id", "name", "prefix", "rights", "opens", "model_names", "created_at", "expires_at", "last_used_at"]
+
+    def get_opens(self, token: models.ApiToken) -> list[str]:
+        return list(token_rights(Actor(user=token.user, token=token)))
 
 
 class TokenRequestSerializer(serializers.Serializer):

@@ -4,7 +4,7 @@ from typing import Any
 
 from django import forms
 
-from dashboard.authorisation import TOKEN_RIGHTS, Actor
+from dashboard.authorisation import Actor, token_rights
 from dashboard.choices import TokenRight
 
 LIFETIMES = ((30, "30 days"), (90, "90 days"), (365, "1 year"), (0, "No end"))
@@ -19,7 +19,5 @@ class TokenForm(forms.Form):
 
     def __init__(self, *args: Any, user: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        actor = Actor(user=user)
-        own = [TOKEN_RIGHTS[right] for right in TOKEN_RIGHTS if actor.may(right)]
-        self.fields["rights"].choices = [(right.value, right.label) for right in TokenRight if right in own]
+        self.fields["rights"].choices = [(right.value, right.label) for right in token_rights(Actor(user=user))]
         self.fields["rights"].initial = [TokenRight.READ.value, TokenRight.INFER.value]

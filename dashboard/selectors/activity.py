@@ -58,4 +58,4 @@ def upload_get(pk: UUID | str) -> Upload:
 
 
 def tokens(user: AbstractBaseUser) -> QuerySet[ApiToken]:
-    return ApiToken.objects.filter(user=user)
+    return ApiToken.objects.filter(user=user).select_related("user")

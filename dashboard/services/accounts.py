@@ -14,7 +14,7 @@ from django.db import transaction
 from dashboard.authorisation import SYSTEM, Actor, Right, require
 from dashboard.exceptions import Conflict, Invalid
 from dashboard.services.audit import audit_record
-from dashboard.services.tokens import auth_file_write
+from dashboard.services.tokens import auth_file_kept
 
 # What an account may be given besides seeing and inferring.
 GRANTABLE = ("operate", "upload_data", "upload_code")
@@ -59,7 +59,7 @@ def account_update(
     require(actor, Right.ADMINISTER)
     if is_active is False and actor.user is not None and user.pk == actor.user.pk:
         raise Conflict("you cannot shut out yourself")
-    with transaction.atomic():
+    with auth_file_kept():
         before = _facts(user)
         if permissions is not None:
             user.user_permissions.set(_permissions(permissions))
@@ -67,7 +67,6 @@ def account_update(
             user.is_active = is_active
             user.save(update_fields=["is_active"])
         _record(actor, "account.update", f"Changed account {user.get_username()}", user, before)
-        transaction.on_commit(auth_file_write)
     return user
 
 

@@ -9,6 +9,7 @@ from dashboard.models import AuditEntry, Model, ModelState, Upload
 from dashboard.services.audit import audit_record
 from dashboard.services.releases import generation_bump, release_record
 from dashboard.services.storage import managed_repository, repository_errors
+from dashboard.services.tokens import auth_file_kept, tokens_forget_model
 from repository import publish
 
 MAX_TAGS, MAX_TAG_LENGTH = 20, 40
@@ -87,7 +88,7 @@ def model_delete(*, model: Model, actor: Actor, confirm_name: str) -> None:
     require(actor, Right.OPERATE)
     if confirm_name != model.name:
         raise Invalid(f"type the model's name, '{model.name}', to delete it")
-    with transaction.atomic():
+    with auth_file_kept() as write_auth_file:
         model = Model.objects.select_for_update().get(pk=model.pk)
         _refuse_served(model)
         count = model.versions.count()
@@ -99,7 +100,9 @@ def model_delete(*, model: Model, actor: Actor, confirm_name: str) -> None:
             before={"last_number": model.last_number, "description": model.description, "tags": model.tags},
         )
         name = model.name
+        tokens_forget_model(name=name, actor=actor)
         model.delete()
+        write_auth_file()
         if managed_repository().has_model(name):
             publish.delete_model(managed_repository(), name=name)
 

@@ -9,9 +9,9 @@ from django.templatetags.static import static
 from django.urls import reverse
 from django.utils import timezone
 
-from dashboard.authorisation import Actor, Right
+from dashboard.authorisation import Actor, Right, token_rights
 from dashboard.choices import EventKind, ModelStatus, ServerStatus
-from dashboard.models import AuditEntry, Job, ModelState
+from dashboard.models import ApiToken, AuditEntry, Job, ModelState
 from dashboard.selectors.models import ModelSummary, model_words
 from dashboard.selectors.servers import servers
 from dashboard.templatetags.units import NOTHING, duration
@@ -48,6 +48,7 @@ _EVENT_STATES = {
     EventKind.MODEL_LOADED: "ready",
     EventKind.MODEL_UNLOADED: "unloaded",
     EventKind.MODEL_FAILED: "failed",
+    EventKind.REPAIRED: "degraded",
 }
 
 
@@ -138,6 +139,12 @@ def took(job: Job) -> str:
 def rights_of(person: Any) -> list[str]:
     actor = Actor(user=person)
     return [right.value for right in Right if actor.may(right)]
+
+
+@register.filter
+def opens(token: ApiToken) -> list[str]:
+    """Those of a token's rights that its person has at present."""
+    return list(token_rights(Actor(user=token.user, token=token)))
 
 
 @register.filter

@@ -11,10 +11,12 @@ from django.contrib.sessions.models import Session
 from django.db import close_old_connections
 from django.utils import timezone
 
+from dashboard.exceptions import DashboardError
 from dashboard.services.drift import drift_check
 from dashboard.services.jobs import jobs_requeue_lost
 from dashboard.services.metrics import metrics_prune
 from dashboard.services.publication import repository_reconcile
+from dashboard.services.tokens import auth_file_repair
 from dashboard.services.uploads import uploads_expire
 
 logger = logging.getLogger(__name__)
@@ -36,6 +38,7 @@ def _clear_sessions() -> int:
 
 
 CLOCKS = (
+    Clock("keep auth.json as the tokens are", 1.0, auth_file_repair),
     Clock("queue lost jobs again", 10.0, jobs_requeue_lost),
     Clock("finish broken-off publications", 30.0, repository_reconcile),
     Clock("notice changes by hand", 20.0, drift_check),
@@ -59,6 +62,10 @@ async def run_clock(clock: Clock) -> None:
     while True:
         try:
             done = await asyncio.to_thread(_work, clock)
+        except DashboardError as error:
+            if error.message != said:
+                logger.error("could not %s: %s", clock.name, error.message)
+            said = error.message
         except Exception:
             logger.exception("could not %s", clock.name)
         else:

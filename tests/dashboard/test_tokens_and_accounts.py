@@ -70,11 +70,46 @@ def test_a_token_narrows_what_its_person_may_do(actor: Actor) -> None:
     assert may == [[Right.VIEW], [Right.VIEW, Right.OPERATE, Right.UPLOAD_DATA]]
 
 
-def test_a_token_gives_nothing_that_its_person_may_not(person: Callable[..., Any]) -> None:
-    nobody_special = Actor(user=person())
-    token, _ = make(nobody_special, "read", "infer", "write", "upload_code", "admin")
-    may = {right for right in Right if Actor(nobody_special.user, token).may(right)}
-    assert may == {Right.VIEW, Right.INFER}
+@pytest.mark.parametrize("right", ["write", "upload_code", "admin"])
+def test_a_viewer_makes_no_token_that_claims_more(person: Callable[..., Any], right: str) -> None:
+    viewer = person()
+    with pytest.raises(Forbidden, match=f"the right '{right}', which account {viewer.username} has not itself"):
+        make(Actor(user=viewer), "read", right)
+    client = APIClient()
+    client.force_authenticate(viewer)
+    answer = client.post("/api/v1/tokens", {"name": "x", "rights": ["read", right]})
+    assert (answer.status_code, ApiToken.objects.count()) == (403, 0)
+    assert client.post("/api/v1/tokens", {"name": "x", "rights": ["read", "infer"]}).status_code == 201
+
+
+def test_one_right_of_several_that_a_token_right_stands_for_is_enough(person: Callable[..., Any]) -> None:
+    uploader = Actor(user=person("upload_data"))
+    token, _ = make(uploader, "write")
+    may = [right for right in Right if Actor(uploader.user, token).may(right)]
+    assert may == [Right.UPLOAD_DATA]
+
+
+def test_a_token_of_an_administrator_gives_no_more_on_than_it_has(person: Callable[..., Any]) -> None:
+    root = person(name="root", is_superuser=True)
+    _, secret = make(Actor(user=root), "read", "admin")
+    answer = with_token(secret).post("/api/v1/tokens", {"name": "child", "rights": ["read", "upload_code"]})
+    assert (answer.status_code, "which this token has not itself" in answer.json()["error"]) == (403, True)
+    assert with_token(secret).post("/api/v1/tokens", {"name": "child", "rights": ["admin"]}).status_code == 201
+
+
+def test_a_right_that_its_person_loses_is_lost_to_the_token_at_once_and_shown_so(
+    person: Callable[..., Any],
+) -> None:
+    user, root = person("operate"), Actor(user=person(name="root", is_superuser=True))
+    _, secret = make(Actor(user=user), "read", "write")
+    assert with_token(secret).get("/api/v1/me").json()["rights"] == ["view", "operate"]
+    account_update(actor=root, user=user, permissions=[])
+    assert with_token(secret).get("/api/v1/me").json()["rights"] == ["view"]
+    [row] = with_token(secret).get("/api/v1/tokens").json()["results"]
+    assert (row["rights"], row["opens"]) == (["read", "write"], ["read"])
+    browser = Client()
+    browser.force_login(user)
+    assert browser.get("/settings/").content.decode().count("not yours any more") == 1
 
 
 def test_whoever_is_not_signed_in_may_do_nothing() -> None:

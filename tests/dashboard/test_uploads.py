@@ -1,8 +1,7 @@
 """Uploads arrive in chunks, go on after an interruption, and are refused early and clearly."""
 
 import hashlib
-import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -151,17 +150,6 @@ def test_by_default_the_reserve_is_one_gib_or_a_twentieth_of_a_small_disk(
         storage.ensure_space(tmp_path, total - kept)
         with pytest.raises(NoSpace):
             storage.ensure_space(tmp_path, total - kept + 1)
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    folder = tmp_path / "small"
-    folder.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(folder)]
-    if subprocess.run(command, capture_output=True, check=False).returncode:
-        pytest.skip("only root may mount a small disk")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
 
 
 def test_a_disk_that_is_full_says_so_and_the_upload_goes_on_when_there_is_room(
