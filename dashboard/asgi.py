@@ -7,18 +7,11 @@ from django.core.asgi import get_asgi_application
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "dashboard.settings")
 pages = get_asgi_application()  # before anything that touches models
 
-from channels.auth import AuthMiddlewareStack  # noqa: E402
-from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402
-from channels.security.websocket import AllowedHostsOriginValidator  # noqa: E402
+from channels.routing import ProtocolTypeRouter  # noqa: E402
 
-from dashboard.body_limit import limit_bodies  # noqa: E402
-from dashboard.routing import websocket_urlpatterns  # noqa: E402
+from dashboard.admission import admit_bodies  # noqa: E402
+from dashboard.routing import websockets  # noqa: E402
 
-limit_bodies()
+admit_bodies()
 
-application = ProtocolTypeRouter(
-    {
-        "http": pages,
-        "websocket": AllowedHostsOriginValidator(AuthMiddlewareStack(URLRouter(websocket_urlpatterns))),
-    }
-)
+application = ProtocolTypeRouter({"http": pages, "websocket": websockets})

@@ -1,15 +1,42 @@
-"""Signing in by password, slowed down for whoever guesses."""
+"""Who asks: by session, by token; and signing in by password, slowed down for whoever guesses."""
 
-from typing import Any
+from importlib import import_module
+from typing import Any, NamedTuple
 
+from django.conf import settings
+from django.contrib.auth import get_user
 from django.contrib.auth.backends import ModelBackend
 from django.contrib.auth.models import AbstractBaseUser
+from django.contrib.sessions.backends.base import SessionBase
 from django.core.cache import cache
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest
 
+from dashboard.authorisation import NOBODY, Actor
+from dashboard.services.tokens import token_authenticate
+
+SessionStore = import_module(settings.SESSION_ENGINE).SessionStore
+
 MAX_FAILURES = 10
 PAUSE_SECONDS = 600
+
+
+class Carrier(NamedTuple):
+    """What django.contrib.auth asks of a request."""
+
+    session: SessionBase
+
+
+def actor_of_session(key: str) -> Actor:
+    """NOBODY where the session has ended."""
+    user = get_user(Carrier(SessionStore(key)))
+    return Actor(user=user) if user.is_authenticated else NOBODY
+
+
+def actor_of_token(secret: str) -> Actor:
+    """NOBODY where the token is unknown or has expired."""
+    token = token_authenticate(secret=secret)
+    return Actor(user=token.user, token=token) if token else NOBODY
 
 
 class PatientBackend(ModelBackend):

@@ -114,6 +114,7 @@ def requires(right: Right) -> Callable:
             require(actor_of(request), right)
             return view(request, *args, **kwargs)
 
+        checked.right = right  # type: ignore[attr-defined]  # for dashboard.admission
         return checked
 
     return decorate

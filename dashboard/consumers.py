@@ -8,18 +8,16 @@
 import asyncio
 import logging
 from collections.abc import Coroutine
-from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from asgiref.sync import sync_to_async
 from channels.generic.websocket import AsyncJsonWebsocketConsumer
 from django.conf import settings
-from django.contrib.auth import get_user
-from django.contrib.sessions.backends.base import SessionBase
 
 from dashboard import live
+from dashboard.authentication import actor_of_session
 from dashboard.authorisation import Right, actor_of_scope
 from dashboard.choices import JobState
 from dashboard.exceptions import DashboardError, NotFound
@@ -30,8 +28,6 @@ from dashboard.supervisor.logs import Follower, tail
 
 logger = logging.getLogger(__name__)
 
-SessionStore = import_module(settings.SESSION_ENGINE).SessionStore
-
 POLL_S = 0.5
 TAIL_LINES = 200
 PROCESSES = ("server", "dashboard", "watch", "worker")
@@ -40,12 +36,6 @@ REVALIDATE_S = 60.0
 
 # Closing codes (RFC 6455, 7.4): an error of ours, and, of our own range, what the browser need not try again.
 ERROR, FORBIDDEN, NOT_FOUND = 1011, 4403, 4404
-
-
-class Carrier(NamedTuple):
-    """What django.contrib.auth asks of a request."""
-
-    session: SessionBase
 
 
 class Pushing(AsyncJsonWebsocketConsumer):
@@ -99,9 +89,7 @@ class Pushing(AsyncJsonWebsocketConsumer):
                 await self.close(FORBIDDEN)
 
     def _still_may(self) -> bool:
-        session = SessionStore(self.scope["session"].session_key)
-        user = get_user(Carrier(session))
-        return actor_of_scope({"user": user}).may(self.right)
+        return actor_of_session(self.scope["session"].session_key).may(self.right)
 
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None, **_: Any) -> None:
         """Browsers have nothing to say here."""

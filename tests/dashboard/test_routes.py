@@ -125,3 +125,41 @@ def test_a_websocket_refuses_another_sites_page() -> None:
         return accepted
 
     assert asyncio.run(connect()) is False
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("signed_in", [False, True])
+@pytest.mark.parametrize(
+    ("path", "origin"),
+    [
+        ("/ws/no/such/", "http://localhost"),
+        ("/", "http://localhost"),
+        ("/ws/jobs/word/", "http://localhost"),
+        ("/ws/servers/a/b/log/", "http://localhost"),
+        ("/ws/live/", "http://["),
+        ("/ws/live/", "http://localhost:port"),
+        ("/ws/live/", "\xff"),
+        ("/ws/live/", ""),
+        ("/ws/jobs/99999999999999999999999999/", "http://localhost"),
+        ("/ws/servers/%00/log/", "http://localhost"),
+        ("/ws/live/?server=%00", "http://localhost"),
+    ],
+)
+def test_an_odd_websocket_is_refused_in_words_or_before_it_is_accepted(
+    path: str, origin: str, signed_in: bool, actor: Actor
+) -> None:
+    server_ensure_local()
+    browser = Client()
+    if signed_in:
+        browser.force_login(actor.user)
+    cookie = "; ".join(f"{name}={morsel.value}" for name, morsel in browser.cookies.items()).encode()
+
+    async def connect() -> dict[str, Any]:
+        headers = [(b"host", b"localhost"), (b"origin", origin.encode("latin-1")), (b"cookie", cookie)]
+        socket = WebsocketCommunicator(application, path, headers=headers)
+        accepted, _ = await socket.connect(PATIENCE_S)
+        told = await socket.receive_json_from(PATIENCE_S) if accepted else {"type": "error"}
+        await socket.disconnect(timeout=PATIENCE_S)
+        return told
+
+    assert asyncio.run(connect())["type"] == "error"

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from django.conf import settings
 from django.db.models import QuerySet
 from django.urls import reverse
 from rest_framework.request import Request
@@ -21,6 +22,7 @@ class Endpoint(APIView):
     """`rights` says who may call which method; what is not named is refused (api.permissions.HasRight)."""
 
     rights: dict[str, Right] = {}
+    max_body_bytes: int = settings.BODY_BYTES  # more is refused before it is read (dashboard.admission)
     pagination_class = Pages
 
     @property

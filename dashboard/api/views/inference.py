@@ -11,13 +11,13 @@ from dashboard.exceptions import Forbidden
 from dashboard.selectors.servers import server_get
 from dashboard.services.servers import LOCAL
 
-MAX_BODY_BYTES = 64 << 20
 _REQUEST_HEADERS = ("Content-Type", "Content-Encoding", "Inference-Header-Content-Length")
 _RESPONSE_HEADERS = ("content-type", "inference-header-content-length")
 
 
 class Infer(Endpoint):
     rights = {"POST": Right.INFER}
+    max_body_bytes = 64 << 20
     parser_classes = [RawParser]
 
     @extend_schema(
@@ -30,7 +30,7 @@ class Infer(Endpoint):
         if token is not None and token.model_names and name not in token.model_names:
             raise Forbidden(f"this token may not infer with model '{name}'")
         headers = {key: request.headers[key] for key in _REQUEST_HEADERS if key in request.headers}
-        body = read_body(request, MAX_BODY_BYTES)
+        body = read_body(request, self.max_body_bytes)
         answer = ServerClient(server_get(LOCAL)).infer_raw(name, body, headers, version=str(version or ""))
         response = HttpResponse(answer.body, status=answer.status)
         for key in _RESPONSE_HEADERS:

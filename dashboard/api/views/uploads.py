@@ -25,6 +25,7 @@ from dashboard.services.uploads import (
 
 class UploadList(Endpoint):
     rights = {"GET": Right.VIEW, "POST": Right.UPLOAD_DATA}
+    max_body_bytes = 8 << 20  # the names of 10,000 files
 
     @extend_schema(operation_id="uploads_list", responses=serializers.UploadSerializer(many=True))
     def get(self, request: Request) -> Response:
@@ -54,6 +55,7 @@ class UploadDetail(Endpoint):
 
 class UploadChunk(Endpoint):
     rights = {"GET": Right.VIEW, "PUT": Right.UPLOAD_DATA}
+    max_body_bytes = settings.UPLOAD_CHUNK_BYTES
     parser_classes = [RawParser]
 
     @extend_schema(responses=serializers.ChunkSerializer)
@@ -75,7 +77,7 @@ class UploadChunk(Endpoint):
         if not offset.isdecimal() or len(offset) > 18:
             raise Invalid("expected ?offset= as a whole number of bytes")
         upload = upload_get(pk)
-        chunk = read_body(request, settings.UPLOAD_CHUNK_BYTES)
+        chunk = read_body(request, self.max_body_bytes)
         upload_receive_chunk(
             upload=upload,
             number=number,

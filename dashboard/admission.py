@@ -1,0 +1,302 @@
+"""Admits the bodies of requests before they are read: by route, by right, and by what this process holds already.
+
+Daphne keeps a whole body in memory before it asks the application, and with it any check of rights. So the decision is made
+where a request's headers are complete and its body is not: Twisted's `Request.gotLength`.
+
+* A body of at most SMALL_BODY bytes is taken and the application judges the request, as long as all of these together
+  have at most SMALL_BODIES bytes.
+* Any other needs a route that takes as much (404, 405, 413) and somebody who may call it (401, 403). Nothing is read from
+  the connection while that is looked up. All of these together have at most LARGE_BODIES bytes (503 with Retry-After).
+* A body that comes too slowly is given up (408): see DEADLINE_S and SLOWEST.
+"""
+
+import asyncio
+import json
+from asyncio import TimerHandle
+from dataclasses import dataclass, field
+from typing import Any
+
+import daphne.http_protocol
+from asgiref.sync import ThreadSensitiveContext
+from channels.db import database_sync_to_async
+from daphne.http_protocol import WebRequest
+from django.conf import settings
+from django.http import parse_cookie
+from django.urls import Resolver404, resolve
+from twisted.web.http import RESPONSES
+
+from dashboard.authentication import actor_of_session, actor_of_token
+from dashboard.authorisation import NOBODY, Actor, Right, require
+from dashboard.exceptions import Forbidden
+
+SMALL_BODY = 64 << 10
+SMALL_BODIES = 32 << 20
+LARGE_BODIES = 192 << 20
+# A body has this long, and a second more for each SLOWEST bytes. A connection that is idle is closed by Twisted.
+DEADLINE_S, SLOWEST = 60.0, 16 << 10
+# A client that was refused may be sending still: it is heard out so far, so that it reads the answer.
+LINGER_BYTES, LINGER_S = 256 << 10, 5.0
+LOOKUPS = 8  # at a time: each has a thread
+RETRY_AFTER_S = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    status: int
+    sentence: str
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """What is known of a request before anybody is asked. `right`: None where nobody needs to be signed in."""
+
+    right: Right | None
+    limit: int
+    api: bool
+
+
+class Budget:
+    """Bytes that bodies have announced and that are not done with."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit, self.taken = limit, 0
+
+    def take(self, size: int) -> bool:
+        if self.taken + size > self.limit:
+            return False
+        self.taken += size
+        return True
+
+    def give(self, size: int) -> None:
+        self.taken -= size
+
+
+small_bodies, large_bodies = Budget(SMALL_BODIES), Budget(LARGE_BODIES)
+
+
+def route_of(method: str, path: str) -> Route | Refusal:
+    """Who may send a body there, and of how many bytes."""
+    try:
+        view: Any = resolve(path).func
+    except Resolver404:
+        return Refusal(404, "there is nothing at this address that takes a body")
+    endpoint = getattr(view, "view_class", None)
+    if hasattr(endpoint, "rights"):
+        right = endpoint.rights.get(method)
+        if right is None or method == "GET":
+            return Refusal(405, f"{method} takes no body at this address")
+        return Route(right, endpoint.max_body_bytes, api=True)
+    if method != "POST":
+        return Refusal(405, f"{method} takes no body at this address")
+    if not getattr(view, "login_required", True):
+        return Route(None, SMALL_BODY, api=False)
+    return Route(getattr(view, "right", Right.VIEW), settings.BODY_BYTES, api=False)
+
+
+def actor_of_headers(authorization: str, cookie: str, *, api: bool) -> Actor:
+    """Who asks, as the application will find: a token only over the API, a session anywhere."""
+    scheme, _, secret = authorization.partition(" ")
+    if api and scheme.lower() == "bearer":
+        return actor_of_token(secret.strip())
+    key = parse_cookie(cookie).get(settings.SESSION_COOKIE_NAME, "")
+    return actor_of_session(key) if key else NOBODY
+
+
+def judge(route: Route, authorization: str, cookie: str) -> Refusal | None:
+    """None where the body may come. Asks the database, and only for somebody who says who they are."""
+    if route.right is None:
+        return None
+    actor = actor_of_headers(authorization, cookie, api=route.api)
+    if actor.user is None:
+        challenge = {"WWW-Authenticate": "Bearer"} if route.api else {}
+        return Refusal(401, "sign in, or send a token that is valid, before you send this", challenge)
+    try:
+        require(actor, route.right)
+    except Forbidden as error:
+        return Refusal(403, error.message)
+    return None
+
+
+_lookups = asyncio.Semaphore(LOOKUPS)
+
+
+async def _judge(route: Route, authorization: str, cookie: str) -> Refusal | None:
+    async with _lookups, ThreadSensitiveContext():
+        return await database_sync_to_async(judge)(route, authorization, cookie)
+
+
+class AdmittedRequest(WebRequest):
+    """Daphne's request, whose body is read once it is admitted."""
+
+    _limit: int | None = None  # of a body whose length is not announced
+    _refused = False
+    _judging: "asyncio.Task[None] | None" = None
+    _deadline: TimerHandle | None = None
+    _held: tuple[Budget, int] | None = None
+
+    # -- Twisted's callbacks ---------------------------------------------------------------------------------------
+    def gotLength(self, length: int | None) -> None:
+        """The headers are complete. `length`: None for a body in chunks."""
+        super().gotLength(length)
+        if length == 0:
+            return
+        route = route_of(self._method(), self._path())
+        size = self._announced(length, route)
+        if size <= SMALL_BODY and self._take(small_bodies, size):
+            self._wait_for_body(size)
+        elif isinstance(route, Refusal):
+            self._refuse(route)
+        elif size > route.limit:
+            self._refuse(Refusal(413, f"expected a body of at most {route.limit} bytes, but {size} were announced"))
+        else:
+            self._look_up(route, size)
+
+    def handleContentChunk(self, data: bytes) -> None:
+        if self._refused:
+            return
+        if self._limit is not None and self.content.tell() + len(data) > self._limit:
+            self._refuse(Refusal(413, f"expected a body of at most {self._limit} bytes, but more came"))
+            return
+        super().handleContentChunk(data)
+
+    def requestReceived(self, command: bytes, path: bytes, version: bytes) -> None:
+        """The body is complete."""
+        self._stop_waiting()
+        if not self._refused:
+            super().requestReceived(command, path, version)
+
+    def finish(self) -> None:
+        super().finish()
+        self._let_go()
+
+    def connectionLost(self, reason: Any) -> None:
+        self._stop_waiting()
+        super().connectionLost(reason)
+        self._let_go()
+
+    # -- admission -------------------------------------------------------------------------------------------------
+    def _announced(self, length: int | None, route: Route | Refusal) -> int:
+        """As many bytes as may come."""
+        if length is not None:
+            return length
+        self._limit = SMALL_BODY if isinstance(route, Refusal) else route.limit
+        return self._limit
+
+    def _look_up(self, route: Route, size: int) -> None:
+        """Leaves the connection unread until it is known whether the body may come."""
+        authorization, cookie = self._header(b"authorization"), self._header(b"cookie")
+        if route.right is not None and not authorization and not cookie:
+            self._refuse(judge(route, "", ""))
+            return
+        expects = self._header(b"expect").lower() == "100-continue"
+        self.requestHeaders.removeHeader(b"expect")  # or Twisted would ask for the body at once
+        self.channel.transport.pauseProducing()
+        self._judging = asyncio.ensure_future(self._admit(_judge(route, authorization, cookie), size, expects))
+
+    async def _admit(self, judging: Any, size: int, expects: bool) -> None:
+        try:
+            refusal = await judging
+        except Exception:
+            daphne.http_protocol.logger.exception("could not tell who sends a body")
+            refusal = Refusal(503, "who you are cannot be looked up at the moment; try again", _retry())
+        if refusal is None and not self._take(large_bodies, size):
+            refusal = Refusal(503, "as much is being received already as fits; try again in a moment", _retry())
+        self._judging = None
+        if refusal is not None:
+            self._refuse(refusal)
+            return
+        self._wait_for_body(size)
+        if expects:
+            self.channel.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        self.channel.transport.resumeProducing()
+
+    def _take(self, budget: Budget, size: int) -> bool:
+        if not budget.take(size):
+            return False
+        self._held = (budget, size)
+        return True
+
+    def _let_go(self) -> None:
+        """What was announced is free again when the application, which may outlive the connection, has ended."""
+        held, self._held = self._held, None
+        if held is None:
+            return
+        budget, size = held
+        application = self.server.connections.get(self, {}).get("application_instance")
+        if application is None or application.done():
+            budget.give(size)
+        else:
+            application.add_done_callback(lambda _: budget.give(size))
+
+    def _wait_for_body(self, size: int) -> None:
+        late = Refusal(408, "the body came too slowly")
+        seconds = DEADLINE_S + size / SLOWEST
+        self._deadline = asyncio.get_running_loop().call_later(seconds, self._refuse, late)
+
+    def _stop_waiting(self) -> None:
+        """A judgement that comes after the whole body is not needed: the application judges too."""
+        if self._judging is not None:
+            self._judging.cancel()
+            self._judging = None
+            if self.channel is not None:
+                self.channel.transport.resumeProducing()
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    # -- refusal ---------------------------------------------------------------------------------------------------
+    def _refuse(self, refusal: Refusal | None) -> None:
+        """Answers, reads no more into memory, and closes."""
+        if refusal is None or self._refused:
+            return
+        self._refused = True
+        self._stop_waiting()
+        self._let_go()
+        channel, transport = self.channel, self.channel.transport
+        heard = 0
+
+        def hear_out(data: bytes) -> None:
+            nonlocal heard
+            heard += len(data)
+            if heard > LINGER_BYTES:
+                transport.abortConnection()
+
+        channel.dataReceived = hear_out
+        transport.unregisterProducer()
+        transport.write(self._answer(refusal))
+        transport.loseWriteConnection()
+        transport.resumeProducing()
+        asyncio.get_running_loop().call_later(LINGER_S, transport.abortConnection)
+
+    def _answer(self, refusal: Refusal) -> bytes:
+        body = json.dumps({"error": refusal.sentence}).encode()
+        headers = {
+            "Content-Type": "application/json",
+            "Content-Length": str(len(body)),
+            "Cache-Control": "no-store",
+            "Connection": "close",
+            **refusal.headers,
+        }
+        lines = [f"{name}: {value}" for name, value in headers.items()]
+        phrase = RESPONSES.get(refusal.status, b"").decode()
+        return "\r\n".join([f"HTTP/1.1 {refusal.status} {phrase}", *lines, "", ""]).encode() + body
+
+    # -- the head --------------------------------------------------------------------------------------------------
+    def _header(self, name: bytes) -> str:
+        return (self.requestHeaders.getRawHeaders(name) or [b""])[0].decode("latin-1")
+
+    def _method(self) -> str:
+        return self.channel._command.decode("latin-1").upper()
+
+    def _path(self) -> str:
+        return daphne.http_protocol.unquote(self.channel._path.partition(b"?")[0].decode("latin-1"))
+
+
+def _retry() -> dict[str, str]:
+    return {"Retry-After": str(RETRY_AFTER_S)}
+
+
+def admit_bodies() -> None:
+    """Makes daphne, which looks the class up for each connection, read no body before it is admitted."""
+    daphne.http_protocol.WebRequest = AdmittedRequest
