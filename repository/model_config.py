@@ -97,9 +97,7 @@ def read(model_dir: Path, version: int | None = None, custom: str = "") -> Model
     Without a config.pbtxt it is empty but for the name: the server completes it from the model file. An empty name
     becomes the folder's. `custom` names a file in configs/ that takes config.pbtxt's place where the model has it.
     """
-    path = model_dir / CONFIGS_FOLDER / f"{custom}.pbtxt"
-    if not custom or not path.is_file():
-        path = model_dir / CONFIG_FILE
+    path = _chosen(model_dir, custom)
     config = parse_bytes(_content(path)) if path.is_file() else ModelConfig()
     if version is not None:
         overlay = model_dir / str(version) / OVERLAY_FILE
@@ -108,6 +106,16 @@ def read(model_dir: Path, version: int | None = None, custom: str = "") -> Model
     if not config.name:
         config.name = model_dir.name
     return config
+
+
+def has_config(model_dir: Path, custom: str = "") -> bool:
+    """Whether a person has written a configuration, which `read` would read."""
+    return _chosen(model_dir, custom).is_file()
+
+
+def _chosen(model_dir: Path, custom: str) -> Path:
+    path = model_dir / CONFIGS_FOLDER / f"{custom}.pbtxt"
+    return path if custom and path.is_file() else model_dir / CONFIG_FILE
 
 
 def read_text(model_dir: Path) -> str:

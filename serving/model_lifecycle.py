@@ -1,15 +1,17 @@
 """The versions of one model: UNAVAILABLE, LOADING, READY, UNLOADING, each with the reason.
 
-A reload builds the new version beside the old one, warms it, switches one reference, then lets the old one finish its
-requests. When the new one does not load, the old one keeps serving.
+A load is of all versions that the policy selects, and succeeds or fails as a whole, as in Triton: what is new is built beside
+what serves and warmed; when all of it is there, each version switches one reference and lets the old one finish its requests.
+When one version does not load, none of the new ones serves, and what served before keeps serving.
 """
 
 import asyncio
 import dataclasses
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any, TypeVar
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
@@ -31,6 +33,8 @@ log = logging.getLogger(__name__)
 # Completes a version's configuration from its model file; runs on a worker thread.
 Complete = Callable[[VersionSource], ModelConfig]
 
+T = TypeVar("T", VersionSource, "Change")
+R = TypeVar("R")
 
 KEEPS_SERVING = "the last reload failed, what was loaded before keeps serving: "
 
@@ -53,6 +57,7 @@ class VersionEntry:
     reason: str = ""
     model: Model | SleepingModel | None = None
     source: VersionSource | None = None  # of `model`
+    incoming: Model | SleepingModel | None = None  # built, until every version of its load is
     draining: list[Model | SleepingModel] = field(default_factory=list)
     residency: Residency = AWAKE
     used: tuple[int, float] = (0, 0.0)  # requests so far, and when that number was first seen (monotonic)
@@ -69,7 +74,26 @@ class VersionEntry:
 
     @property
     def memory(self) -> MemoryUse:
-        return sum((model.memory for model in self.models), NOTHING)
+        models = [*self.models, self.incoming] if self.incoming else self.models
+        return sum((model.memory for model in models), NOTHING)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a load makes of one version; `config` is its completed configuration, None where nothing changed."""
+
+    entry: VersionEntry
+    source: VersionSource
+    config: ModelConfig | None
+
+    @property
+    def in_place(self) -> bool:
+        """Whether what serves takes the new configuration as it is."""
+        entry, config = self.entry, self.config
+        if entry.model is None or entry.source is None or config is None or entry.source.files != self.source.files:
+            return False
+        must_wake = entry.asleep and residency_of(config).mode == PINNED
+        return same_build(entry.model.config, config) and not must_wake
 
 
 class ModelLifecycle:
@@ -102,6 +126,8 @@ class ModelLifecycle:
         """The model that answers for a version as asked ("" or "-1": the highest that is ready)."""
         if version in ("", "-1"):
             if self.default is None:
+                if not self.wanted and not self.versions:
+                    raise not_found(f"Request for unknown model: '{self.name}' is not found{self._because()}")
                 raise unavailable(
                     f"Request for unknown model: '{self.name}' has no available versions{self._because()}"
                 )
@@ -136,56 +162,79 @@ class ModelLifecycle:
     async def load(self, sources: list[VersionSource]) -> None:
         """Bring exactly these versions to READY; on failure what serves stays, and the reasons are raised together."""
         self.error = ""
-        results = await asyncio.gather(*(self._load_version(source) for source in sources), return_exceptions=True)
-        failures = [(s.version, r) for s, r in zip(sources, results, strict=True) if isinstance(r, BaseException)]
-        self._choose_default()
+        changes, failures = await self._each(sources, self._planned)
+        if not failures:
+            _, failures = await self._each(changes, self._build_beside)
+        if not failures:
+            _, failures = await self._each(changes, self._reconfigure)
         if failures:
-            codes = {error.code for _, error in failures if isinstance(error, ServingError)}
-            code = codes.pop() if len(codes) == 1 else Code.INTERNAL
-            raise ServingError(code, f"failed to load '{self.name}', {_reasons(failures)}")
-        selected = {source.version for source in sources}
-        for version in self.versions.keys() - selected:
+            raise self._abandoned([source.version for source in sources], failures)
+        for change in changes:
+            self._commit(change)
+        for version in self.versions.keys() - {source.version for source in sources}:
             self._retire(version, "replaced under the version policy")
         self._choose_default()
 
-    async def _load_version(self, source: VersionSource) -> None:
+    async def _each(
+        self, things: list[T], work: Callable[[T], Coroutine[Any, Any, R]]
+    ) -> tuple[list[R], dict[int, BaseException]]:
+        """The results of work on all versions side by side, and by version what was raised."""
+        results = await asyncio.gather(*(work(thing) for thing in things), return_exceptions=True)
+        sources = [thing.source if isinstance(thing, Change) else thing for thing in things]
+        failures = {s.version: r for s, r in zip(sources, results, strict=True) if isinstance(r, BaseException)}
+        return [result for result in results if not isinstance(result, BaseException)], failures
+
+    async def _planned(self, source: VersionSource) -> Change:
+        """Complete the configuration, which finds most of what is wrong with a version before any is built."""
         entry = self.versions.get(source.version)
         if entry is None:
             entry = self.versions[source.version] = VersionEntry(self._statistics(source.version))
         if entry.model is not None and entry.source is not None and entry.source.key == source.key:
-            self._settle(entry)
-            return
+            return Change(entry, source, None)
         if entry.model is None:
             entry.state = State.LOADING
-        try:
-            await self._replace(entry, source)
-        except ServingError as error:
-            if entry.model is None:
-                entry.state, entry.reason = State.UNAVAILABLE, error.message
-            else:
-                self._settle(entry, KEEPS_SERVING + error.message)
-            raise
+        return Change(entry, source, await self._loop.run_in_executor(self._executor, self._complete, source))
 
-    async def _replace(self, entry: VersionEntry, source: VersionSource) -> None:
-        config = await self._loop.run_in_executor(self._executor, self._complete, source)
-        old, before = entry.model, entry.source
-        residency = residency_of(config)
-        must_wake = entry.asleep and residency.mode == PINNED
-        same_files = before is not None and before.files == source.files
-        if old is not None and same_files and same_build(old.config, config) and not must_wake:
-            await old.reconfigure(config)
-        else:
-            spec = self._spec(source, config)
-            needed = await self._needed(entry, spec)
-            if self._begins_asleep(entry, residency, needed):
-                entry.model = self._sleeper(entry, spec)
-            else:
-                entry.model = await self._build(entry, spec, needed)
+    async def _build_beside(self, change: Change) -> None:
+        entry, config = change.entry, change.config
+        if config is None or change.in_place:
+            return
+        spec = self._spec(change.source, config)
+        needed = await self._needed(entry, spec)
+        asleep = self._begins_asleep(entry, residency_of(config), needed)
+        entry.incoming = self._sleeper(entry, spec) if asleep else await self._build(entry, spec, needed)
+
+    async def _reconfigure(self, change: Change) -> None:
+        model = change.entry.model
+        if change.entry.incoming is None and change.config is not None and model is not None:
+            await model.reconfigure(change.config)
+
+    def _commit(self, change: Change) -> None:
+        entry = change.entry
+        if change.config is not None:
+            entry.source, entry.residency = change.source, residency_of(change.config)
+        if entry.incoming is not None:
+            old, entry.model, entry.incoming = entry.model, entry.incoming, None
             if old is not None:
                 self._drain(entry, old)
-        entry.source, entry.residency = source, residency
-        self._settle(entry)
-        self._choose_default()
+        if entry.model is not None:  # the server may shut down meanwhile
+            self._settle(entry)
+
+    def _abandoned(self, versions: list[int], failures: dict[int, BaseException]) -> ServingError:
+        """Let go of what was built in vain. The error of the load; each version says why it does not serve."""
+        error = ServingError(_code(failures), f"load failed for model '{self.name}': {_reasons(failures)}")
+        others = f"not loaded, because {_reasons(failures)}"
+        for version in versions:
+            entry = self.versions[version]
+            built, entry.incoming = entry.incoming, None
+            reason = str(failures[version]) if version in failures else others
+            if entry.model is not None:
+                self._settle(entry, KEEPS_SERVING + reason if built or version in failures else "")
+            else:
+                entry.state, entry.reason = State.UNLOADING if built else State.UNAVAILABLE, reason
+            if built is not None:
+                self._drain(entry, built)
+        return error
 
     def _settle(self, entry: VersionEntry, reason: str = "") -> None:
         """State and reason of an entry that takes requests."""
@@ -285,8 +334,11 @@ class ModelLifecycle:
     # -- unloading -------------------------------------------------------------------------------------------------
     def unload(self) -> None:
         """Take no new requests; what is under way finishes."""
-        for version in self.versions:
+        for version, entry in self.versions.items():
             self._retire(version, "unloaded")
+            if entry.incoming is not None:  # a shutdown does not wait for loads
+                self._drain(entry, entry.incoming)
+                entry.incoming = None
         self._choose_default()
 
     async def drained(self) -> None:
@@ -334,9 +386,20 @@ def parse_requested_version(version: str) -> int:
     return int(version)
 
 
-def _reasons(failures: list[tuple[int, BaseException]]) -> str:
-    """A reason that several versions share is told once."""
+def _reasons(failures: dict[int, BaseException]) -> str:
+    """In the words of Triton's message; a reason that several versions share is told once."""
     versions: dict[str, list[str]] = {}
-    for version, error in failures:
+    for version, error in sorted(failures.items()):
         versions.setdefault(str(error), []).append(str(version))
-    return "; ".join(f"version {', '.join(numbers)}: {reason}" for reason, numbers in versions.items())
+    return "; ".join(
+        f"version {', '.join(numbers)} {'is' if len(numbers) == 1 else 'are'} at UNAVAILABLE state: {reason}"
+        for reason, numbers in versions.items()
+    )
+
+
+def _code(failures: dict[int, BaseException]) -> Code:
+    """The one that all versions have; INVALID_ARG, as in Triton, where several are wrong in different ways."""
+    codes = {error.code if isinstance(error, ServingError) else Code.INTERNAL for error in failures.values()}
+    if len(codes) > 1 and Code.INTERNAL not in codes:
+        return Code.INVALID_ARG
+    return codes.pop() if len(codes) == 1 else Code.INTERNAL

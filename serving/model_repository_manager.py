@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc.model_config_pb2 import ModelConfig
@@ -22,7 +22,7 @@ from serving.model import Model
 from serving.model_completion import complete
 from serving.model_identifier import ModelIdentifier
 from serving.model_lifecycle import ModelLifecycle
-from serving.model_source import VersionSource, read_source
+from serving.model_source import Files, NothingSelected, VersionSource, fingerprint, read_source
 from serving.network_thread import NetworkThreads
 from serving.options import Options
 from serving.overrides import Overrides
@@ -43,6 +43,30 @@ DRAIN_INTERVAL_S = 0.005
 P = ParamSpec("P")
 T = TypeVar("T")
 K = TypeVar("K")
+
+
+class LoadFailed(ServingError):
+    """No version could be tried; `reason` says why, the message begins with the words that Triton has for it."""
+
+    said = "load failed for model '{}'"
+
+    def __init__(self, name: str, reason: ServingError) -> None:
+        super().__init__(reason.code, f"{self.said.format(name)}: {reason.message}")
+        self.reason = reason.message
+
+
+class NotPolled(LoadFailed):
+    """What lies in the repository under that name cannot be read as a model; what was loaded of it before goes on serving."""
+
+    said = "failed to load '{}', failed to poll from model repository"
+
+
+class Read(NamedTuple):
+    """A model as it is to be loaded."""
+
+    sources: list[VersionSource]
+    override: str  # the configuration that came with a load request, this or an earlier one
+    looks: Files  # of its folder
 
 
 class ModelRepositoryManager:
@@ -199,26 +223,43 @@ class ModelRepositoryManager:
             self._models.add(lifecycle)
         async with lifecycle.lock:
             self._waiting_loads.pop(model, None)  # whoever asks from here on may mean newer files
+            wanted = lifecycle.wanted
             self._models.want(lifecycle, True)
             try:
-                if files:
-                    folder: Path | None = await self._in_thread(self._overrides.write, model, config, files)
-                else:
-                    folder = await self._fetched(model)
-                sources = await self._in_thread(self._read, model, folder or Path(model.name), config)
-                await self._load_steps(model, sources)
-            except ServingError as error:
-                lifecycle.error = error.message
-                log.warning("failed to load '%s': %s", model, error.message)
+                read = await self._polled(model, config, files)
+                await self._load_steps(model, read.sources)
+            except LoadFailed as error:
+                lifecycle.error = error.reason
+                if isinstance(error, NotPolled):  # passed over, as in Triton: the server is ready without it
+                    self._models.want(lifecycle, wanted)
+                log.warning("%s", error.message)
                 raise
             try:
-                await self._load_with_retries(lifecycle, sources)
+                await self._load_with_retries(lifecycle, read.sources)
             except ServingError as error:
-                log.warning("'%s': %s", model, error.message)
+                log.warning("%s", error.message)
                 raise
-            log.info("loaded '%s' version %s", model, ", ".join(str(source.version) for source in sources))
-            if not files:
-                self._overrides.drop(model)
+            log.info("loaded '%s' version %s", model, ", ".join(str(source.version) for source in read.sources))
+            self._overrides.loaded(model, read.override, read.looks, has_files=bool(files))
+
+    async def _polled(self, model: ModelIdentifier, config: str, files: Mapping[str, bytes]) -> "Read":
+        """What is there to be loaded; NotPolled where that cannot be told."""
+        try:
+            if files:
+                folder: Path | None = await self._in_thread(self._overrides.write, model, config, files)
+            else:
+                folder = await self._fetched(model)
+            return await self._in_thread(self._read_over, model, folder or Path(model.name), config)
+        except NothingSelected as error:
+            raise LoadFailed(model.name, error) from error
+        except ServingError as error:
+            raise NotPolled(model.name, error) from error
+
+    def _read_over(self, model: ModelIdentifier, folder: Path, config: str) -> "Read":
+        """Read with the override that is given, else with the one before, unless the files have changed since."""
+        looks = fingerprint(folder) if folder.is_dir() else ()
+        override = config or self._overrides.kept(model, looks)
+        return Read(self._read(model, folder, override), override, looks)
 
     async def _load_with_retries(self, lifecycle: ModelLifecycle, sources: list[VersionSource]) -> None:
         for left in range(self._options.model_load_retry_count, -1, -1):
@@ -231,6 +272,12 @@ class ModelRepositoryManager:
                 log.warning("%s; trying again", error.message)
 
     async def _load_steps(self, ensemble: ModelIdentifier, sources: list[VersionSource]) -> None:
+        try:
+            await self._load_missing_steps(ensemble, sources)
+        except ServingError as error:
+            raise LoadFailed(ensemble.name, error) from error
+
+    async def _load_missing_steps(self, ensemble: ModelIdentifier, sources: list[VersionSource]) -> None:
         for name in dict.fromkeys(step for source in sources for step in step_models(source.config)):
             step = self._models.meant(name, ensemble.namespace, await self._find(name))
             await self._in_thread(self._refuse_cycle, ensemble, step)
@@ -275,12 +322,15 @@ class ModelRepositoryManager:
 
         The cloud is asked for what is not known: it may have been published a moment ago.
         """
-        found = self._having(name)
-        if not found and self.follows_the_cloud and self._refreshes:
-            await self._network.run(self._repositories.ask_for, name)
+        try:
             found = self._having(name)
-        if not found:
-            raise not_found(f"failed to load '{name}': no model of that name is in the model repository")
+            if not found and self.follows_the_cloud and self._refreshes:
+                await self._network.run(self._repositories.ask_for, name)
+                found = self._having(name)
+            if not found:
+                raise not_found("no model of that name is there")
+        except ServingError as error:
+            raise NotPolled(name, error) from error
         return found
 
     def _having(self, name: str) -> list[ModelIdentifier]:
@@ -299,18 +349,20 @@ class ModelRepositoryManager:
         return self._repositories.fetch(model, refresh=self._refreshes)
 
     def _read(self, model: ModelIdentifier, folder: Path, override: str = "") -> list[VersionSource]:
-        return read_source(model.name, folder, override, self._options.model_config_name or "")
+        options = self._options
+        strict = options.disable_auto_complete_config
+        return read_source(model.name, folder, override, options.model_config_name or "", strict=strict)
 
     async def _in_thread(self, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
         return await self._loop.run_in_executor(self._executor, lambda: function(*arguments, **named))
 
     # -- unloading -------------------------------------------------------------------------------------------------
     async def unload(self, name: str, unload_dependents: bool = False) -> None:
-        """Begin to drain a model, in each namespace; with `unload_dependents` also the models that only its steps call."""
-        known = self._models.named(name)
-        if not known and not self._repositories.having(name):
-            raise not_found(f"failed to unload '{name}': no model of that name is in the model repository")
-        for lifecycle in known:
+        """Begin to drain a model, in each namespace; with `unload_dependents` also the models that only its steps call.
+
+        Unloading what is not there does nothing, as in Triton.
+        """
+        for lifecycle in self._models.named(name):
             await self._unload(lifecycle, unload_dependents)
 
     async def _unload(self, lifecycle: ModelLifecycle, unload_dependents: bool = False) -> None:

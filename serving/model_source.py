@@ -4,6 +4,7 @@ Two reads with equal keys would load the same thing; that is what makes loading 
 """
 
 import os
+import posixpath
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from repository import layout, model_config, version_policy
 from repository.errors import NotFound, RepositoryError
-from serving.errors import invalid, not_found
+from serving.errors import Code, ServingError, invalid, not_found
 
 # (relative path, size, mtime ns, inode) of each file
 Files = tuple[tuple[str, int, int, int], ...]
@@ -32,24 +33,34 @@ class VersionSource:
         return self.files, self.config.SerializeToString(deterministic=True)
 
 
-def read_source(name: str, model_dir: Path, override: str = "", custom: str = "") -> list[VersionSource]:
-    """The selected versions, ascending; `override` is a JSON configuration to use in place of config.pbtxt,
-    `custom` the name of one in configs/ to use where the model has it.
+class NothingSelected(ServingError):
+    """The model is there, and its version policy selects no version."""
 
-    NOT_FOUND without the folder; INVALID_ARG for a configuration that does not parse or a policy that selects nothing.
+    def __init__(self, message: str) -> None:
+        super().__init__(Code.INVALID_ARG, message)
+
+
+def read_source(
+    name: str, model_dir: Path, override: str = "", custom: str = "", *, strict: bool = False
+) -> list[VersionSource]:
+    """The selected versions, ascending; `override` is a JSON configuration to use in place of config.pbtxt,
+    `custom` the name of one in configs/ to use where the model has it; `strict`: one of them must be there.
+
+    NOT_FOUND without the folder or what must be there; INVALID_ARG for a configuration that does not parse; NothingSelected.
     """
     if not model_dir.is_dir():
         raise not_found(f"model '{name}' has no folder in the model repository")
     try:
-        base = _named(name, model_config.parse_json(override) if override else _written(model_dir, None, custom))
+        base = _named(name, _overriding(override) if override else _written(model_dir, None, custom, strict))
         available = layout.version_folders(model_dir)
         selected = version_policy.select(base, available)
         if not selected:
-            raise invalid(_nothing_selected(name, base, available))
+            raise NothingSelected(_nothing_selected(name, base, available))
         configured = {layout.CONFIG_FILE, layout.CONFIGS_FOLDER}  # what they mean is in the configuration
         common = _files(model_dir, skip=frozenset(str(version) for version in available) | configured)
         configs = {
-            version: base if override else _named(name, _written(model_dir, version, custom)) for version in selected
+            version: base if override else _named(name, _written(model_dir, version, custom, strict))
+            for version in selected
         }
         return [_version(model_dir, version, config, common) for version, config in configs.items()]
     except RepositoryError as error:
@@ -62,9 +73,10 @@ def fingerprint(model_dir: Path) -> Files:
 
 
 def write_override(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Store Triton's `file:<version>/<name>` parameters below `folder`; INVALID_ARG for a path that would leave it."""
+    """Store Triton's `file:<version>/<name>` parameters below `folder`, whatever way leads there; UnsafePath for one that would
+    leave it."""
     for name, content in files.items():
-        relative = layout.relative_path(name.removeprefix("file:"))
+        relative = layout.relative_path(posixpath.normpath(name.removeprefix("file:").lstrip("/")))
         target = folder / relative
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(content)
@@ -74,8 +86,20 @@ def _version(model_dir: Path, version: int, config: ModelConfig, common: Files) 
     return VersionSource(version, model_dir, config, common + _files(model_dir / str(version), frozenset()))
 
 
-def _written(model_dir: Path, version: int | None, custom: str) -> ModelConfig:
+def _overriding(text: str) -> ModelConfig:
+    try:
+        return model_config.parse_json(text)
+    except RepositoryError as error:
+        raise invalid(f"Invalid config override: {error}") from error
+
+
+def _written(model_dir: Path, version: int | None, custom: str, strict: bool) -> ModelConfig:
     """config.pbtxt; an empty configuration where there is none, to be completed from the model file."""
+    if strict and not model_config.has_config(model_dir, custom):
+        raise not_found(
+            f"failed to open text file for read {model_dir.name}/{layout.CONFIG_FILE}: No such file or directory, and "
+            "--disable-auto-complete-config needs one"
+        )
     try:
         return model_config.read(model_dir, version, custom)
     except NotFound:
@@ -93,11 +117,11 @@ def _named(name: str, config: ModelConfig) -> ModelConfig:
 
 def _nothing_selected(name: str, config: ModelConfig, available: list[int]) -> str:
     if not available:
-        return f"at least one version must be available for model '{name}': it has no folder named by a version number"
-    there = ", ".join(map(str, available))
-    return (
-        f"the version policy of model '{name}' ({version_policy.describe(config)}) selects none of its versions {there}"
-    )
+        reason = "it has no folder named by a version number"
+    else:
+        there = ", ".join(map(str, available))
+        reason = f"it asks for {version_policy.describe(config)}, and there are {there}"
+    return f"at least one version must be available under the version policy of model '{name}': {reason}"
 
 
 def _files(folder: Path, skip: frozenset[str]) -> Files:

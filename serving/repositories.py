@@ -93,9 +93,7 @@ class Repositories:
         except RepositoryError as error:
             raise invalid(str(error)) from error
         if len(owners) > 1:
-            raise invalid(
-                f"model '{model.name}' is in {len(owners)} model repositories, but its name must be in only one of them"
-            )
+            raise invalid("model appears in two or more repositories")
         return owners[0] if owners else None
 
     def _in(self, model: ModelIdentifier) -> list[Repository]:
@@ -146,7 +144,7 @@ class Repositories:
         try:
             return owner.fetch(model.name)
         except RepositoryError as error:
-            raise _told(model.name, error) from error
+            raise _told(error) from error
 
     def fingerprints(self) -> dict[ModelIdentifier, object]:
         """What each model looks like, to be compared with an earlier look; of a model that cannot be loaded, why."""
@@ -223,12 +221,11 @@ def _refresh(name: str, repositories: list[RemoteRepository]) -> dict[RemoteRepo
         try:
             repository.look_at(name)
         except RepositoryError as error:
-            trouble[repository] = _told(name, error)
+            trouble[repository] = _told(error)
     return trouble
 
 
-def _told(name: str, error: RepositoryError) -> ServingError:
-    message = f"failed to load '{name}': {error.message}"
+def _told(error: RepositoryError) -> ServingError:
     if isinstance(error, Unreachable):
-        return unavailable(message)
-    return not_found(message) if isinstance(error, NotFound) else invalid(message)
+        return unavailable(error.message)
+    return not_found(error.message) if isinstance(error, NotFound) else invalid(error.message)

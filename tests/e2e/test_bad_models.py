@@ -251,7 +251,10 @@ def test_a_server_that_must_load_everything_ends_with_the_reason(tmp_path):
     try:
         server.start()
         assert server.process.wait(PATIENCE_S) == 1
-        assert "failed to load 'bad', version 1: the ONNX file is truncated or damaged" in server.log
+        assert (
+            "load failed for model 'bad': version 1 is at UNAVAILABLE state: the ONNX file is truncated or damaged"
+            in server.log
+        )
     finally:
         server.close()
 

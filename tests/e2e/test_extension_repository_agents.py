@@ -88,7 +88,7 @@ def test_a_wrong_digest_refuses_every_version_and_is_told_once(client: Any) -> N
     expect(model, file="2/model.onnx")
     (model / "2" / "model.onnx").write_bytes(b"not a model at all")
     told = refused(client, "many")
-    assert "failed to load 'many', version 1, 2: repository agent" in told
+    assert "load failed for model 'many': version 1, 2 are at UNAVAILABLE state: repository agent" in told
     assert told.count("digest") == 1
     assert not client.is_model_ready("many", "1")
 

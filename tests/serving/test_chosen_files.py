@@ -75,7 +75,7 @@ async def test_a_load_that_fails_is_tried_again(tmp_path, caplog):
     folder = model_factory.onnx_scale(tmp_path)
     (folder / "1" / "model.onnx").write_bytes(b"not a model")
     async with core(tmp_path, model_load_retry_count=2) as server:
-        with pytest.raises(ServingError, match="failed to load 'scale'"):
+        with pytest.raises(ServingError, match="load failed for model 'scale'"):
             await server.load_model("scale")
     assert caplog.text.count("trying again") == 2
 

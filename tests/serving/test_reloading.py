@@ -1,6 +1,7 @@
 """Loading, reloading and unloading: what serves keeps serving until its successor is ready."""
 
 import asyncio
+import os
 import shutil
 
 import numpy as np
@@ -147,14 +148,24 @@ async def test_requests_never_fail_while_a_model_is_reloaded(tmp_path):
         assert answers > 0
 
 
-async def test_a_config_override_replaces_config_pbtxt_until_the_next_load(tmp_path):
-    model_factory.onnx_scale(tmp_path)
+async def test_a_config_override_replaces_config_pbtxt_until_the_model_is_unloaded_or_its_files_change(tmp_path):
+    folder = model_factory.onnx_scale(tmp_path)
     async with core(tmp_path, load_model=("scale",)) as server:
         override = """{"backend": "onnxruntime", "max_batch_size": 2,
             "input": [{"name": "INPUT0", "data_type": "TYPE_FP32", "dims": [1]}],
             "output": [{"name": "OUTPUT0", "data_type": "TYPE_FP32", "dims": [1]}]}"""
         await server.load_model("scale", override)
+        await server.load_model("scale")
         assert server.model_config("scale").max_batch_size == 2
+        with pytest.raises(ServingError, match="at least one version must be available under the version policy"):
+            await server.load_model("scale", '{"version_policy": {"specific": {"versions": [9]}}}')
+        await server.load_model("scale")
+        assert server.model_config("scale").max_batch_size == 2
+        os.utime(folder / "config.pbtxt", (1e9, 1e9))
+        await server.load_model("scale")
+        assert server.model_config("scale").max_batch_size == 8
+        await server.load_model("scale", override)
+        await server.unload_model("scale")
         await server.load_model("scale")
         assert server.model_config("scale").max_batch_size == 8
 
@@ -166,8 +177,11 @@ async def test_files_of_a_load_request_replace_the_version_folders(tmp_path):
     content = (other / "scale" / "1" / "model.onnx").read_bytes()
     shutil.rmtree(other)
     async with core(tmp_path, load_model=("scale",)) as server:
-        with pytest.raises(ServingError, match="need the configuration"):
+        with pytest.raises(ServingError, match=r"failed to poll from model repository: .* need the configuration"):
             await server.load_model("scale", files={"file:7/model.onnx": content})
+        for number, way in enumerate(("/", "//", "./", "here/../"), 1):
+            await server.load_model("scale", '{"backend": "onnxruntime"}', {f"file:{way}{number}/model.onnx": content})
+            assert await _factor(server, str(number)) == 9.0
         await server.load_model("scale", '{"backend": "onnxruntime"}', {"file:7/model.onnx": content})
         assert await _factor(server, "7") == 9.0
         with pytest.raises(ServingError):
@@ -186,10 +200,9 @@ async def test_loading_a_model_that_does_not_exist_is_not_found(tmp_path):
 async def test_one_broken_model_does_not_keep_others_from_loading(tmp_path):
     model_factory.onnx_scale(tmp_path, "good")
     (tmp_path / "bad" / "1").mkdir(parents=True)
-    (tmp_path / "bad" / "config.pbtxt").write_text("nonsense: 1")
     async with core(tmp_path, load_model=("*",)) as server:
         assert server.model_ready("good")
-        assert "nonsense" in index(server)["bad", ""][1]
+        assert "backend" in index(server)["bad", "1"][1]
         assert not server.ready(), "strict readiness waits for every model that was asked for"
     async with core(tmp_path, load_model=("*",), strict_readiness=False) as server:
         assert server.ready()
@@ -212,3 +225,64 @@ async def test_without_completion_a_partial_configuration_is_refused(tmp_path):
         assert not server.model_ready("partial")
     async with core(tmp_path, load_model=("*",)) as server:
         assert server.model_ready("partial")
+
+
+async def test_one_version_that_fails_fails_the_load_and_none_of_the_new_ones_serves(tmp_path):
+    everything = "version_policy { all {} }"
+    folder = model_factory.onnx_scale(tmp_path, factor=1.0, extra=everything)
+    model_factory.onnx_scale(tmp_path, factor=2.0, version=2, extra=everything)
+    (folder / "3").mkdir()
+    async with core(tmp_path) as server:
+        with pytest.raises(ServingError, match="load failed for model 'scale': version 3 is at UNAVAILABLE state: "):
+            await server.load_model("scale")
+        assert not server.model_ready("scale")
+        for version in ("1", "2"):
+            assert index(server)["scale", version][0] != "READY"
+            assert index(server)["scale", version][1].startswith(
+                "not loaded, because version 3 is at UNAVAILABLE state"
+            )
+        (folder / "3").rmdir()
+        await server.load_model("scale")
+        assert list(server.model_metadata("scale").versions) == ["1", "2"]
+
+
+@pytest.mark.parametrize("late", [True, False], ids=["found while it is built", "found in its configuration"])
+async def test_a_reload_of_which_one_version_fails_leaves_what_served(tmp_path, late):
+    """A changed version that could be loaded is let go of too: the versions of a load belong together."""
+    everything = "version_policy { all {} }"
+    folder = model_factory.onnx_scale(tmp_path, factor=1.0, extra=everything)
+    async with core(tmp_path, load_model=("scale",)) as server:
+        model_factory.onnx_scale(tmp_path, factor=5.0, extra=everything)
+        model_factory.onnx_scale(tmp_path, factor=2.0, version=2, extra=everything)
+        model_factory.onnx_scale(tmp_path, factor=3.0, version=3, extra=everything)
+        if late:
+            (folder / "3" / "slipway.pbtxt").write_text(
+                'model_warmup { name: "w" batch_size: 1 inputs { key: "INPUT0" '
+                'value { data_type: TYPE_FP32 dims: 1 input_data_file: "missing" } } }'
+            )
+        else:
+            (folder / "3" / "model.onnx").write_bytes(b"no model")
+        with pytest.raises(ServingError, match="load failed for model 'scale': version 3 is at UNAVAILABLE state: "):
+            await server.load_model("scale")
+        assert await _factor(server) == 1.0
+        assert list(server.model_metadata("scale").versions) == ["1"]
+        shown = index(server)
+        assert shown["scale", "1"][0] == "READY"
+        assert ("what was loaded before keeps serving" in shown["scale", "1"][1]) == late
+        await until(lambda: {index(server)["scale", v][0] for v in "23"} == {"UNAVAILABLE"}, "the end of the others")
+        assert sum(len(one.models) for one in server._manager._models.get(("scale", "")).versions.values()) == 1
+        shutil.rmtree(folder / "3")
+        await server.load_model("scale")
+        assert (await _factor(server, "1"), await _factor(server, "2")) == (5.0, 2.0)
+
+
+async def test_without_a_configuration_a_strict_server_passes_a_model_over_and_is_ready(tmp_path):
+    model_factory.onnx_scale(tmp_path, "whole")
+    (model_factory.onnx_scale(tmp_path, "bare") / "config.pbtxt").unlink()
+    async with core(tmp_path, load_model=("*",), disable_auto_complete_config=True) as server:
+        assert server.ready()
+        assert server.model_ready("whole")
+        assert "failed to open text file for read bare/config.pbtxt" in index(server)["bare", ""][1]
+        with pytest.raises(ServingError, match="Request for unknown model: 'bare' is not found") as caught:
+            server.model_metadata("bare")
+        assert caught.value.code is Code.NOT_FOUND
