@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 CHROMIUM ?= $(shell command -v chromium || command -v chromium-browser)
 PYTEST := $(BIN)/python -m pytest -p no:cacheprovider
 
-.PHONY: run test check bench bench-memory bench-perf-analyzer soak screenshots examples clean help
+.PHONY: run test check bench bench-memory bench-perf-analyzer fuzz soak screenshots examples clean help
 .DEFAULT_GOAL := help
 
 run: $(VENV)/.installed  ## Start the dashboard and the inference server; Ctrl-C stops all of it.
@@ -32,7 +32,11 @@ bench-memory: $(VENV)/.installed-dev  ## Measure what loading, a thousand models
 bench-perf-analyzer: $(VENV)/.installed-dev  ## Run NVIDIA's perf_analyzer over HTTP, gRPC, streams, sequences and shared memory.
 	$(BIN)/python -m benchmarks.perf_analyzer
 
-soak: $(VENV)/.installed-dev  ## Run the long tests: reloads under load.
+fuzz: $(VENV)/.installed-dev  ## Look for faults with random input for an hour, or FUZZ_SECONDS; findings are kept.
+	$(BIN)/python -m tools.fuzz --seconds $(or $(FUZZ_SECONDS),3600) $(FUZZ_PATHS)
+
+soak: $(VENV)/.installed-dev  ## Ask a million requests (SOAK_REQUESTS) under changes and kills; then the long tests.
+	$(BIN)/python -m benchmarks.soak --requests $(or $(SOAK_REQUESTS),1000000)
 	$(PYTEST) -m soak --timeout 3600
 
 screenshots: $(VENV)/.installed-dev chromium  ## Take pictures of every page.

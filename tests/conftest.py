@@ -1,7 +1,11 @@
 """What holds for every test."""
 
-from hypothesis import HealthCheck, settings
+import pytest
 
-# The same examples on every run and on every machine, however slow: a change of ours alone makes a test fail.
-settings.register_profile("slipway", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("slipway")
+from tests import exploring
+
+exploring.use_profile()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    exploring.explore(items)

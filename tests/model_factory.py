@@ -272,6 +272,45 @@ def onnx_sequence_sum(
     return _finish(repository, name, "onnxruntime", max_batch_size, *tensors, "", batching + extra)
 
 
+def onnx_sequence_controls(
+    repository: Path,
+    name: str = "counted",
+    strategy: str = "direct { }",
+    correlation_type: str = "INT64",
+    max_batch_size: int = 4,
+    extra: str = "",
+) -> Path:
+    """OUTPUT0 = the sum of a sequence's INPUT0 so far, ID = its correlation ID; every control and an implicit state."""
+    column = ["batch", 1]
+    nodes = [
+        helper.make_node("Sub", ["one", "START"], ["keep"]),
+        helper.make_node("Mul", ["STATE", "keep"], ["kept"]),
+        helper.make_node("Add", ["INPUT0", "kept"], ["OUTPUT0"]),
+        helper.make_node("Identity", ["OUTPUT0"], ["NEW_STATE"]),
+        helper.make_node("Concat", ["START", "END", "READY"], ["CONTROLS"], axis=1),
+        helper.make_node("Identity", ["CORRID"], ["ID"]),
+    ]
+    inputs = [(each, "FP32", column) for each in ("INPUT0", "START", "END", "READY", "STATE")]
+    outputs = [(each, "FP32", column) for each in ("OUTPUT0", "NEW_STATE")]
+    content = onnx_bytes(
+        nodes,
+        [*inputs, ("CORRID", correlation_type, column)],
+        [*outputs, ("CONTROLS", "FP32", ["batch", 3]), ("ID", correlation_type, column)],
+        {"one": np.ones((1, 1), np.float32)},
+    )
+    write_onnx(repository, name, content)
+    controls = "".join(
+        f'control_input {{ name: "{kind}" control {{ kind: CONTROL_SEQUENCE_{kind} fp32_false_true: [0, 1] }} }} '
+        for kind in ("START", "END", "READY")
+    )
+    correlation = f"kind: CONTROL_SEQUENCE_CORRID data_type: {config_type(correlation_type)}"
+    batching = f"""sequence_batching {{ {strategy} {controls}
+        control_input {{ name: "CORRID" control {{ {correlation} }} }}
+        state {{ input_name: "STATE" output_name: "NEW_STATE" data_type: TYPE_FP32 dims: [1] }} {extra} }}"""
+    made = [("OUTPUT0", "FP32", [1]), ("CONTROLS", "FP32", [3]), ("ID", correlation_type, [1])]
+    return _finish(repository, name, "onnxruntime", max_batch_size, [("INPUT0", "FP32", [1])], made, "", batching)
+
+
 # -- TorchScript -----------------------------------------------------------------------------------------------------
 def write_torchscript(repository: Path, name: str, module: Any, version: int = 1) -> Path:
     """Script a torch.nn.Module (torch warns that scripting is deprecated; the format is still served)."""
@@ -386,3 +425,47 @@ def python_sleeper(
     """
     tensors = [("INPUT0", "FP32", [1])], [("OUTPUT0", "FP32", [1])]
     return python_model(repository, name, source, _config(name, "python", max_batch_size, *tensors, extra), version)
+
+
+def python_decoupled(repository: Path, name: str = "decoupled", max_batch_size: int = 0, extra: str = "") -> Path:
+    """INPUT0 FP32 [1], n -> n responses whose OUTPUT0 are 0, 1, ...; n below 0 is an error."""
+    source = """
+        import numpy as np
+        import triton_python_backend_utils as pb_utils
+
+        class TritonPythonModel:
+            def execute(self, requests):
+                for request in requests:
+                    array = pb_utils.get_input_tensor_by_name(request, "INPUT0").as_numpy()
+                    sender, count = request.get_response_sender(), int(array.flat[0])
+                    if count < 0:
+                        sender.send(pb_utils.InferenceResponse(error=pb_utils.TritonError("below 0")))
+                    for index in range(min(count, 20)):
+                        output = pb_utils.Tensor("OUTPUT0", np.full_like(array, index))
+                        sender.send(pb_utils.InferenceResponse([output]))
+                    sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+    """
+    tensors = [("INPUT0", "FP32", [1])], [("OUTPUT0", "FP32", [1])]
+    extra = f"model_transaction_policy {{ decoupled: true }} {extra}"
+    return python_model(repository, name, source, _config(name, "python", max_batch_size, *tensors, extra))
+
+
+def python_optional(repository: Path, name: str = "optional", max_batch_size: int = 8, extra: str = "") -> Path:
+    """OUTPUT0 = INPUT0 + INPUT1, both FP32 [-1]; INPUT1 may stay out and is 0 then."""
+    source = """
+        import triton_python_backend_utils as pb_utils
+
+        class TritonPythonModel:
+            def execute(self, requests):
+                return [self.answer(request) for request in requests]
+
+            def answer(self, request):
+                array = pb_utils.get_input_tensor_by_name(request, "INPUT0").as_numpy()
+                other = pb_utils.get_input_tensor_by_name(request, "INPUT1")
+                total = array if other is None else array + other.as_numpy()
+                return pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT0", total)])
+    """
+    inputs = [("INPUT0", "FP32", [-1]), ("INPUT1", "FP32", [-1])]
+    config = _config(name, "python", max_batch_size, inputs, [("OUTPUT0", "FP32", [-1])], extra)
+    second = 'name: "INPUT1" data_type: TYPE_FP32'
+    return python_model(repository, name, source, config.replace(second, f"{second} optional: true"))

@@ -11,10 +11,10 @@ import httpx
 import psutil
 import pytest
 
-from tests.dashboard.processes import PORT_SETTINGS, Up
 from tests.e2e.gated_model import GatedModel
 from tests.ports import HOST, free_ports
 from tests.serving_process import PATIENCE_S, wait_until
+from tests.up_process import PORT_SETTINGS, Up
 
 CONTROL_HEADER = "slipway-control-key"
 TABLES = ("auth_user", "dashboard_model", "dashboard_version", "dashboard_configrevision", "dashboard_auditentry")

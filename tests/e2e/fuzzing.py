@@ -1,31 +1,40 @@
 """What the fuzz tests share: a server with models of several kinds, JSON and protobuf messages with anything in any field."""
 
 import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import psutil
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 from hypothesis import strategies as st
 
-from tests.model_factory import onnx_add_sub, onnx_identity, onnx_scale, python_scale, tensors_text, write_config
-from tests.serving_process import ServerProcess
+from benchmarks.load_cycles import resident
+from tests.model_factory import (
+    onnx_add_sub,
+    onnx_identity,
+    onnx_scale,
+    onnx_sequence_controls,
+    pass_on_ensemble,
+    python_decoupled,
+    python_optional,
+    python_scale,
+    tensors_text,
+    write_config,
+)
+from tests.pipelines import X, Y, ensemble, step
+from tests.ragged_model import ragged
+from tests.serving_process import ServerProcess, wait_until
 
-MODELS = [
-    "add_sub",
-    "words",
-    "plain",
-    "cached",
-    "python",
-    "sequence",
-    "both",
-    "lazy",
-    "",
-    "nope",
-    "a/../b",
-    "é",
-    "x" * 300,
+# The models that requests are made for; a request may name another one, or none that there is.
+SERVED = [
+    *("add_sub", "words", "plain", "cached", "python", "sequence", "both", "lazy"),
+    *("counted", "oldest", "named", "decoupled", "decoupled_both", "prioritised", "ordered", "ragged", "optional"),
+    *("variable", "scalar", "reshaped", "pipeline", "summed"),
 ]
+MODELS = [*SERVED, "", "nope", "a/../b", "é", "x" * 300]
 KEPT = "kept"  # the model that no request of a fuzz test names, so that it always serves
 NUMBERS = [0, -1, 1, 2, 3, 7, 8, 9, 127, 255, 256, 2**31 - 1, 2**31, 2**32, 2**63 - 1, 2**63, 2**64, -(2**63), 10**30]
 WORDS = [
@@ -87,6 +96,49 @@ def write_models(repository: Path) -> None:
     step = f'ensemble_scheduling {{ step [ {{ model_name: "cached" model_version: -1 {maps} }} ] }}'
     write_config(repository / "both", f'name: "both" platform: "ensemble" max_batch_size: 8 {tensors} {step}')
     (repository / "both" / "1").mkdir()
+    write_scheduled_models(repository)
+    write_shaped_models(repository)
+
+
+def write_scheduled_models(repository: Path) -> None:
+    """Sequences with every control, priorities, decoupled answers, and ensembles of them."""
+    idle = "max_sequence_idle_microseconds: 300000"
+    onnx_sequence_controls(repository, "counted", extra=idle)
+    onnx_sequence_controls(repository, "oldest", "oldest { max_candidate_sequences: 4 }", "INT32", extra=idle)
+    onnx_sequence_controls(repository, "named", "direct { max_queue_delay_microseconds: 500 }", "UINT64", 1, idle)
+    policies = "default_queue_policy { timeout_action: REJECT default_timeout_microseconds: 100000 max_queue_size: 5"
+    policies += " allow_timeout_override: true } priority_queue_policy { key: 3 value { timeout_action: DELAY"
+    policies += " default_timeout_microseconds: 1000 allow_timeout_override: true } }"
+    levels = f"dynamic_batching {{ priority_levels: 3 default_priority_level: 2 {policies} }}"
+    onnx_scale(repository, "prioritised", extra=levels)
+    instances = "instance_group { count: 2 kind: KIND_CPU }"
+    python_scale(repository, "ordered", extra=f"dynamic_batching {{ preserve_ordering: true }} {instances}")
+    python_decoupled(repository, "decoupled")
+    pass_on_ensemble(repository, "decoupled_both", "decoupled", 0)
+    doubled = step("cached", {"INPUT0": "m"}, {"OUTPUT0": "OUTPUT0"}) + step(
+        "python", {"INPUT0": "X"}, {"OUTPUT0": "m"}
+    )
+    ensemble(repository, doubled, "pipeline", outputs=Y.replace("Y", "OUTPUT0", 1))
+    tensors = {"inputs": X.replace("X", "INPUT0", 1), "outputs": Y.replace("Y", "OUTPUT0", 1)}
+    ensemble(
+        repository, step("counted", {"INPUT0": "INPUT0"}, {"OUTPUT0": "OUTPUT0"}), "summed", **tensors, max_batch_size=4
+    )
+
+
+def write_shaped_models(repository: Path) -> None:
+    """Reshapes, dims that are free, unequal shapes in one batch, inputs that may stay out."""
+    ragged(repository, "BATCH_ACCUMULATED_ELEMENT_COUNT")
+    python_optional(repository, "optional", extra="dynamic_batching { }")
+    onnx_identity(repository, "variable", dims=[-1, -1], extra="dynamic_batching { }")
+    for name, dims, configured in (("scalar", [], "[1] reshape { shape: [ ] }"), ("reshaped", [-1, 1, -1], "")):
+        configured = configured or "[-1, -1] reshape { shape: [-1, 1, -1] }"
+        onnx_identity(repository, name, dims=dims)
+        parts = [
+            f'{kind} {{ name: "{tensor}" data_type: TYPE_FP32 dims: {configured} }}'
+            for kind, tensor in (("input", "INPUT0"), ("output", "OUTPUT0"))
+        ]
+        batching = "max_batch_size: 8 dynamic_batching { }"
+        write_config(repository / name, f'backend: "onnxruntime" {batching} {" ".join(parts)}')
 
 
 def fuzzed_server(repository: Path) -> ServerProcess:
@@ -100,6 +152,31 @@ def fuzzed_server(repository: Path) -> ServerProcess:
         f"--http-max-input-size={4 << 20}",
         "--log-info=false",
     )
+
+
+# What a run of a few thousand requests may leave: connections of the clients, threads' heaps, children that wait.
+MORE_DESCRIPTORS = 60
+MORE_MEMORY = 300 << 20
+
+
+@contextmanager
+def fuzzed(repository: Path) -> Iterator[ServerProcess]:
+    """The server for the tests of a file; at the end it has logged no traceback, and holds about what it held before."""
+    with fuzzed_server(repository) as server, sound(server):
+        yield server
+
+
+@contextmanager
+def sound(server: ServerProcess) -> Iterator[None]:
+    """Check at the end that this server lives, has logged no traceback, and has not grown."""
+    process = psutil.Process(server.pid)
+    descriptors, memory = process.num_fds(), resident(server.pid)
+    yield
+    assert server.process is not None
+    assert server.process.poll() is None, server.log[-4000:]
+    assert "Traceback" not in server.log, server.log[server.log.index("Traceback") - 500 :][:4000]
+    wait_until(lambda: process.num_fds() < descriptors + MORE_DESCRIPTORS, what="the end of what clients left open")
+    assert resident(server.pid) < memory + MORE_MEMORY
 
 
 numbers = st.sampled_from(NUMBERS) | st.integers(-10, 300)

@@ -5,7 +5,7 @@ import re
 import pytest
 from playwright.sync_api import Page, Route, WebSocketRoute, expect
 
-from tests.dashboard.processes import Up
+from tests.up_process import Up
 
 pytestmark = pytest.mark.browser
 BODY = {"inputs": [{"name": "image", "datatype": "FP32", "shape": [1, 1, 8, 8], "data": [0.0] * 64}]}

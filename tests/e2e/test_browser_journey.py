@@ -11,10 +11,10 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.dashboard.processes import Up
 from tests.e2e.conftest import new_context, sign_in
 from tests.model_factory import helper, onnx_bytes
 from tests.serving_process import PATIENCE_S
+from tests.up_process import Up
 
 pytestmark = pytest.mark.browser
 NAME = "shipped"

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, Playwright, expect
 
-from tests.dashboard.processes import Up
 from tests.e2e.conftest import new_context
+from tests.up_process import Up
 
 pytestmark = pytest.mark.browser
 PAGES = (

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.dashboard.processes import Up
 from tests.serving_process import PATIENCE_S
+from tests.up_process import Up
 
 pytestmark = pytest.mark.browser
 # Strokes on a pad of 1 x 1, as a person draws them.

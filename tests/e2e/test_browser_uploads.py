@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from tests.dashboard.processes import Up
 from tests.model_factory import helper, onnx_bytes
+from tests.up_process import Up
 
 pytestmark = pytest.mark.browser
 CHUNK_BYTES = 4 << 20

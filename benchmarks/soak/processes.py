@@ -1,0 +1,50 @@
+"""Memory and file descriptors of everything below `manage.py up`, by what each process does."""
+
+import psutil
+
+from benchmarks.soak.record import Usage
+
+# Part of a command line -> the task, the first that fits.
+TASKS = {
+    "python_child/__main__.py": "Python children",
+    "-m serving": "inference server",
+    "daphne": "dashboard",
+    "manage.py watch": "watch",
+    "celery": "worker",
+    "guardian": "guardian",
+    "manage.py up": "manage.py up",
+}
+
+
+def task_of(process: psutil.Process) -> str:
+    """ "other" for a helper that comes and goes."""
+    line = " ".join(process.cmdline())
+    return next((task for part, task in TASKS.items() if part in line), "other")
+
+
+def found(pid: int) -> dict[str, list[psutil.Process]]:
+    """Task -> processes, of a process and those below it."""
+    tasks: dict[str, list[psutil.Process]] = {}
+    top = psutil.Process(pid)
+    for process in (top, *top.children(recursive=True)):
+        try:
+            if process.status() != psutil.STATUS_ZOMBIE:
+                tasks.setdefault(task_of(process), []).append(process)
+        except psutil.Error:
+            continue
+    return tasks
+
+
+def usage(pid: int) -> dict[str, Usage]:
+    held: dict[str, Usage] = {}
+    for task, processes in found(pid).items():
+        for process in processes:
+            try:
+                resident, descriptors = process.memory_info().rss, process.num_fds()
+            except psutil.Error:
+                continue
+            one = held.setdefault(task, Usage())
+            one.processes += 1
+            one.resident += resident
+            one.descriptors += descriptors
+    return held
