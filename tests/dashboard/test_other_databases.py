@@ -1,11 +1,13 @@
 """The same services on PostgreSQL and Redis, moved there by two variables; the test starts both itself."""
 
+import contextlib
 import os
 import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -89,18 +91,13 @@ def stop(process: subprocess.Popen[bytes]) -> None:
 
 
 @pytest.fixture
-def postgres(tmp_path: Path) -> Iterator[str]:
-    """An empty cluster's address. PostgreSQL does not run as root, so `nobody` runs it there."""
+def postgres() -> Iterator[str]:
+    """An empty cluster's address. PostgreSQL does not run as root, so `nobody` runs it, in a folder that `nobody` reaches."""
     assert POSTGRES_BIN is not None
-    folder, port = tmp_path / "postgres", free_port()
+    folder, port = Path(tempfile.mkdtemp(prefix="slipway-postgres-")), free_port()
     as_user = {"user": "nobody", "group": "nogroup"} if os.geteuid() == 0 else {}
-    folder.mkdir()
     if as_user:
         shutil.chown(folder, "nobody", "nogroup")
-        for parent in (tmp_path, *tmp_path.parents):
-            if parent.owner() == "root" and parent.name.startswith(("pytest-", "popen-")):
-                parent.chmod(0o755)
-        tmp_path.chmod(0o755)
     initdb = [
         POSTGRES_BIN / "initdb",
         "-D",
@@ -113,15 +110,15 @@ def postgres(tmp_path: Path) -> Iterator[str]:
         "--no-locale",
         "-EUTF8",
     ]
-    subprocess.run(initdb, cwd=folder, check=True, capture_output=True, timeout=START_TIMEOUT_S, **as_user)
     command = [POSTGRES_BIN / "postgres", "-D", folder / "data", "-k", "", "-h", "127.0.0.1", "-p", str(port), "-F"]
-    server = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **as_user)
     ready = [POSTGRES_BIN / "pg_isready", "-h", "127.0.0.1", "-p", str(port), "-q"]
-    try:
+    with contextlib.ExitStack() as ends:
+        ends.callback(shutil.rmtree, folder)
+        subprocess.run(initdb, cwd=folder, check=True, capture_output=True, timeout=START_TIMEOUT_S, **as_user)
+        server = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **as_user)
+        ends.callback(stop, server)
         wait_until(lambda: subprocess.run(ready, check=False).returncode == 0, what="PostgreSQL's answer")
         yield f"postgres://slipway@127.0.0.1:{port}/postgres"
-    finally:
-        stop(server)
 
 
 @pytest.fixture
