@@ -14,6 +14,7 @@ from repository.layout import check_name
 from repository.remote_address import RemoteAddress, is_remote
 from repository.remote_address import parse as parse_address
 from serving.host_policy import HostPolicySetting, core_list
+from serving.linear_pattern import LinearPattern
 
 RESTRICTABLE = (
     "health",
@@ -242,8 +243,8 @@ def pattern(text: str) -> str:
     return text
 
 
-def header_pattern(text: str) -> re.Pattern[str] | None:
+def header_pattern(text: str) -> LinearPattern | None:
     """Matched in either case, unless the pattern begins with RE2's (?-i), which Python has only for a group."""
     if text.startswith("(?-i)"):
-        return re.compile(text.removeprefix("(?-i)"))
-    return re.compile(text, re.IGNORECASE) if text else None
+        return LinearPattern(text.removeprefix("(?-i)"))
+    return LinearPattern(text, ignore_case=True) if text else None

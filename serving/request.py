@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from numpy.typing import NDArray
 
-from serving.errors import ServingError, cancelled, safely, unexpected
+from serving.errors import ServingError, cancelled
 
 if TYPE_CHECKING:
     from serving.batch import Batch
@@ -120,31 +120,22 @@ class InferenceRequest:
     begun: bool = False  # an instance has had it
     cancelled: bool = False
     on_cancel: Callable[["InferenceRequest"], None] | None = None
-    on_end: Callable[["InferenceRequest"], None] | None = None  # of the model that has it: called once, whoever ends it
 
     def respond(self, response: "InferenceResponse | ServingError | None", final: bool = True) -> None:
         """Hand over a response, on the loop's thread. Whatever follows the final one (a late answer to a cancelled
-        request) is dropped. Here a request ends: it never raises, and one that cannot be handed over becomes an error."""
+        request) is dropped."""
         if self.finished:
             return
-        if final:
-            self._end()
+        self.finished = final
         for observer in self.observers:
-            safely("observing an answer", observer.answered, self, response, final)
-        try:
-            self.on_response(response, final)
-        except Exception as error:
-            failure = unexpected(error, "handing over a response")
-            if not final:
-                self._stop_model()
-                self._end()
-            safely("handing over an error", self.on_response, failure, True)
+            observer.answered(self, response, final)
+        self.on_response(response, final)
 
     def refused(self, error: ServingError) -> None:
         """Whoever sent it is told by an exception: only the observers hear of it here."""
-        self._end()
+        self.finished = True
         for observer in self.observers:
-            safely("observing a refusal", observer.answered, self, error, True)
+            observer.answered(self, error, True)
 
     def ask_to_stop(self) -> None:
         """Whoever asks takes what still comes: a model that is at it may look at `cancelled` and stop, or go on."""
@@ -157,18 +148,9 @@ class InferenceRequest:
         """The client has gone: leave the queue, free the place in the batch; others in the batch are not disturbed."""
         if self.finished or self.cancelled:
             return
-        self._stop_model()
-        self.respond(cancelled())
-
-    def _stop_model(self) -> None:
         self.cancelled = True
         if self.pace is not None:
-            safely("releasing a model that waits for its client", self.pace.released)
+            self.pace.released()
         if self.on_cancel is not None:
-            safely("cancelling a request", self.on_cancel, self)
-
-    def _end(self) -> None:
-        self.finished = True
-        end, self.on_end = self.on_end, None
-        if end is not None:
-            end(self)
+            self.on_cancel(self)
+        self.respond(cancelled())

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from serving.errors import ServingError
 from serving.frontends.grpc_messages import PREFIX_SIZE, Messages
-from serving.frontends.grpc_packing import PACKED_AT_ONCE, PACKED_FROM, WINDOW_BITS, Packing, pack
+from serving.frontends.grpc_packing import PACKED_AT_ONCE, PACKED_FROM, Packing, pack
 from serving.frontends.grpc_status import (
     ENCODINGS,
+    MAX_STATUS_MESSAGE,
     OK_TRAILERS,
     RESPONSE_HEADERS,
     CallHead,
@@ -25,6 +26,8 @@ from serving.frontends.grpc_status import (
 from serving.frontends.http2_connection import Connection
 from serving.frontends.http2_frames import ErrorCode
 from serving.frontends.http2_stream import Stream
+from serving.frontends.http_body import CONTROL_BODY
+from serving.frontends.inflate import WINDOW_BITS, TooLargeError, inflate
 from serving.request_memory import COUNTED_FROM
 
 if TYPE_CHECKING:
@@ -32,8 +35,6 @@ if TYPE_CHECKING:
     from serving.frontends.grpc_server import GrpcServer
 
 log = logging.getLogger(__name__)
-
-_INFLATED_AT_ONCE = 1 << 20  # bytes; what is larger is decompressed off the event loop
 
 
 class CallError(Exception):
@@ -178,8 +179,13 @@ class Call(Stream):
                 raise CallError(Status.INVALID_ARGUMENT, "the stream ended in the middle of a message")
             self.half_closed()
 
-    def _check_prefix(self, compressed: int, size: int) -> None:
+    def _largest(self) -> int:
+        """Bytes of a message, compressed or not."""
         limit = self.frontend.max_message_size
+        return limit if self.method.large else min(limit, CONTROL_BODY)
+
+    def _check_prefix(self, compressed: int, size: int) -> None:
+        limit = self._largest()
         if size > limit:
             raise CallError(Status.RESOURCE_EXHAUSTED, f"received a message of {size} bytes; at most {limit} are taken")
         if compressed > 1:
@@ -192,31 +198,24 @@ class Call(Stream):
         if not compressed:
             self.message(content, 0)
             return
-        inflater = zlib.decompressobj(31 if self.head.encoding == "gzip" else zlib.MAX_WBITS)
-        data = _inflate(inflater, content, _INFLATED_AT_ONCE)
-        if inflater.eof and len(data) <= self.frontend.max_message_size:
-            self._hand_over_inflated(data)
-        else:
-            self.inflating = asyncio.get_running_loop().create_task(self._inflate_rest(inflater, data))
+        self.inflating = asyncio.get_running_loop().create_task(self._inflate(content))
 
-    def _hand_over_inflated(self, data: bytes) -> None:
-        self.message_taken += self.take(len(data))
-        self.message(data, 0)
-
-    async def _inflate_rest(self, inflater: Any, data: bytes) -> None:
-        limit = self.frontend.max_message_size
+    async def _inflate(self, content: "bytes | memoryview") -> None:
+        limit, encoding = self._largest(), self.head.encoding
         try:
-            tail = inflater.unconsumed_tail
-            rest = await asyncio.to_thread(_inflate, inflater, tail, max(limit + 1 - len(data), 1))
+            inflater = await inflate(content, encoding, limit, self.take, self.give)
             if self.answered:
                 return
-            if len(data) + len(rest) > limit:
-                raise CallError(Status.RESOURCE_EXHAUSTED, f"a message inflates to over {limit} bytes")
-            if not inflater.eof:
-                raise CallError(Status.INVALID_ARGUMENT, f"a message is not whole in its encoding {self.head.encoding}")
-            self._hand_over_inflated(data + rest)
+            if not inflater.whole:
+                raise CallError(Status.INVALID_ARGUMENT, f"a message is not whole in its encoding {encoding}")
+            self.message_taken += len(inflater.made)
+            self.message(memoryview(inflater.made), 0)
             self.inflating = None
             self.resume()
+        except TooLargeError:
+            self.fail(Status.RESOURCE_EXHAUSTED, f"a message inflates to over {limit} bytes")
+        except zlib.error:
+            self.fail(Status.INVALID_ARGUMENT, "a message cannot be decompressed")
         except Exception as error:
             self.fail_because(error)
 
@@ -272,7 +271,7 @@ class Call(Stream):
         if self.answered:
             return
         self._finish()
-        block = (status_trailers if self.headers_sent else error_response)(status, message)
+        block = (status_trailers if self.headers_sent else error_response)(status, message[:MAX_STATUS_MESSAGE])
         self.connection.output.send(self, b"", trailers=block)
 
     def fail_with(self, error: ServingError) -> None:
@@ -313,10 +312,3 @@ def _is_one_message(data: "bytes | memoryview", limit: int) -> bool:
         and not data[0]
         and int.from_bytes(data[1:PREFIX_SIZE], "big") == len(data) - PREFIX_SIZE <= limit
     )
-
-
-def _inflate(inflater: Any, data: "bytes | memoryview", limit: int) -> bytes:
-    try:
-        return bytes(inflater.decompress(data, limit))
-    except zlib.error:
-        raise CallError(Status.INVALID_ARGUMENT, "a message cannot be decompressed") from None

@@ -12,6 +12,7 @@ from serving.errors import ServingError, invalid
 from serving.output_target import Region, read_tensor, region_of
 from serving.shared_memory import SharedMemory
 
+MAX_DIMS = 32
 CONTENTS_FIELDS = sorted({row.contents for row in DATATYPES.values() if row.contents})
 
 
@@ -27,6 +28,11 @@ class InputSpec(NamedTuple):
 
 def input_spec(tensor: Any, model_name: str) -> InputSpec:
     """The declaration of an InferInputTensor, checked; nothing is allocated by its claims."""
+    if len(tensor.shape) > MAX_DIMS:
+        raise invalid(
+            f"input '{tensor.name}' for model '{model_name}' has the impossible shape of {len(tensor.shape)} dimensions; "
+            f"expected at most {MAX_DIMS}"
+        )
     shape = tuple(tensor.shape)
     if any(dim < 0 for dim in shape):
         raise invalid(f"input '{tensor.name}' for model '{model_name}' has shape {list(shape)}; expected dims >= 0")

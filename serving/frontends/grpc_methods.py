@@ -25,6 +25,7 @@ class Method(NamedTuple):
     call: type[Call]
     request: Any = None  # the message class, for PlainCall
     handle: Callable[[InferenceServer, Any], Any] | None = None  # -> response message, or a coroutine of one
+    large: bool = False  # takes messages up to --grpc-max-message-size, and not only CONTROL_BODY
 
 
 class PlainCall(Call):
@@ -166,10 +167,17 @@ _TABLE = [
     Method("ModelMetadata", "metadata", PlainCall, pb.ModelMetadataRequest, _model_metadata),
     Method("ModelConfig", "model-config", PlainCall, pb.ModelConfigRequest, _model_config),
     Method("ModelStatistics", "statistics", PlainCall, pb.ModelStatisticsRequest, _model_statistics),
-    Method("ModelInfer", "inference", InferCall),
-    Method("ModelStreamInfer", "inference", StreamInferCall),
+    Method("ModelInfer", "inference", InferCall, large=True),
+    Method("ModelStreamInfer", "inference", StreamInferCall, large=True),
     Method("RepositoryIndex", "model-repository", PlainCall, pb.RepositoryIndexRequest, _repository_index),
-    Method("RepositoryModelLoad", "model-repository", PlainCall, pb.RepositoryModelLoadRequest, _repository_model_load),
+    Method(
+        "RepositoryModelLoad",
+        "model-repository",
+        PlainCall,
+        pb.RepositoryModelLoadRequest,
+        _repository_model_load,
+        large=True,
+    ),
     Method(
         "RepositoryModelUnload",
         "model-repository",

@@ -8,11 +8,13 @@ import zlib
 from collections import deque
 from typing import TYPE_CHECKING
 
+from serving.frontends.inflate import WINDOW_BITS
+from serving.worker_threads import in_thread
+
 if TYPE_CHECKING:
     from serving.frontends.grpc_call import Call
 
 LEVELS = {"none": 0, "low": 1, "medium": 6, "high": 9}  # of zlib
-WINDOW_BITS = {"gzip": 31, "deflate": 15}
 PACKED_FROM = 256  # bytes; what is smaller gains nothing
 PACKED_AT_ONCE = 64 << 10  # bytes; what is larger would hold up other calls
 
@@ -69,6 +71,6 @@ class Packing:
             self._waiting.popleft()
             self._call.succeed()
             return
-        flag, data = await asyncio.to_thread(pack, message[0], self._encoding, self._level)
+        flag, data = await in_thread(pack, message[0], self._encoding, self._level)
         self._waiting.popleft()
         self._call.send((data,), len(data), message[1], self._encoding, flag)

@@ -77,6 +77,7 @@ def parse_head(fields: HeaderList) -> CallHead:
     """The head of a call from its header list, which RFC 9113 section 8.3 restricts."""
     pseudo: dict[bytes, bytes] = {}
     headers: dict[str, str] = {}
+    repeated: dict[str, list[str]] = {}
     for name, value in fields:
         if name[:1] == b":":
             if headers or name in pseudo or name not in (b":method", b":scheme", b":path", b":authority"):
@@ -86,7 +87,12 @@ def parse_head(fields: HeaderList) -> CallHead:
             return CallHead(malformed=True)
         else:
             key = name.decode("latin-1")
-            headers[key] = f"{headers[key]},{value.decode('latin-1')}" if key in headers else value.decode("latin-1")
+            if key in headers:
+                repeated.setdefault(key, [headers[key]]).append(value.decode("latin-1"))
+            else:
+                headers[key] = value.decode("latin-1")
+    for key, values in repeated.items():
+        headers[key] = ",".join(values)
     if not all(pseudo.get(name) for name in (b":method", b":scheme", b":path")):
         return CallHead(malformed=True)
     if headers.get("te", "trailers") != "trailers":
@@ -130,7 +136,7 @@ OK_TRAILERS = encode_headers([(b"grpc-status", b"0")])
 
 
 def _status_fields(status: Status, message: str) -> list[tuple[bytes, bytes]]:
-    raw = message.encode()
+    raw = message.encode("utf-8", "replace")
     value = quote_from_bytes(raw, _PLAIN).encode()
     while len(value) > MAX_STATUS_MESSAGE:
         raw = raw[: len(raw) * MAX_STATUS_MESSAGE // len(value) - 1]

@@ -11,6 +11,7 @@ from serving.errors import ServingError, invalid
 _REQUEST_ID = 3 << 3 | 2
 _RAW_INPUT_CONTENTS = 7 << 3 | 2
 _REQUEST_FIELDS = frozenset(number << 3 | 2 for number in range(1, 8))
+_FIELDS = range(16_384)  # of one request: each costs a little time, and protobuf some memory
 _RESPONSE_ID = bytes([3 << 3 | 2])
 _RAW_OUTPUT_CONTENTS = bytes([6 << 3 | 2])
 
@@ -27,17 +28,23 @@ def malformed() -> ServingError:
 
 def split_request(body: "bytes | memoryview", start: int) -> RequestParts | None:
     """Where the parts of the ModelInferRequest lie that begins at `start`; None for an encoding that only protobuf reads
-    (unknown fields). Of `bytes` the raw tensors are aligned copies, of a memoryview they are views."""
+    (unknown fields). INVALID_ARG for too many fields. Of `bytes` the raw tensors are aligned copies, of a memoryview they
+    are views."""
     end = len(body)
     raw: list[bytes | memoryview] = []
     pieces: list[bytes] = []
     identifier = b""
+    known = True
     position = kept = start
     try:
-        while position < end:
+        for _ in _FIELDS:
+            if position >= end:
+                break
             tag = body[position]
             if tag not in _REQUEST_FIELDS:
-                return None
+                known = False
+                position = _behind_unknown(body, position)
+                continue
             length = body[position + 1]
             at = position + 2
             if length >= 0x80:
@@ -56,9 +63,31 @@ def split_request(body: "bytes | memoryview", start: int) -> RequestParts | None
             position = stop
     except IndexError:
         raise malformed() from None
+    if position < end:
+        raise invalid(f"expected at most {len(_FIELDS)} inputs, outputs, parameters and other fields in a request")
+    if position > end:
+        raise malformed()
+    if not known:
+        return None
     if kept < end:
         pieces.append(bytes(body[kept:end]))
     return RequestParts(pieces[0] if len(pieces) == 1 else b"".join(pieces), identifier, raw)
+
+
+def _behind_unknown(body: "bytes | memoryview", position: int) -> int:
+    """Where the next field begins behind one that is not known."""
+    tag, position = _read_varint(body, position)
+    kind = tag & 7
+    if kind == 0:
+        while body[position] & 0x80:
+            position += 1
+        return position + 1
+    if kind == 2:
+        length, position = _read_varint(body, position)
+        return position + length
+    if kind in (1, 5):
+        return position + (8 if kind == 1 else 4)
+    raise malformed()  # groups, which no proto3 message has
 
 
 def _read_varint(body: "bytes | memoryview", position: int) -> tuple[int, int]:

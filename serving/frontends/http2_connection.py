@@ -222,7 +222,7 @@ class Connection(FrameReader, Generic[Head]):
             return
         self._allowance.charge()
         self.expects_settings = False
-        for key, value in values:
+        for key, value in dict(values).items():  # the last one of each counts: a change walks over all streams
             if key == Setting.INITIAL_WINDOW_SIZE:
                 self.output.set_initial_window(value, list(self._streams.values()))
             elif key == Setting.MAX_FRAME_SIZE:

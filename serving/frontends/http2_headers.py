@@ -10,6 +10,7 @@ from serving.frontends.http2_frames import ConnectionFailure, ErrorCode
 
 MAX_HEADER_LIST_SIZE = 64 * 1024  # bytes, as RFC 9113 counts them: name + value + 32 for each field
 _CACHED_BLOCKS = 64
+_CACHED_BLOCK_SIZE = 2048  # bytes
 _STATIC = HeaderTable()
 
 Head = TypeVar("Head")
@@ -45,7 +46,7 @@ class HeaderDecoder(Generic[Head]):
         if head is not None:
             return head
         head = self._parse(self.decode_fields(block))
-        if not self._table.changed and len(self._heads) < _CACHED_BLOCKS:
+        if not self._table.changed and len(self._heads) < _CACHED_BLOCKS and len(block) <= _CACHED_BLOCK_SIZE:
             self._heads[block] = head
         return head
 

@@ -13,6 +13,8 @@ from serving.frontends.http2_headers import MAX_HEADER_LIST_SIZE
 log = logging.getLogger(__name__)
 
 RECEIVED_FRAME_SIZE = 256 * 1024  # our SETTINGS_MAX_FRAME_SIZE
+# What is longer has no use, and is collected before it is looked at.
+_LONGEST = {h2.DATA: RECEIVED_FRAME_SIZE, h2.HEADERS: RECEIVED_FRAME_SIZE, h2.CONTINUATION: RECEIVED_FRAME_SIZE}
 MAX_CONTINUATIONS = 16
 _COPIED = 16 * 1024  # bytes read at once: small frames are cheaper to cut out of bytes than out of a memoryview
 
@@ -29,7 +31,8 @@ class FrameReader(asyncio.BufferedProtocol):
         self.closing = False  # whatever comes now is ignored
         self.expects_settings = True
         self._expects_preface = True
-        self._rest = b""
+        self._rest: bytes | bytearray = b""  # the beginning of what is to be handled whole
+        self._needed = 0  # bytes of it before there is anything to handle
         self._part_left = 0  # bytes of a DATA frame that is being received in parts
         self._part_of = 0
         self._part_ends = False
@@ -75,10 +78,13 @@ class FrameReader(asyncio.BufferedProtocol):
         if self.closing:
             return
         data: bytes | memoryview = self._scratch[:count]
-        if count <= _COPIED:
-            data = bytes(data)
         if self._rest:
-            data = self._rest + data
+            self._rest += data
+            if len(self._rest) < self._needed:
+                return
+            data = bytes(self._rest)
+        elif count <= _COPIED:
+            data = bytes(data)
         try:
             self._parse(data)
         except ConnectionFailure as failure:
@@ -91,6 +97,7 @@ class FrameReader(asyncio.BufferedProtocol):
         """Handle every whole frame, and what there is of an unfinished DATA frame; keep the rest."""
         position = 0
         end = len(data)
+        self._needed = h2.HEADER_SIZE
         if self._expects_preface:
             position = self._skip_preface(data)
         while not self.closing and not self._expects_preface:
@@ -104,6 +111,7 @@ class FrameReader(asyncio.BufferedProtocol):
             stop = start + (high << 8 | low)
             self._check_order(kind, stream_id, flags, stop - start)
             if stop > end and (kind != h2.DATA or flags & h2.FLAG_PADDED):
+                self._needed = stop - position
                 break
             try:
                 if stop > end:
@@ -120,20 +128,23 @@ class FrameReader(asyncio.BufferedProtocol):
             except StreamFailure as failure:
                 self.on_stream_failure(failure)
             position = stop
-        self._rest = bytes(data[position:]) if position < end else b""
+        self._rest = bytearray(data[position:]) if position < end else b""
 
     def _skip_preface(self, data: "bytes | memoryview") -> int:
         if not h2.PREFACE.startswith(bytes(data[: len(h2.PREFACE)])):
             raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, "expected HTTP/2; this port speaks gRPC")
         if len(data) < len(h2.PREFACE):
+            self._needed = 0  # each byte may show that this is not HTTP/2
             return 0
         self._expects_preface = False
         return len(h2.PREFACE)
 
     def _check_order(self, kind: int, stream_id: int, flags: int, length: int) -> None:
         """What a frame may not be whatever it holds: too long, before SETTINGS, inside a header block."""
-        if length > RECEIVED_FRAME_SIZE:
-            raise ConnectionFailure(ErrorCode.FRAME_SIZE_ERROR, f"a frame is over {RECEIVED_FRAME_SIZE} bytes")
+        if length > h2.DEFAULT_MAX_FRAME_SIZE:
+            longest = _LONGEST.get(kind, h2.DEFAULT_MAX_FRAME_SIZE)
+            if length > longest:
+                raise ConnectionFailure(ErrorCode.FRAME_SIZE_ERROR, f"a frame is over {longest} bytes")
         if self.expects_settings and (kind != h2.SETTINGS or flags & h2.FLAG_ACK):
             raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, "the first frame is not SETTINGS")
         if self._block is not None and (kind != h2.CONTINUATION or stream_id != self._block_of):

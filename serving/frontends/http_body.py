@@ -1,17 +1,20 @@
 """Request bodies that do not come as they are: chunked, gzip, deflate. And compressed answers.
 
-Sources: RFC 9112 section 7.1 (chunked), RFC 9110 section 8.4.1 ("deflate" means the zlib format).
+Source: RFC 9112 section 7.1 (chunked).
 """
 
 import zlib
+from collections.abc import Callable
 
 from serving.frontends.http_message import Chunk, HttpError
+from serving.frontends.inflate import WINDOW_BITS, TooLargeError, inflate
 
+CONTROL_BODY = 1 << 20  # bytes of a body where no tensors and no files are expected
 MAX_CHUNK_LINE = 256  # chunk size with its extensions, and each trailer line
 MAX_TRAILERS = 8 << 10
+MAX_OVERHEAD = 16 << 10  # bytes of chunk lines beyond what chunks of a few bytes each need
+_LINE = 16  # bytes of chunk line that a chunk may have beside twice its data
 SMALL = 2048  # bytes; shorter answers are compressed with little memory, which takes a tenth of the time
-_WINDOW = {"gzip": 31, "deflate": 15}
-_STEP = 1 << 16
 
 
 class ChunkedBody:
@@ -24,6 +27,7 @@ class ChunkedBody:
         self._state = self._size
         self._line = bytearray()
         self._left = 0
+        self._overhead = 0
         self._trailers = 0
 
     def feed(self, view: memoryview) -> int:
@@ -55,6 +59,9 @@ class ChunkedBody:
         if not digits or len(digits) > 12 or digits.strip(b"0123456789abcdefABCDEF"):
             raise HttpError(400, "expected a chunk size in hexadecimal digits")
         self._left = int(digits, 16)
+        self._overhead = max(0, self._overhead + len(line) - _LINE - 2 * self._left)
+        if self._overhead > MAX_OVERHEAD:
+            raise HttpError(400, "the chunks of the body have more extensions than data")
         if len(self.data) + self._left > self._limit:
             raise too_large(self._limit)
         self._state = self._content if self._left else self._trailer
@@ -87,37 +94,31 @@ class ChunkedBody:
 
 
 def too_large(limit: int) -> HttpError:
-    return HttpError(
-        413, f"the request body exceeds the maximum of {limit} bytes; use --http-max-input-size to increase the limit"
-    )
+    advice = "" if limit == CONTROL_BODY else "; use --http-max-input-size to increase the limit"
+    return HttpError(413, f"the request body exceeds the maximum of {limit} bytes{advice}")
 
 
-def decompress(data: Chunk, encoding: str, limit: int) -> bytes:
-    """The body behind Content-Encoding `encoding`; never makes more than `limit` bytes, whatever the input claims."""
-    if encoding not in _WINDOW:
-        message = f"expected Content-Encoding {' or '.join(_WINDOW)}, got '{encoding[:40]}'"
-        raise HttpError(415, message, (("Accept-Encoding", ", ".join(_WINDOW)),))
-    inflater = zlib.decompressobj(_WINDOW[encoding])
-    view = memoryview(data)
-    parts = []
-    room = limit
+async def decompress(
+    data: Chunk, encoding: str, limit: int, take: Callable[[int], object], give: Callable[[int], object]
+) -> memoryview:
+    """The body behind Content-Encoding `encoding`; see inflate() for `take` and `give`."""
+    if encoding not in WINDOW_BITS:
+        message = f"expected Content-Encoding {' or '.join(WINDOW_BITS)}, got '{encoding[:40]}'"
+        raise HttpError(415, message, (("Accept-Encoding", ", ".join(WINDOW_BITS)),))
     try:
-        for start in range(0, len(view), _STEP):
-            part = inflater.decompress(view[start : start + _STEP], room + 1)
-            room -= len(part)
-            if room < 0:
-                raise too_large(limit)
-            parts.append(part)
+        inflater = await inflate(data, encoding, limit, take, give)
+    except TooLargeError:
+        raise too_large(limit) from None
     except zlib.error:
         raise HttpError(400, f"the request body is not valid {encoding}") from None
-    if not inflater.eof or inflater.unused_data:
+    if not inflater.whole:
         raise HttpError(400, f"the request body is not one complete {encoding} stream")
-    return b"".join(parts)
+    return memoryview(inflater.made)
 
 
 def compress(parts: list[Chunk], encoding: str, size: int) -> bytes:
     """`size`: of all parts."""
-    window = _WINDOW[encoding]
+    window = WINDOW_BITS[encoding]
     small = size < SMALL
     deflater = zlib.compressobj(1, wbits=window - 4 if small else window, memLevel=3 if small else 8)
     out = [deflater.compress(part) for part in parts]

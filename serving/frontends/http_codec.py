@@ -20,7 +20,16 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 from serving.datatypes import BY_CONFIG, DATATYPES, Datatype, datatype, datatype_of, deserialize_bytes, serialize_bytes
 from serving.errors import ServingError, invalid
 from serving.frontends.http_message import Chunk
-from serving.frontends.http_tensors import array_from_json, array_to_json, dump_json, load_json
+from serving.frontends.http_tensors import (
+    MAX_PARAMETERS,
+    MAX_TENSORS,
+    array_from_json,
+    array_to_json,
+    check_count,
+    dump_json,
+    is_array,
+    load_json,
+)
 from serving.frontends.json_pieces import LARGE_ARRAY, NotFlatError, numbers, numbers_as_json, split_body
 from serving.output_target import OutputRule, Region, aim, output_rule, read_tensor, region_of
 from serving.request import InferenceRequest, InferenceResponse, OnResponse, Parameters
@@ -94,7 +103,8 @@ def _outlined_plan(body: Chunk) -> tuple[Plan, Arrays]:
     plan = _cached_plan(outline) if len(outline) <= _CACHED_PLAN_SIZE else make_plan(load_json(outline))
     given = [spec for spec in plan.inputs if spec.data is not None]
     # An array that is no input's data would shift the others.
-    if [spec.data for spec in given] != [[number] for number in range(len(texts))]:
+    marks = [spec.data if isinstance(spec.data, list) else list(spec.data) for spec in given if is_array(spec.data)]
+    if marks != [[number] for number in range(len(texts))] or len(marks) != len(given):
         raise NotFlatError
     return plan, {spec.name: numbers(text, spec.row) for spec, text in zip(given, texts, strict=True)}
 
@@ -170,12 +180,13 @@ def make_plan(value: Any) -> Plan:
     inputs = value.get("inputs")
     if not isinstance(inputs, list):
         raise invalid("expected 'inputs' to be an array of objects")
+    check_count("'inputs'", inputs, MAX_TENSORS)
     plan = Plan([_input_plan(item) for item in inputs])
     names = {spec.name for spec in plan.inputs}
     if len(names) != len(plan.inputs):
         raise invalid("an input is given more than once")
     plan.id = _typed(value, "id", str, "")
-    _read_parameters(plan, _typed(value, "parameters", dict, {}))
+    _read_parameters(plan, _parameters(value))
     _read_outputs(plan, value.get("outputs", []))
     return plan
 
@@ -188,7 +199,7 @@ def _input_plan(item: Any) -> InputPlan:
         raise invalid("expected each input to have a 'name'")
     row = datatype(item.get("datatype", ""))
     shape, count = _shape(name, row, item.get("shape"))
-    parameters = _typed(item, "parameters", dict, {})
+    parameters = _parameters(item)
     region = region_of(f"input '{name}'", parameters)
     size = parameters.get("binary_data_size")
     if region is not None:
@@ -247,21 +258,25 @@ def _read_parameters(plan: Plan, parameters: Mapping[str, Any]) -> None:
 def _read_outputs(plan: Plan, outputs: Any) -> None:
     if not isinstance(outputs, list):
         raise invalid("expected 'outputs' to be an array of objects")
+    check_count("'outputs'", outputs, MAX_TENSORS)
     for item in outputs:
         name = item.get("name") if isinstance(item, dict) else None
         if not isinstance(name, str) or not name:
             raise invalid("expected each of 'outputs' to be an object with a 'name'")
-        parameters = _typed(item, "parameters", dict, {})
+        parameters = _parameters(item)
         rule = output_rule(name, parameters)
-        if rule is not None and rule.region is not None and parameters.get("binary_data"):
-            raise invalid(f"output '{name}' can't set both 'shared_memory_region' and 'binary_data'")
-        binary = _expect("binary_data", parameters.get("binary_data", plan.binary_default), bool)
-        if name in plan.binary:
-            continue  # named twice: the first mention counts, as in Triton
-        plan.binary[name] = binary
         if rule is not None:
+            if rule.region is not None and parameters.get("binary_data"):
+                raise invalid(f"output '{name}' can't set both 'shared_memory_region' and 'binary_data'")
             plan.rules[name] = rule
+        plan.binary[name] = _expect("binary_data", parameters.get("binary_data", plan.binary_default), bool)
     plan.requested = tuple(plan.binary)
+
+
+def _parameters(value: Mapping[str, Any]) -> Mapping[str, Any]:
+    parameters: Mapping[str, Any] = _typed(value, "parameters", dict, {})
+    check_count("'parameters'", parameters, MAX_PARAMETERS)
+    return parameters
 
 
 def _typed(value: Mapping[str, Any], name: str, kind: type, default: Any) -> Any:

@@ -38,7 +38,9 @@ class Connection(asyncio.BufferedProtocol):
         self.began_ns = 0  # when the first part came of a request that did not come at once (monotonic)
         self._transport: asyncio.Transport | None = None
         self._exchanges: deque[Exchange] = deque()
-        self._pending = b""  # received, not yet consumed: part of a head, or requests beyond MAX_PIPELINED
+        self._pending = bytearray()  # received: part of a head, or requests beyond MAX_PIPELINED
+        self._consumed = 0  # bytes of it that have been taken
+        self._searched = 0  # bytes of an unfinished head in which its end was looked for
         self._head: Head | None = None  # its body is being received
         self._body: memoryview | None = None  # where the body goes
         self._filled = 0
@@ -98,16 +100,18 @@ class Connection(asyncio.BufferedProtocol):
                 self._body_complete()
             return
         listener = self.listener
-        if self._pending:
-            data = self._pending + listener.scratch[:count]
-            self._consume(data, memoryview(data), len(data))
+        pending = self._pending
+        if pending:
+            del pending[: self._consumed]
+            self._consumed = 0
+            pending += listener.scratch_view[:count]
+            self._consume(pending, memoryview(pending), 0, len(pending))
         else:
-            self._consume(listener.scratch, listener.scratch_view, count)
+            self._consume(listener.scratch, listener.scratch_view, 0, count)
 
     # -- framing ---------------------------------------------------------------------------------------------------
-    def _consume(self, data: bytes | bytearray, view: memoryview, end: int) -> None:
-        """Take whole requests from data[:end]; what remains is kept in `_pending`."""
-        position = 0
+    def _consume(self, data: bytearray, view: memoryview, position: int, end: int) -> None:
+        """Take whole requests from data[position:end]; what remains is kept in `_pending`, and not copied if it lies there."""
         self._consuming = True
         try:
             while position < end and not self._held():
@@ -122,11 +126,20 @@ class Connection(asyncio.BufferedProtocol):
             self._consuming = False
         if self._discarding:
             return
-        if self._transport is not None:
-            self._pending = bytes(view[position:end]) if position < end else b""
+        if self._transport is not None and position < end:
+            if data is self._pending:
+                self._consumed = position
+            else:
+                self._pending = bytearray(view[position:end])
+        elif self._pending:
+            self._forget_pending()
         self._set_reading()
 
-    def _take(self, data: bytes | bytearray, view: memoryview, position: int, end: int) -> int:
+    def _forget_pending(self) -> None:
+        self._pending = bytearray()
+        self._consumed = self._searched = 0
+
+    def _take(self, data: bytearray, view: memoryview, position: int, end: int) -> int:
         """Take one request, or a piece of a body; the position behind it."""
         if self._chunked is not None:
             known = len(self._chunked.data)
@@ -135,14 +148,16 @@ class Connection(asyncio.BufferedProtocol):
             if self._chunked.done:
                 self._chunk_complete(self._chunked)
             return position
-        stop = data.find(b"\r\n\r\n", position, end)
+        stop = data.find(b"\r\n\r\n", position + max(self._searched - 3, 0), end)
         if stop < 0 or stop - position > MAX_HEAD:
             if end - position > MAX_HEAD:
                 raise HttpError(431, f"expected a request head of at most {MAX_HEAD} bytes")
-            if not self._pending:
+            if not self._searched:
                 self._since = self.listener.tick
                 self.began_ns = time.monotonic_ns()
+            self._searched = end - position
             return position
+        self._searched = 0
         stop += 4
         head = self.listener.head(bytes(view[position:stop]))
         length = head.content_length
@@ -162,8 +177,8 @@ class Connection(asyncio.BufferedProtocol):
         """Refuse before the body is read what will be refused anyway. Small refused bodies are read, to keep the
         connection: then the dispatch answers."""
         try:
-            if head.content_length > self.listener.max_body:
-                raise too_large(self.listener.max_body)
+            if head.content_length > head.max_body:
+                raise too_large(head.max_body)
             if incomplete and head.refusal is not None:
                 raise head.refusal
             if incomplete and not self.listener.authoriser.open:
@@ -177,7 +192,7 @@ class Connection(asyncio.BufferedProtocol):
         self.began_ns = self.began_ns or time.monotonic_ns()
         self._filled = 0
         if head.content_length < 0:
-            self._chunked = ChunkedBody(self.listener.max_body)
+            self._chunked = ChunkedBody(head.max_body)
         else:
             self._body = _body_buffer(head)
             self._filled = len(received)
@@ -194,7 +209,7 @@ class Connection(asyncio.BufferedProtocol):
     def _drop_body(self) -> None:
         """Forget what has come of a request."""
         self._head = self._body = self._chunked = None
-        self._pending = b""
+        self._forget_pending()
         self.listener.memory.give(self._taken)
         self._taken = 0
 
@@ -237,21 +252,21 @@ class Connection(asyncio.BufferedProtocol):
         elif answer is not None:
             exchange.task = self.listener.loop.create_task(self._await(exchange, answer))
 
-    async def _await(self, exchange: Exchange, answer: Awaitable[Reply]) -> None:
+    async def _await(self, exchange: Exchange, answer: Awaitable[Reply | None]) -> None:
         try:
-            exchange.reply(await answer)
+            reply = await answer
+            if reply is not None:
+                exchange.reply(reply)
         except Exception as error:
             exchange.fail(error)
 
     async def _decompress(self, exchange: Exchange) -> None:
-        """In a thread: zlib leaves the interpreter's lock, and other requests go on."""
         encoding = exchange.head.headers["content-encoding"].strip().lower()
         try:
             if encoding != "identity":
                 packed = b"".join((exchange.body, exchange.binary)) if exchange.binary else exchange.body
-                whole = await asyncio.to_thread(decompress, packed, encoding, self.listener.max_body)
-                exchange.take(len(whole))
-                exchange.body, exchange.binary = split_body(exchange.head, memoryview(whole))
+                whole = await decompress(packed, encoding, exchange.head.max_body, exchange.take, exchange.give)
+                exchange.body, exchange.binary = split_body(exchange.head, whole)
             exchange.task = None
             self._handle(exchange)
         except Exception as error:
@@ -317,8 +332,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _resume(self) -> None:
         if self._pending and not self._held():
-            data, self._pending = self._pending, b""
-            self._consume(data, memoryview(data), len(data))
+            self._consume(self._pending, memoryview(self._pending), self._consumed, len(self._pending))
         self._set_reading()
 
     def closes_after(self, exchange: Exchange) -> bool:

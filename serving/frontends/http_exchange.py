@@ -73,6 +73,11 @@ class Exchange:
         self.connection.listener.memory.take(size)
         self.taken += size
 
+    def give(self, size: int) -> None:
+        """Room that is no longer needed."""
+        self.connection.listener.memory.give(size)
+        self.taken -= size
+
     def _finish(self) -> None:
         """The answer is complete, or nobody wants it: what the request holds is no longer counted."""
         self.done = True

@@ -15,16 +15,17 @@ from serving.datatypes import BY_CONFIG, datatype_of
 from serving.errors import ServingError, invalid
 from serving.frontends.event_stream import EventStream, text_of
 from serving.frontends.http_exchange import Exchange
-from serving.frontends.http_handlers import json_object
 from serving.frontends.http_message import STATUS, Reply
-from serving.frontends.http_tensors import array_from_json, array_to_json, dump_json
+from serving.frontends.http_tensors import MAX_PARAMETERS, array_from_json, array_to_json, check_count, dump_json
+from serving.frontends.json_body import with_json
 from serving.request import InferenceRequest, InferenceResponse, OnResponse, Parameters, Tensor
 from serving.server import InferenceServer
 
 _SCALARS = (str, int, float, bool)
 
 
-def generate(server: InferenceServer, exchange: Exchange) -> None:
+@with_json
+def generate(server: InferenceServer, exchange: Exchange, body: dict[str, Any]) -> None:
     """Exactly one response."""
     answers: list[InferenceResponse] = []
 
@@ -41,10 +42,11 @@ def generate(server: InferenceServer, exchange: Exchange) -> None:
         elif final:
             _reply(exchange, answers[0])
 
-    start(server, exchange, _request(server, exchange, on_response))
+    start(server, exchange, _request(server, exchange, body, on_response))
 
 
-def generate_stream(server: InferenceServer, exchange: Exchange) -> None:
+@with_json
+def generate_stream(server: InferenceServer, exchange: Exchange, body: dict[str, Any]) -> None:
     """Each response as a server-sent event, errors of the model too; what is refused before it runs is a plain error."""
     stream = EventStream(exchange)
 
@@ -56,21 +58,23 @@ def generate_stream(server: InferenceServer, exchange: Exchange) -> None:
         if final:
             stream.end()
 
-    request = _request(server, exchange, on_response)
+    request = _request(server, exchange, body, on_response)
     request.flow = stream.flow
     start(server, exchange, request)
 
 
 # -- requests ----------------------------------------------------------------------------------------------------------
-def _request(server: InferenceServer, exchange: Exchange, on_response: OnResponse) -> InferenceRequest:
+def _request(
+    server: InferenceServer, exchange: Exchange, body: dict[str, Any], on_response: OnResponse
+) -> InferenceRequest:
     params = exchange.head.params
     model, version = params["model"], params.get("version", "")
-    body = json_object(exchange)
     identifier, nested = body.pop("id", ""), body.pop("parameters", {})
     if not isinstance(identifier, str):
         raise invalid("expected 'id' to be a string")
     if not isinstance(nested, dict):
         raise invalid("expected 'parameters' to be a JSON object")
+    check_count("'parameters'", nested, MAX_PARAMETERS)
     inputs, parameters = by_name(server.model_config(model, version), nested | body)
     return InferenceRequest(model, inputs, on_response, version, identifier, parameters=parameters)
 

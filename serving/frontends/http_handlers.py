@@ -1,16 +1,17 @@
 """Handlers of every V2 route but inference: decode, call the server, encode."""
 
-import base64
 import binascii
 from typing import Any
-
-import orjson
 
 from serving.errors import invalid, unsupported
 from serving.frontends.http_exchange import Exchange
 from serving.frontends.http_message import Reply, json_reply
+from serving.frontends.json_body import json_object, with_json
 from serving.message_json import message_to_json
 from serving.server import InferenceServer
+from serving.worker_threads import checkpoint, in_thread
+
+_BASE64_PIECE = 1 << 20  # characters, a multiple of 4
 
 
 def server_metadata(server: InferenceServer, exchange: Exchange) -> Reply:
@@ -56,9 +57,11 @@ def repository_index(server: InferenceServer, exchange: Exchange) -> Reply:
     return json_reply(models)
 
 
-async def load_model(server: InferenceServer, exchange: Exchange) -> Reply:
+@with_json
+async def load_model(server: InferenceServer, exchange: Exchange, body: dict[str, Any]) -> Reply:
     _default_repository(exchange)
-    parameters = _parameters(exchange)
+    exchange.body = b""
+    parameters = _parameters(body)
     config = ""
     files = {}
     for key, value in parameters.items():
@@ -69,14 +72,14 @@ async def load_model(server: InferenceServer, exchange: Exchange) -> Reply:
         if key == "config":
             config = value
         else:
-            files[key] = _base64(key, value)
+            files[key] = await in_thread(_base64, key, value)
     await server.load_model(exchange.head.params["model"], config, files or None)
     return Reply()
 
 
 async def unload_model(server: InferenceServer, exchange: Exchange) -> Reply:
     _default_repository(exchange)
-    dependents = _parameters(exchange).get("unload_dependents", False)
+    dependents = _parameters(json_object(exchange)).get("unload_dependents", False)
     if not isinstance(dependents, bool):
         raise invalid("unload parameter 'unload_dependents' must be a boolean")
     await server.unload_model(exchange.head.params["model"], dependents)
@@ -98,28 +101,23 @@ def _default_repository(exchange: Exchange) -> None:
         raise unsupported("'repository_name' specification is not supported")
 
 
-def json_object(exchange: Exchange) -> dict[str, Any]:
-    """The body as an object; an empty body is an empty object."""
-    if not exchange.body:
-        return {}
-    try:
-        value = orjson.loads(exchange.body)
-    except orjson.JSONDecodeError as error:
-        raise invalid(f"failed to parse the request JSON: {error}") from None
-    if not isinstance(value, dict):
-        raise invalid("expected the request body to be a JSON object")
-    return value
-
-
-def _parameters(exchange: Exchange) -> dict[str, Any]:
-    parameters = json_object(exchange).get("parameters", {})
+def _parameters(body: dict[str, Any]) -> dict[str, Any]:
+    parameters = body.get("parameters", {})
     if not isinstance(parameters, dict):
         raise invalid("expected 'parameters' to be a JSON object")
     return parameters
 
 
 def _base64(key: str, value: str) -> bytes:
+    """In pieces, between which other threads have their turn."""
+    content = bytearray()
     try:
-        return base64.b64decode(value, validate=True)
+        for start in range(0, len(value), _BASE64_PIECE):
+            checkpoint()
+            piece = binascii.a2b_base64(value[start : start + _BASE64_PIECE], strict_mode=True)
+            if start + _BASE64_PIECE < len(value) and len(piece) < _BASE64_PIECE // 4 * 3:
+                raise ValueError  # padding before the end
+            content += piece
     except (binascii.Error, ValueError):
         raise invalid(f"load parameter '{key[:200]}' is not valid base64") from None
+    return bytes(content)

@@ -11,6 +11,7 @@ from serving.frontends.http_message import Chunk, Reply
 from serving.frontends.json_pieces import LARGE
 from serving.request import InferenceRequest, InferenceResponse
 from serving.server import InferenceServer
+from serving.worker_threads import in_thread
 
 THREAD_FROM = 64 << 10  # bytes; larger answers are compressed in a thread
 
@@ -53,7 +54,7 @@ def infer(server: InferenceServer, exchange: Exchange) -> None:
 async def _infer_large(server: InferenceServer, exchange: Exchange, received: tuple[int, int] | None) -> None:
     """JSON that would hold up the loop is parsed, in pieces, on another thread."""
     try:
-        request = await asyncio.to_thread(_decode, server, exchange)
+        request = await in_thread(_decode, server, exchange)
         exchange.task = None
         _submit(server, exchange, request, received)
     except Exception as error:
@@ -62,7 +63,7 @@ async def _infer_large(server: InferenceServer, exchange: Exchange, received: tu
 
 async def _answer_large(exchange: Exchange, response: InferenceResponse, plan: Plan) -> None:
     try:
-        header, parts = await asyncio.to_thread(encode, response, plan)
+        header, parts = await in_thread(encode, response, plan)
         exchange.task = None
         _answer(exchange, header, parts)
     except Exception as error:
@@ -142,7 +143,7 @@ async def _compress_in_thread(
     exchange: Exchange, body: list[Chunk], size: int, kind: str, headers: list[tuple[str, str]]
 ) -> None:
     try:
-        packed = await asyncio.to_thread(compress, body, exchange.head.accept, size)
+        packed = await in_thread(compress, body, exchange.head.accept, size)
         exchange.reply(Reply(200, (packed,), kind, headers))
     except Exception as error:
         exchange.fail(error)

@@ -15,9 +15,11 @@ from typing import Any, NamedTuple
 
 from serving.authorisation import Authoriser
 from serving.errors import ServingError
+from serving.frontends.http_body import CONTROL_BODY
 from serving.frontends.http_connection import Connection
 from serving.frontends.http_exchange import Exchange
 from serving.frontends.http_message import Head, HttpError, Reply, parse_head
+from serving.linear_pattern import LinearPattern
 from serving.request_memory import RequestMemory
 from serving.tls import listener_options
 
@@ -35,6 +37,7 @@ class Route(NamedTuple):
     pattern: str
     group: str
     handler: Handler
+    large: bool = False  # takes bodies up to the listener's limit, and not only CONTROL_BODY
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,18 +55,22 @@ class Limits:
 class RouteTable:
     """Finds the handler of a path and completes a parsed head with it."""
 
-    def __init__(self, routes: Sequence[Route], context: Any) -> None:
+    def __init__(self, routes: Sequence[Route], context: Any, max_body: int) -> None:
+        self._small = min(CONTROL_BODY, max_body)
+        self._limits = {route.pattern: max_body for route in routes if route.large}
         self._patterns: dict[str, re.Pattern[str]] = {route.pattern: _compile(route.pattern) for route in routes}
         self._routes: dict[str, dict[str, tuple[str, Any]]] = {pattern: {} for pattern in self._patterns}
         for route in routes:
             self._routes[route.pattern][route.method] = (route.group, partial(route.handler, context))
 
     def complete(self, head: Head) -> None:
-        """Set `handler`, `group` and `params`, or `refusal`. Earlier patterns win."""
+        """Set `handler`, `group`, `params` and `max_body`, or `refusal`. Earlier patterns win."""
+        head.max_body = self._small
         for pattern, compiled in self._patterns.items():
             match = compiled.fullmatch(head.path)
             if match:
                 head.params = {name: value for name, value in match.groupdict().items() if value is not None}
+                head.max_body = self._limits.get(pattern, self._small)
                 self._choose(head, self._routes[pattern])
                 return
         if head.path == "*" and head.method == "OPTIONS":
@@ -106,15 +113,14 @@ class Listener:
         limits: Limits = Limits(),
     ) -> None:
         self.authoriser = authoriser
-        self.max_body = max_body
         self.memory = memory
         self.limits = limits
         self.loop = asyncio.get_running_loop()
         self.scratch = bytearray(SCRATCH)
         self.scratch_view = memoryview(self.scratch)
         self.tick = 0  # seconds since start, counted while there are connections
-        self.forwarded: re.Pattern[str] | None = None  # headers that become parameters of a request
-        self._table = RouteTable(routes, context)
+        self.forwarded: LinearPattern | None = None  # headers that become parameters of a request
+        self._table = RouteTable(routes, context, max_body)
         self._heads: dict[bytes, Head] = {}
         self._connections: set[Connection] = set()
         self._server: asyncio.Server | None = None

@@ -55,7 +55,7 @@ class Head:
     """A parsed request head. `headers` has lower-case names; repeated ones are joined with ", ". `names` has those that the
     client has written otherwise.
 
-    `content_length` is -1 for a chunked body. `handler`, `group`, `params` and `refusal` come from the route table.
+    `content_length` is -1 for a chunked body. `handler`, `group`, `params`, `refusal` and `max_body` come from the route table.
     """
 
     method: str
@@ -71,6 +71,7 @@ class Head:
     group: str = ""
     params: dict[str, str] = field(default_factory=dict)
     refusal: HttpError | None = None
+    max_body: int = 0  # bytes
     names: dict[str, str] = field(default_factory=dict)
 
     def as_sent(self) -> Iterator[tuple[str, str]]:
@@ -96,6 +97,8 @@ class _Collector:
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self.count += 1
+        if self.count > MAX_HEADERS:  # to be refused: nothing is kept
+            return
         written = name.decode("latin-1")
         key = written.lower()
         if key != written:

@@ -16,8 +16,8 @@ from repository.text_generation import TextGeneration, text_generation
 from serving.errors import ServingError, invalid, not_found
 from serving.frontends.http_exchange import Exchange
 from serving.frontends.http_generate import by_name, start
-from serving.frontends.http_handlers import json_object
 from serving.frontends.http_message import Reply, json_reply
+from serving.frontends.json_body import with_json
 from serving.frontends.openai_answer import INPUT_TOKENS, OUTPUT_TOKENS, Answer, Choice
 from serving.frontends.openai_request import Asked, model_of, read_chat, read_completion
 from serving.request import InferenceRequest
@@ -37,12 +37,14 @@ def model(server: InferenceServer, exchange: Exchange) -> Reply:
     return json_reply(_model(name))
 
 
-def completions(server: InferenceServer, exchange: Exchange) -> None:
-    _answer(server, exchange, read_completion, chat=False)
+@with_json
+def completions(server: InferenceServer, exchange: Exchange, body: dict[str, Any]) -> None:
+    _answer(server, exchange, body, read_completion, chat=False)
 
 
-def chat_completions(server: InferenceServer, exchange: Exchange) -> None:
-    _answer(server, exchange, read_chat, chat=True)
+@with_json
+def chat_completions(server: InferenceServer, exchange: Exchange, body: dict[str, Any]) -> None:
+    _answer(server, exchange, body, read_chat, chat=True)
 
 
 def _model(name: str) -> dict[str, Any]:
@@ -59,9 +61,12 @@ def _generates(server: InferenceServer, name: str) -> bool:
 
 # -- requests ----------------------------------------------------------------------------------------------------------
 def _answer(
-    server: InferenceServer, exchange: Exchange, read: Callable[[dict[str, Any], TextGeneration], Asked], chat: bool
+    server: InferenceServer,
+    exchange: Exchange,
+    body: dict[str, Any],
+    read: Callable[[dict[str, Any], TextGeneration], Asked],
+    chat: bool,
 ) -> None:
-    body = json_object(exchange)
     name = model_of(body)
     exchange.connection.listener.authoriser.check("inference", exchange.head.headers, name)
     config = server.model_config(name)

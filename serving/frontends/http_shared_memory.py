@@ -9,8 +9,8 @@ from typing import Any
 
 from serving.errors import invalid
 from serving.frontends.http_exchange import Exchange
-from serving.frontends.http_handlers import json_object
 from serving.frontends.http_message import Reply, json_reply
+from serving.frontends.json_body import json_object
 from serving.server import InferenceServer
 
 _SYSTEM = ("name", "key", "offset", "byte_size")

@@ -7,6 +7,8 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+import orjson
+
 from repository.text_generation import TextGeneration
 from serving.frontends.openai_errors import WrongField
 
@@ -62,9 +64,16 @@ def read_chat(body: dict[str, Any], declared: TextGeneration) -> Asked:
         if not isinstance(message, dict) or not isinstance(message.get("role"), str):
             raise WrongField("messages", "expected each message to have a 'role' and a 'content'")
     if declared.messages_input:
-        return _asked(body, declared.messages_input, (json.dumps(messages),))
+        return _asked(body, declared.messages_input, (_as_json(messages),))
     prompt = "".join((declared.begin, *(_message(message, declared) for message in messages), declared.reply))
     return _asked(body, declared.prompt_input, (prompt,))
+
+
+def _as_json(messages: list[Any]) -> str:
+    try:
+        return orjson.dumps(messages).decode()
+    except TypeError:  # orjson's error for what is nested too deep
+        raise WrongField("messages", "'messages' are nested too deep") from None
 
 
 def _message(message: dict[str, Any], declared: TextGeneration) -> str:

@@ -189,6 +189,15 @@ def test_a_message_over_the_limit_is_refused_when_its_prefix_comes(strict: Serve
         assert str(LIMIT) in words(answer)
 
 
+def test_a_message_without_tensors_or_files_may_not_be_large(strict: ServerProcess) -> None:
+    claim = b"\0" + (2 << 20).to_bytes(4, "big")
+    with Peer(strict.grpc) as peer:
+        for number, method in ((1, "ServerLive"), (3, "ModelMetadata"), (5, "TraceSetting")):
+            peer.open(number, method)
+            peer.data(number, claim, end=False)
+            assert peer.answer(number).status == RESOURCE_EXHAUSTED
+
+
 def test_a_compressed_bomb_is_refused(strict: ServerProcess) -> None:
     with Peer(strict.grpc) as peer:
         answer = peer.call(1, "ModelInfer", framed(gzip.compress(bytes(1 << 28)), 1), grpc_encoding="gzip", **TOKEN)

@@ -230,3 +230,10 @@ def test_errors_carry_no_path_and_no_stack(raw: RawClient, http_models: Any) -> 
         message = json.dumps(raw.request("POST", path, GOOD if "infer" in path else b"").json)
         assert str(http_models) not in message
         assert "Traceback" not in message
+
+
+@pytest.mark.parametrize("path", ["/v2/repository/index", "/v2/logging", "/v2/trace/setting", "/v2/nothing"])
+def test_a_body_without_tensors_or_files_may_not_be_large(http_server: ServerProcess, path: str) -> None:
+    with RawClient(http_server.http) as client:
+        client.send(f"POST {path} HTTP/1.1\r\nHost: test\r\nContent-Length: {2 << 20}\r\n\r\n".encode())
+        assert client.answer().status == 413

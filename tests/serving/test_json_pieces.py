@@ -15,9 +15,11 @@ from serving.frontends import http_codec, http_infer, json_pieces
 from serving.frontends.http_codec import decode, encode
 from serving.request import InferenceResponse
 from serving.shared_memory import SharedMemory
+from serving.worker_threads import in_thread
 from tests.model_factory import onnx_identity
 from tests.serving.http_in_process import connection, http_frontend, read_answer
 from tests.serving.raw_http import build
+from tests.serving_process import PATIENCE_S
 
 COUNT = 100_000
 RANDOM = np.random.default_rng(0)
@@ -180,6 +182,38 @@ def test_large_json_is_read_and_written_beside_the_loop(tmp_path: Path, monkeypa
     main = threading.current_thread()
     for seen in threads.values():
         assert [thread is main for thread in seen] == [False, True]
+
+
+def test_reading_stops_when_its_client_has_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first piece is held until the connection is closed; no other one is read."""
+    onnx_identity(tmp_path, "identity", "FP32")
+    content = body(tensor("INPUT0", [0.5] * 400_000))
+    begun, gone, pieces = threading.Event(), threading.Event(), []
+    parsed = json_pieces._parsed
+
+    def hold(text: bytes, row: Any) -> Any:
+        pieces.append(len(text))
+        begun.set()
+        assert gone.wait(PATIENCE_S)
+        return parsed(text, row)
+
+    monkeypatch.setattr(json_pieces, "_parsed", hold)
+
+    async def run() -> None:
+        async with http_frontend(tmp_path) as (frontend, _):
+            async with connection(frontend) as (_, writer):
+                writer.write(build("POST", "/v2/models/identity/infer", content))
+                await asyncio.to_thread(begun.wait, PATIENCE_S)
+            while frontend._listener is not None and frontend._listener._connections:
+                await asyncio.sleep(0.01)
+            gone.set()
+            await in_thread(lambda: None)
+            async with connection(frontend) as (reader, writer):
+                writer.write(build("POST", "/v2/models/identity/infer", body(tensor("INPUT0", [0.5] * 40_000))))
+                assert (await read_answer(reader))[0] == 400  # its shape does not fit, but it is read
+
+    asyncio.run(run())
+    assert len(pieces) == 1 + 2  # the second one in two pieces
 
 
 def _noting(function: Callable[..., Any], seen: list[threading.Thread]) -> Callable[..., Any]:

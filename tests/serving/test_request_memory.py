@@ -16,7 +16,7 @@ from tritonclient.utils import InferenceServerException
 from serving.errors import Exhausted
 from serving.request_memory import RequestMemory, machine_memory
 from tests.model_factory import onnx_identity
-from tests.serving.http2_peer import Peer
+from tests.serving.http2_peer import Peer, framed
 from tests.serving.raw_http import RawClient
 from tests.serving_process import ServerProcess, wait_until
 
@@ -154,6 +154,41 @@ def test_a_compressed_body_counts_as_what_it_unpacks_to(server: ServerProcess, p
         answer = client.request("POST", PATH, body, Content_Encoding=encoding)
         assert answer.status == 503
     wait_until(lambda: http_infer_succeeds(server), what="room after the refusal")
+
+
+BOMBS = 60
+BOMB = gzip.compress(bytes(60 * MB))
+
+
+def peak_memory(server: ServerProcess) -> int:
+    """The most bytes that the server has ever held."""
+    lines = Path(f"/proc/{server.pid}/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) << 10
+
+
+def test_many_small_bombs_over_http_cannot_fill_the_memory(server: ServerProcess) -> None:
+    """60 times 60 KB, each of which becomes 60 MB: what they become counts while they grow."""
+    head = f"POST {PATH} HTTP/1.1\r\nHost: test\r\nContent-Encoding: gzip\r\nContent-Length: {len(BOMB)}\r\n\r\n"
+    before = peak_memory(server)
+    with ExitStack() as stack:
+        clients = [stack.enter_context(RawClient(server.http)) for _ in range(BOMBS)]
+        for client in clients:
+            client.send(head.encode() + BOMB)
+        assert {client.answer().status for client in clients} == {503}
+    assert peak_memory(server) - before < 6 * LIMIT  # 3.6 GB
+    wait_until(lambda: http_infer_succeeds(server), what="room after the refusals")
+
+
+def test_many_small_bombs_over_grpc_cannot_fill_the_memory(server: ServerProcess) -> None:
+    before = peak_memory(server)
+    with ExitStack() as stack:
+        peers = [stack.enter_context(Peer(server.grpc)) for _ in range(BOMBS)]
+        for peer in peers:
+            peer.open(1, "ModelInfer", grpc_encoding="gzip")
+            peer.data(1, framed(BOMB, 1))
+        assert {peer.answer(1).status for peer in peers} == {RESOURCE_EXHAUSTED}
+    assert peak_memory(server) - before < 6 * LIMIT
+    wait_until(lambda: http_infer_succeeds(server), what="room after the refusals")
 
 
 def test_room_is_given_back() -> None:

@@ -1,0 +1,71 @@
+"""Decompressing what clients send: step by step, each step charged before it is made, long ones off the event loop.
+
+A bomb of 60 KB becomes 60 MB. Whoever holds the limit on a body's size and the memory of all requests learns of every step,
+so that what many bombs become together is bounded as well.
+"""
+
+import zlib
+from collections.abc import Callable
+
+from serving.worker_threads import checkpoint, in_thread
+
+WINDOW_BITS = {"gzip": 31, "deflate": 15}  # RFC 9110 section 8.4.1: "deflate" means the zlib format
+AT_ONCE = 64 << 10  # bytes made on the loop: 0.2 ms
+STEP = 1 << 20
+_PIECE = 64 << 10  # bytes of input looked at at a time: zlib copies what it leaves of them
+
+
+class TooLargeError(Exception):
+    """The data becomes larger than its limit."""
+
+
+class Inflater:
+    """Makes `made` out of `data`. zlib.error where that is not in the encoding."""
+
+    def __init__(self, data: "bytes | memoryview", encoding: str) -> None:
+        self.made = bytearray()
+        self._data = memoryview(data)
+        self._position = 0
+        self._left = b""  # of the piece that is being read
+        self._inflater = zlib.decompressobj(WINDOW_BITS[encoding])
+        self.done = False  # the stream has ended, or the data
+
+    @property
+    def whole(self) -> bool:
+        """The data was one complete stream and nothing else."""
+        inflater = self._inflater
+        return inflater.eof and not inflater.unused_data and self._position == len(self._data)
+
+    def step(self, room: int) -> int:
+        """Make at most `room` bytes more; how many they are."""
+        made = 0
+        while made < room and not self.done:
+            checkpoint()
+            if not self._left:
+                self._left = bytes(self._data[self._position : self._position + _PIECE])
+                self._position += len(self._left)
+            exhausted = not self._left
+            part = self._inflater.decompress(self._left, room - made)
+            self._left = self._inflater.unconsumed_tail
+            self.made += part
+            made += len(part)
+            self.done = self._inflater.eof or (exhausted and not part)
+        return made
+
+
+async def inflate(
+    data: "bytes | memoryview", encoding: str, limit: int, take: Callable[[int], object], give: Callable[[int], object]
+) -> Inflater:
+    """The finished inflater. `take` gets the bytes of each step before they are made, and may refuse them by an exception;
+    `give` those that were not needed. TooLargeError over `limit`, zlib.error for what is not in the encoding."""
+    inflater = Inflater(data, encoding)
+    room = AT_ONCE
+    while not inflater.done:
+        room = min(room, limit + 1 - len(inflater.made))
+        take(room)
+        made = inflater.step(room) if room <= AT_ONCE else await in_thread(inflater.step, room)
+        give(room - made)
+        if len(inflater.made) > limit:
+            raise TooLargeError
+        room = STEP
+    return inflater

@@ -1,0 +1,97 @@
+"""Work that would hold up the event loop, on threads of its own: `await in_thread(function, ...)`.
+
+Nobody waits for work that nobody wants: where the awaiting task is cancelled (its client has gone), the function ends at its
+next `checkpoint()`, or does not begin; and the threads are daemons, so that the process ends without them.
+"""
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+THREADS = min(32, (os.cpu_count() or 1) + 4)
+
+
+class AbandonedError(Exception):
+    """The work is not wanted any more. It ends its thread's job, and nobody sees it."""
+
+
+class _Job:
+    """One call, and the future that waits for it."""
+
+    def __init__(self, call: Callable[[], Any]) -> None:
+        self.call = call
+        self.loop = asyncio.get_running_loop()
+        self.answer: asyncio.Future[Any] = self.loop.create_future()
+        self.abandoned = False
+
+    def run(self) -> None:
+        if self.abandoned:
+            return
+        _running.job = self
+        try:
+            self._settle(self.answer.set_result, self.call())
+        except BaseException as error:
+            self._settle(self.answer.set_exception, error)
+        finally:
+            _running.job = None
+
+    def _settle(self, settle: Callable[[Any], None], value: Any) -> None:
+        if self.abandoned:
+            return
+        try:
+            self.loop.call_soon_threadsafe(lambda: None if self.answer.done() else settle(value))
+        except RuntimeError:  # the loop has been closed meanwhile
+            pass
+
+
+_running = threading.local()
+_jobs: "SimpleQueue[_Job]" = SimpleQueue()
+_started: list[threading.Thread] = []
+_busy = 0  # jobs that wait or run; changed on loops' threads, guarded by the lock
+_lock = threading.Lock()
+
+
+async def in_thread(function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+    """What `function` returns or raises, from a worker thread."""
+    job = _Job(lambda: function(*arguments, **named))
+    _enqueue(job)
+    try:
+        result: T = await job.answer
+        return result
+    except asyncio.CancelledError:
+        job.abandoned = True
+        raise
+
+
+def checkpoint() -> None:
+    """Call it between pieces of long work. AbandonedError where nobody waits for the work any more."""
+    job = getattr(_running, "job", None)
+    if job is not None and job.abandoned:
+        raise AbandonedError
+
+
+def _enqueue(job: _Job) -> None:
+    global _busy
+    with _lock:
+        _busy += 1
+        if _busy > len(_started) and len(_started) < THREADS:
+            thread = threading.Thread(target=_work, name="worker", daemon=True)
+            _started.append(thread)
+            thread.start()
+    _jobs.put(job)
+
+
+def _work() -> None:
+    global _busy
+    while True:
+        job = _jobs.get()
+        job.run()
+        del job
+        with _lock:
+            _busy -= 1
