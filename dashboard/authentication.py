@@ -1,4 +1,4 @@
-"""Who asks: by session, by token; and signing in by password, slowed down for whoever guesses."""
+"""Who asks: by session, by token; and signing in by password, slowed down for whoever guesses (services.sign_in)."""
 
 from importlib import import_module
 from typing import Any, NamedTuple
@@ -8,17 +8,14 @@ from django.contrib.auth import get_user
 from django.contrib.auth.backends import ModelBackend
 from django.contrib.auth.models import AbstractBaseUser
 from django.contrib.sessions.backends.base import SessionBase
-from django.core.cache import cache
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest
 
 from dashboard.authorisation import NOBODY, Actor
+from dashboard.services.sign_in import client_address, sign_in_begin, sign_in_succeeded
 from dashboard.services.tokens import token_authenticate
 
 SessionStore = import_module(settings.SESSION_ENGINE).SessionStore
-
-MAX_FAILURES = 10
-PAUSE_SECONDS = 600
 
 
 class Carrier(NamedTuple):
@@ -40,27 +37,19 @@ def actor_of_token(secret: str) -> Actor:
 
 
 class PatientBackend(ModelBackend):
-    """After MAX_FAILURES for one name from one address, no password is right for a while."""
+    """Asks services.sign_in first whether there may be another attempt; `request.sign_in_wait` says in how many seconds."""
 
     def authenticate(
         self, request: HttpRequest | None, username: str | None = None, password: str | None = None, **more: Any
     ) -> AbstractBaseUser | None:
-        key = _key(request, username)
-        if cache.get(key, 0) >= MAX_FAILURES:
+        if username is None or password is None:
+            return None
+        who = {"name": username, "address": client_address(request)}
+        if wait := sign_in_begin(**who):
+            if request is not None:
+                request.sign_in_wait = wait  # type: ignore[attr-defined]
             raise PermissionDenied
         user = super().authenticate(request, username=username, password=password, **more)
-        if user is None and username is not None:
-            cache.set(key, cache.get(key, 0) + 1, PAUSE_SECONDS)
-        elif user is not None:
-            cache.delete(key)
+        if user is not None:
+            sign_in_succeeded(**who)
         return user
-
-
-def paused(request: HttpRequest, username: str) -> bool:
-    """Whether the sign-in page should say that it is waiting."""
-    return bool(cache.get(_key(request, username), 0) >= MAX_FAILURES)
-
-
-def _key(request: HttpRequest | None, username: str | None) -> str:
-    address = request.META.get("REMOTE_ADDR", "") if request is not None else ""
-    return f"sign-in-failures:{address}:{hash(username)}"

@@ -5,6 +5,7 @@ from dashboard.models.job import Job
 from dashboard.models.metrics import MetricSample
 from dashboard.models.model import ConfigRevision, Model, Release
 from dashboard.models.server import ModelState, ModelSync, Server, ServerEvent, ServerState
+from dashboard.models.sign_in import SignInCount
 from dashboard.models.token import ApiToken
 from dashboard.models.upload import Upload, UploadFile
 from dashboard.models.version import Version
@@ -22,6 +23,7 @@ __all__ = [
     "Server",
     "ServerEvent",
     "ServerState",
+    "SignInCount",
     "Upload",
     "UploadFile",
     "Version",

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 from django.contrib import messages
 from django.contrib.auth import get_user_model, update_session_auth_hash
-from django.contrib.auth.forms import PasswordChangeForm
+from django.contrib.auth.forms import AuthenticationForm, PasswordChangeForm
 from django.contrib.auth.views import LoginView
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import get_object_or_404, redirect, render
@@ -21,6 +21,7 @@ from dashboard.services.accounts import GRANTABLE, account_create, account_updat
 from dashboard.services.tokens import token_create, token_revoke
 from dashboard.templatetags.pages import health
 from dashboard.templatetags.slipway import THEMES, sentence
+from dashboard.templatetags.units import duration
 from dashboard.views.common import act
 
 GRANT_LABELS = {
@@ -29,7 +30,22 @@ GRANT_LABELS = {
     "upload_code": "Upload formats that can run code",
 }
 
-sign_in = LoginView.as_view(template_name="sign_in.html", redirect_authenticated_user=True)
+
+class SignIn(LoginView):
+    template_name = "sign_in.html"
+    redirect_authenticated_user = True
+
+    def form_invalid(self, form: AuthenticationForm) -> HttpResponse:
+        """The page again; a 429 that says when to try again for whoever has tried too often."""
+        wait = getattr(self.request, "sign_in_wait", 0)
+        context = self.get_context_data(form=form, wait=duration(wait) if wait else "")
+        response = self.render_to_response(context, status=429 if wait else 200)
+        if wait:
+            response["Retry-After"] = str(wait)
+        return response
+
+
+sign_in = SignIn.as_view()
 
 
 @require_GET

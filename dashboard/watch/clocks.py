@@ -16,6 +16,7 @@ from dashboard.services.drift import drift_check
 from dashboard.services.jobs import jobs_requeue_lost
 from dashboard.services.metrics import metrics_prune
 from dashboard.services.publication import repository_reconcile
+from dashboard.services.sign_in import sign_in_forget
 from dashboard.services.tokens import auth_file_repair
 from dashboard.services.uploads import uploads_expire
 
@@ -44,6 +45,7 @@ CLOCKS = (
     Clock("notice changes by hand", 20.0, drift_check),
     Clock("expire uploads", 60.0, uploads_expire),
     Clock("prune metrics", 60.0, _prune_metrics),
+    Clock("forget failed sign-ins", 600.0, sign_in_forget),
     Clock("clear sessions", 3600.0, _clear_sessions),
 )
 

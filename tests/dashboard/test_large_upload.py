@@ -3,10 +3,7 @@
 import contextlib
 import os
 import select
-import signal
 import socket
-import subprocess
-import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,11 +12,10 @@ from typing import Any
 import httpx
 import psutil
 import pytest
-from django.conf import settings
 
 from dashboard.admission import LARGE_BODIES
-from tests.ports import free_port
-from tests.serving_process import PATIENCE_S, START_TIMEOUT_S, wait_until
+from tests.dashboard.web_process import answers, finished, listening
+from tests.serving_process import PATIENCE_S, wait_until
 
 # The promise is under 150 MB for a 2 GB file. What grows at all grows with the first chunks.
 SIZE = int(os.environ.get("LARGE_UPLOAD_BYTES", 256 << 20))
@@ -42,37 +38,6 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("daphne") / "data"
 
 
-def run(data: Path, *arguments: str) -> "subprocess.Popen[str]":
-    environment = {**os.environ, "SLIPWAY_DATA": str(data), "DJANGO_SETTINGS_MODULE": "dashboard.settings"}
-    command = [sys.executable, *arguments]
-    with (data.parent / "errors").open("ab") as errors:
-        return subprocess.Popen(
-            command, cwd=settings.BASE_DIR, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True
-        )
-
-
-def finished(data: Path, *arguments: str) -> str:
-    with run(data, *arguments) as process:
-        output = process.communicate(timeout=START_TIMEOUT_S)[0]
-    assert process.returncode == 0
-    return output.strip()
-
-
-@contextlib.contextmanager
-def listening(data: Path, *program: str) -> Iterator[tuple[str, psutil.Process]]:
-    """The address and the process of a dashboard on this data folder."""
-    port = free_port()
-    address = f"http://127.0.0.1:{port}"
-    with run(data, *program, "-b", "127.0.0.1", "-p", str(port), "dashboard.asgi:application") as process:
-        try:
-            wait_until(lambda: answers(address) or process.poll() is not None, START_TIMEOUT_S, "an answer")
-            assert process.poll() is None
-            yield address, psutil.Process(process.pid)
-        finally:
-            process.send_signal(signal.SIGTERM)
-            process.wait(PATIENCE_S)
-
-
 @pytest.fixture(scope="module")
 def daphne(data: Path) -> Iterator[Daphne]:
     """(address, token, process) of a dashboard with an administrator."""
@@ -80,13 +45,6 @@ def daphne(data: Path) -> Iterator[Daphne]:
     token = finished(data, "manage.py", "shell", "--no-imports", "-c", PREPARE)
     with listening(data, "-m", "daphne") as (address, process):
         yield address, token, process
-
-
-def answers(address: str) -> bool:
-    try:
-        return httpx.get(f"{address}/healthz", trust_env=False, timeout=PATIENCE_S).status_code == 200
-    except httpx.HTTPError:
-        return False
 
 
 def test_the_web_process_stays_small_while_a_large_file_arrives(daphne: Daphne) -> None:

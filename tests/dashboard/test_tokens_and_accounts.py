@@ -10,12 +10,10 @@ from typing import Any
 
 import pytest
 from django.contrib.auth import get_user_model
-from django.core.cache import cache
 from django.test import Client
 from django.utils import timezone
 from rest_framework.test import APIClient
 
-from dashboard.authentication import MAX_FAILURES
 from dashboard.authorisation import NOBODY, SYSTEM, Actor, Right
 from dashboard.exceptions import Conflict, Forbidden, Invalid
 from dashboard.models import ApiToken, AuditEntry
@@ -230,14 +228,3 @@ def test_accounts_are_the_affair_of_administrators(actor: Actor) -> None:
     with pytest.raises(Forbidden):
         account_update(actor=actor, user=actor.user, permissions=["upload_code"])
     account_update(actor=SYSTEM, user=actor.user, permissions=["operate"])
-
-
-def test_guessing_a_password_is_slowed_down(person: Callable[..., Any]) -> None:
-    cache.clear()
-    person(name="ann")
-    for _ in range(MAX_FAILURES):
-        assert not Client().login(username="ann", password="a guess")
-    assert not Client().login(username="ann", password="a long secret")
-    assert Client().login(username=person(name="bob").username, password="a long secret")
-    cache.clear()
-    assert Client().login(username="ann", password="a long secret")

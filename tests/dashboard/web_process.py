@@ -1,0 +1,54 @@
+"""The dashboard's web process alone, on a data folder of the test's own; its log is in the file `errors` beside that."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import psutil
+from django.conf import settings
+
+from tests.ports import free_port
+from tests.serving_process import PATIENCE_S, START_TIMEOUT_S, wait_until
+
+
+def run(data: Path, *arguments: str) -> "subprocess.Popen[str]":
+    environment = {**os.environ, "SLIPWAY_DATA": str(data), "DJANGO_SETTINGS_MODULE": "dashboard.settings"}
+    command = [sys.executable, *arguments]
+    with (data.parent / "errors").open("ab") as errors:
+        return subprocess.Popen(
+            command, cwd=settings.BASE_DIR, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True
+        )
+
+
+def finished(data: Path, *arguments: str) -> str:
+    with run(data, *arguments) as process:
+        output = process.communicate(timeout=START_TIMEOUT_S)[0]
+    assert process.returncode == 0
+    return output.strip()
+
+
+@contextlib.contextmanager
+def listening(data: Path, *program: str) -> Iterator[tuple[str, psutil.Process]]:
+    """The address and the process of a dashboard on this data folder."""
+    port = free_port()
+    address = f"http://127.0.0.1:{port}"
+    with run(data, *program, "-b", "127.0.0.1", "-p", str(port), "dashboard.asgi:application") as process:
+        try:
+            wait_until(lambda: answers(address) or process.poll() is not None, START_TIMEOUT_S, "an answer")
+            assert process.poll() is None
+            yield address, psutil.Process(process.pid)
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(PATIENCE_S)
+
+
+def answers(address: str) -> bool:
+    try:
+        return httpx.get(f"{address}/healthz", trust_env=False, timeout=PATIENCE_S).status_code == 200
+    except httpx.HTTPError:
+        return False
