@@ -70,9 +70,6 @@ class Actor:
             return bool(self.user.is_superuser)
         return not permission or self.user.has_perm(permission)
 
-    def may_upload_format(self, *, executes_code: bool) -> bool:
-        return self.may(Right.UPLOAD_CODE if executes_code else Right.UPLOAD_DATA)
-
 
 SYSTEM = Actor(system=True)
 NOBODY = Actor()

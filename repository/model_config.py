@@ -33,6 +33,16 @@ PLATFORMS = {
     "ensemble": "",
 }
 
+# A configuration that names no backend has the one of the file that a version's folder holds, in this order.
+DEFAULT_FILENAMES: dict[str, str] = {
+    "model.onnx": "onnxruntime",
+    "model.pt": "pytorch",
+    "model.pt2": "pytorch",
+    "model.plan": "tensorrt",
+    "model.py": "python",
+    "model.savedmodel": "tensorflow",
+}
+
 # What one version may not decide for itself: these belong to the model.
 _NOT_IN_OVERLAY = ("name", "platform", "backend", "version_policy")
 
@@ -51,6 +61,11 @@ def parse(text: str) -> ModelConfig:
 def parse_bytes(content: bytes) -> ModelConfig:
     """As `parse`, for a file's content."""
     return parse(_decoded(content))
+
+
+def parse_file(path: Path) -> ModelConfig:
+    """As `parse`, for a file of at most MAX_CONFIG_BYTES."""
+    return parse_bytes(_content(path))
 
 
 def format(config: ModelConfig) -> str:
@@ -98,11 +113,11 @@ def read(model_dir: Path, version: int | None = None, custom: str = "") -> Model
     becomes the folder's. `custom` names a file in configs/ that takes config.pbtxt's place where the model has it.
     """
     path = _chosen(model_dir, custom)
-    config = parse_bytes(_content(path)) if path.is_file() else ModelConfig()
+    config = parse_file(path) if path.is_file() else ModelConfig()
     if version is not None:
         overlay = model_dir / str(version) / OVERLAY_FILE
         if overlay.is_file():
-            merge_overlay(config, parse_bytes(_content(overlay)))
+            merge_overlay(config, parse_file(overlay))
     if not config.name:
         config.name = model_dir.name
     return config
@@ -137,6 +152,19 @@ def merge_overlay(config: ModelConfig, overlay: ModelConfig) -> None:
 def backend_of(config: ModelConfig) -> str:
     """The backend a configuration names, directly or by its platform; "" for an ensemble or where neither is given."""
     return config.backend or PLATFORMS.get(config.platform, "")
+
+
+def runner(config: ModelConfig, version_dir: Path) -> tuple[str, str]:
+    """(backend, file name) of a version: as configured, completed from each other and from the files in its folder.
+
+    "" for a backend that nothing tells, and for a file name where none is given and no default one of that backend is there.
+    """
+    backend = backend_of(config)
+    filename = config.default_model_filename or next(
+        (name for name, owner in DEFAULT_FILENAMES.items() if backend in ("", owner) and (version_dir / name).exists()),
+        "",
+    )
+    return backend or DEFAULT_FILENAMES.get(filename, ""), filename
 
 
 def is_ensemble(config: ModelConfig) -> bool:

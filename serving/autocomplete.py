@@ -11,8 +11,8 @@ from types import MappingProxyType
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelInstanceGroup
 
-from repository.model_config import backend_of, is_ensemble
-from serving.backends import DEFAULT_FILENAMES, backend_class
+from repository.model_config import DEFAULT_FILENAMES, is_ensemble, runner
+from serving.backends import backend_class
 from serving.backends.base import Backend
 from serving.backends.signature import DEFAULT_MAX_BATCH_SIZE_KEY
 from serving.devices import gpu_count, model_filename
@@ -89,9 +89,9 @@ def complete_version(
 
 def complete_backend(config: ModelConfig, version_dir: Path) -> None:
     """Backend, platform and file name, from each other and from the files in the folder."""
-    filename = config.default_model_filename or _present(version_dir, backend_of(config))
+    backend, filename = runner(config, version_dir)
     if not config.backend:
-        config.backend = backend_of(config) or DEFAULT_FILENAMES.get(filename, "")
+        config.backend = backend
     if not config.backend:
         raise invalid(
             f"model '{config.name}' names no backend, and its version folder has none of {', '.join(DEFAULT_FILENAMES)}"
@@ -102,12 +102,6 @@ def complete_backend(config: ModelConfig, version_dir: Path) -> None:
     if not config.platform:
         config.platform = _PLATFORM_OF_FILE.get(default, _PLATFORM_OF_BACKEND.get(config.backend, ""))
     config.default_model_filename = default
-
-
-def _present(version_dir: Path, backend: str) -> str:
-    """The first file of a default name that the folder holds, for this backend where one is known."""
-    candidates = (name for name, owner in DEFAULT_FILENAMES.items() if backend in ("", owner))
-    return next((name for name in candidates if (version_dir / name).exists()), "")
 
 
 def complete_group(group: ModelInstanceGroup, backend_name: str, backend: type[Backend]) -> None:

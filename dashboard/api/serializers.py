@@ -125,6 +125,16 @@ class ProblemSerializer(serializers.Serializer):
     severity = serializers.ChoiceField(["error", "warning"])
 
 
+class NeedSerializer(serializers.Serializer):
+    """services.needs.Need"""
+
+    right = serializers.CharField(source="right.name")
+    sentence = serializers.CharField()
+
+    def to_representation(self, need: Any) -> dict[str, str]:
+        return {"right": need.right.name.lower(), "sentence": need.sentence}
+
+
 class ConfigPreviewSerializer(serializers.Serializer):
     """services.configuration.ConfigPreview"""
 
@@ -136,9 +146,14 @@ class ConfigPreviewSerializer(serializers.Serializer):
     dropped_comments = serializers.ListField(child=serializers.CharField())
     effect = serializers.ChoiceField(["none", "in_place", "versions", "reload"])
     effect_sentence = serializers.CharField()
+    needs = NeedSerializer(many=True)
 
     def get_fields(self) -> dict[str, Any]:
         return {**super().get_fields(), "fields": serializers.DictField()}
+
+
+class RevertSerializer(serializers.Serializer):
+    base_revision = serializers.IntegerField(required=False, allow_null=True, default=None)
 
 
 class ReleaseSerializer(serializers.ModelSerializer):
@@ -201,9 +216,15 @@ class ChunkSerializer(serializers.Serializer):
 
 
 class PublishSerializer(serializers.Serializer):
-    """config_text: by default the one that inspection proposes."""
+    """config_text: by default the model's own, and for a new model the one that inspection proposes."""
 
     config_text = serializers.CharField(required=False, allow_blank=True, trim_whitespace=False)
+    base_revision = serializers.IntegerField(
+        required=False,
+        allow_null=True,
+        default=None,
+        help_text="The configuration that config_text was made from; by default the one at the inspection.",
+    )
     note = serializers.CharField(required=False, default="", allow_blank=True)
     make_live = serializers.BooleanField(default=False)
     load = serializers.BooleanField(default=True)

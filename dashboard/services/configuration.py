@@ -16,7 +16,8 @@ from dashboard.exceptions import Conflict, Invalid
 from dashboard.models import ConfigRevision, Model
 from dashboard.services.audit import audit_record
 from dashboard.services.config_fields import FieldError, apply_fields, field_for, fields_of
-from dashboard.services.releases import generation_bump, release_record
+from dashboard.services.needs import Need, config_needs, refuse_unmet, rights_of
+from dashboard.services.releases import generation_bump, release_record, text_for_served
 from dashboard.services.storage import disk_text, managed_repository, remember_config, repository_errors
 from repository import config_edit, config_text, in_place, model_config, publish, validation, version_policy
 from repository.errors import InvalidConfig
@@ -52,6 +53,7 @@ class ConfigPreview:
     changed_fields: list[str] = field(default_factory=list)  # outermost fields of the configuration
     dropped_comments: list[str] = field(default_factory=list)
     effect: str = "none"  # a key of EFFECTS
+    needs: list[Need] = field(default_factory=list)  # rights that applying it takes beside the right to operate
 
     @property
     def valid(self) -> bool:
@@ -89,6 +91,7 @@ def config_preview(
         changed_fields=changed,
         dropped_comments=config_text.dropped_comments(base, text),
         effect=effect,
+        needs=config_needs(model_name=model_name, current=current, text=text) if model else [],
     )
 
 
@@ -108,16 +111,22 @@ def config_apply(
         _refuse_outdated(model, current, base_revision)
         if current is not None and current.text == text:
             return current
+        before = current.text if current else ""
+        refuse_unmet(config_needs(model_name=model.name, current=before, text=text), rights_of(actor))
         return config_write(
             model=model, text=text, actor=actor, summary=summary or _summary(current, text), action="config.apply"
         )
 
 
 @repository_errors()
-def config_revert(*, revision: ConfigRevision, actor: Actor) -> ConfigRevision:
-    """Applies an earlier text as a new revision."""
+def config_revert(*, revision: ConfigRevision, actor: Actor, base_revision: int | None = None) -> ConfigRevision:
+    """Applies an earlier text as a new revision. No version becomes live by that which never was."""
+    require(actor, Right.OPERATE)
     summary = f"Returned to configuration {revision.number}"
-    return config_apply(model=revision.model, text=revision.text, actor=actor, summary=summary)
+    with transaction.atomic():
+        model = Model.objects.select_for_update().get(pk=revision.model_id)
+        text = text_for_served(model, revision.text)
+        return config_apply(model=model, text=text, actor=actor, summary=summary, base_revision=base_revision)
 
 
 def config_write(*, model: Model, text: str, actor: Actor, summary: str, action: str) -> ConfigRevision:

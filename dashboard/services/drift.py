@@ -8,6 +8,7 @@ from dashboard.exceptions import Conflict, NotFound
 from dashboard.models import ConfigRevision, Model, Upload, Version
 from dashboard.services.audit import audit_record
 from dashboard.services.configuration import current_text, revision_add, text_check
+from dashboard.services.needs import code_of_version
 from dashboard.services.releases import generation_bump, release_record
 from dashboard.services.storage import disk_text, managed_repository, remember_config, repository_errors
 from repository import drift, model_config, publish, storage
@@ -45,7 +46,15 @@ def _fingerprint(model: Model, previous: Fingerprint) -> Fingerprint:
 
 @repository_errors()
 def drift_adopt(*, model: Model, actor: Actor) -> ConfigRevision:
-    """Takes what lies on disk as it is: the text as a new revision, new folders as versions, missing ones as archived."""
+    """Takes what lies on disk as it is: the text as a new revision, new folders as versions, missing ones as archived.
+
+    A change of the configuration and of what is served, with files that nobody has looked at: it takes both rights.
+    """
+    require(actor, Right.OPERATE)
+    return _adopt(model, actor)
+
+
+def _adopt(model: Model, actor: Actor) -> ConfigRevision:
     require(actor, Right.UPLOAD_CODE)
     text = disk_text(model.name) or ""
     text_check(model=model, text=text)
@@ -105,7 +114,7 @@ def model_adopt(*, name: str, actor: Actor) -> Model:
         model, made = Model.objects.get_or_create(name=name, defaults={"created_by": actor.user})
         if not made:
             raise Conflict(f"model '{name}' is managed already")
-        drift_adopt(model=model, actor=actor)
+        _adopt(model, actor)
     return model
 
 
@@ -130,7 +139,8 @@ def _adopt_versions(model: Model, actor: Actor) -> None:
 
 def _adopt_version(model: Model, number: int, actor: Actor) -> Version:
     manifest = storage.hash_tree(managed_repository().version_dir(model.name, number))
-    config = model_config.parse(disk_text(model.name) or "")
+    text = disk_text(model.name) or ""
+    config = model_config.parse(text)
     return Version.objects.create(
         model=model,
         number=number,
@@ -138,6 +148,7 @@ def _adopt_version(model: Model, number: int, actor: Actor) -> Version:
         filename=next(iter(sorted(manifest.files)), ""),
         size_bytes=manifest.size,
         sha256=manifest.sha256,
+        details={"runs_code": code_of_version(model.name, text, number)},
         note="Adopted from the disk",
         created_by=actor.user,
         created_by_name=actor.name,

@@ -7,11 +7,10 @@ from typing import Any
 from tritonclient.grpc import model_config_pb2 as mc
 
 from dashboard.choices import UploadState
-from dashboard.exceptions import DashboardError, Invalid
+from dashboard.exceptions import DashboardError, Forbidden, Invalid
 from dashboard.jobs.context import JobCancelled, JobContext
-from dashboard.models import Job, Model, Upload
+from dashboard.models import ConfigRevision, Job, Upload
 from dashboard.services.arrangement import Arrangement, arrange
-from dashboard.services.configuration import current_text
 from dashboard.services.inspector import run_inspector
 from dashboard.services.storage import repository_errors
 from dashboard.services.uploads import refuse_code
@@ -25,7 +24,8 @@ def upload_inspect(*, upload: Upload, context: JobContext) -> dict[str, Any]:
     """The job `inspect`: leaves the upload inspected, with a proposal, or failed, with the reason.
 
     The proposal is what serving.inspect says, with: config (the text to review), config_source (upload | model | file),
-    executes_code, and problems of the uploaded or present configuration as warnings.
+    base_revision (the model's configuration at that moment, 0 for none), and problems of the uploaded or present
+    configuration as warnings.
     """
     states = (UploadState.RECEIVED, UploadState.INSPECTING)
     if not Upload.objects.filter(pk=upload.pk, state__in=states).update(state=UploadState.INSPECTING):
@@ -61,12 +61,15 @@ def _inspected(upload: Upload, context: JobContext) -> tuple[dict[str, Any], dic
     _check_hashes(upload, context)
     context.progress(50, "Bringing the files into order")
     arrangement = arrange(upload)
-    refuse_code(paths=arrangement.files, allowed=upload.allow_code)
+    # Before anything reads them: reading some formats is running them.
+    files = {name: arrangement.version_dir / name for name in arrangement.files}
+    refuse_code(files={**files, **arrangement.model_files}, allowed=upload.allow_code)
     for theirs, ours in arrangement.renamed.items():
         context.log(f"{theirs} is stored as {ours}")
     context.progress(60, "Inspecting the model")
     proposal = _proposal(upload, arrangement, context)
-    refuse_code(paths=["model.py"] if proposal["executes_code"] else [], allowed=upload.allow_code)
+    if proposal["executes_code"] and not upload.allow_code:
+        raise Forbidden(f"format {proposal['format']} can run code; this needs the permission to upload code")
     contents = {
         "files": arrangement.files,
         "config_text": arrangement.config_text,
@@ -92,7 +95,8 @@ def _check_hashes(upload: Upload, context: JobContext) -> None:
 
 
 def _proposal(upload: Upload, arrangement: Arrangement, context: JobContext) -> dict[str, Any]:
-    text, source = _given_text(upload, arrangement)
+    revision = ConfigRevision.objects.filter(model__name=upload.model_name).first()
+    text, source = _given_text(arrangement, revision)
     config, problems = None, []
     if text is not None:
         try:
@@ -108,15 +112,15 @@ def _proposal(upload: Upload, arrangement: Arrangement, context: JobContext) -> 
     found["problems"] = problems + found["problems"]
     found["config_source"] = source if text is not None else "file"
     found["config"] = text if text is not None else found["config"]
+    found["base_revision"] = revision.number if revision else 0
     return found
 
 
-def _given_text(upload: Upload, arrangement: Arrangement) -> tuple[str | None, str]:
+def _given_text(arrangement: Arrangement, revision: ConfigRevision | None) -> tuple[str | None, str]:
     """The configuration that is there already: the upload's own, or the one of the model that gets a new version."""
     if arrangement.config_text is not None:
         return arrangement.config_text, "upload"
-    model = Model.objects.filter(name=upload.model_name).first()
-    return (current_text(model), "model") if model and current_text(model) else (None, "file")
+    return (revision.text, "model") if revision and revision.text else (None, "file")
 
 
 def _inspect_with(upload: Upload, arrangement: Arrangement, text: str | None, context: JobContext) -> dict[str, Any]:

@@ -41,6 +41,7 @@ _DEFAULTS: dict[str, Any] = {
     "filename": "",
     "inputs": [],
     "outputs": [],
+    "names": [],
     "executes_code": True,
     "problems": [],
     "config": "",

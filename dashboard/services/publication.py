@@ -2,8 +2,8 @@
 
     upload_publish    a number and what was asked for, in the upload's row, with a job     (transaction)
     publication_run   the job: files staged, hashed, flushed                               (minutes for a large model)
-                      the configuration's text decided, the version renamed into place     (a moment)
-                      version, revision, release, audit entry                              (transaction)
+                      the text decided, with the rights that it takes, and remembered      (transaction)
+                      the version renamed into place; version, revision, release, audit    (transaction)
 
 A lock file in the upload's folder is held by the job throughout. A job whose worker died is queued again and goes on: what
 lies in place is recorded, what does not is staged anew. `repository_reconcile` looks after uploads whose job has ended.
@@ -17,15 +17,16 @@ from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.db import transaction
 
-from dashboard.authorisation import SYSTEM, Actor, Right, require
+from dashboard.authorisation import SYSTEM, Actor, Right
 from dashboard.choices import DesiredState, UploadState, VersionState
-from dashboard.exceptions import Conflict, DashboardError, Forbidden
+from dashboard.exceptions import Conflict, DashboardError
 from dashboard.jobs.context import JobCancelled, JobContext, JobSuperseded
 from dashboard.jobs.progress import JobProgress
-from dashboard.models import Job, Model, Upload
+from dashboard.models import ConfigRevision, Job, Model, Upload, Version
 from dashboard.services.configuration import current_text, refuse_drift, text_check
 from dashboard.services.jobs import UNFINISHED, job_create, job_run_here
 from dashboard.services.models import last_number_ever
+from dashboard.services.needs import beside_files, publication_needs, refuse_unmet, rights_of
 from dashboard.services.publication_record import publication_record
 from dashboard.services.releases import chosen_versions
 from dashboard.services.storage import managed_repository, repository_errors
@@ -43,21 +44,34 @@ def upload_publish(
     *,
     upload: Upload,
     actor: Actor,
-    config_text: str,
+    config_text: str | None = None,
+    base_revision: int | None = None,
     note: str = "",
     make_live: bool = False,
     load: bool = True,
 ) -> Job:
     """One new version, its configuration as a revision, an audit entry. The server may be down: `watch` loads later.
 
+    config_text: None leaves the configuration that the model has, and takes the proposed one for a model without.
+    base_revision: the model's configuration that the text was made from, by default the one at the inspection; Conflict
+    where another text came meanwhile.
     make_live serves this version alone; load asks the servers for the model. With neither, what is served stays.
     A small upload is published when this returns (the job says whether it was), a large one by a worker.
     """
     upload_require_own(upload=upload, actor=actor)
-    _refuse_unfit(upload, actor, make_live or load)
-    text_check(text=config_text, model_name=upload.model_name)
+    _refuse_unfit(upload)
+    if config_text is not None:
+        text_check(text=config_text, model_name=upload.model_name)
     at_once = upload.size_bytes <= settings.AT_ONCE_BYTES
-    asked = {"config_text": config_text, "note": note.strip()[:10_000], "make_live": make_live, "load": load}
+    asked = {
+        "config_text": config_text,
+        "base_revision": upload.proposal.get("base_revision") if base_revision is None else base_revision,
+        "strict": base_revision is not None,  # refused even where the texts are the same
+        "note": note.strip()[:10_000],
+        "make_live": make_live,
+        "load": load,
+        "rights": [right.name for right in rights_of(actor)],
+    }
     with transaction.atomic():
         model, number = _reserve(upload, actor, asked)
         job = job_create(
@@ -84,13 +98,12 @@ def publication_run(*, upload: Upload, context: JobContext) -> dict[str, Any]:
         progress = JobProgress(context)
         try:
             with repository_errors():
-                manifest = _placed(upload, progress) or _place(upload, progress)
+                version = _place(upload, progress)
         except JobSuperseded:
             raise
         except Exception as error:
             _take_back(upload, _reason(error))
             raise
-        version = publication_record(upload=upload, actor=_publisher(upload), manifest=manifest)
     return {"model": upload.model_name, "version": version.number}
 
 
@@ -151,36 +164,37 @@ def _held(upload: Upload, wait_s: float = 0) -> contextlib.AbstractContextManage
     return storage.locked(upload.folder / "publish.lock", "this upload", wait_s=wait_s)
 
 
-def _refuse_unfit(upload: Upload, actor: Actor, changes_service: bool) -> None:
+def _refuse_unfit(upload: Upload) -> None:
     if upload.state != UploadState.INSPECTED:
         raise Conflict(f"the upload cannot be published: it is {upload.get_state_display().lower()}")
     error = next((row for row in upload.proposal.get("problems", []) if row["severity"] == "error"), None)
     if error is not None:
         raise Conflict(f"the upload cannot be published: {error['message']}")
-    executes_code = bool(upload.proposal.get("executes_code", True))
-    if not actor.may_upload_format(executes_code=executes_code):
-        raise Forbidden(
-            f"format {upload.proposal.get('format')} can run code; this needs the permission to upload code"
-        )
-    if changes_service:
-        require(actor, Right.OPERATE)
 
 
 def _reserve(upload: Upload, actor: Actor, asked: dict[str, Any]) -> tuple[Model, int]:
     """Gives out the number and remembers what is to be done, so that it can be finished after a crash."""
-    model, _ = Model.objects.get_or_create(
+    model, made = Model.objects.get_or_create(
         name=upload.model_name,
         defaults={"created_by": actor.user, "last_number": last_number_ever(upload.model_name)},
     )
+    if made and managed_repository().has_model(model.name):
+        raise Conflict(
+            f"the repository has a folder '{model.name}' that is not managed: adopt it first, or take another name"
+        )
     model = Model.objects.select_for_update().get(pk=model.pk)
-    refuse_drift(model, model.revisions.first())
+    current = model.revisions.first()
+    refuse_drift(model, current)
     number = max([model.last_number, *_numbers_on_disk(model.name)]) + 1
+    _text(upload, current, asked, number, upload.folder / "version")
     Model.objects.filter(pk=model.pk).update(last_number=number)
+    base = current.number if current else 0
     publication = {
         **asked,
+        "base_revision": base,
+        "strict": False,
         "number": number,
         "actor": actor.user.pk if actor.user else None,
-        "current_text": current_text(model),
     }
     changed = Upload.objects.filter(pk=upload.pk, state=UploadState.INSPECTED).update(
         state=UploadState.PUBLISHING, publication=publication, error=""
@@ -188,6 +202,47 @@ def _reserve(upload: Upload, actor: Actor, asked: dict[str, Any]) -> tuple[Model
     if not changed:
         raise Conflict("the upload is being published already")
     return model, number
+
+
+def _text(upload: Upload, current: ConfigRevision | None, asked: dict[str, Any], number: int, folder: Path) -> str:
+    """The text to publish with, where the model has `current` now.
+
+    Conflict where it was made from another configuration than that; Forbidden where it takes a right that is missing.
+    """
+    text: str | None = asked["config_text"]
+    if text is None:
+        text = text_by_default(upload, current)
+        text_check(text=text, model_name=upload.model_name)
+    elif asked["strict"] or current is None or text != current.text:
+        _refuse_outdated(upload.model_name, current, asked)
+    needs = publication_needs(
+        upload=upload,
+        current=current,
+        text=text,
+        number=number,
+        folder=folder,
+        changes_service=asked["make_live"] or asked["load"],
+    )
+    refuse_unmet(needs, [Right[name] for name in asked["rights"]])
+    return text
+
+
+def text_by_default(upload: Upload, current: ConfigRevision | None) -> str:
+    """The configuration that the upload brings; else the one that the model has; else what inspection proposes."""
+    if current is None or upload.proposal.get("config_source") == "upload":
+        return str(upload.proposal.get("config", ""))
+    return current.text
+
+
+def _refuse_outdated(name: str, current: ConfigRevision | None, asked: dict[str, Any]) -> None:
+    base, now = asked["base_revision"], current.number if current else 0
+    if base is None or base == now:
+        return
+    when = "while version {number} was being published" if "number" in asked else "since this was made from {base}"
+    raise Conflict(
+        f"the configuration of '{name}' was changed {when.format(number=asked.get('number'), base=base or 'none')}, to "
+        f"configuration {now}; look at it again, then publish once more"
+    )
 
 
 def _numbers_on_disk(name: str) -> list[int]:
@@ -215,33 +270,46 @@ def _final_text(model: Model, text: str, number: int, asked: dict[str, Any]) -> 
     return text
 
 
-def _decide_text(upload: Upload) -> str:
-    """What config.pbtxt becomes: decided when the files are ready, for the model may have changed in the meantime."""
-    publication = upload.publication
-    with transaction.atomic():
-        model = Model.objects.select_for_update().get(name=upload.model_name)
-        refuse_drift(model, model.revisions.first())
-        if current_text(model) not in (publication["current_text"], publication["config_text"]):
-            raise Conflict(
-                f"the configuration of '{model.name}' was changed while version {publication['number']} was being "
-                "published; look at it again, then publish once more"
-            )
-        publication["text"] = _final_text(model, publication["config_text"], publication["number"], publication)
-        Upload.objects.filter(pk=upload.pk).update(publication=publication)
-    return publication["text"]
-
-
-def _place(upload: Upload, progress: JobProgress) -> Manifest:
-    contents, number = upload.contents, upload.publication["number"]
-    model_files = {name: (upload.folder / path).read_bytes() for name, path in contents["model_files"].items()}
-    source = upload.folder / "version" if contents["files"] else None
+def _place(upload: Upload, progress: JobProgress) -> Version:
+    """Also goes on where an earlier attempt died: what that put in place is recorded."""
+    manifest = _placed(upload, progress)
+    if manifest is not None:
+        return publication_record(upload=upload, actor=_publisher(upload), manifest=manifest)
+    number = upload.publication["number"]
+    source = upload.folder / "version" if upload.contents["files"] else None
     repository = managed_repository()
     with publish.stage_version(repository, version=number, source=source, move=True, progress=progress) as staged:
         progress.step("Placing it in the repository")
-        publish.place_version(
-            repository, staged, name=upload.model_name, config_text=_decide_text(upload), model_files=model_files
-        )
-    return staged.manifest
+        while (version := _put(upload, staged, _decide(upload, staged.folder))) is None:
+            pass  # another configuration came in between: look at it again
+    return version
+
+
+def _decide(upload: Upload, folder: Path) -> int:
+    """Remembers what config.pbtxt becomes, for the model may have changed in the meantime; the revision it was decided on."""
+    publication = upload.publication
+    with transaction.atomic():
+        model = Model.objects.select_for_update().get(name=upload.model_name)
+        current = model.revisions.first()
+        refuse_drift(model, current)
+        text = _text(upload, current, publication, publication["number"], folder)
+        publication["text"] = _final_text(model, text, publication["number"], publication)
+        Upload.objects.filter(pk=upload.pk).update(publication=publication)
+    return current.number if current else 0
+
+
+def _put(upload: Upload, staged: publish.Staged, decided_on: int) -> Version | None:
+    """The version in its place and in the database, both while nobody else changes the model; None where somebody just did."""
+    files = {name: path.read_bytes() for name, path in beside_files(upload).items()}
+    with transaction.atomic():
+        model = Model.objects.select_for_update().get(name=upload.model_name)
+        current = model.revisions.first()
+        if (current.number if current else 0) != decided_on:
+            return None
+        refuse_drift(model, current)
+        text = upload.publication["text"]
+        publish.place_version(managed_repository(), staged, name=model.name, config_text=text, model_files=files)
+        return publication_record(upload=upload, actor=_publisher(upload), manifest=staged.manifest)
 
 
 def _take_back(upload: Upload, reason: str) -> None:

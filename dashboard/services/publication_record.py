@@ -7,6 +7,7 @@ from dashboard.choices import DesiredState, UploadState
 from dashboard.models import Model, Upload, Version
 from dashboard.services.audit import audit_record
 from dashboard.services.configuration import current_text, revision_add
+from dashboard.services.needs import code_of_version
 from dashboard.services.releases import generation_bump, release_record
 from dashboard.services.storage import remember_beside, remember_config, remember_version
 from repository import storage
@@ -51,7 +52,11 @@ def _version_row(upload: Upload, model: Model, actor: Actor, manifest: Manifest)
         size_bytes=manifest.size,
         sha256=manifest.sha256,
         signature={"inputs": proposal.get("inputs", []), "outputs": proposal.get("outputs", [])},
-        details={**{name: proposal[name] for name in kept if name in proposal}, "files": sorted(manifest.files)},
+        details={
+            **{name: proposal[name] for name in kept if name in proposal},
+            "files": sorted(manifest.files),
+            "runs_code": code_of_version(model.name, upload.publication["text"], upload.publication["number"]),
+        },
         note=upload.publication["note"],
         upload=upload,
         created_by=actor.user,

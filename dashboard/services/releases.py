@@ -7,7 +7,7 @@ from django.db.models import F
 from dashboard.authorisation import Actor
 from dashboard.choices import DesiredState, VersionState
 from dashboard.models import Model, Release
-from repository import model_config, version_policy
+from repository import config_edit, model_config, version_policy
 from repository.errors import InvalidConfig
 
 
@@ -18,6 +18,21 @@ def chosen_versions(model: Model, text: str, also: Iterable[int] = ()) -> list[i
         return version_policy.select(model_config.parse(text), [*numbers, *also])
     except InvalidConfig:
         return []
+
+
+def text_for_served(model: Model, text: str) -> str:
+    """An earlier text, its version policy read over the versions that were ever served, and pinned where that matters.
+
+    "The latest" meant another version when the text was written than it would mean now.
+    """
+    config = model_config.parse(text)
+    published = set(model.versions.filter(state=VersionState.PUBLISHED).values_list("number", flat=True))
+    served = published & set().union(*model.releases.values_list("versions", flat=True))
+    wanted = version_policy.select(config, served)
+    if not wanted or wanted == version_policy.select(config, published):
+        return text
+    version_policy.set_specific(config, wanted)
+    return config_edit.apply(text, config)
 
 
 def release_record(*, model: Model, actor: Actor, reason: str) -> Release | None:

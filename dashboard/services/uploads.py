@@ -7,7 +7,7 @@ data/staging/<upload>/version, model    what services.inspection makes of them
 import contextlib
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -27,12 +27,11 @@ from dashboard.services.jobs import job_create
 from dashboard.services.storage import managed_repository, repository_errors
 from repository import storage
 from repository.errors import NoSpace
+from repository.execution import code_in
 from repository.layout import check_name, relative_path
 from repository.workplace import remove_leftovers
 
 MAX_FILES = 10_000
-# Formats that can run code when they are loaded, by the ends of their names. Inspection looks closer.
-CODE_SUFFIXES = (".pt", ".pth", ".pt2", ".py", ".plan", ".engine", ".trt", ".mar", ".pkl", ".pickle", ".so")
 OPEN = (UploadState.RECEIVING, UploadState.RECEIVED, UploadState.INSPECTING, UploadState.INSPECTED, UploadState.FAILED)
 
 
@@ -45,7 +44,7 @@ def upload_create(*, actor: Actor, model_name: str, files: list[dict[str, Any]])
     require(actor, Right.UPLOAD_DATA)
     check_name(model_name)
     rows = _checked_files(files)
-    _refuse_code([row.path for row in rows], actor)
+    refuse_code(files=dict.fromkeys(row.path for row in rows), allowed=actor.may(Right.UPLOAD_CODE))
     with transaction.atomic():
         _ensure_space(sum(row.size for row in rows))
         upload = Upload.objects.create(
@@ -149,18 +148,17 @@ def upload_file(*, upload: Upload, number: int) -> UploadFile:
         raise NotFound(f"the upload has no file {number}") from None
 
 
-def refuse_code(*, paths: list[str], allowed: bool) -> None:
-    """Forbidden for formats that can run code, unless they are allowed."""
-    code = next((path for path in paths if path.lower().endswith(CODE_SUFFIXES)), None)
-    if code is not None and not allowed:
-        raise Forbidden(
-            f"'{PurePosixPath(code).name}' is of a format that can run code on the server; "
-            "only people with the permission to upload code may publish it"
-        )
-
-
-def _refuse_code(paths: list[str], actor: Actor) -> None:
-    refuse_code(paths=paths, allowed=actor.may(Right.UPLOAD_CODE))
+def refuse_code(*, files: Mapping[str, Path | None], allowed: bool) -> None:
+    """Forbidden for files that can be code, by name and, where there is one, content, unless that is allowed."""
+    if allowed:
+        return
+    for name, path in files.items():
+        why = code_in(name, path)
+        if why:
+            raise Forbidden(
+                f"'{PurePosixPath(name).name}' can run code on the server, as {why}; "
+                f"this needs the permission to {Right.UPLOAD_CODE.value}"
+            )
 
 
 def _checked_files(files: list[dict[str, Any]]) -> list[UploadFile]:

@@ -21,6 +21,7 @@ from dashboard.models import Job, Model, Version
 from dashboard.services.audit import audit_record
 from dashboard.services.configuration import current_text
 from dashboard.services.jobs import job_create, job_run_here
+from dashboard.services.needs import refuse_unmet, restore_needs, rights_of
 from dashboard.services.releases import chosen_versions
 from dashboard.services.storage import forget_version, managed_repository, remember_version, repository_errors
 from repository import publish, storage
@@ -52,6 +53,7 @@ def version_restore(*, version: Version, actor: Actor) -> Job:
         model = Model.objects.select_for_update().get(pk=version.model_id)
         _set_out(version, VersionState.ARCHIVED)
         _refuse_live(model, version)
+        refuse_unmet(restore_needs(version=version, text=current_text(model)), rights_of(actor))
         job = _job("restore", "Restore", version, actor, announce=not _small(version))
     return _begun(job, version, _small(version))
 

@@ -1,7 +1,7 @@
 """A model's configuration: the form and the text, what a change would do, applying it, and going back."""
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Any
 
 from django.contrib import messages
@@ -16,6 +16,7 @@ from dashboard.selectors import models as select
 from dashboard.services import configuration as services
 from dashboard.services import drift
 from dashboard.services.config_fields import DATA_TYPES
+from dashboard.services.needs import Need, refusal, rights_of, unmet
 from dashboard.templatetags.slipway import sentence
 from dashboard.views.common import act, back, respond
 from dashboard.views.models import model_context
@@ -68,14 +69,13 @@ def _apply(request: HttpRequest, name: str) -> HttpResponse:
     """Keeps what was typed when the text is refused."""
     model = select.model_get(name)
     text = request.POST.get("text", "").replace("\r\n", "\n")
-    base = request.POST.get("base_revision", "")
     try:
         services.config_apply(
             model=model,
             text=text,
             actor=actor_of(request),
             summary=request.POST.get("summary", "").strip(),
-            base_revision=int(base) if base.isdigit() else None,
+            base_revision=base_revision(request),
         )
     except DashboardError as error:
         return _page(request, name, text, error.message)
@@ -83,26 +83,46 @@ def _apply(request: HttpRequest, name: str) -> HttpResponse:
     return back(request, "model_configuration", name)
 
 
+def base_revision(request: HttpRequest) -> int | None:
+    """The configuration that a form was made from, where it says so."""
+    given = request.POST.get("base_revision", "")
+    return int(given) if given.isascii() and given.isdecimal() and len(given) < 10 else None
+
+
 @require_POST
 @requires(Right.VIEW)
 def preview(request: HttpRequest, name: str) -> JsonResponse:
     """What a text, or fields laid over a text, would be: JSON {"text"} or {"base", "fields"}."""
-    return preview_response(request, name)
+    given = preview_of(request, name)
+    return preview_response(given, refusal_for(request, given.needs))
 
 
-def preview_response(request: HttpRequest, model_name: str) -> JsonResponse:
+def preview_of(request: HttpRequest, model_name: str) -> services.ConfigPreview:
     try:
         given = json.loads(request.body)
     except ValueError:
         raise Invalid("expected a JSON object") from None
     if not isinstance(given, dict):
         raise Invalid("expected a JSON object")
-    fields = given.get("fields")
-    if fields is not None:
-        found = services.config_preview(model_name=model_name, base=str(given.get("base", "")), fields=fields)
-    else:
-        found = services.config_preview(model_name=model_name, text=str(given.get("text", "")))
-    return JsonResponse(asdict(found) | {"valid": found.valid, "effect_sentence": found.effect_sentence})
+    laid_over = given.get("fields")
+    if laid_over is not None:
+        return services.config_preview(model_name=model_name, base=str(given.get("base", "")), fields=laid_over)
+    return services.config_preview(model_name=model_name, text=str(given.get("text", "")))
+
+
+def preview_response(found: services.ConfigPreview, refused: str) -> JsonResponse:
+    """`refused`: which right this person lacks for it, and why; "" for none."""
+    said = {
+        field.name: getattr(found, field.name) for field in fields(found) if field.name not in ("needs", "problems")
+    }
+    problems = [asdict(problem) for problem in found.problems]
+    more = {"valid": found.valid, "effect_sentence": found.effect_sentence, "refused": refused}
+    return JsonResponse({**said, "problems": problems, **more})
+
+
+def refusal_for(request: HttpRequest, needs: list[Need]) -> str:
+    missing = unmet(needs, rights_of(actor_of(request)))
+    return sentence(refusal(missing)) if missing else ""
 
 
 @require_POST
@@ -111,7 +131,8 @@ def revert(request: HttpRequest, name: str, number: int) -> HttpResponse:
     model = select.model_get(name)
     revision = get_object_or_404(model.revisions, number=number)
     done = f"Revision {number} is applied again, as a new revision."
-    return act(request, services.config_revert, done, "model_configuration", name, revision=revision)
+    given = {"revision": revision, "base_revision": base_revision(request)}
+    return act(request, services.config_revert, done, "model_configuration", name, **given)
 
 
 @require_POST

@@ -4,6 +4,7 @@ from typing import Any
 
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import redirect, render
+from django.urls import reverse
 from django.views.decorators.http import require_GET, require_POST
 
 from dashboard.authorisation import Right, actor_of, requires
@@ -14,12 +15,13 @@ from dashboard.selectors import models as select
 from dashboard.selectors.activity import OPEN_UPLOADS, upload_get
 from dashboard.selectors.servers import servers
 from dashboard.services.publication import upload_publish
+from dashboard.services.review import upload_review
 from dashboard.services.uploads import upload_cancel
 from dashboard.templatetags.pages import format_name
 from dashboard.templatetags.slipway import sentence
 from dashboard.templatetags.units import size
 from dashboard.views.common import act
-from dashboard.views.configuration import editor_context, preview_response
+from dashboard.views.configuration import base_revision, editor_context, preview_of, preview_response, refusal_for
 
 STEPS = (("upload", "Upload"), ("inspect", "Inspect"), ("configure", "Configure"), ("publish", "Publish"))
 # How far an upload in this state has come: the index of the step that is going on.
@@ -59,18 +61,19 @@ def _page(request: HttpRequest, found: Upload, **more: Any) -> HttpResponse:
         "theirs_or_operates": _is_theirs(request, found) or actor_of(request).may(Right.OPERATE),
         "transfer": _transfer(found),
         "next_number": model.last_number + 1 if model else 1,
-        **_asked(found),
-        **_proposal(request, found, more.pop("text", None)),
+        **_asked(request, found),
+        **_proposal(request, found, more.pop("text", None), more.pop("base", None)),
         **_published(found, model),
         **more,
     }
     return _render(request, context)
 
 
-def _asked(found: Upload) -> dict[str, Any]:
+def _asked(request: HttpRequest, found: Upload) -> dict[str, Any]:
     """What publishing was asked for last, and why it came to nothing."""
     last = found.publication
     after = "live" if not last or last["make_live"] else "load" if last["load"] else "keep"
+    after = after if actor_of(request).may(Right.OPERATE) else "keep"
     broken_off = sentence(found.error) if found.state == UploadState.INSPECTED else ""
     return {"note": last.get("note", ""), "after": after, "broken_off": broken_off}
 
@@ -87,25 +90,20 @@ def _transfer(found: Upload) -> dict[str, Any]:
     return {"id": str(found.pk), "model": found.model_name, "files": files}
 
 
-def _proposal(request: HttpRequest, found: Upload, text: str | None) -> dict[str, Any]:
-    """What inspection found, and the editor over the configuration that it proposes."""
+def _proposal(request: HttpRequest, found: Upload, text: str | None, base: int | None) -> dict[str, Any]:
+    """What inspection found, and the editor over the configuration that it proposes, or that was typed."""
     if found.state != UploadState.INSPECTED:
         return {}
-    proposal = found.proposal
-    actor = actor_of(request)
+    review = upload_review(upload=found, text=text, base_revision=base)
     return {
-        "proposal": proposal,
+        "proposal": found.proposal,
         "theirs": _is_theirs(request, found),
-        "blocked": any(problem["severity"] == "error" for problem in proposal.get("problems", [])),
-        "may_publish": actor.may_upload_format(executes_code=bool(proposal.get("executes_code"))),
-        "preview_url": f"{request.path}preview",
-        **editor_context(found.model_name, _text(found) if text is None else text),
+        "blocked": any(problem["severity"] == "error" for problem in found.proposal.get("problems", [])),
+        "review": review,
+        "refusal": refusal_for(request, review.needs),
+        "preview_url": reverse("upload_preview", args=[found.pk]),
+        **editor_context(found.model_name, review.text),
     }
-
-
-def _text(found: Upload) -> str:
-    """As it was reviewed last, else as it is proposed."""
-    return found.publication.get("config_text") or found.proposal.get("config", "")
 
 
 def _is_theirs(request: HttpRequest, found: Upload) -> bool:
@@ -175,7 +173,11 @@ def _details(found: Upload | None) -> dict[str, str]:
 @require_POST
 @requires(Right.VIEW)
 def preview(request: HttpRequest, pk: str) -> JsonResponse:
-    return preview_response(request, upload_get(pk).model_name)
+    """`refused`: why this person may not publish with that text."""
+    found = upload_get(pk)
+    given = preview_of(request, found.model_name)
+    needs = upload_review(upload=found, text=given.text).needs
+    return preview_response(given, refusal_for(request, needs))
 
 
 @require_POST
@@ -192,16 +194,19 @@ def publish(request: HttpRequest, pk: str) -> HttpResponse:
     """Keeps what was typed when the configuration is refused."""
     found = upload_get(pk)
     text = request.POST.get("text", "").replace("\r\n", "\n")
+    base = base_revision(request)
     note, after = request.POST.get("note", "").strip(), request.POST.get("after", "keep")
     try:
         upload_publish(
             upload=found,
             actor=actor_of(request),
             config_text=text,
+            base_revision=base,
             note=note,
             make_live=after == "live",
             load=after in ("live", "load"),
         )
     except DashboardError as error:
-        return _page(request, upload_get(pk), text=text, note=note, after=after, refused=sentence(error.message))
+        said = sentence(error.message)
+        return _page(request, upload_get(pk), text=text, base=base, note=note, after=after, refused=said)
     return redirect("upload", pk=found.pk)

@@ -1,7 +1,7 @@
 """The table of backends: a name in config.pbtxt -> the class, imported when a model first needs it.
 
 A new backend is one file beside this one and one line here (and, where Triton has a `platform` for it, one in
-repository/model_config.py).
+repository/model_config.py, with the file name that tells it).
 """
 
 import importlib
@@ -18,16 +18,6 @@ BACKENDS: dict[str, str] = {
     "tensorrt": "serving.backends.tensorrt_backend:TensorrtBackend",
     "python": "serving.backends.python_backend:PythonBackend",
     "tensorflow": "serving.backends.tensorflow_backend:TensorflowBackend",
-}
-
-# `backend` is completed from the file a version folder holds, in this order.
-DEFAULT_FILENAMES: dict[str, str] = {
-    "model.onnx": "onnxruntime",
-    "model.pt": "pytorch",
-    "model.pt2": "pytorch",
-    "model.plan": "tensorrt",
-    "model.py": "python",
-    "model.savedmodel": "tensorflow",
 }
 
 

@@ -4,7 +4,7 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from serving.backends import DEFAULT_FILENAMES
+from repository.model_config import DEFAULT_FILENAMES
 from serving.backends.onnx_model import read_onnx
 from serving.backends.text import looks_like_text
 from serving.backends.torch_archive import Kind, read_archive

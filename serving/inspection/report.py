@@ -48,6 +48,7 @@ class Report:
         self.outputs: list[dict[str, Any]] = []
         self.opset = 0
         self.producer = ""
+        self.names: list[str] = []  # files of the folder that the model file names as its weights
         self.problems: list[dict[str, str]] = []
         self.config = ""
 
@@ -70,6 +71,7 @@ class Report:
             "outputs": self.outputs,
             "opset": self.opset,
             "producer": self.producer,
+            "names": self.names,
             "executes_code": self.format.executes_code,
             "problems": self.problems,
             "config": self.config,
@@ -165,6 +167,8 @@ def _read_onnx(report: Report, model: Path, folder: Path, config: ModelConfig) -
     onnx = read_onnx(model)
     report.opset, report.producer = onnx.opset, onnx.producer
     check_external_data(onnx, model.parent)
+    inner = model.parent.relative_to(folder)
+    report.names = sorted({(inner / entry.location).as_posix() for entry in onnx.external})
     _complete(report, model, folder, config)
     problem = unsupported_version(onnx)
     if problem:

@@ -13,9 +13,9 @@ function follow(preview) {
   newest = preview;
   const changed = editor.changed;
   discard.disabled = !changed;
-  if (review) review.disabled = !changed || !preview.valid;
+  if (review) review.disabled = !changed || !preview.valid || Boolean(preview.refused);
   if (!changed) summary.innerHTML = resting;
-  else summary.textContent = preview.valid ? preview.effect_sentence : "The text has errors; it cannot be applied yet.";
+  else summary.textContent = preview.valid ? preview.refused || preview.effect_sentence : "The text has errors; it cannot be applied yet.";
 }
 
 function diffLines(text) {

@@ -112,8 +112,17 @@ function goOn(chosen) {
   return send(`${$("#upload-files").dataset.create}/${known.id}`, rows, known.id);
 }
 
+/** Whether this person may publish with the present text, and if not, which right is missing and for what. */
+function showRefusal({ refused }) {
+  const box = $("#refusal");
+  if (!box) return;
+  box.hidden = !refused;
+  $("p", box).textContent = refused;
+  $("#publish").disabled = Boolean(refused);
+}
+
 export function start() {
-  if ($("#config")) startEditor();
+  if ($("#config")) startEditor(showRefusal);
   const section = $("#upload-files");
   if (!section) return;
   const take = data("upload-data") ? goOn : begin;
@@ -145,5 +154,5 @@ export function start() {
 
 start();
 document.body.addEventListener("htmx:afterSettle", () => {
-  if ($("#config")) startEditor();
+  if ($("#config")) startEditor(showRefusal);
 });

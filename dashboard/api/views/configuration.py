@@ -49,14 +49,14 @@ class RevisionList(Endpoint):
 class RevisionRevert(Endpoint):
     rights = {"POST": Right.OPERATE}
 
-    @extend_schema(request=None, responses=serializers.ConfigSerializer)
+    @extend_schema(request=serializers.RevertSerializer, responses=serializers.ConfigSerializer)
     def post(self, request: Request, name: str, number: int) -> Response:
-        """Applies an earlier text as a new revision."""
+        """Applies an earlier text as a new revision. A version that was never live does not become so by that."""
         model = select.model_get(name)
         revision = select.revisions(model).filter(number=number).first()
         if revision is None:
             raise NotFound(f"model '{name}' has no configuration {number}")
-        config_revert(revision=revision, actor=self.actor)
+        config_revert(revision=revision, actor=self.actor, **data_of(request, serializers.RevertSerializer))
         return _config(model)
 
 
