@@ -14,7 +14,7 @@ from repository.model_config import SLIPWAY_PREFIX
 Effect = Literal["none", "in_place", "versions", "reload"]
 
 # Ours, and yet about how a model's instances are built.
-_BUILT_IN = ("slipway.isolation",)
+_BUILT_IN = ("slipway.isolation", "slipway.execution_timeout_s")
 
 
 def effect(old: ModelConfig, new: ModelConfig) -> Effect:

@@ -15,6 +15,10 @@ _ACCELERATORS = {
     "cpu_execution_accelerator": ("openvino",),
 }
 
+EXECUTION_TIMEOUT = "execution_timeout_s"
+# Backends whose instances always run in processes of their own.
+_APART = ("python", "tensorflow")
+
 RESIDENCY_MODES = ("pinned", "on_demand", "evictable")
 
 _COUNT = (re.compile(r"[0-9]{1,9}"), "expected a whole number (0 for the default)")
@@ -99,8 +103,17 @@ def _residency_problem(value: Any, config: ModelConfig) -> str:
     return ""
 
 
+def _execution_timeout_problem(value: Any, config: ModelConfig) -> str:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e9:
+        return f"expected a number of seconds over 0, not {value!r}"
+    if backend_of(config) not in _APART and get_parameter(config, "isolation") != "process":
+        return 'expected slipway.isolation "process" beside it: only a process of its own can be ended by itself'
+    return ""
+
+
 # name of a slipway.* parameter -> what is wrong with its value, "" for nothing
 _OWN: dict[str, Callable[[Any, ModelConfig], str]] = {
     "residency": _residency_problem,
+    EXECUTION_TIMEOUT: _execution_timeout_problem,
     text_generation.PARAMETER: text_generation.problem,
 }

@@ -61,6 +61,11 @@ class Instance:
         """Whether it would answer now; False while its process is held back after crashes."""
         return self._impl is None or self._impl.available()
 
+    def complaint(self) -> str:
+        """Why it would not answer at once, with its name; "" where it would."""
+        complaint = "" if self._impl is None else self._impl.complaint()
+        return complaint and f"{self.name}: {complaint}"
+
     def readiness(self) -> "Future[bool] | None":
         """What the model itself says of this instance, where it has a say."""
         return None if self._impl is None else self._impl.readiness()

@@ -213,6 +213,10 @@ class Model:
         """Requests accepted and not yet answered."""
         return self._in_flight
 
+    def complaints(self) -> list[str]:
+        """Why instances of it would not answer now."""
+        return [complaint for instance in self._instances if (complaint := instance.complaint())]
+
     async def confirm_ready(self) -> bool:
         """Ask the instances whether they would answer."""
         return await instances_ready(self._instances)

@@ -85,6 +85,7 @@ class ModelRepositoryManager:
             infer_step=self.infer_step,
             step_labels=self._step_labels,
             strict_devices=options.strict_devices,
+            heartbeat_timeout_s=options.process_heartbeat_timeout_secs,
             cache=ResponseCache(options.cache_size) if options.cache_size else None,
             control=control,
             limiter=RateLimiter(options.rate_limit_resource) if options.rate_limit == "execution_count" else None,
@@ -139,7 +140,9 @@ class ModelRepositoryManager:
             for version, entry in sorted(lifecycle.versions.items()):
                 if not ready or entry.state.value == "READY":
                     reason = entry.reason or lifecycle.failed_reload(entry)
-                    reason = reason or ("; ".join(entry.model.warnings) if entry.model else "")
+                    reason = reason or (
+                        "; ".join(entry.model.complaints() + entry.model.warnings) if entry.model else ""
+                    )
                     answer.models.add(name=name, version=str(version), state=entry.state.value, reason=reason)
         return answer
 

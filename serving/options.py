@@ -83,6 +83,7 @@ class Options:
     strict_devices: bool = False
     exit_on_error: bool = True
     exit_timeout_secs: float = 30.0
+    process_heartbeat_timeout_secs: float = 60.0
     model_config_name: str | None = None
     model_load_thread_count: int = 4
     model_load_retry_count: int = 0
@@ -290,6 +291,7 @@ def _repository_flags(add: Add) -> None:
     add("--strict-devices", boolean, "KIND_GPU on a machine without a GPU fails instead of falling back to the CPU")
     add("--exit-on-error", boolean, "end when a model fails to load at start")
     add("--exit-timeout-secs", seconds, "how long a shutdown waits for requests under way")
+    add("--process-heartbeat-timeout-secs", positive, "when a model's process without a sign of life is replaced")
     add("--model-load-thread-count", at_least_one, "how many models load at the same time")
     add("--model-load-retry-count", whole, "how often a load that failed is tried again")
     add(

@@ -14,6 +14,8 @@ from serving.rate_limiter import RateLimiter
 from serving.request import InferenceRequest
 from serving.response_cache import ResponseCache
 
+HEARTBEAT_TIMEOUT_S = 60.0
+
 
 class ModelControl(Protocol):
     """What a model may ask of the server about other models; the server itself, on the loop's thread."""
@@ -35,6 +37,7 @@ class Runtime:
     infer: Callable[[InferenceRequest], None]
     infer_step: Callable[[str, InferenceRequest], None]
     strict_devices: bool = False
+    heartbeat_timeout_s: float = HEARTBEAT_TIMEOUT_S  # until a model's process that gives no sign of life is replaced
     cache: ResponseCache | None = None
     limiter: RateLimiter | None = None
     host_policies: Mapping[str, Cores] = field(default_factory=dict)

@@ -142,6 +142,13 @@ class InferenceServer:
         """As `ready`; with --strict-readiness the models that can say whether they are ready are asked too."""
         return self.ready() and (not self.options.strict_readiness or await self._manager.all_confirm_ready())
 
+    def why_not_ready(self, name: str, version: str = "") -> str:
+        """What a model that serves says of its instances that would not answer; "" where there is nothing to say."""
+        try:
+            return "; ".join(self._manager.resolve(name, version).complaints())
+        except ServingError:
+            return ""
+
     async def confirm_model_ready(self, name: str, version: str = "") -> bool:
         """As `model_ready`; a model that can say whether it is ready is asked too."""
 

@@ -62,6 +62,9 @@ class SleepingModel:
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._wake_up())
 
+    def complaints(self) -> list[str]:
+        return []
+
     async def confirm_ready(self) -> bool:
         """It is there for its first request; nothing of it runs that could be asked."""
         return True

@@ -62,6 +62,10 @@ class BackendInstance(ABC):
         """Whether it would answer now: a scheduler prefers other instances to one that would not. Any thread asks."""
         return True
 
+    def complaint(self) -> str:
+        """Why it would not answer at once, in words that follow its name; "" where it would. Any thread asks."""
+        return ""
+
     def readiness(self) -> "Future[bool] | None":
         """What the model itself says when it is asked whether it is ready; None where it has no say. Any thread asks."""
         return None

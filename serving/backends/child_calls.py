@@ -100,6 +100,11 @@ class ChildCalls:
             while not self._ended and any(not one.request.finished for one in list(self._streams.values())):
                 self._stream_ended.wait(0.2)  # a cancelled request tells nobody
 
+    def overdue(self, bound_s: float) -> bool:
+        """Whether a request that its batch's end does not answer has waited that long for its next response. Any thread."""
+        running = set() if self._decoupled else self._running
+        return any(key not in running and stream.overdue(bound_s) for key, stream in list(self._streams.items()))
+
     def join(self) -> None:
         self._reader.join()
         if self._writer is not None:

@@ -1,8 +1,8 @@
 """How far a child process may run ahead with the responses of one decoupled request; its side is python_child/pacing.py."""
 
 import threading
+import time
 from collections.abc import Callable
-from typing import NamedTuple
 
 from serving.batch import Send
 from serving.request import InferenceRequest
@@ -19,10 +19,21 @@ class ChildPace:
     def __init__(self, tell: Callable[[int], None]) -> None:
         self._tell = tell
         self._untold = 0
+        self._ahead = 0
         self._lock = threading.Lock()
+
+    @property
+    def full(self) -> bool:
+        """Whether the child waits for the client."""
+        return self._ahead >= WINDOW
+
+    def sent(self, size: int) -> None:
+        with self._lock:
+            self._ahead += size
 
     def taken(self, size: int) -> None:
         with self._lock:
+            self._ahead -= size
             self._untold += size
             if self._untold < WINDOW // 2:
                 return
@@ -33,24 +44,37 @@ class ChildPace:
         self._tell(0)
 
 
-class OpenStream(NamedTuple):
-    """A request that the child may speak of."""
+class OpenStream:
+    """A request that the child may speak of. `moved_s`: when it was last heard of (monotonic)."""
 
-    request: InferenceRequest
-    send: Send
+    __slots__ = ("_pace", "moved_s", "request", "send")
+
+    def __init__(self, request: InferenceRequest, send: Send) -> None:
+        self.request = request
+        self.send = send
+        self.moved_s = time.monotonic()
+        self._pace: ChildPace | None = None
+
+    def overdue(self, bound_s: float) -> bool:
+        """Whether the child has let it wait longer than that. Time in which the client reads nothing is not the child's."""
+        if self.request.finished or (self._pace is not None and self._pace.full):
+            self.moved_s = time.monotonic()
+        return time.monotonic() - self.moved_s > bound_s
 
     def pace(self, tell: Callable[[int], None]) -> None:
         """The child holds itself back; `tell` it what the client has taken."""
         if self.request.flow is not None:
-            self.request.pace = ChildPace(tell)
+            self.request.pace = self._pace = ChildPace(tell)
             self.request.flow.join(self.request.pace)
 
     def sent(self, size: int) -> int:
         """Count a response of `size` bytes; what counts against the request's flow."""
         request = self.request
-        if request.pace is None or request.flow is None or request.finished:
+        self.moved_s = time.monotonic()
+        if self._pace is None or request.flow is None or request.finished:
             return 0
-        request.flow.sent(size, request.pace)
+        self._pace.sent(size)
+        request.flow.sent(size, self._pace)
         return size
 
     def close(self) -> None:

@@ -29,6 +29,7 @@ log = logging.getLogger(__name__)
 
 _MAIN = Path(__file__).parent / "python_child" / "__main__.py"
 _LINE_BYTES = 16 << 10
+_CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 _LEVELS = {"I": logging.INFO, "W": logging.WARNING, "E": logging.ERROR, "V": logging.DEBUG}
 # The kernel kills a child when the *thread* that started it ends; this one lives as long as the server.
 _spawner = ThreadPoolExecutor(1, "child-spawner")
@@ -44,6 +45,8 @@ class Calls(Protocol):
     def executed(self, keys: list[int]) -> None: ...
 
     def wait_for_streams(self) -> None: ...
+
+    def overdue(self, bound_s: float) -> bool: ...
 
     def join(self) -> None: ...
 
@@ -64,11 +67,16 @@ class ChildProcess:
         self.inputs = SegmentPool()
         self.outputs = SegmentMap(writable=False)
         self.freed: deque[int] = deque()
+        self.silent_s = 0.0  # since its last sign of life, as far as `listen` was called
+        self._cpu_s = 0.0
+        self._killed = ""  # why it had to be
         self._tail: deque[str] = deque(maxlen=5)
+        self._beats = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         mine, theirs = socket.socketpair()
         my_link, their_link = socket.socketpair()
         with theirs, their_link:
-            self._process = _spawner.submit(_spawn, python, theirs.fileno(), their_link.fileno()).result()
+            ends = (theirs.fileno(), their_link.fileno(), self._beats)
+            self._process = _spawner.submit(_spawn, python, ends, name).result()
         self._pidfd = os.pidfd_open(self._process.pid)
         self._bind(os.sched_getaffinity(0))
         self._end = select.poll()
@@ -93,6 +101,34 @@ class ChildProcess:
 
     def alive(self) -> bool:
         return not self._end.poll(0)
+
+    def listen(self, elapsed_s: float) -> float:
+        """How long it has given no sign of life, `elapsed_s` after the last call. One thread calls this."""
+        if not self._ended.acquire(blocking=False):  # it is being ended
+            return 0.0
+        try:
+            if self._pidfd < 0 or self._has_beaten() or self._has_computed(elapsed_s):
+                self.silent_s = 0.0
+            else:
+                self.silent_s += elapsed_s
+            return self.silent_s
+        finally:
+            self._ended.release()
+
+    def _has_beaten(self) -> bool:
+        try:
+            return os.eventfd_read(self._beats) > 0
+        except BlockingIOError:
+            return False
+
+    def _has_computed(self, elapsed_s: float) -> bool:
+        """Whether it had a twentieth of a CPU meanwhile: less is what idle threads of a library take now and then."""
+        try:
+            fields = Path(f"/proc/{self.pid}/stat").read_bytes().rpartition(b")")[2].split()
+        except OSError:
+            return False
+        before, self._cpu_s = self._cpu_s, (int(fields[11]) + int(fields[12])) / _CLOCK_TICKS
+        return self._cpu_s - before > elapsed_s / 20
 
     def exchange(
         self,
@@ -147,9 +183,10 @@ class ChildProcess:
                 self.link.close()
                 self.inputs.close()
                 self.outputs.clear()
+                os.close(self._beats)
                 os.close(self._pidfd)
                 self._pidfd = -1
-        return how_it_ended(self._process.returncode)
+        return self._killed or how_it_ended(self._process.returncode)
 
     def last_words(self) -> str:
         """The last line that the process wrote, for a child that ended before it could say why."""
@@ -159,12 +196,25 @@ class ChildProcess:
         """From the threads of `calls`, which `end` waits for."""
         signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
 
+    def give_up(self, reason: str) -> None:
+        """From any other thread: kill it, unless it is being ended already. `reason`: the sentence of how it ended."""
+        if self._ended.acquire(blocking=False):
+            try:
+                if self._pidfd >= 0:
+                    self._killed = reason
+                    with contextlib.suppress(ProcessLookupError):
+                        self.kill()
+            finally:
+                self._ended.release()
+
     def wait_ended(self) -> str:
         """From those threads too: a sentence of how a process that is ending ended; it is left for `end` to reap."""
         end = select.poll()
         end.register(self._pidfd, select.POLLIN)
         if not end.poll(1000):
             return "the model's process closed its connection"
+        if self._killed:
+            return self._killed
         try:
             found = os.waitid(os.P_PIDFD, self._pidfd, os.WEXITED | os.WNOWAIT)
         except ChildProcessError:  # `end` has reaped it
@@ -195,14 +245,15 @@ def how_it_ended(status: int) -> str:
         return f"the model's process was ended by signal {-status}"
 
 
-def _spawn(python: Interpreter, descriptor: int, link: int) -> "subprocess.Popen[bytes]":
+def _spawn(python: Interpreter, ends: tuple[int, ...], name: str) -> "subprocess.Popen[bytes]":
     # A group of its own: a Ctrl-C meant for the server must not interrupt what it still wants to finish.
     return subprocess.Popen(
-        python.command(str(_MAIN), str(descriptor), str(link), str(os.getpid())),
+        # The name is for people who look at the list of processes.
+        python.command(str(_MAIN), *map(str, ends), str(os.getpid()), name),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        pass_fds=(descriptor, link),
+        pass_fds=ends,
         env=python.variables(os.environ),
         process_group=0,
     )

@@ -43,6 +43,10 @@ class ChildReadiness:
         self._reason = reason
         self._settle(ready)
 
+    def unheard(self) -> None:
+        """The child gives no sign of life: whoever asks need not wait for it."""
+        self._settle(False)
+
     def close(self) -> None:
         """The child has ended."""
         self._ended = True

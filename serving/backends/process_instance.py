@@ -12,11 +12,15 @@ from concurrent.futures import Future
 from typing import Any
 
 import numpy as np
+from tritonclient.grpc.model_config_pb2 import ModelConfig
 
+from repository.model_config import get_parameter
+from repository.validation_parameters import EXECUTION_TIMEOUT
 from serving.backends.base import BackendInstance, ModelSpec
 from serving.backends.child_calls import ChildCalls
 from serving.backends.child_environment import Interpreter
 from serving.backends.child_process import Calls, ChildProcess, ProcessDied
+from serving.backends.child_watch import NOT_READY_AFTER_S, children
 from serving.backends.process_tensors import COPY_BYTES, error_of, parameters_of, tensor, used_bytes
 from serving.backends.python_child.channel import Message, ProtocolError, close_all
 from serving.backends.python_child.segments import KEEP_BYTES
@@ -26,6 +30,7 @@ from serving.device_tensor import host_array
 from serving.devices import Device
 from serving.errors import ServingError, internal, invalid, unavailable
 from serving.request import InferenceRequest, InferenceResponse
+from serving.runtime import HEARTBEAT_TIMEOUT_S
 
 log = logging.getLogger(__name__)
 
@@ -43,17 +48,36 @@ class ProcessInstance(BackendInstance):
         self._failure = f"model '{spec.name}' failed: " if hello["servant"] == "python" else ""
         self._iterative = spec.config.sequence_batching.iterative_sequence
         self._decoupled = spec.config.model_transaction_policy.decoupled
-        self._keeper = ProcessKeeper(name, hello, python, lambda child: ChildCalls(child, spec))
+        bound_s = execution_timeout(spec.config)
+        self._bound_s = None if self._decoupled else bound_s  # a stream is bounded by the time between its responses
+        self._keeper = ProcessKeeper(
+            name,
+            hello,
+            python,
+            lambda child: ChildCalls(child, spec),
+            HEARTBEAT_TIMEOUT_S if spec.runtime is None else spec.runtime.heartbeat_timeout_s,
+            bound_s,
+        )
         self._output_names = [output.name for output in spec.config.output]
 
     def execute(self, batch: Batch) -> None:
-        child = self._keeper.child()
-        try:
-            self._execute(child, batch)
-        except ProcessDied as died:
-            self._keeper.restart()
-            raise internal(f"model '{self._spec.name}': {died} during this request; it is being restarted") from None
-        self._keeper.succeeded()
+        with self._keeper.in_use:
+            child = self._keeper.child()
+            try:
+                self._execute(child, batch)
+            except ProcessDied as died:
+                self._keeper.restart()
+                raise internal(
+                    f"model '{self._spec.name}': {died} during this request; it is being restarted"
+                ) from None
+            except TimeoutError:
+                child.end(grace_s=0)
+                self._keeper.restart()
+                raise internal(
+                    f"model '{self._spec.name}': the batch took longer than {self._bound_s:g} s, which is its bound by "
+                    "slipway.execution_timeout_s; its process is being restarted"
+                ) from None
+            self._keeper.succeeded()
 
     def processes(self) -> list[int]:
         return self._keeper.processes()
@@ -63,6 +87,9 @@ class ProcessInstance(BackendInstance):
 
     def available(self) -> bool:
         return self._keeper.available()
+
+    def complaint(self) -> str:
+        return self._keeper.complaint()
 
     def readiness(self) -> "Future[bool] | None":
         return self._keeper.readiness()
@@ -78,7 +105,7 @@ class ProcessInstance(BackendInstance):
         batch.input_done()
         descriptors = [segment.descriptor] if segment.fresh else []
         keys = child.calls.begin(batch, message["requests"])
-        answer, received = child.exchange(message, descriptors)
+        answer, received = child.exchange(message, descriptors, self._bound_s)
         batch.infer_done()
         open_still = self._decoupled and answer.get("op") == "result"
         child.calls.executed([] if open_still else _answered(keys, answer))
@@ -130,9 +157,24 @@ class ProcessInstance(BackendInstance):
 
 
 class ProcessKeeper:
-    """Keeps one child alive: starts it again when it has died, at once the first time, then ever later."""
+    """Keeps one child alive: starts it again when it has died, at once the first time, then ever later.
 
-    def __init__(self, name: str, hello: Message, python: Interpreter, calls: Callable[[ChildProcess], Calls]) -> None:
+    The instance's thread holds `in_use` while it works with the child; the watch takes care of what happens between batches.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        hello: Message,
+        python: Interpreter,
+        calls: Callable[[ChildProcess], Calls],
+        heartbeat_timeout_s: float = HEARTBEAT_TIMEOUT_S,
+        stream_bound_s: float | None = None,
+    ) -> None:
+        self.in_use = threading.Lock()
+        self._heartbeat_timeout_s = heartbeat_timeout_s
+        self._not_ready_after_s = min(NOT_READY_AFTER_S, heartbeat_timeout_s / 2)
+        self._stream_bound_s = stream_bound_s
         self._name = name
         self._calls = calls
         self._hello = hello
@@ -144,7 +186,13 @@ class ProcessKeeper:
         self._error: ServingError | None = None
         self._starter: threading.Thread | None = None
         self._asks = False  # whether the model has is_ready
-        self._start()
+        children.add(self)
+        try:
+            with self.in_use:
+                self._start()
+        except BaseException:
+            children.remove(self)
+            raise
 
     def child(self) -> ChildProcess:
         """The living child. Waits for one that is starting; UNAVAILABLE while a restart is held back or has failed."""
@@ -157,7 +205,7 @@ class ProcessKeeper:
         assert self._starter is not None
         wait = self._due - time.monotonic()
         if wait > LONGEST_WAIT_S:
-            raise unavailable(f"{self._name}: the model's process keeps ending; the next start is in {wait:.0f} s")
+            raise unavailable(f"{self._name}: {self._held_back(wait)}")
         self._starter.join()
         self._starter = None
         if self._error is None:
@@ -182,8 +230,38 @@ class ProcessKeeper:
         self._starter.start()
 
     def available(self) -> bool:
-        """False while a start is held back for longer than a request would wait. Any thread may ask."""
+        """False while its child is silent, or a start is held back for longer than a request would wait. Any thread may ask."""
+        child = self._child
+        if child is not None and child.silent_s > self._not_ready_after_s:
+            return False
         return self._starter is None or self._due - time.monotonic() <= LONGEST_WAIT_S
+
+    def complaint(self) -> str:
+        """Why it would not answer at once; "" where it would. Any thread may ask."""
+        child = self._child
+        if child is not None and child.silent_s > self._not_ready_after_s:
+            return f"its process has given no sign of life for {child.silent_s:.0f} s"
+        if self._starter is None:
+            return ""
+        wait = self._due - time.monotonic()
+        return self._held_back(wait) if wait > LONGEST_WAIT_S else "its process is being started again"
+
+    def look(self, elapsed_s: float) -> None:
+        """On the watch's thread: end a child that hangs; between two batches also start one that has ended."""
+        child = self._child
+        if child is not None:
+            silent_s = child.listen(elapsed_s)
+            if silent_s > self._not_ready_after_s:
+                child.calls.readiness.unheard()
+            if silent_s >= self._heartbeat_timeout_s:
+                child.give_up(f"the model's process gave no sign of life for {silent_s:.0f} s and was ended")
+            elif self._stream_bound_s is not None and child.calls.overdue(self._stream_bound_s):
+                child.give_up(f"the model's process gave no response for {self._stream_bound_s:g} s and was ended")
+        if self.in_use.acquire(blocking=False):
+            try:
+                self._revive()
+            finally:
+                self.in_use.release()
 
     def readiness(self) -> "Future[bool] | None":
         """What the model says of itself, where it does: not ready while its process is being restarted. Any thread."""
@@ -202,24 +280,44 @@ class ProcessKeeper:
     def close(self) -> None:
         """Finalize within the grace; a start that is under way is broken off."""
         self._closing.set()
-        if self._starter is not None:
-            child = self._child
-            if child is not None:
-                child.end(grace_s=0)
-            self._starter.join()
-        elif self._child is not None:
-            self._child.calls.wait_for_streams()
-            self._child.finalize(FINALIZE_GRACE_S)
-        self._child = None
+        with self.in_use:
+            if self._starter is not None:
+                child = self._child
+                if child is not None:
+                    child.end(grace_s=0)
+                self._starter.join()
+            elif self._child is not None:
+                self._child.calls.wait_for_streams()
+                self._child.finalize(FINALIZE_GRACE_S)
+            self._child = None
+        children.remove(self)
 
     # -- inside ----------------------------------------------------------------------------------------------------
+    def _held_back(self, wait_s: float) -> str:
+        reason = f" ({self._error.message})" if self._error is not None else ""
+        return f"the model's process keeps ending{reason}; the next start is in {wait_s:.0f} s"
+
+    def _revive(self) -> None:
+        """A request is not needed for that: a model that is not ready may get none."""
+        if self._closing.is_set():
+            return
+        if self._starter is None:
+            if self._child is not None and not self._child.alive():
+                log.warning("%s: %s between two requests", self._name, self._child.end())
+                self.restart()
+        elif not self._starter.is_alive():
+            self._starter = None
+            if self._error is not None:
+                self.restart()
+
     def _restart(self, delay: float) -> None:
-        self._error = None
+        error: ServingError | None = None
         try:
             if not self._closing.wait(delay):
                 self._start()
-        except ServingError as error:
-            self._error = error
+        except ServingError as failure:
+            error = failure
+        self._error = error
         if self._closing.is_set() and self._child is not None:
             self._child.end(grace_s=0)
 
@@ -237,6 +335,12 @@ class ProcessKeeper:
             error = internal(f"{died} before it was ready: {child.last_words()}".removesuffix(": "))
         child.end()
         raise error
+
+
+def execution_timeout(config: ModelConfig) -> float | None:
+    """Seconds that a batch may take; None without a bound. The configuration has been validated."""
+    value = get_parameter(config, EXECUTION_TIMEOUT)
+    return None if value is None else float(value)
 
 
 # -- requests ----------------------------------------------------------------------------------------------------------

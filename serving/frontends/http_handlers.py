@@ -28,7 +28,9 @@ async def server_ready(server: InferenceServer, exchange: Exchange) -> Reply:
 
 async def model_ready(server: InferenceServer, exchange: Exchange) -> Reply:
     name, version = _model(exchange)
-    return _ready_reply(await server.confirm_model_ready(name, version), f"model '{name}' is not ready")
+    ready = await server.confirm_model_ready(name, version)
+    why = "" if ready else server.why_not_ready(name, version)
+    return _ready_reply(ready, f"model '{name}' is not ready" + (why and f": {why}"))
 
 
 def model_metadata(server: InferenceServer, exchange: Exchange) -> Reply:

@@ -1,4 +1,5 @@
-"""Run by path: `python .../python_child/__main__.py DESCRIPTOR LINK PARENT`: two connected Unix sockets, the server's pid.
+"""Run by path: `python .../python_child/__main__.py DESCRIPTOR LINK BEATS PARENT NAME`: two connected Unix sockets, an eventfd,
+the server's pid, the instance's name.
 
 The process asks the kernel to be killed when its parent ends, so that nothing outlives a server that was itself killed.
 """
@@ -9,9 +10,12 @@ import os
 import signal
 import socket
 import sys
+import threading
+import time
 from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
+HEARTBEAT_S = 1.0
 
 
 def die_with(parent: int) -> None:
@@ -21,9 +25,21 @@ def die_with(parent: int) -> None:
         os._exit(1)
 
 
+def beat(counter: int) -> None:
+    """Tell the server for ever that this process runs, whatever its model does meanwhile."""
+    while True:
+        try:
+            os.eventfd_write(counter, 1)
+        except BlockingIOError:  # a server that was stopped for very long has read nothing
+            pass
+        time.sleep(HEARTBEAT_S)
+
+
 def main() -> None:
-    descriptor, link, parent = map(int, sys.argv[1:4])
+    descriptor, link, beats, parent = map(int, sys.argv[1:5])
     die_with(parent)
+    os.set_inheritable(beats, False)
+    threading.Thread(target=beat, args=(beats,), name="heartbeat", daemon=True).start()
     faulthandler.enable()
     sys.dont_write_bytecode = True  # a version folder stays as it was published
     ends = [socket.socket(fileno=number) for number in (descriptor, link)]
