@@ -4,6 +4,7 @@ ServingError(code, message)     everything that a client or an operator is told
     made by: invalid() not_found() unavailable() unsupported() already_exists() cancelled() internal()
     Unauthenticated(message)    a missing or unknown token (HTTP 401, gRPC UNAUTHENTICATED)
     PermissionDenied(message)   a known caller, or a missing key, without the right (HTTP 403, gRPC PERMISSION_DENIED)
+    NotYet(message)             a model that will be loaded in a moment (HTTP 503 with Retry-After, gRPC UNAVAILABLE)
     Exhausted(message)          no room for this request now (HTTP 503, gRPC RESOURCE_EXHAUSTED)
 
 A message says what was expected and what came. It carries no path, key or stack.
@@ -50,6 +51,15 @@ class PermissionDenied(ServingError):
 
     def __init__(self, message: str) -> None:
         super().__init__(Code.INVALID_ARG, message)
+
+
+class NotYet(ServingError):
+    """What is asked for will be there in a moment: ask again after RETRY_AFTER_S."""
+
+    RETRY_AFTER_S = 1
+
+    def __init__(self, message: str) -> None:
+        super().__init__(Code.UNAVAILABLE, message)
 
 
 class Exhausted(ServingError):

@@ -15,7 +15,7 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 from serving.classification import Labels
 from serving.custom_metrics import CustomMetrics
 from serving.ensemble_check import step_models
-from serving.errors import ServingError, invalid, not_found
+from serving.errors import NotYet, ServingError, invalid, not_found
 from serving.host_policy import host_policies
 from serving.known_models import KnownModels
 from serving.model import Model
@@ -35,6 +35,7 @@ from serving.response_cache import ResponseCache
 from serving.runtime import ModelControl, Runtime
 from serving.sleeping_model import SleepingModel
 from serving.statistics import ModelStatistics
+from serving.wanted_models import WantedModels
 
 log = logging.getLogger(__name__)
 
@@ -97,6 +98,7 @@ class ModelRepositoryManager:
         self._models = KnownModels()
         self._by_name = self._models.by_name
         self._overrides = Overrides()
+        self._wanted_models = WantedModels(options.wanted_models_file) if options.wanted_models_file else None
         self._waiting_loads: dict[ModelIdentifier, asyncio.Task[None]] = {}
         self._looked = False
         self._seen: dict[ModelIdentifier, object] = {}  # poll mode: what each looked like when it was last taken up
@@ -112,8 +114,20 @@ class ModelRepositoryManager:
 
     def resolve(self, name: str, version: str) -> Model | SleepingModel:
         """The loaded or sleeping model for a name and version as asked; NOT_FOUND, UNAVAILABLE or INVALID_ARG otherwise."""
-        lifecycle = self._by_name.get(name) or self._models.find(name)
-        return lifecycle.resolve(version)
+        try:
+            lifecycle = self._by_name.get(name) or self._models.find(name)
+            return lifecycle.resolve(version)
+        except ServingError as error:
+            raise self._not_yet(name, error) from None
+
+    def _not_yet(self, name: str, error: ServingError) -> ServingError:
+        """The error of a model of which no version serves; another one where somebody is about to load it."""
+        lifecycle = self._by_name.get(name)
+        if self._wanted_models is None or (lifecycle and lifecycle.default) or name not in self._wanted_models:
+            return error
+        if lifecycle is None or not lifecycle.wanted:
+            return NotYet(f"model '{name}' is not loaded yet, but will be in a moment: try again")
+        return NotYet(error.message)
 
     def ready_versions(self, name: str) -> list[int]:
         return self._models.find(name).ready_versions()

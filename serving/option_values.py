@@ -152,6 +152,13 @@ def seconds(text: str) -> float:
     return max(0.0, value)
 
 
+def positive_seconds(text: str) -> float:
+    value = seconds(text)
+    if not value:
+        raise argparse.ArgumentTypeError(f"expected a number of seconds over 0, got '{text}'")
+    return value
+
+
 def fraction(text: str) -> float:
     try:
         value = float(text)

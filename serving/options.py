@@ -29,6 +29,7 @@ from serving.option_values import (
     metrics_setting,
     number,
     pattern,
+    positive_seconds,
     repository,
     resource,
     restricted_twice,
@@ -82,6 +83,7 @@ class Options:
     strict_readiness: bool = True
     strict_devices: bool = False
     exit_on_error: bool = True
+    wanted_models_file: Path | None = None
     exit_timeout_secs: float = 30.0
     process_heartbeat_timeout_secs: float = 60.0
     model_config_name: str | None = None
@@ -287,11 +289,20 @@ def _repository_flags(add: Add) -> None:
     )
     add("--strict-model-config", boolean, "true: config.pbtxt must be complete (deprecated in Triton)", default=None)
     add("--disable-auto-complete-config", boolean, "do not complete config.pbtxt from the model file")
+    add(
+        "--wanted-models-file",
+        Path,
+        "JSON list of the models that somebody will load: one that is not there yet is 503",
+    )
     add("--strict-readiness", boolean, "ready only while every model that should be loaded is")
     add("--strict-devices", boolean, "KIND_GPU on a machine without a GPU fails instead of falling back to the CPU")
     add("--exit-on-error", boolean, "end when a model fails to load at start")
     add("--exit-timeout-secs", seconds, "how long a shutdown waits for requests under way")
-    add("--process-heartbeat-timeout-secs", positive, "when a model's process without a sign of life is replaced")
+    add(
+        "--process-heartbeat-timeout-secs",
+        positive_seconds,
+        "when a model's process without a sign of life is replaced",
+    )
     add("--model-load-thread-count", at_least_one, "how many models load at the same time")
     add("--model-load-retry-count", whole, "how often a load that failed is tried again")
     add(

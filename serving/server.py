@@ -13,7 +13,7 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from serving import __version__
 from serving.datatypes import BY_CONFIG
-from serving.errors import Code, ServingError, not_found, unavailable
+from serving.errors import Code, NotYet, ServingError, not_found, unavailable
 from serving.log_settings import LogSettings
 from serving.model_lifecycle import parse_requested_version
 from serving.model_repository_manager import ModelRepositoryManager
@@ -143,9 +143,12 @@ class InferenceServer:
         return self.ready() and (not self.options.strict_readiness or await self._manager.all_confirm_ready())
 
     def why_not_ready(self, name: str, version: str = "") -> str:
-        """What a model that serves says of its instances that would not answer; "" where there is nothing to say."""
+        """What a model that serves says of its instances that would not answer; "" where there is nothing to say. Raises
+        NotYet for a model that will be loaded in a moment."""
         try:
             return "; ".join(self._manager.resolve(name, version).complaints())
+        except NotYet:
+            raise
         except ServingError:
             return ""
 

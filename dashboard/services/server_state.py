@@ -1,15 +1,19 @@
 """What `up` and `watch` write down of servers, their processes and their models; pages only read it."""
 
+import json
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
+from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
 
 from dashboard.choices import EventKind, ModelStatus, ServerStatus
 from dashboard.models import Model, ModelState, ModelSync, Server, ServerState
 from dashboard.services.servers import server_event_record
+from repository.storage import write_atomic
 
 REASON_LIMIT = ServerState._meta.get_field("last_reason").max_length
 
@@ -34,6 +38,11 @@ def server_process_record(
     rows = ServerState.objects.filter(server=server)
     rows.update(**changes)
     (rows.exclude(state=ServerStatus.READY) if state == ServerStatus.LIVE else rows).update(state=state)
+
+
+def wanted_models_write(names: list[str]) -> None:
+    """The bundled server's --wanted-models-file: what it answers for with "not yet" until `watch` has loaded it."""
+    write_atomic(Path(settings.WANTED_MODELS_FILE), json.dumps(names).encode(), mode=0o600)
 
 
 def server_info_record(*, server: Server, key: str, value: Any) -> None:

@@ -6,11 +6,12 @@ from django.core.management import call_command
 from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 
+from dashboard.choices import DesiredState
 from dashboard.exceptions import DashboardError
-from dashboard.models import Server
+from dashboard.models import Model, Server
 from dashboard.services.accounts import administrator_ensure
 from dashboard.services.examples import examples_publish
-from dashboard.services.server_state import server_restart_take
+from dashboard.services.server_state import server_restart_take, wanted_models_write
 from dashboard.services.servers import server_ensure_local
 from dashboard.services.tokens import auth_file_write
 
@@ -34,6 +35,8 @@ def prepare() -> Prepared:
     administrator, password = administrator_ensure() or ("", "")
     auth_file_write()
     examples, problem = _examples()
+    loaded = Model.objects.filter(desired_state=DesiredState.LOADED)
+    wanted_models_write(sorted(loaded.values_list("name", flat=True)))
     return Prepared(server, migrated, administrator, password, examples, problem)
 
 

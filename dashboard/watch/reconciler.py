@@ -20,6 +20,7 @@ from dashboard.services.adopted import adopted_override
 from dashboard.services.server_state import VersionStatus
 from dashboard.services.servers import server_event_record
 from dashboard.watch.plan import Attempts, Wanted, make_plan
+from repository.errors import RepositoryError
 
 logger = logging.getLogger(__name__)
 
@@ -47,6 +48,7 @@ class Reconciler:
         self._slots = asyncio.Semaphore(CONCURRENT_LOADS)
         self._statuses: list[VersionStatus] | None = None
         self._generations: dict[str, tuple[bool, int]] = {}
+        self._announced: list[str] | None = None
         self._answers: bool | None = None
         self._returning = False  # the server was down, and its models are on their way back
         self._seen: tuple[bool, str] | None = None
@@ -78,6 +80,8 @@ class Reconciler:
         # What ends while we look is judged at the next look: what we read may be older than its end.
         busy = set(self._calls)
         wanted = await sync_to_async(self._read_wanted)()
+        if self.server.bundled:
+            await self._announce(sorted(one.name for one in wanted if one.loaded))
         generations = {one.name: (one.loaded, one.generation) for one in wanted}
         changed, self._generations = generations != self._generations, generations
         now = time.monotonic()
@@ -91,6 +95,17 @@ class Reconciler:
             return True
         await self._act(wanted, statuses, busy | set(self._calls), now)
         return bool(self._calls)
+
+    async def _announce(self, names: list[str]) -> None:
+        """Tell the server what it will be asked to load: should it come back without its models, it can say so."""
+        if names == self._announced:
+            return
+        try:
+            await sync_to_async(server_state.wanted_models_write)(names)
+        except (OSError, RepositoryError) as error:
+            logger.warning("the list of wanted models was not written: %s", error)
+        else:
+            self._announced = names
 
     def _read_wanted(self) -> list[Wanted]:
         applied = dict(ModelSync.objects.filter(server=self.server).values_list("model_id", "applied_generation"))

@@ -16,7 +16,7 @@ from urllib.parse import unquote
 import httptools
 import orjson
 
-from serving.errors import Code, PermissionDenied, ServingError, Unauthenticated
+from serving.errors import Code, NotYet, PermissionDenied, ServingError, Unauthenticated
 from serving.frontends.openai_errors import PREFIX, error_object
 
 MAX_HEADERS = 100
@@ -243,6 +243,8 @@ def _described(error: Exception) -> tuple[int, str, Sequence[tuple[str, str]]]:
         return 401, error.message, (("WWW-Authenticate", "Bearer"),)
     if isinstance(error, PermissionDenied):
         return 403, error.message, ()
+    if isinstance(error, NotYet):
+        return 503, error.message, (("Retry-After", str(NotYet.RETRY_AFTER_S)),)
     if isinstance(error, ServingError):
         return STATUS[error.code], error.message, ()
     return 500, "the server failed to answer this request", ()

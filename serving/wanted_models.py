@@ -1,0 +1,50 @@
+"""Which models somebody wants loaded, by --wanted-models-file: a JSON list of names, written by who controls this server.
+
+A server that has just been started, or started again, has loaded nothing; its clients should come again, not give up.
+"""
+
+import json
+import logging
+from pathlib import Path
+
+log = logging.getLogger(__name__)
+
+MAX_BYTES = 16 << 20
+
+
+class WantedModels:
+    """Looked at only for models that are not loaded; read again when the file changes."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._stamp: tuple[int, int, int] | None = None
+        self._names: frozenset[str] = frozenset()
+
+    def __contains__(self, name: str) -> bool:
+        self._refresh()
+        return name in self._names
+
+    def _refresh(self) -> None:
+        """A missing file wants nothing; one that is malformed changes nothing."""
+        try:
+            status = self._path.stat()
+            stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
+            if stamp == self._stamp:
+                return
+            self._stamp = stamp
+            self._names = frozenset(_parsed(self._path))
+        except OSError:
+            self._stamp, self._names = None, frozenset()
+        except ValueError as error:
+            log.warning("--wanted-models-file is not used: %s", error)
+
+
+def _parsed(path: Path) -> list[str]:
+    with path.open("rb") as file:
+        content = file.read(MAX_BYTES + 1)
+    if len(content) > MAX_BYTES:
+        raise ValueError(f"it is larger than {MAX_BYTES >> 20} MiB")
+    names = json.loads(content)
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ValueError("expected a JSON list of names")
+    return names
