@@ -4,7 +4,10 @@ import os
 
 from django.core.asgi import get_asgi_application
 
+from dashboard.startup import settings_or_exit
+
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "dashboard.settings")
+settings_or_exit()
 pages = get_asgi_application()  # before anything that touches models
 
 from channels.routing import ProtocolTypeRouter  # noqa: E402

@@ -4,7 +4,10 @@ import os
 
 from celery import Celery
 
+from dashboard.startup import settings_or_exit
+
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "dashboard.settings")
+settings_or_exit()
 
 app = Celery("slipway")
 app.config_from_object("django.conf:settings", namespace="CELERY")

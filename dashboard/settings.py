@@ -18,7 +18,9 @@ STAGING_DIR = DATA_DIR / "staging"
 ARCHIVE_DIR = DATA_DIR / "archive"
 LOG_DIR = DATA_DIR / "logs"
 BROKER_DIR = DATA_DIR / "broker"
+HEARTBEAT_DIR = DATA_DIR / "heartbeats"
 AUTH_FILE = DATA_DIR / "auth.json"
+WANTED_MODELS_FILE = DATA_DIR / "wanted.json"
 EXAMPLES_DIR = BASE_DIR / "examples" / "models"
 
 
@@ -30,6 +32,7 @@ def _prepare_folders() -> None:
         STAGING_DIR,
         ARCHIVE_DIR,
         LOG_DIR,
+        HEARTBEAT_DIR,
         BROKER_DIR / "queue",
         BROKER_DIR / "control",
     )
@@ -44,12 +47,17 @@ def _secret(name: str) -> str:
     """A key made once and kept in the data folder, readable by its owner alone."""
     path = DATA_DIR / name
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        return _read_secret(path)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(secrets.token_urlsafe(50))
-    return path.read_text()
+        try:
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        except FileExistsError:
+            return _read_secret(path)
+        with os.fdopen(descriptor, "w") as file:
+            file.write(secrets.token_urlsafe(50))
+        return path.read_text()
+    except OSError as error:
+        raise ImproperlyConfigured(
+            f"{name} in the data folder (SLIPWAY_DATA) cannot be used: {error.strerror}"
+        ) from None
 
 
 def _read_secret(path: Path) -> str:
@@ -74,6 +82,7 @@ SERVER_CONTROL_KEY = _secret("control_key")
 REQUIRE_TOKENS = _env["SLIPWAY_REQUIRE_TOKENS"]
 SERVER_INFER_KEY = _secret("infer_key")
 SERVER_FLAGS = _env["SLIPWAY_SERVER_FLAGS"]
+HUNG_AFTER_SECONDS = _env["SLIPWAY_HUNG_AFTER_SECONDS"]
 STRICT_DEVICES = _env["SLIPWAY_STRICT_DEVICES"]
 ADMIN_USER, ADMIN_PASSWORD = _env["SLIPWAY_ADMIN_USER"], _env["SLIPWAY_ADMIN_PASSWORD"]
 

@@ -8,10 +8,12 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
-from dashboard.exceptions import DashboardError
+from dashboard import heartbeat
 from dashboard.models import Server
+from dashboard.startup import check_database, one_sentence
 from dashboard.supervisor import commands
 from dashboard.supervisor.preflight import check_ports, lock_data_folder
+from dashboard.supervisor.process import ProcessSpec
 from dashboard.supervisor.recorder import Recorder, follow_requests
 from dashboard.supervisor.settled import models_settled
 from dashboard.supervisor.setup import Prepared, prepare
@@ -24,20 +26,23 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
-            lock = lock_data_folder(settings.DATA_DIR)
-            commands.check_server_flags()
-            check_ports(settings.DASHBOARD_HOST, commands.ports())
-            prepared = prepare()
+            with one_sentence():
+                lock = lock_data_folder(settings.DATA_DIR)
+                commands.check_server_flags()
+                check_ports(settings.DASHBOARD_HOST, commands.ports())
+                check_database()
+                prepared = prepare()
+                specs = commands.process_specs()
         except KeyboardInterrupt:
             raise CommandError("Interrupted before anything was started.", returncode=130) from None
-        except DashboardError as error:
-            raise CommandError(f"{error.message[:1].upper()}{error.message[1:]}.") from None
         self._say_prepared(prepared)
         self._warn_if_open()
-        asyncio.run(self._supervise(prepared.server))
+        asyncio.run(self._supervise(prepared.server, specs))
         lock.release()
 
-    async def _supervise(self, server: Server) -> None:
+    async def _supervise(self, server: Server, specs: list[ProcessSpec]) -> None:
+        for name in heartbeat.PROCESSES:
+            heartbeat.forget(name)
         recorder = Recorder(server)
 
         def report(status: Status, kind: str, sentence: str) -> None:
@@ -45,8 +50,11 @@ class Command(BaseCommand):
             if sentence:
                 self._say(sentence)
 
-        supervisor = Supervisor(commands.process_specs(), commands.STAGES, report)
-        beside = [asyncio.create_task(recorder.run()), asyncio.create_task(follow_requests(server, supervisor))]
+        supervisor = Supervisor(specs, commands.STAGES, report)
+        beside = [
+            asyncio.create_task(part)
+            for part in (recorder.run(), follow_requests(server, supervisor), self._give_heartbeats())
+        ]
         try:
             await supervisor.run(on_live=lambda: self._invite(server))
         finally:
@@ -55,6 +63,14 @@ class Command(BaseCommand):
                 with suppress(asyncio.CancelledError):
                     await task
             await recorder.flush()
+            for name in heartbeat.PROCESSES:
+                heartbeat.forget(name)
+
+    async def _give_heartbeats(self) -> None:
+        while True:
+            with suppress(OSError):  # a disk that takes no heartbeat is no reason to stop what runs
+                heartbeat.beat("up")
+            await asyncio.sleep(heartbeat.HEARTBEAT_S)
 
     async def _invite(self, server: Server) -> None:
         settled = await models_settled(server)

@@ -7,6 +7,8 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
+from dashboard.selectors.servers import servers
+from dashboard.startup import one_sentence
 from dashboard.supervisor.preflight import DataFolderLock
 from dashboard.watch.watcher import watch
 
@@ -19,10 +21,12 @@ class Command(BaseCommand):
     help = "Keep servers and models as the database says; collect metrics; expire, re-queue and prune."
 
     def handle(self, *args: Any, **options: Any) -> None:
-        lock = DataFolderLock(settings.DATA_DIR, "watch")
-        deadline = time.monotonic() + LOCK_TIMEOUT_S
-        while not lock.acquire():
-            if time.monotonic() > deadline:
-                raise CommandError(f"another watcher already runs on this data folder (process {lock.holder()})")
-            time.sleep(0.2)
+        with one_sentence():
+            lock = DataFolderLock(settings.DATA_DIR, "watch")
+            deadline = time.monotonic() + LOCK_TIMEOUT_S
+            while not lock.acquire():
+                if time.monotonic() > deadline:
+                    raise CommandError(f"another watcher already runs on this data folder (process {lock.holder()})")
+                time.sleep(0.2)
+            list(servers())
         asyncio.run(watch())

@@ -1,0 +1,143 @@
+"""A data folder or a database that cannot be used: one sentence of what is wrong, and the end; no stack, nothing started."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.dashboard.processes import PORT_SETTINGS
+from tests.ports import free_ports
+from tests.serving_process import PATIENCE_S, ROOT
+
+UP = ("manage.py", "up")
+WATCH = ("manage.py", "watch")
+DAPHNE = ("-m", "daphne", "-p", "0", "dashboard.asgi:application")
+WORKER = ("-m", "celery", "-A", "dashboard", "--skip-checks", "worker", "--pool", "threads")
+
+
+def run(data: Path, command: tuple[str, ...], *before: str) -> tuple[int, str]:
+    """Exit status and what it said; `before` is put in front of the command line."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("SLIPWAY_")}
+    ports = dict(zip(PORT_SETTINGS, map(str, free_ports(4)), strict=True))
+    done = subprocess.run(
+        [*before, sys.executable, *command],
+        cwd=ROOT,
+        env={**inherited, **ports, "DJANGO_SETTINGS_MODULE": "dashboard.settings", "SLIPWAY_DATA": str(data)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=2 * PATIENCE_S,
+    )
+    return done.returncode, done.stdout
+
+
+def is_one_sentence(outcome: tuple[int, str], *parts: str) -> None:
+    status, said = outcome
+    assert status == 1, said
+    assert "Traceback" not in said
+    lines = [line for line in said.splitlines() if line.strip()]
+    assert len(lines) == 1, said
+    for part in parts:
+        assert part in lines[0]
+
+
+def a_file(data: Path) -> None:
+    data.write_text("")
+
+
+def database_of_garbage(data: Path) -> None:
+    data.mkdir()
+    (data / "db.sqlite3").write_text("this was a database once" * 100)
+
+
+def database_that_is_a_folder(data: Path) -> None:
+    (data / "db.sqlite3").mkdir(parents=True)
+
+
+def lock_that_cannot_be_taken(data: Path) -> None:
+    for name in ("up", "watch"):
+        (data / f"{name}.lock").mkdir(parents=True)
+
+
+def key_that_cannot_be_read(data: Path) -> None:
+    (data / "control_key").mkdir(parents=True)
+
+
+@pytest.mark.parametrize("command", [UP, WATCH], ids=["up", "watch"])
+@pytest.mark.parametrize(
+    ("harm", "expected"),
+    [
+        (
+            database_of_garbage,
+            "The database db.sqlite3 in the data folder (SLIPWAY_DATA) is damaged: file is not a database",
+        ),
+        (database_that_is_a_folder, "db.sqlite3 in the data folder (SLIPWAY_DATA) cannot be used: unable to open"),
+        (lock_that_cannot_be_taken, ".lock in the data folder (SLIPWAY_DATA) cannot be written: Is a directory"),
+    ],
+    ids=["garbage", "folder", "lock"],
+)
+def test_a_database_or_lock_that_cannot_be_used_ends_with_one_sentence(
+    tmp_path: Path, command: tuple[str, ...], harm: Callable[[Path], None], expected: str
+):
+    harm(tmp_path / "data")
+    is_one_sentence(run(tmp_path / "data", command), "CommandError: ", expected)
+
+
+@pytest.mark.parametrize("command", [UP, WATCH, DAPHNE, WORKER], ids=["up", "watch", "daphne", "worker"])
+@pytest.mark.parametrize(
+    ("harm", "expected"),
+    [
+        (a_file, "The data folder (SLIPWAY_DATA) cannot be written: File exists."),
+        (key_that_cannot_be_read, "Control_key in the data folder (SLIPWAY_DATA) cannot be used: Is a directory."),
+    ],
+    ids=["file", "key"],
+)
+def test_a_data_folder_that_cannot_be_used_ends_every_process_with_one_sentence(
+    tmp_path: Path, command: tuple[str, ...], harm: Callable[[Path], None], expected: str
+):
+    harm(tmp_path / "data")
+    is_one_sentence(run(tmp_path / "data", command), expected)
+
+
+@pytest.fixture(scope="module")
+def namespace() -> tuple[str, ...]:
+    """Begins a command line that may mount what nobody else sees."""
+    command = ("unshare", "--map-root-user", "--mount")
+    mount = [*command, "mount", "-t", "tmpfs", "tmpfs", "/mnt"]
+    if shutil.which("unshare") is None or subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("this account may not mount anything, even in a namespace of its own")
+    return command
+
+
+@pytest.mark.parametrize("command", [UP, WATCH], ids=["up", "watch"])
+@pytest.mark.parametrize(
+    ("mount", "expected"),
+    [
+        ('mount --bind "$0" "$0" && mount -o remount,bind,ro "$0"', "Read-only file system"),
+        ('mount -t tmpfs -o size=64k tmpfs "$0" && { cat /dev/zero > "$0/filler" || true; } 2>/dev/null', "space left"),
+    ],
+    ids=["read-only", "full"],
+)
+def test_a_read_only_or_full_data_folder_ends_with_one_sentence(
+    tmp_path: Path, namespace: tuple[str, ...], command: tuple[str, ...], mount: str, expected: str
+):
+    data = tmp_path / "data"
+    data.mkdir()
+    before = (*namespace, "sh", "-c", f'{mount} && exec "$@"', str(data))
+    is_one_sentence(run(data, command, *before), "data folder (SLIPWAY_DATA)", expected)
+
+
+def test_a_database_with_a_damaged_page_is_noticed_before_anything_starts(tmp_path: Path):
+    data = tmp_path / "data"
+    data.mkdir()
+    made = run(data, ("manage.py", "migrate", "-v", "0"))
+    assert made[0] == 0, made[1]
+    path = data / "db.sqlite3"
+    content = bytearray(path.read_bytes())
+    content[20 * 4096 : 40 * 4096] = os.urandom(20 * 4096)
+    path.write_bytes(content)
+    is_one_sentence(run(data, UP), "is damaged: ", "move it away to begin with an empty one")
