@@ -9,6 +9,7 @@ from django.conf import settings
 
 from dashboard.environment import BASE_DIR
 from dashboard.exceptions import Invalid
+from dashboard.heartbeat import listener
 from dashboard.supervisor.answers import grpc_answers, http_answers
 from dashboard.supervisor.process import ProcessSpec, Stop
 
@@ -49,6 +50,7 @@ def _spec(name: str, title: str, *command: str, stop: Stop, **extra: Any) -> Pro
         folder=BASE_DIR,
         environment={"DJANGO_SETTINGS_MODULE": "dashboard.settings"},
         stop=stop,
+        hung_after_s=settings.HUNG_AFTER_SECONDS,
         **extra,
     )
 
@@ -72,7 +74,8 @@ def _dashboard() -> ProcessSpec:
 
 def _watch() -> ProcessSpec:
     command = (str(BASE_DIR / "manage.py"), "watch")
-    return _spec("watch", "watcher", *command, says_ready=b" watching ", stop=((signal.SIGTERM, 5.0),))
+    stop = ((signal.SIGTERM, 5.0),)
+    return _spec("watch", "watcher", *command, says_ready=b" watching ", answers=listener("watch"), stop=stop)
 
 
 def _worker() -> ProcessSpec:
@@ -81,7 +84,7 @@ def _worker() -> ProcessSpec:
     # SIGTERM finishes the jobs under way; one that takes longer is queued again by `watch`.
     stop = ((signal.SIGTERM, 8.0), (signal.SIGQUIT, 3.0))
     command = ("-m", "celery", "-A", "dashboard", "--skip-checks", "worker", *options)
-    return _spec("worker", "worker", *command, says_ready=b" ready.", stop=stop)
+    return _spec("worker", "worker", *command, says_ready=b" ready.", answers=listener("worker"), stop=stop)
 
 
 def _server() -> ProcessSpec:
@@ -110,6 +113,7 @@ def server_arguments() -> list[str]:
     arguments = {
         "--model-repository": settings.MODEL_REPOSITORY,
         "--model-control-mode": "explicit",
+        "--wanted-models-file": settings.WANTED_MODELS_FILE,
         "--exit-on-error": "false",
         "--exit-timeout-secs": EXIT_TIMEOUT_S,
         "--http-address": host,

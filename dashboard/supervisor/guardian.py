@@ -1,6 +1,7 @@
 """Ends the process groups that it was told of when its standard input closes: when `up` is gone, however it ended.
 
-Lines on standard input: "+<group>" a group started, "-<group>" it has ended. Standard library only: it runs as a script with
+Lines on standard input: "+<group>" a group started, "-<group>" it has ended, "?" is answered on standard output by "!", so that
+`up` knows that somebody reads. Standard library only: it runs as a script with
 `python -I -S`, in a session of its own, and outlives a SIGKILL of the process that started it.
 """
 
@@ -14,9 +15,19 @@ def read_groups() -> set[int]:
     """The groups still running when the input ends."""
     groups: set[int] = set()
     for line in sys.stdin:
+        if line == "?\n":
+            answer()
+            continue
         sign, group = line[0], int(line[1:])
         (groups.add if sign == "+" else groups.discard)(group)
     return groups
+
+
+def answer() -> None:
+    try:
+        os.write(sys.stdout.fileno(), b"!\n")
+    except OSError:  # `up` has gone; what it asked last is still to be read
+        pass
 
 
 def send(group: int, number: int) -> bool:

@@ -28,6 +28,7 @@ class ProcessSpec:
     answers: Callable[[], Awaitable[bool]] | None = None
     says_ready: bytes = b""
     stop: Stop = ((signal.SIGTERM, 10.0),)
+    hung_after_s: float = 60.0  # without an answer; from its start to its first one it has START_FACTOR times as long
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,9 @@ _STATES = {
     "stopped": ServerStatus.STOPPED,
 }
 
+# What is told of the processes beside the server: not that they start and stop with it.
+_TROUBLE = ("crashed", "restarted")
+
 Change = tuple[Status, str, str]
 
 
@@ -56,6 +59,8 @@ class Recorder:
             self._write_process(status)
             if status.name == SERVER:
                 self._write_server(status, kind, sentence)
+            elif kind in _TROUBLE or (kind == "stopped" and status.state == "down"):
+                server_event_record(server=self._server, kind=kind, message=sentence)
         except DatabaseError:
             logger.exception("not recorded: %s", sentence or status.state)
 

@@ -3,10 +3,12 @@
 import asyncio
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from django.utils import timezone
 
@@ -16,9 +18,11 @@ from dashboard.supervisor.logs import RotatingLog, tail
 from dashboard.supervisor.process import Child, Ending, ProcessSpec
 
 PROBE_INTERVAL_S = 0.1
-# A process that lives but has not answered for so long is taken for hung, and restarted.
-HUNG_AFTER_S = 60.0
 WATCH_INTERVAL_S = 5.0
+# Of a process that starts: how many times longer than later it may take to answer.
+START_FACTOR = 5.0
+# The longest that one question to a process can take; what is longer was our own pause (a stopped terminal job, say).
+ANSWER_S = 20.0
 # A terminal, `make` and others may each pass on one and the same Ctrl-C.
 SAME_SIGNAL_S = 1.0
 
@@ -70,7 +74,7 @@ class Supervised:
     async def _run_once(self) -> Ending:
         self._child = child = Child(self.spec, self._log)
         pid = await child.start()
-        self._guard.tell(f"+{pid}")
+        self._guard.started(pid)
         self.status.pid, self.status.started_at = pid, timezone.now()
         self._set("starting")
         if self._stopping:  # asked for while it was being started
@@ -82,14 +86,14 @@ class Supervised:
             probing.cancel()
             self._answered = self.live.is_set()
             self.live.clear()
-            self._guard.tell(f"-{pid}")
+            self._guard.ended(pid)
             self.status.pid = None
 
     async def _probe(self) -> None:
         """Notes when the process first answers, then watches that it goes on answering."""
         began = asyncio.get_running_loop().time()
-        while not await self._answers():
-            await asyncio.sleep(PROBE_INTERVAL_S)
+        if not await self._wait_for_silence(PROBE_INTERVAL_S, START_FACTOR * self.spec.hung_after_s, until_answer=True):
+            return
         seconds = asyncio.get_running_loop().time() - began
         self.live.set()
         again = self.status.restarts > 0
@@ -98,18 +102,24 @@ class Supervised:
             "restarted" if again else "started",
             f"The {self.spec.title} {'is back' if again else 'started'}: it answered {seconds:.1f} s after its start.",
         )
-        await self._watch_for_hanging()
+        hung_after_s = self.spec.hung_after_s
+        await self._wait_for_silence(min(WATCH_INTERVAL_S, hung_after_s / 4), hung_after_s, until_answer=False)
 
-    async def _watch_for_hanging(self) -> None:
+    async def _wait_for_silence(self, interval_s: float, patience_s: float, *, until_answer: bool) -> bool:
+        """Kill it when it has not answered for so long; True, with `until_answer`, when it does."""
         loop = asyncio.get_running_loop()
-        answered = loop.time()
-        while loop.time() - answered < HUNG_AFTER_S:
-            await asyncio.sleep(WATCH_INTERVAL_S)
-            if await self._answers():
-                answered = loop.time()
-        self._wanted = f"it had not answered for {HUNG_AFTER_S:.0f} s"
+        silent_s = 0.0
+        while silent_s < patience_s:
+            began = loop.time()
+            answers = await self._answers()
+            if answers and until_answer:
+                return True
+            await asyncio.sleep(interval_s)
+            silent_s = 0.0 if answers else silent_s + min(loop.time() - began, interval_s + ANSWER_S)
+        self._wanted = f"it had not answered for {patience_s:.0f} s"
         assert self._child is not None
         self._child.kill()
+        return False
 
     async def _answers(self) -> bool:
         assert self._child is not None
@@ -167,27 +177,85 @@ class Supervised:
 
 
 class GuardPipe:
-    """The guardian process and the pipe whose end tells it that we are gone."""
+    """The guardian process and the pipe whose end tells it that we are gone. One that ends or hangs is replaced."""
 
-    def __init__(self, deadline_s: float) -> None:
+    def __init__(self, deadline_s: float, hung_after_s: float, report: Report) -> None:
         self._deadline_s = deadline_s
+        self._hung_after_s = hung_after_s
+        self._report = report
+        self._groups: set[int] = set()
         self._process: asyncio.subprocess.Process | None = None
+        self._keeping: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
+        await self._spawn()
+        self._keeping = asyncio.create_task(self._keep())
+
+    def started(self, group: int) -> None:
+        self._groups.add(group)
+        self._tell(f"+{group}")
+
+    def ended(self, group: int) -> None:
+        self._groups.discard(group)
+        self._tell(f"-{group}")
+
+    async def close(self) -> None:
+        if self._keeping is not None:
+            self._keeping.cancel()
+            await asyncio.gather(self._keeping, return_exceptions=True)
+        if self._process is not None and self._process.stdin is not None:
+            self._process.stdin.close()
+            try:
+                await asyncio.wait_for(self._process.wait(), self._hung_after_s)
+            except TimeoutError:  # it hangs, and nothing is left for it to do
+                self._process.kill()
+                await self._process.wait()
+
+    # -- inside ----------------------------------------------------------------------------------------------------
+    async def _spawn(self) -> None:
         self._process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-I", "-S", str(Path(guardian.__file__)), str(self._deadline_s)),
             stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
             start_new_session=True,
         )
+        for group in self._groups:
+            self._tell(f"+{group}")
 
-    def tell(self, line: str) -> None:
-        if self._process is not None and self._process.stdin is not None:
+    def _tell(self, line: str) -> None:
+        if self._process is not None and self._process.stdin is not None and not self._process.stdin.is_closing():
             self._process.stdin.write(f"{line}\n".encode())
 
-    async def close(self) -> None:
-        if self._process is not None and self._process.stdin is not None:
-            self._process.stdin.close()
-            await self._process.wait()
+    async def _keep(self) -> None:
+        backoff = Backoff()
+        while True:
+            began = asyncio.get_running_loop().time()
+            how = await self._until_silent()
+            assert self._process is not None
+            if self._process.returncode is None:
+                with suppress(ProcessLookupError):
+                    self._process.kill()
+            how = how or Ending(await self._process.wait(), 0.0).how
+            sentence = f"The guardian of the processes {how}; it is started again."
+            self._report(Status("guardian", "down", reason=sentence), "crashed", sentence)
+            await asyncio.sleep(backoff.delay(asyncio.get_running_loop().time() - began, answered=False))
+            await self._spawn()
+            self._report(
+                Status("guardian", "live", self._process.pid, restarts=1), "restarted", "The guardian is back."
+            )
+
+    async def _until_silent(self) -> str:
+        """Ask it from time to time until it gives no answer: "" where it has ended, else what is wrong."""
+        assert self._process is not None
+        assert self._process.stdout is not None
+        while True:
+            self._tell("?")
+            try:
+                if not await asyncio.wait_for(self._process.stdout.readline(), self._hung_after_s):
+                    return ""
+            except TimeoutError:
+                return f"had not answered for {self._hung_after_s:.0f} s"
+            await _either(self._process.wait(), min(WATCH_INTERVAL_S, self._hung_after_s / 4))
 
 
 class Supervisor:
@@ -195,7 +263,7 @@ class Supervisor:
 
     def __init__(self, specs: Sequence[ProcessSpec], stages: Sequence[tuple[str, ...]], report: Report) -> None:
         grace = sum(max(sum(s for _, s in spec.stop) for spec in specs if spec.name in stage) for stage in stages)
-        self._guard = GuardPipe(grace + 2.0)
+        self._guard = GuardPipe(grace + 2.0, min(spec.hung_after_s for spec in specs), report)
         self.processes = {spec.name: Supervised(spec, report, self._guard) for spec in specs}
         self._stages = stages
         self._end = asyncio.Event()
@@ -243,6 +311,12 @@ class Supervisor:
             process.restart_no_more()
         for stage in self._stages:
             await asyncio.gather(*(self.processes[name].stop() for name in stage))
+
+
+async def _either(waiting: Coroutine[Any, Any, object], seconds: float) -> None:
+    """Until it is done, at most for so long."""
+    with suppress(TimeoutError):
+        await asyncio.wait_for(waiting, seconds)
 
 
 def _spell(seconds: float) -> str:

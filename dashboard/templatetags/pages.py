@@ -9,6 +9,7 @@ from django.templatetags.static import static
 from django.urls import reverse
 from django.utils import timezone
 
+from dashboard import heartbeat
 from dashboard.authorisation import Actor, Right, token_rights
 from dashboard.choices import EventKind, ModelStatus, ServerStatus
 from dashboard.models import ApiToken, AuditEntry, Job, ModelState
@@ -54,16 +55,17 @@ _EVENT_STATES = {
 
 @register.simple_tag
 def health() -> dict[str, Any]:
-    """How everything is, for the title and the favicon of every page."""
+    """How everything is, for the title and the favicon of every page; `silent`: what does not answer, in sentences."""
     states = model_words()
     down = sum(
         getattr(server, "state", None) is not None and server.state.state == ServerStatus.DOWN for server in servers()
     )
-    failing = states.count("failed") + down
+    silent = heartbeat.silent()
+    failing = states.count("failed") + down + len(silent)
     suffix = (
         "-failed" if failing else "-degraded" if "degraded" in states else "-loading" if "loading" in states else ""
     )
-    return {"failing": failing, "favicon": static(f"img/favicon{suffix}.svg")}
+    return {"failing": failing, "silent": silent, "favicon": static(f"img/favicon{suffix}.svg")}
 
 
 @register.inclusion_tag("parts/rail_link.html", takes_context=True)

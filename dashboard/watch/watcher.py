@@ -6,6 +6,7 @@ import signal
 
 from asgiref.sync import sync_to_async
 
+from dashboard import heartbeat
 from dashboard.client import AsyncServerClient
 from dashboard.models import Server
 from dashboard.selectors.servers import servers
@@ -25,6 +26,7 @@ async def watch() -> None:
     found = await sync_to_async(lambda: list(servers()))()
     parts = [asyncio.create_task(watch_server(server)) for server in found]
     parts += [asyncio.create_task(run_clock(clock)) for clock in CLOCKS]
+    parts.append(asyncio.create_task(give_heartbeats()))
     stopping = asyncio.create_task(stop.wait())
     logger.info("watching %d server%s", len(found), "" if len(found) == 1 else "s")
     try:
@@ -33,8 +35,16 @@ async def watch() -> None:
         for part in parts:
             part.cancel()
         await asyncio.gather(*parts, return_exceptions=True)
+    heartbeat.forget("watch")
     for part in done - {stopping}:
         part.result()
+
+
+async def give_heartbeats() -> None:
+    """While this loop runs, and the one thread on which its parts reach the database."""
+    while True:
+        await sync_to_async(heartbeat.beat)("watch")
+        await asyncio.sleep(heartbeat.HEARTBEAT_S)
 
 
 async def watch_server(server: Server) -> None:

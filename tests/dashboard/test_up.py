@@ -204,7 +204,10 @@ def ask_gated(up: Up) -> httpx.Response:
 
 
 def killed_leaves_no_orphan(up: Up) -> None:
-    """SIGKILL cannot be caught: the guardian ends what is left."""
+    """SIGKILL cannot be caught: the guardian ends what is left, and so does one that took a killed guardian's place."""
+    [before] = [pid for pid in up.processes() if "guardian.py" in " ".join(command_line(pid))]
+    os.kill(before, signal.SIGKILL)
+    wait_until(lambda: "The guardian is back." in up.output, what="a new guardian")
     processes = up.processes()
     os.kill(up.pid, signal.SIGKILL)
     up.process.wait()

@@ -87,21 +87,57 @@ def test_the_last_words_of_a_process_that_gives_up_are_told(tmp_path: Path):
     assert sentence.endswith("Its last words: the port is taken")
 
 
-def test_a_hung_process_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(supervisor, "HUNG_AFTER_S", 0.3)
-    monkeypatch.setattr(supervisor, "WATCH_INTERVAL_S", 0.05)
+def test_a_hung_process_is_replaced(tmp_path: Path):
     answered = iter([True])
 
     async def answers() -> bool:
         return next(answered, False)
 
-    told = run(spec(tmp_path, SAY_READY + SLEEP, answers=answers), lambda told: told[-1:] and told[-1][0].restarts == 1)
+    hung = spec(tmp_path, SAY_READY + SLEEP, answers=answers, hung_after_s=0.3)
+    told = run(hung, lambda told: told[-1:] and told[-1][0].restarts == 1)
     assert "it had not answered for" in sentences(told, "stopped")[0]
+
+
+def test_a_process_that_hangs_before_its_first_answer_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(supervisor, "START_FACTOR", 2.0)
+    told = run(spec(tmp_path, SLEEP, hung_after_s=0.5), lambda told: told[-1:] and told[-1][0].restarts == 1)
+    assert "it had not answered for 1 s" in sentences(told, "stopped")[0]
 
 
 def test_nothing_is_restarted_once_it_is_to_end(tmp_path: Path):
     told = run(spec(tmp_path, SAY_READY + SLEEP), lambda told: bool(sentences(told, "started")))
     assert [status.restarts for status, _, _ in told] == [0] * len(told)
+
+
+@pytest.mark.parametrize(
+    ("number", "how"),
+    [(signal.SIGKILL, "was killed by SIGKILL"), (signal.SIGSTOP, "had not answered for 1 s")],
+    ids=["killed", "stopped"],
+)
+def test_a_guardian_that_ends_or_hangs_is_replaced(tmp_path: Path, number: int, how: str):
+    """That the new one knows what runs: tests/dashboard/test_up.py."""
+    harmed: list[int] = []
+
+    def replaced(told: Told) -> bool:
+        if sentences(told, "started") and not harmed:
+            harmed.extend(guardians())
+            os.kill(harmed[0], number)
+        return "The guardian is back." in sentences(told, "restarted")
+
+    told = run(spec(tmp_path, SAY_READY + SLEEP, hung_after_s=1.0, answers=always), replaced)
+    assert any(how in sentence and "guardian" in sentence for sentence in sentences(told, "crashed"))
+    assert len(harmed) == 1
+    assert not guardians()
+
+
+async def always() -> bool:
+    return True
+
+
+def guardians() -> list[int]:
+    """Of this process."""
+    children = psutil.Process().children()
+    return [child.pid for child in children if guardian.__file__ in child.cmdline()]
 
 
 def test_the_guardian_ends_what_is_left_when_its_input_closes():
