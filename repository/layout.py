@@ -8,6 +8,7 @@
 
 import os
 import re
+import unicodedata
 from pathlib import Path
 
 from repository.errors import Conflict, InvalidName, NotFound, UnsafePath
@@ -16,19 +17,32 @@ CONFIG_FILE = "config.pbtxt"
 CONFIGS_FOLDER = "configs"  # custom configurations, one of which --model-config-name chooses
 OVERLAY_FILE = "slipway.pbtxt"
 
-MAX_NAME_LENGTH = 128
+MAX_NAME_BYTES = 200  # a folder's name has 255 at most, and what is moved away beside it has a longer one
 MAX_VERSION = (1 << 63) - 1  # Triton keeps versions in an int64
 
-_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*", re.ASCII)
+# Controls, formatting that shows a text otherwise than it is, halves of characters (what is no UTF-8 on disk), line ends.
+_UNPRINTABLE = frozenset(("Cc", "Cf", "Cs", "Zl", "Zp"))
+EVERY_MODEL = "*"  # of tokens and of --load-model
 _VERSION = re.compile(r"[1-9][0-9]{0,18}", re.ASCII)
 
 
 def check_name(name: str) -> str:
-    """The name itself when it may become a folder's name; InvalidName otherwise."""
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise InvalidName("a model name consists of letters, digits, '_', '-' and '.', and does not begin with '.'")
-    if len(name) > MAX_NAME_LENGTH:
-        raise InvalidName(f"a model name has at most {MAX_NAME_LENGTH} characters, this one has {len(name)}")
+    """The name itself when it may become a folder's name; InvalidName otherwise.
+
+    As in Triton that is any name of a folder, but hidden ones, what means every model, and what a log cannot show as it is.
+    """
+    if not isinstance(name, str) or not name:
+        raise InvalidName("a model name has at least one character")
+    if any(unicodedata.category(character) in _UNPRINTABLE for character in name):
+        raise InvalidName("a model name has no control characters, and is valid UTF-8")
+    if name.startswith(".") or "/" in name:
+        raise InvalidName("a model name does not begin with '.' and has no '/'")
+    if name == EVERY_MODEL:
+        raise InvalidName(f"'{EVERY_MODEL}' means every model, so that none can have this name")
+    if len(name.encode()) > MAX_NAME_BYTES:
+        raise InvalidName(
+            f"a model name has at most {MAX_NAME_BYTES} bytes in UTF-8, this one has {len(name.encode())}"
+        )
     return name
 
 
@@ -80,6 +94,13 @@ class ModelRepository:
         with os.scandir(self.root) as entries:
             return sorted(entry.name for entry in entries if self._is_model(entry))
 
+    def passed_over(self) -> list[str]:
+        """A sentence for each folder that cannot be a model, but hidden ones."""
+        if not self.root.is_dir():
+            return []
+        with os.scandir(self.root) as entries:
+            return sorted(filter(None, map(self._why_not, entries)))
+
     def versions(self, name: str) -> list[int]:
         """The versions on disk, ascending; empty where there are none (an ensemble's folder may be made by hand)."""
         return version_folders(self.model_dir(name))
@@ -126,13 +147,19 @@ class ModelRepository:
         return path
 
     def _is_model(self, entry: "os.DirEntry[str]") -> bool:
+        return not entry.name.startswith(".") and _is_folder(entry) and not self._why_not(entry)
+
+    def _why_not(self, entry: "os.DirEntry[str]") -> str:
+        """Why a folder is no model; "" for one that is, for hidden ones and for files."""
+        if entry.name.startswith(".") or not _is_folder(entry):
+            return ""
         try:
             check_name(entry.name)
             if entry.is_symlink():
                 self.model_dir(entry.name)
-        except (InvalidName, UnsafePath):
-            return False
-        return entry.is_dir()
+        except (InvalidName, UnsafePath) as error:
+            return f"folder {entry.name[:80]!a} is passed over: {error.message}"
+        return ""
 
     def _inside(self, path: Path) -> Path:
         """The path itself, unless a link in it, below the root, leads out of the root."""
@@ -148,6 +175,13 @@ class ModelRepository:
             return link.resolve().is_relative_to(self.root.resolve())
         except (OSError, RuntimeError):  # a link that leads to itself
             return False
+
+
+def _is_folder(entry: "os.DirEntry[str]") -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link that leads to itself
+        return False
 
 
 def version_folders(model_dir: Path) -> list[int]:

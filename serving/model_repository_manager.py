@@ -101,6 +101,7 @@ class ModelRepositoryManager:
         self._wanted_models = WantedModels(options.wanted_models_file) if options.wanted_models_file else None
         self._waiting_loads: dict[ModelIdentifier, asyncio.Task[None]] = {}
         self._looked = False
+        self._told: set[str] = set()  # of folders that are passed over
         self._seen: dict[ModelIdentifier, object] = {}  # poll mode: what each looked like when it was last taken up
 
     # -- requests --------------------------------------------------------------------------------------------------
@@ -423,6 +424,10 @@ class ModelRepositoryManager:
         """List what is in the cloud; the addresses that did not answer. In poll mode a change must be seen twice, then."""
         settling = self._looked and self._options.model_control_mode == "poll"
         self._looked = True
+        for sentence in await self._in_thread(self._repositories.passed_over):
+            if sentence not in self._told:
+                self._told.add(sentence)
+                log.warning("%s", sentence)
         return await self._network.run(self._repositories.look, settling=settling) if self.follows_the_cloud else []
 
     async def poll(self) -> list[tuple[str, ServingError]]:

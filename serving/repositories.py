@@ -63,6 +63,13 @@ class Repositories:
         self._missing = [place for place in self._missing if not place.is_dir()]
         return self._missing
 
+    def passed_over(self) -> list[str]:
+        """A sentence for each folder of this machine's repositories that cannot be a model."""
+        local = [
+            one for repositories in self._spaces.values() for one in repositories if isinstance(one, ModelRepository)
+        ]
+        return [sentence for repository in local for sentence in repository.passed_over()]
+
     # -- what is known ---------------------------------------------------------------------------------------------
     def models(self) -> list[ModelIdentifier]:
         """Every model, sorted. Of the cloud: as last listed."""

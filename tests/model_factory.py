@@ -30,6 +30,17 @@ ONNX_TYPES = {
     "FP64": TensorProto.DOUBLE,
     "BYTES": TensorProto.STRING,
 }
+# Names that Triton takes and an address cannot hold as they are; the first is from its own tests.
+ODD_NAMES = (
+    "nop_TYPE_FP32_-1,-1",
+    "two words ",
+    "100%2F",
+    "a#b?c&d=e",
+    "größe 模型",
+    "quo'te\"<b>",
+    "back\\slash;",
+    "~$[x]{{y}}..",
+)
 OPSET = 17
 IR_VERSION = 9
 

@@ -6,7 +6,6 @@ import { fromDrop, fromInput, proposedName, tidy } from "./files.js";
 import { Transfer } from "./transfer.js";
 import { startEditor } from "./configuration.js";
 
-const NAME = /^[A-Za-z0-9][A-Za-z0-9._-]*$/;
 let transfer = null;
 
 function showTransfer() {
@@ -80,18 +79,14 @@ export async function begin(chosen) {
   const field = $("#model-name");
   if (!field.value.trim()) field.value = proposedName(chosen);
   const name = field.value.trim();
-  if (!NAME.test(name)) {
-    nameError("A name begins with a letter or digit and has only letters, digits, dot, dash and underscore.");
-    field.focus();
-    return null;
-  }
   nameError("");
   const address = $("#upload-files").dataset.create;
   let upload;
   try {
     upload = await request(address, { method: "POST", json: { model_name: name, files: files.map(({ file, path }) => ({ path, size: file.size })) } });
   } catch (error) {
-    nameError(error.message);
+    nameError(error.message); // the server knows what a name may be
+    field.focus();
     return null;
   }
   $("#drop").hidden = true;

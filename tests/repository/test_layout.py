@@ -6,6 +6,7 @@ import pytest
 
 from repository.errors import Conflict, InvalidName, NotFound, UnsafePath
 from repository.layout import ModelRepository, check_name, check_version, parse_version, relative_path
+from tests.model_factory import ODD_NAMES
 
 
 @pytest.fixture
@@ -13,9 +14,12 @@ def repository(tmp_path: Path) -> ModelRepository:
     return ModelRepository(tmp_path / "models")
 
 
-@pytest.mark.parametrize("name", ["digits", "a", "resnet-50.v2", "_x", "0", "A" * 128])
-def test_a_plain_name_is_accepted(name: str) -> None:
+@pytest.mark.parametrize("name", ["digits", "a", "resnet-50.v2", "_x", "0", "A" * 200, *ODD_NAMES])
+def test_any_name_of_a_folder_is_a_model(repository: ModelRepository, name: str) -> None:
     assert check_name(name) == name
+    repository.create(name)
+    assert repository.models() == [name]
+    assert repository.passed_over() == []
 
 
 @pytest.mark.parametrize(
@@ -28,13 +32,15 @@ def test_a_plain_name_is_accepted(name: str) -> None:
         "a/b",
         "../x",
         "/etc",
-        "a\\b",
-        "a b",
+        "*",
         "a\n",
         "a\0",
-        "é",
-        "٣",
-        "A" * 129,
+        "a\x7f",
+        "a\x85",
+        "a\u2028",
+        "a\udcff",
+        "A" * 201,
+        "é" * 101,
         None,
         3,
         "a\u202e",
@@ -67,7 +73,7 @@ def test_looking_creates_nothing(repository: ModelRepository) -> None:
 
 
 def test_models_and_versions_are_listed_and_stray_entries_passed_over(repository: ModelRepository) -> None:
-    for name in ("b/10", "b/2", "b/configs", "b/007", "a", ".git", "not a model"):
+    for name in ("b/10", "b/2", "b/configs", "b/007", "a", ".git", "*"):
         (repository.root / name).mkdir(parents=True)
     (repository.root / "README").touch()
     (repository.root / "b/3").touch()
@@ -116,3 +122,16 @@ def test_relative_names_of_files_stay_inside() -> None:
     for text in ("", "/x", "../x", "a/../b", "a//b", "./a", "a/.", "C:\\x", "a\0", "a\nb", "x" * 300, "a/" * 600 + "b"):
         with pytest.raises(UnsafePath):
             relative_path(text)
+
+
+def test_a_folder_that_cannot_be_a_model_is_passed_over_with_a_sentence(repository: ModelRepository) -> None:
+    for name in ("good", ".git", "*", "line\nend", "\udcff", "long" * 60):
+        (repository.root / name).mkdir(parents=True)
+    (repository.root / "notes\n.txt").write_text("a file")
+    (repository.root / "loop").symlink_to("loop")
+    (repository.root / "outside").symlink_to("/usr")
+    assert repository.models() == ["good"]
+    sentences = repository.passed_over()
+    assert len(sentences) == 5
+    assert any("folder 'line\\nend' is passed over: a model name has no control characters" in one for one in sentences)
+    assert all(one.isascii() and "\n" not in one for one in sentences)

@@ -83,7 +83,7 @@ async def test_a_load_that_fails_is_tried_again(tmp_path, caplog):
 @pytest.mark.parametrize(
     "flag",
     [
-        "--model-config-name=a b",
+        "--model-config-name=a/b",
         "--model-config-name=../x",
         "--model-load-gpu-limit=0:2",
         "--model-load-retry-count=-1",
