@@ -3,6 +3,7 @@
 Source of the API: the README of triton-inference-server/python_backend. The child's side lies in python_child/.
 """
 
+import ast
 import json
 from pathlib import Path
 from typing import ClassVar
@@ -31,7 +32,7 @@ class PythonBackend(Backend):
     def complete_config(cls, config: ModelConfig, version_dir: Path) -> None:
         """What the model's `auto_complete_config` adds, run in a process of its own; one instance on the CPU by default."""
         path = version_dir / (config.default_model_filename or cls.default_filename)
-        if _completes_itself(version_dir):
+        if _completes_itself(path):
             completed = _run_complete_config(config, path)
             if completed is not None:
                 config.CopyFrom(_parsed(completed, config))
@@ -72,9 +73,18 @@ class PythonBackend(Backend):
         return (True, "") if gpu_count() else (False, "this machine shows no NVIDIA GPU")
 
 
-def _completes_itself(version_dir: Path) -> bool:
-    """Whether any source file of the version speaks of auto_complete_config: most do not, and a process costs 0.2 s."""
-    return any(b"auto_complete_config" in path.read_bytes() for path in version_dir.rglob("*.py"))
+def _completes_itself(model_file: Path) -> bool:
+    """Whether the model may have `auto_complete_config`: most do not, and the process that runs it costs 0.2 s and the model's
+    imports. It has none where the class is written in the model's file, inherits nothing, and no source file names it."""
+    try:
+        source = model_file.read_bytes()
+        if any(b"auto_complete_config" in path.read_bytes() for path in model_file.parent.rglob("*.py")):
+            return True
+        classes = [node for node in ast.parse(source).body if isinstance(node, ast.ClassDef)]
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return True  # whoever runs it says what is wrong
+    own = [one for one in classes if one.name == "TritonPythonModel"]
+    return not own or any(one.bases or one.keywords or one.decorator_list for one in own)
 
 
 def _run_complete_config(config: ModelConfig, path: Path) -> Message | None:

@@ -56,6 +56,8 @@ _KNOWN = {
     "NUM_INTEROP_THREADS",
 }
 
+_NOT_OF_TORCHSCRIPT = frozenset((mc.TYPE_UINT16, mc.TYPE_UINT32, mc.TYPE_UINT64))
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -101,6 +103,7 @@ class PytorchBackend(Backend):
         signature = _signature(path, archive, config)
         if signature is not None:
             complete_config(config, signature)
+        _check_datatypes(config, archive.kind)
 
     def load(self) -> None:
         """Check the file and every setting; the instances read the weights."""
@@ -152,6 +155,30 @@ def _signature(path: Path, archive: Archive, config: ModelConfig) -> Signature |
             "an AOTInductor package does not say its inputs and outputs: the configuration must give all of them"
         )
     return _renamed(torchscript_signature(path, archive), config)
+
+
+def _check_datatypes(config: ModelConfig, kind: Kind) -> None:
+    """INVALID_ARG for those that torch, or Triton's backend for TorchScript, has no tensors of.
+
+    TorchScript does not say its own datatypes: a wrong one would only show when a request comes.
+    """
+    refused = _NOT_OF_TORCHSCRIPT if kind is Kind.TORCHSCRIPT else frozenset()
+    for what, tensors in (("input", config.input), ("output", config.output)):
+        for tensor in tensors:
+            if tensor.data_type in refused:
+                raise _unsupported(tensor.data_type, f"{what} '{tensor.name}'", config)
+    batching = config.sequence_batching
+    for tensor in batching.control_input:
+        for control in tensor.control:
+            if control.data_type in refused | {mc.TYPE_STRING}:
+                raise _unsupported(control.data_type, f"input '{tensor.name}'", config)
+    for state in batching.state:
+        if state.data_type in refused | {mc.TYPE_STRING}:
+            raise _unsupported(state.data_type, f"state '{state.input_name}'", config)
+
+
+def _unsupported(data_type: int, what: str, config: ModelConfig) -> Exception:
+    return invalid(f"unsupported datatype {mc.DataType.Name(data_type)} for {what} for model '{config.name}'")
 
 
 def _is_complete(config: ModelConfig) -> bool:

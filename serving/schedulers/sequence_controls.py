@@ -115,15 +115,12 @@ def _state(state: ModelSequenceBatching.State, config: ModelConfig, model_dir: P
     """Variable dims start at 1; the content is zero unless a file in <model>/initial_state gives it."""
     row = BY_CONFIG[state.data_type]
     leading = (1,) if config.max_batch_size > 0 else ()
-    shape = tuple(1 if dim < 0 else dim for dim in state.dims)
-    initial: Tensor = np.full(shape, b"", np.object_) if row.name == "BYTES" else np.zeros(shape, row.dtype)
-    if state.initial_state:
-        given = state.initial_state[0]
-        shape = tuple(given.dims)
-        if given.WhichOneof("state_data") == "data_file":
-            initial = _from_file(state.input_name, given.data_file, model_dir / "initial_state", row, shape)
-        else:
-            initial = np.zeros(shape, row.dtype)
+    given = state.initial_state[0] if state.initial_state else None
+    shape = tuple(1 if dim < 0 else dim for dim in (state.dims if given is None else given.dims))
+    if given is not None and given.WhichOneof("state_data") == "data_file":
+        initial = _from_file(state.input_name, given.data_file, model_dir / "initial_state", row, shape)
+    else:
+        initial = np.full(shape, b"" if row.name == "BYTES" else 0, row.dtype)
     return _State(state.input_name, state.output_name, initial.reshape(leading + shape))
 
 
@@ -134,9 +131,19 @@ def _from_file(name: str, file: str, folder: Path, row: Any, shape: tuple[int, .
     data = path.read_bytes()
     count = int(np.prod(shape, dtype=np.int64))
     if row.name == "BYTES":
-        return deserialize_bytes(data, count)
+        return _texts(data, count)
     if len(data) < count * row.itemsize:
         raise invalid(
             f"the initial state of '{name}' expects {count * row.itemsize} bytes, but its file has {len(data)}"
         )
     return np.frombuffer(data, row.dtype, count)
+
+
+def _texts(data: bytes, count: int) -> Tensor:
+    """The strings of a file, each behind its length. Where there are fewer, empty ones follow: Triton loads such a model."""
+    missing, offset = count, 0
+    while offset < len(data) and missing:
+        offset += 4 + int.from_bytes(data[offset : offset + 4], "little")
+        missing -= 1
+    whole = offset <= len(data)  # one that is cut off is an error, and must not end in what is added
+    return deserialize_bytes(data + bytes(4 * missing * whole), count)

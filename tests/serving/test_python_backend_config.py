@@ -1,5 +1,6 @@
 """auto_complete_config, execution environments, and loading a Python model as the server does."""
 
+import textwrap
 from pathlib import Path
 
 import numpy as np
@@ -59,6 +60,33 @@ def test_a_model_without_a_configuration_completes_itself_and_serves(tmp_path):
     assert [(group.kind, group.count) for group in config.instance_group] == [(ModelInstanceGroup.KIND_CPU, 1)]
     with instance_of(folder) as instance:
         assert infer(instance, np.ones((1, 3), np.float32))["OUTPUT0"].shape == (1, 3)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from whole import TritonPythonModel",
+        "from whole import *",
+        "import whole\n\nTritonPythonModel = whole.TritonPythonModel",
+        "from whole import TritonPythonModel as Whole\n\nclass TritonPythonModel(Whole):\n    pass",
+        "from whole import completing\n\n@completing\nclass TritonPythonModel:\n    def execute(self, requests):\n        pass",
+    ],
+)
+def test_a_completion_that_comes_from_an_imported_module_runs(tmp_path, monkeypatch, source):
+    """From wherever the model's Python finds it, as in Triton; here by PYTHONPATH."""
+    library = tmp_path / "library"
+    library.mkdir()
+    decorator = """
+
+        def completing(cls):
+            cls.auto_complete_config = TritonPythonModel.auto_complete_config
+            return cls
+    """
+    (library / "whole.py").write_text(textwrap.dedent(completing(WHOLE)) + textwrap.dedent(decorator))
+    monkeypatch.setenv("PYTHONPATH", str(library))
+    folder = python_model(tmp_path, "model", source, "")
+    config = complete(model_config.read(folder), folder, 1)
+    assert (config.max_batch_size, [entry.name for entry in config.input]) == (4, ["INPUT0"])
 
 
 def test_what_the_configuration_says_already_is_kept(tmp_path):

@@ -7,6 +7,7 @@ import onnx.helper
 import pytest
 
 from repository.model_config import parse
+from serving.datatypes import serialize_bytes
 from serving.errors import Code, ServingError
 from serving.schedulers.sequence_controls import SequenceControls
 from tests import model_factory
@@ -122,6 +123,66 @@ async def test_the_state_of_a_new_sequence_comes_from_the_configuration(tmp_path
     (tmp_path / "sum" / "config.pbtxt").write_text(config.replace(start, start.replace("[0, 1]", "[0, 0]")))
     async with core(tmp_path, load_model=("sum",)) as server:
         assert await total(server, 1, 5, "s") == expected
+
+
+def remembers(repository, initial):
+    """OUT = the state of three texts as it was; IN becomes all of them."""
+    node = onnx.helper.make_node
+    content = model_factory.onnx_bytes(
+        [node("Identity", ["OLD"], ["OUT"]), node("Concat", ["IN", "IN", "IN"], ["NEW"], axis=0)],
+        [("IN", "BYTES", [1]), ("OLD", "BYTES", [3])],
+        [("OUT", "BYTES", [3]), ("NEW", "BYTES", [3])],
+    )
+    folder = model_factory.write_onnx(repository, "remembers", content).parent.parent
+    state = 'state { input_name: "OLD" output_name: "NEW" data_type: TYPE_STRING dims: [3] %s }'
+    initial = f'initial_state {{ name: "first" data_type: TYPE_STRING dims: [3] {initial} }}' if initial else ""
+    model_factory.write_config(
+        folder,
+        model_factory.tensors_text("input", [("IN", "BYTES", [1])])
+        + model_factory.tensors_text("output", [("OUT", "BYTES", [3])])
+        + f"sequence_batching {{ {state % initial} }}",
+    )
+    (folder / "initial_state").mkdir()
+    return folder / "initial_state" / "texts"
+
+
+@pytest.mark.parametrize(
+    ("initial", "texts", "expected"),
+    [
+        ("", [], [b"", b"", b""]),
+        ("zero_data: true", [], [b"", b"", b""]),
+        ('data_file: "texts"', [b"one", b"", b"three"], [b"one", b"", b"three"]),
+        ('data_file: "texts"', [b"one", b"two"], [b"one", b"two", b""]),
+        ('data_file: "texts"', [], [b"", b"", b""]),
+    ],
+)
+async def test_a_state_of_strings_begins_with_those_that_are_given_and_empty_ones(tmp_path, initial, texts, expected):
+    """Triton loads a model whose file has fewer than its dims say; its requests fail there."""
+    file = remembers(tmp_path, initial)
+    file.write_bytes(serialize_bytes(np.array(texts, object)))
+    async with core(tmp_path, load_model=("remembers",)) as server:
+        found = []
+        for word, fields in ((b"x", {"sequence_start": True}), (b"y", {"sequence_end": True})):
+            inputs = {"IN": np.array([word], object)}
+            found.append((await infer(server, "remembers", inputs, sequence_id=1, **fields))["OUT"].tolist())
+        assert found == [expected, [b"x"] * 3]
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (serialize_bytes(np.array([b"abc", b"de"], object))[:-1], "string element 1 claims 2 bytes"),
+        (b"hello", "cannot hold them|claims"),
+        (serialize_bytes(np.array([b"a"] * 4, object)), "5 bytes follow"),
+    ],
+    ids=["cut off", "no strings", "too many"],
+)
+async def test_a_file_that_is_no_strings_of_the_state_is_refused_when_the_model_loads(tmp_path, content, reason):
+    remembers(tmp_path, 'data_file: "texts"').write_bytes(content)
+    async with core(tmp_path) as server:
+        with pytest.raises(ServingError, match=reason) as caught:
+            await server.load_model("remembers")
+        assert caught.value.code is Code.INVALID_ARG
 
 
 async def test_a_state_that_a_model_leaves_on_its_device_is_kept_on_the_host(tmp_path):

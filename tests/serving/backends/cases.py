@@ -34,6 +34,8 @@ _NUMERIC = (
     "BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64", "FP16", "BF16", "FP32", "FP64",
 )  # fmt: skip
 
+_OF_TORCHSCRIPT = tuple(name for name in _NUMERIC if name not in ("UINT16", "UINT32", "UINT64"))
+
 
 def _torch_dtype(datatype: str) -> torch.dtype:
     from serving.backends.torch_tensors import DATATYPES
@@ -99,6 +101,6 @@ CASES = (
         lambda root: model_factory.onnx_add_sub(root),
         (*_NUMERIC, "BYTES"),
     ),
-    Case("torchscript", "model.pt", _script_identity, _script_add_sub, _NUMERIC),
+    Case("torchscript", "model.pt", _script_identity, _script_add_sub, _OF_TORCHSCRIPT),
     Case("torch_export", "model.pt2", _export_identity, _export_add_sub, _NUMERIC),
 )

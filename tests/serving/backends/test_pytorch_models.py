@@ -135,6 +135,33 @@ def test_strings_are_lists_of_text(tmp_path):
         assert infer(instance, words=words)["loud"].tolist() == [[b"ONE"], ["ZWöLF".encode()]]
 
 
+class Echo(torch.nn.Module):
+    def forward(self, x: torch.Tensor, more: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return x, more
+
+
+TWO = """backend: "pytorch" max_batch_size: 4 input { name: "x__0" data_type: TYPE_%s dims: [1] }
+    output { name: "out__0" data_type: TYPE_%s dims: [1] } sequence_batching { %s }"""
+CORRID = 'control_input { name: "more__1" control { kind: CONTROL_SEQUENCE_CORRID data_type: TYPE_%s } }'
+STATE = 'state { input_name: "more__1" output_name: "out__1" data_type: TYPE_%s dims: [1] }'
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (TWO % ("UINT32", "INT32", CORRID % "INT32"), "unsupported datatype TYPE_UINT32 for input 'x__0' for model"),
+        (TWO % ("INT8", "UINT64", CORRID % "INT32"), "unsupported datatype TYPE_UINT64 for output 'out__0' for model"),
+        (TWO % ("INT32", "INT32", CORRID % "UINT32"), "unsupported datatype TYPE_UINT32 for input 'more__1'"),
+        (TWO % ("INT32", "INT32", CORRID % "STRING"), "unsupported datatype TYPE_STRING for input 'more__1'"),
+        (TWO % ("INT32", "INT32", STATE % "STRING"), "unsupported datatype TYPE_STRING for state 'more__1'"),
+    ],
+)
+def test_what_torchscript_has_no_tensors_of_is_refused_when_the_model_loads(tmp_path, text, reason):
+    with pytest.raises(ServingError, match=reason) as refused, instance_of(scripted(tmp_path, Echo()), config(text)):
+        pass
+    assert refused.value.code is Code.INVALID_ARG
+
+
 def test_an_optional_argument_may_stay_out(tmp_path):
     class Optional(torch.nn.Module):
         def forward(self, x: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
