@@ -14,6 +14,7 @@ from typing import Protocol
 import uvloop
 
 from serving.allocator import bound_arenas
+from serving.backends import child_environment
 from serving.authorisation import Authoriser
 from serving.errors import ServingError, unavailable
 from serving.log_settings import LogSettings
@@ -45,6 +46,7 @@ def main() -> None:
     for warning in warnings:
         log.warning("%s", warning)
     bound_arenas()
+    child_environment.show(options.model_environment)
     # A thread in Python code holds the interpreter for at most this long when the loop has work; 5 ms is the default.
     sys.setswitchinterval(0.0005)
     # A request leaves no reference cycles, so the collector has little to find: let it look less often.

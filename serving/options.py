@@ -58,6 +58,7 @@ OWN_FLAGS = frozenset(
         "--http-use-ssl",
         "--http-use-ssl-mutual",
         "--memory-budget",
+        "--model-environment",
         "--repository-cache-folder",
         "--request-log",
         "--request-log-client",
@@ -82,6 +83,7 @@ class Options:
     disable_auto_complete_config: bool = False
     strict_readiness: bool = True
     strict_devices: bool = False
+    model_environment: str = "all"
     exit_on_error: bool = True
     wanted_models_file: Path | None = None
     exit_timeout_secs: float = 30.0
@@ -296,6 +298,13 @@ def _repository_flags(add: Add) -> None:
     )
     add("--strict-readiness", boolean, "ready only while every model that should be loaded is")
     add("--strict-devices", boolean, "KIND_GPU on a machine without a GPU fails instead of falling back to the CPU")
+    add(
+        "--model-environment",
+        lowered,
+        "the variables of the server's environment that models in processes of their own see: all, or bounded to the "
+        "system's, the locale's and the frameworks'",
+        choices=("all", "bounded"),
+    )
     add("--exit-on-error", boolean, "end when a model fails to load at start")
     add("--exit-timeout-secs", seconds, "how long a shutdown waits for requests under way")
     add(

@@ -124,6 +124,7 @@ def server_arguments() -> list[str]:
         "--metrics-port": settings.SERVER_METRICS_PORT,
         "--http-restricted-api": restricted,
         "--grpc-restricted-protocol": restricted,
+        "--model-environment": "bounded",  # ours has keys and the database's address
         "--strict-devices": str(settings.STRICT_DEVICES).lower(),
     }
     if settings.REQUIRE_TOKENS:

@@ -1,4 +1,8 @@
-"""The Python that a child process runs under, and the environment variables that it sees."""
+"""The Python that a child process runs under, and the environment variables that it sees.
+
+Of a server that is started by itself a model sees them all, as Triton's Python models do. `manage.py up` says
+--model-environment=bounded: there they are the dashboard's too, with its database and its keys.
+"""
 
 import shutil
 import sys
@@ -8,7 +12,7 @@ from pathlib import Path
 
 from serving.errors import unsupported
 
-# A child sees these variables of the server and no other: keys and passwords are not for models.
+# A child sees these variables of the server and no other where it is bounded: keys and passwords are not for models.
 _VARIABLES = (
     *("PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "TZ", "TMPDIR"),
     *("LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONPATH"),
@@ -54,8 +58,19 @@ class Interpreter:
         return found
 
 
+_show_all = False  # until the program says so: whatever else imports this shows no more than it must
+
+
+def show(environment: str) -> None:
+    """`all` or `bounded`, for every child that is started from now on."""
+    global _show_all
+    _show_all = environment == "all"
+
+
 def child_environment(variables: Mapping[str, str]) -> dict[str, str]:
     """The part of the server's environment that a model may see."""
+    if _show_all:
+        return dict(variables)
     return {
         name: value
         for name, value in variables.items()

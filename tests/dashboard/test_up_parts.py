@@ -124,6 +124,13 @@ def test_flags_for_the_inference_server_come_after_those_of_up_itself(settings: 
     ]
 
 
+def test_models_do_not_see_the_environment_of_the_dashboard(settings: Any) -> None:
+    assert "--model-environment=bounded" in commands.server_arguments()
+    settings.SERVER_FLAGS = ["--model-environment=all"]
+    with pytest.raises(Invalid, match="cannot have --model-environment"):
+        commands.check_server_flags()
+
+
 def test_flags_that_up_gives_itself_and_what_is_no_flag_are_refused(settings: Any) -> None:
     settings.SERVER_FLAGS = ["--http-port=1234"]
     with pytest.raises(Invalid, match="cannot have --http-port"):

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from serving.backends.python_child.segments import KEEP_BYTES, SegmentPool
+from tests.model_factory import python_model
 from tests.serving.instances import IDENTITY, execute, infer, instance_of, python_instance, request, written_model
-from tests.serving_process import PATIENCE_S, ROOT, descendants, new_descendants, open_files, wait_until
+from tests.serving_process import PATIENCE_S, ROOT, ServerProcess, descendants, new_descendants, open_files, wait_until
 
 MIB = 1 << 20
 
@@ -171,6 +172,31 @@ def test_a_child_sees_no_secret_of_the_servers_environment(tmp_path, monkeypatch
         names = {name.decode() for name in infer(instance, np.ones((1, 1), np.float32))["OUTPUT0"]}
     assert {"PATH", "HF_HOME", "OMP_NUM_THREADS"} <= names
     assert not names & {"DATABASE_URL", "AWS_SECRET_ACCESS_KEY", "HF_TOKEN"}
+
+
+@pytest.mark.parametrize(("flags", "seen"), [((), True), (("--model-environment=bounded",), False)])
+def test_models_see_the_environment_of_a_server_that_stands_alone(tmp_path, flags, seen):
+    """As in Triton. `manage.py up` bounds it: there it is the dashboard's environment too."""
+    source = """
+        import os
+        import numpy as np
+        import triton_python_backend_utils as pb_utils
+
+        class TritonPythonModel:
+            @staticmethod
+            def auto_complete_config(config):
+                config.add_output({"name": os.environ.get("TENANT_KEY", "none"), "data_type": "TYPE_BOOL", "dims": [1]})
+                return config
+
+            def execute(self, requests):
+                seen = np.array(["TENANT_KEY" in os.environ])
+                return [pb_utils.InferenceResponse([pb_utils.Tensor(r.requested_output_names()[0], seen)]) for r in requests]
+    """
+    python_model(tmp_path, "tells", source, None)
+    with ServerProcess(tmp_path, *flags, environment={"TENANT_KEY": "blue"}) as server:
+        status, answer = server.post("/v2/models/tells/infer", {"inputs": []})
+    name = "blue" if seen else "none"
+    assert (status, [(one["name"], one["data"]) for one in answer["outputs"]]) == (200, [(name, [seen])])
 
 
 def test_a_segment_is_given_out_again_only_after_its_release():
