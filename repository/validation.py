@@ -70,7 +70,7 @@ def _backend(config: ModelConfig, complete: bool) -> Iterator[Problem]:
 def _completeness(config: ModelConfig) -> Iterator[Problem]:
     if config.platform != "ensemble" and is_ensemble(config):
         yield Problem("platform", 'an ensemble needs platform: "ensemble"')
-    if not config.input and not config.output:
+    if not config.input and not config.output and backend_of(config) != "python":
         yield Problem("output", "neither inputs nor outputs are given")
     for kind, tensors in (("input", config.input), ("output", config.output)):
         for index, tensor in enumerate(tensors):

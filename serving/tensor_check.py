@@ -73,7 +73,7 @@ class TensorCheck:
         if seen != len(inputs):
             self._refuse_unknown(inputs)
         if self._max_batch:
-            if not 1 <= rows <= self._max_batch and not (rows == 0 and not self._inputs):
+            if not 1 <= rows <= self._max_batch:
                 raise invalid(
                     f"inference request batch-size must be from 1 to {self._max_batch} for '{self._model}', got {rows}"
                 )

@@ -230,7 +230,7 @@ def _name_of_tensor(source: _Source, start: int, end: int) -> str:
 
 def _value_info(source: _Source, start: int, end: int, model: OnnxModel) -> TensorSignature:
     name, datatype, shape = "", "", None
-    problem = "of no known type"
+    problem = ""  # a tensor whose type the file does not say may be inferred
     for number, _, first, last in _fields(source, start, end):
         if number == 1:
             name = _text(source, first, last)
@@ -239,10 +239,10 @@ def _value_info(source: _Source, start: int, end: int, model: OnnxModel) -> Tens
                 if kind == 1:
                     element, shape = _tensor_type(source, type_start, type_end)
                     datatype = _DATATYPES.get(element, "")
-                    problem = f"a tensor of ONNX type {_OTHER_TYPES.get(element, element)}"
+                    problem = f"a tensor of ONNX type {_OTHER_TYPES.get(element, element)}" if element else ""
                 else:
                     problem = {4: "a sequence", 5: "a map", 8: "a sparse tensor", 9: "an optional"}.get(kind, problem)
-    if not datatype:
+    if problem and not datatype:
         model.unsupported[name] = problem
     return TensorSignature(name, datatype, shape)
 

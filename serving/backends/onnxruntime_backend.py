@@ -43,6 +43,17 @@ ort.set_default_logger_severity(4)
 _BF16 = np.dtype(ml_dtypes.bfloat16)
 _ONNX_BF16 = 16  # TensorProto.BFLOAT16
 
+# Dims that say nothing which a file without the shape would have to confirm.
+_ANY_SIZE = frozenset((1, -1))
+_ORT_TYPES = {
+    "tensor(float)": "FP32",
+    "tensor(double)": "FP64",
+    "tensor(float16)": "FP16",
+    "tensor(bfloat16)": "BF16",
+    "tensor(bool)": "BOOL",
+    "tensor(string)": "BYTES",
+} | {f"tensor({sign}int{bits})": f"{sign}int{bits}".upper() for sign in ("", "u") for bits in (8, 16, 32, 64)}
+
 Run = Callable[[list[str], dict[str, Any], ort.RunOptions], list[Any]]
 
 
@@ -60,10 +71,9 @@ class OnnxRuntimeBackend(Backend):
         model_file = version_dir / (config.default_model_filename or cls.default_filename)
         model, folder = _read(model_file)
         signature = model.signature()
-        given = config.input and config.output and all(entry.dims for entry in (*config.input, *config.output))
-        if not signature.shapes_known and not given:
+        if _depends_on_inference(config, signature):
             check_external_data(model, folder)
-            signature = _inferred(signature, _onnx_file(model_file))
+            signature = _inferred(config, signature, _onnx_file(model_file))
         complete_config(config, signature)
 
     def load(self) -> None:
@@ -132,6 +142,11 @@ class OnnxRuntimeInstance(ArrayInstance):
         self._shapes_vary = any(-1 in entry.dims for entry in spec.config.input)
         self._scalar_inputs = scalars
         self._batches = spec.config.max_batch_size > 0
+        # One element has no dims in the model, and at least one in the configuration.
+        self._scalar_shapes = {
+            entry.name: (1,) * max(1, len(entry.reshape.shape if entry.HasField("reshape") else entry.dims))
+            for entry in spec.config.output
+        }
         self._text_inputs = [node.name for node in session.get_inputs() if node.type == "tensor(string)"]
         self._text_outputs = {node.name for node in session.get_outputs() if node.type == "tensor(string)"}
         usual = not (self._on_gpu or self._ragged or self._text_inputs)
@@ -156,7 +171,10 @@ class OnnxRuntimeInstance(ArrayInstance):
         for name in self._text_outputs & results.keys():
             results[name] = _encoded(results[name])
         if not self._batches:
-            results = {name: array if array.shape else array.reshape(1) for name, array in results.items()}
+            results = {
+                name: array if array.shape else array.reshape(self._scalar_shapes[name])
+                for name, array in results.items()
+            }
         return results
 
     def close(self) -> None:
@@ -207,18 +225,39 @@ class OnnxRuntimeInstance(ArrayInstance):
         return DeviceTensor.of(tensor.view(torch.bool) if is_bool else tensor, owner=self._session)
 
 
-def _inferred(signature: Signature, path: Path) -> Signature:
-    """The shapes that the file leaves out, as far as ONNX Runtime infers them; a rank of 0 tells nothing."""
+def _depends_on_inference(config: ModelConfig, signature: Signature) -> bool:
+    """Whether what the file leaves out of its signature matters: a session, which tells more, reads all weights."""
+    unknown = {tensor.name for tensor in (*signature.inputs, *signature.outputs) if tensor.shape is None}
+    entries = [entry for entry in (*config.input, *config.output) if entry.name in unknown]
+    if not unknown or (entries and config.input and config.output):
+        return any(not entry.dims or not _ANY_SIZE.issuperset(entry.dims) for entry in entries)
+    return True
+
+
+def _inferred(config: ModelConfig, signature: Signature, path: Path) -> Signature:
+    """With the datatypes and shapes that the file leaves out, as far as ONNX Runtime infers them.
+
+    As in Triton a tensor of which nothing is known is [1] where the configuration does not say otherwise; there it can only
+    be [1], here dims of -1 are taken too. What the protocol has no datatype for is left out.
+    """
     session = check_loads(path)
-    found = {node.name: node.shape for node in (*session.get_inputs(), *session.get_outputs())}
+    found = {node.name: node for node in (*session.get_inputs(), *session.get_outputs())}
+    given = {entry.name: list(entry.dims) for entry in (*config.input, *config.output)}
 
     def known(tensor: TensorSignature) -> TensorSignature:
-        shape = tensor.shape
-        if shape is None and found.get(tensor.name):
-            shape = tuple(size if isinstance(size, int) else -1 for size in found[tensor.name])
-        return tensor._replace(shape=shape)
+        node, dims, shape = found[tensor.name], given.get(tensor.name), tensor.shape
+        if shape is None and node.shape:
+            shape = tuple(size if isinstance(size, int) else -1 for size in node.shape)
+        elif shape is None and not dims:
+            shape = ()
+        elif shape is None and not _ANY_SIZE.issuperset(dims or ()):
+            raise invalid(
+                f"'{tensor.name}' has dims {dims}, but the file does not say its shape: expected 1 or -1 in each"
+            )
+        return tensor._replace(shape=shape, datatype=tensor.datatype or _ORT_TYPES.get(node.type, ""))
 
-    return replace(signature, inputs=tuple(map(known, signature.inputs)), outputs=tuple(map(known, signature.outputs)))
+    inputs, outputs = (tuple(map(known, tensors)) for tensors in (signature.inputs, signature.outputs))
+    return replace(signature, inputs=inputs, outputs=tuple(tensor for tensor in outputs if tensor.datatype))
 
 
 def check_loads(path: Path) -> ort.InferenceSession:

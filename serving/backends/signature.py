@@ -41,8 +41,11 @@ class Signature:
 
     @property
     def can_batch(self) -> bool:
-        """Whether the first dimension of every tensor is variable, as far as the file says."""
-        return all(tensor.shape is None or tensor.shape[:1] == (-1,) for tensor in (*self.inputs, *self.outputs))
+        """Whether the first dimension of every tensor is variable, as far as the file says. Inputs that may be left out keep
+        what the file gives them, and without any other nothing tells how many rows a request has."""
+        inputs = [tensor for tensor in self.inputs if not tensor.optional]
+        every = (*inputs, *self.outputs)
+        return bool(inputs) and all(tensor.shape is None or tensor.shape[:1] == (-1,) for tensor in every)
 
     @property
     def shapes_known(self) -> bool:
@@ -92,9 +95,9 @@ def _default_max_batch_size(config: ModelConfig, signature: Signature) -> int:
 
 def _fixed_tensor(signature: Signature) -> str:
     for tensor in (*signature.inputs, *signature.outputs):
-        if tensor.shape is not None and tensor.shape[:1] != (-1,):
+        if tensor.shape is not None and tensor.shape[:1] != (-1,) and not tensor.optional:
             return f"shape {list(tensor.shape)} for tensor '{tensor.name}'"
-    return "none"
+    return "no inputs"
 
 
 def _add_all(given: Any, tensors: Sequence[TensorSignature], max_batch_size: int, what: str) -> None:
@@ -152,15 +155,16 @@ def _check(entry: Any, tensor: TensorSignature, max_batch_size: int, what: str) 
             f"{what} '{entry.name}' has shape {list(tensor.shape)} in the model, but max_batch_size is "
             f"{max_batch_size}: expected a variable first dimension"
         )
-    if full == [1] and tensor.shape == ():
-        return  # the one way to write a scalar of a model without batching
-    if len(full) != len(tensor.shape) or not all(map(_compatible, full, tensor.shape)):
+    if tensor.shape == () and set(full) == {1}:
+        return  # how a scalar of a model without batching is written
+    # As in Triton: an input may be said more precisely than the file says it, an output not, and neither more loosely.
+    loose = what == "input"
+    fits = all(
+        size == expected or (loose and expected == -1) for size, expected in zip(full, tensor.shape, strict=False)
+    )
+    if len(full) != len(tensor.shape) or not fits:
         batch = ", the batch dimension included" if max_batch_size > 0 else ""
         raise invalid(f"{what} '{entry.name}' has shape {full}{batch}, but the model expects {list(tensor.shape)}")
-
-
-def _compatible(given: int, expected: int) -> bool:
-    return given == expected or -1 in (given, expected)
 
 
 def _check_all_inputs_fed(config: ModelConfig, signature: Signature) -> None:

@@ -180,17 +180,17 @@ def _request_head(message: pb.ModelInferRequest) -> RequestHead:
     parameters, options = _parameters(message)
     rules = _rules(message)
     typed = any(tensor.HasField("contents") for tensor in message.inputs)
-    requested = tuple(output.name for output in message.outputs)
+    requested = tuple(dict.fromkeys(output.name for output in message.outputs))
     regions = sum(spec.region is not None for spec in specs)
     return RequestHead(name, message.model_version, specs, requested, parameters, options, typed, rules, regions)
 
 
 def _rules(message: pb.ModelInferRequest) -> dict[str, OutputRule]:
-    rules = {}
+    rules: dict[str, OutputRule] = {}
     for output in message.outputs:
         rule = output_rule(output.name, plain_parameters(output.parameters)) if output.parameters else None
         if rule is not None:
-            rules[output.name] = rule
+            rules.setdefault(output.name, rule)  # an output that is named twice: as in Triton
     return rules
 
 

@@ -265,11 +265,14 @@ def _read_outputs(plan: Plan, outputs: Any) -> None:
             raise invalid("expected each of 'outputs' to be an object with a 'name'")
         parameters = _parameters(item)
         rule = output_rule(name, parameters)
+        if rule is not None and rule.region is not None and parameters.get("binary_data"):
+            raise invalid(f"output '{name}' can't set both 'shared_memory_region' and 'binary_data'")
+        binary = _expect("binary_data", parameters.get("binary_data", plan.binary_default), bool)
+        if name in plan.binary:
+            continue  # named twice: the first mention counts, as in Triton
+        plan.binary[name] = binary
         if rule is not None:
-            if rule.region is not None and parameters.get("binary_data"):
-                raise invalid(f"output '{name}' can't set both 'shared_memory_region' and 'binary_data'")
             plan.rules[name] = rule
-        plan.binary[name] = _expect("binary_data", parameters.get("binary_data", plan.binary_default), bool)
     plan.requested = tuple(plan.binary)
 
 

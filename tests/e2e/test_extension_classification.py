@@ -138,6 +138,14 @@ def test_labels_of_a_reloaded_step_are_new_in_its_ensembles(server: ServerProces
         assert classes(client, "heir", array, 1, source="IN")[0] == f"7.000000:1:{expected}"
 
 
+def test_an_output_that_is_named_twice_comes_once_as_it_was_asked_for_first(server: ServerProcess) -> None:
+    data = {"name": "INPUT0", "datatype": "FP32", "shape": [1, 4], "data": [0, 9, 0, 0]}
+    plain, classes = {"name": "OUTPUT0"}, {"name": "OUTPUT0", "parameters": {"classification": 1}}
+    for outputs, expected in (([plain, classes], [0, 9, 0, 0]), ([classes, plain], ["9.000000:1:pear"])):
+        status, answer = server.post("/v2/models/fruit/infer", {"inputs": [data], "outputs": outputs})
+        assert (status, [output["data"] for output in answer["outputs"]]) == (200, [expected])
+
+
 def test_json_shows_the_classes_as_strings(server: ServerProcess) -> None:
     data = {"name": "INPUT0", "datatype": "FP32", "shape": [1, 4], "data": [0, 9, 0, 0]}
     body = {"inputs": [data], "outputs": [{"name": "OUTPUT0", "parameters": {"classification": 1}}]}

@@ -1,17 +1,19 @@
 """The parameters extension with the stock clients: parameters of a request reach the model, those of its response come back."""
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
+from tritonclient.utils import InferenceServerException
 
 from tests.e2e.extension_clients import client_of, stream_of
 from tests.e2e.tritonclient_adapter import TritonClient
 from tests.model_factory import python_model, tensors_text
 from tests.serving_process import ServerProcess
 
-# What a request brings goes back as parameters of its response, and as text.
+# What a request brings goes back as text and, where `reply` does not say otherwise, as parameters of its response.
 ECHO = """
     import json
     import numpy as np
@@ -23,10 +25,13 @@ ECHO = """
 
         def answer(self, given):
             text = pb_utils.Tensor("TEXT", np.array([json.dumps(given).encode()], np.object_))
-            return pb_utils.InferenceResponse([text], parameters=given)
+            try:
+                return pb_utils.InferenceResponse([text], parameters=json.loads(given.get("reply", "null")) or given)
+            except pb_utils.TritonModelException as error:
+                return pb_utils.InferenceResponse(error=pb_utils.TritonError(str(error), pb_utils.TritonError.INVALID_ARG))
 """
 INPUTS = {"IN": np.ones(1, np.int32)}
-KINDS = {"text": "blue \u2713", "empty": "", "yes": True, "no": False, "small": -5, "large": 2**62, "part": 0.25}
+KINDS = {"text": "blue \u2713", "empty": "", "yes": True, "no": False, "small": -5, "large": 2**62}
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +55,14 @@ def test_parameters_of_every_kind_reach_the_model_and_come_back(client: TritonCl
     found = parameters_of(client, result.get_response())
     assert found == KINDS
     assert {key: type(value) for key, value in found.items()} == {key: type(value) for key, value in KINDS.items()}
+
+
+def test_a_float_reaches_the_model_and_is_no_parameter_of_a_response(client: TritonClient) -> None:
+    """As in Triton, whose Python backend takes booleans, whole numbers and texts from a model."""
+    result = client.call("infer", "echo", client.tensors(INPUTS), parameters={"part": 0.25, "reply": '{"x": 1}'})
+    assert json.loads(result.as_numpy("TEXT")[0])["part"] == 0.25
+    with pytest.raises(InferenceServerException, match=r"whole numbers or booleans, by name; 'part' is 0\.25"):
+        client.call("infer", "echo", client.tensors(INPUTS), parameters={"part": 0.25})
 
 
 def test_parameters_pass_a_stream(server: ServerProcess) -> None:

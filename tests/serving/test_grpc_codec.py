@@ -80,6 +80,16 @@ def test_typed_contents_of_every_datatype_arrive_unchanged(datatype: str) -> Non
     assert decoded.tolist() == array.tolist()
 
 
+def test_an_output_that_is_named_twice_is_asked_for_once() -> None:
+    message = request(("X", "FP32", [1]), raw_input_contents=[bytes(4)])
+    for classes in (0, 2, 3):
+        message.outputs.add(name="Y").parameters["classification"].int64_param = classes
+    decoded = decode(message)
+    assert decoded.requested == ("Y",)
+    assert decoded.targets is not None
+    assert decoded.targets["Y"].rule.classes == 2
+
+
 @pytest.mark.parametrize("datatype", ["FP16", "BF16"])
 def test_half_precision_has_no_typed_contents(datatype: str) -> None:
     message = request(("X", datatype, [1]))

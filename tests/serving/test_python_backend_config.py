@@ -178,3 +178,27 @@ async def test_settings_of_tritons_shared_memory_are_taken(tmp_path):
     async with core(tmp_path, backend_config=settings, load_model=("model",)) as server:
         outputs = await in_process.infer(server, "model", {"INPUT0": np.ones((1, 1), np.float32)})
     assert outputs["OUTPUT0"] == 1
+
+
+@pytest.mark.asyncio
+async def test_a_model_may_have_no_inputs_and_no_outputs(tmp_path):
+    """As in Triton, also without a configuration; one that batches needs an input to tell how many rows a request has."""
+    source = """
+        import triton_python_backend_utils as pb_utils
+
+        class TritonPythonModel:
+            def execute(self, requests):
+                return [pb_utils.InferenceResponse(parameters={"inputs": len(r.inputs())}) for r in requests]
+    """
+    python_model(tmp_path, "bare", source, 'backend: "python"')
+    python_model(tmp_path, "plain", source, None)
+    python_model(tmp_path, "rows", source, 'backend: "python" max_batch_size: 4')
+    async with core(tmp_path, load_model=("*",)) as server:
+        for model in ("bare", "plain"):
+            answer = await in_process.response(server, model, {})
+            assert (answer.outputs, answer.parameters) == ({}, {"inputs": 0})
+            assert not server.model_metadata(model).inputs
+            with pytest.raises(ServingError, match="unexpected inference input 'IN'"):
+                await in_process.infer(server, model, {"IN": np.ones(1, np.float32)})
+        with pytest.raises(ServingError, match="batch-size must be from 1 to 4 for 'rows', got 0"):
+            await in_process.infer(server, "rows", {})

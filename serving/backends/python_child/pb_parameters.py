@@ -1,6 +1,5 @@
 """What a model puts into requests and responses, checked where it does so: the server ends a process that sends nonsense."""
 
-import math
 import operator
 from typing import Any
 
@@ -10,7 +9,7 @@ _LARGEST = (1 << 64) - 1
 
 
 def checked_parameters(parameters: dict[str, Any] | None, whose: str) -> dict[str, Any]:
-    """A copy. Values are booleans, whole numbers of 64 bits, finite floats and texts."""
+    """A copy. Values are booleans, whole numbers of 64 bits and texts: floats only come from clients, as in Triton."""
     if parameters is None:
         return {}
     if not isinstance(parameters, dict):
@@ -18,7 +17,7 @@ def checked_parameters(parameters: dict[str, Any] | None, whose: str) -> dict[st
     for name, value in parameters.items():
         if not isinstance(name, str) or not _is_text(name) or not _fits(value):
             raise TritonModelException(
-                f"{whose} parameters must be strings, numbers or booleans, by name; {name!r:.100} is {value!r:.100}"
+                f"{whose} parameters must be strings, whole numbers or booleans, by name; {name!r:.100} is {value!r:.100}"
             )
     return dict(parameters)
 
@@ -45,8 +44,6 @@ def text(name: str, value: Any) -> str:
 def _fits(value: Any) -> bool:
     if isinstance(value, str):
         return _is_text(value)
-    if isinstance(value, float):
-        return math.isfinite(value)
     return isinstance(value, int) and -(1 << 63) <= value <= _LARGEST
 
 

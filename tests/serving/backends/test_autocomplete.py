@@ -1,7 +1,7 @@
 """A missing or partial configuration is completed from the model file as Triton does; a contradiction is named."""
 
 import pytest
-from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelInstanceGroup
+from tritonclient.grpc.model_config_pb2 import TYPE_FP32, ModelConfig, ModelInstanceGroup
 
 from serving import autocomplete
 from serving.errors import Code, ServingError
@@ -42,10 +42,11 @@ def test_what_is_given_is_not_touched(add_sub):
 
 
 def test_only_missing_fields_of_a_tensor_are_filled(add_sub):
-    result = completed(add_sub, 'max_batch_size: 8 input { name: "INPUT1" } input { name: "INPUT0" dims: -1 }')
+    result = completed(add_sub, 'max_batch_size: 8 input { name: "INPUT1" } input { name: "INPUT0" dims: 4 }')
     assert [entry.name for entry in result.input] == ["INPUT1", "INPUT0"]
     assert list(result.input[0].dims) == [4]
-    assert list(result.input[1].dims) == [-1]
+    assert list(result.input[1].dims) == [4]
+    assert result.input[1].data_type == TYPE_FP32
 
 
 def test_a_whole_configuration_of_a_model_without_batching_gets_none(add_sub):

@@ -7,6 +7,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from tritonclient.grpc.model_config_pb2 import TYPE_FP32
 
 from serving.backends.onnx_model import read_onnx
 from serving.errors import Code, ServingError
@@ -167,6 +168,120 @@ def test_a_scalar_is_one_element_in_the_configuration(tmp_path):
     with instance_of(tmp_path / "scalar") as instance:
         (answer,) = execute_requests(instance, request({"x": np.array([5], np.float32)}, batched=False))
         assert answer["y"].tolist() == [5]
+
+
+SCALARS = """backend: "onnxruntime" input { name: "x" data_type: TYPE_FP32 dims: %s }
+    output { name: "y" data_type: TYPE_FP32 dims: %s }"""
+
+
+def scalar(shape: list[int] | None) -> onnx.ModelProto:
+    """Identity of one element, whose shape the file may leave out."""
+    tensors = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in ("x", "y")]
+    graph = helper.make_graph([helper.make_node("Identity", ["x"], ["y"])], "graph", tensors[:1], tensors[1:])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+@pytest.mark.parametrize("shape", [[], None], ids=["a scalar", "no shape in the file"])
+def test_one_element_may_have_as_many_dims_as_the_configuration_says(tmp_path, shape):
+    folder = write(tmp_path, scalar(shape))
+    for dims in ("[1]", "[1, 1]"):
+        model_factory.write_config(folder, SCALARS % (dims, dims))
+        with instance_of(folder) as instance:
+            array = np.full([1] * len(dims.split()), 5, np.float32)
+            (answer,) = execute_requests(instance, request({"x": array}, batched=False))
+            assert (answer["y"].shape, answer["y"].tolist()) == (array.shape, array.tolist())
+    for dims in ("[2]", "[2, -1]"):
+        model_factory.write_config(folder, SCALARS % (dims, dims))
+        with pytest.raises(ServingError, match=r"\[2"):
+            spec_of(folder)
+
+
+def test_dims_of_any_size_are_taken_where_the_file_says_no_shape(tmp_path):
+    """Slipway's own: Triton takes such a tensor for a scalar."""
+    folder = write(tmp_path, scalar(None))
+    assert [list(entry.dims) for entry in (*spec_of(folder).config.input, *spec_of(folder).config.output)] == [[1], [1]]
+    model_factory.write_config(folder, SCALARS % ("[-1, -1]", "[-1, -1]"))
+    with instance_of(folder) as instance:
+        array = np.arange(6, dtype=np.float32).reshape(2, 3)
+        (answer,) = execute_requests(instance, request({"x": array}, batched=False))
+        assert answer["y"].tolist() == array.tolist()
+
+
+def test_an_output_of_no_known_rank_comes_in_the_shape_that_it_has(tmp_path):
+    graph = helper.make_graph(
+        [helper.make_node("Reshape", ["x", "shape"], ["y"])],
+        "graph",
+        [
+            helper.make_tensor_value_info("x", TensorProto.FLOAT, [6]),
+            helper.make_tensor_value_info("shape", TensorProto.INT64, ["n"]),
+        ],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+    )
+    folder = write(tmp_path, helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9))
+    with instance_of(folder) as instance:
+        assert list(instance.spec.config.output[0].dims) == [1], "as Triton completes it"
+        for shape in ([2, 3], [6], [1, 1, 6]):
+            inputs = {"x": np.ones(6, np.float32), "shape": np.array(shape)}
+            (answer,) = execute_requests(instance, request(inputs, batched=False))
+            assert list(answer["y"].shape) == shape
+
+
+def test_an_output_without_a_type_in_the_file_has_the_one_that_is_inferred(tmp_path):
+    model = identity()
+    model.graph.output[0].ClearField("type")
+    completed = spec_of(write(tmp_path, model)).config
+    assert [(entry.data_type, list(entry.dims)) for entry in completed.output] == [(TYPE_FP32, [2])]
+    with instance_of(tmp_path / "model") as instance:
+        assert infer(instance, x=np.ones((1, 2), np.float32))["y"].tolist() == [[1, 1]]
+
+
+def test_inputs_that_may_be_left_out_do_not_keep_a_model_from_batching(tmp_path):
+    content = model_factory.onnx_bytes(
+        [helper.make_node("Add", ["x", "w"], ["y"])],
+        [("x", "FP32", ["n", 1]), ("w", "FP32", [1])],
+        [("y", "FP32", ["n", 1])],
+        {"w": np.array([10], np.float32)},
+    )
+    model_factory.write_onnx(tmp_path, "optional", content)
+    assert spec_of(tmp_path / "optional").config.max_batch_size == 4
+
+
+def test_a_model_without_inputs_does_not_batch(tmp_path):
+    content = model_factory.onnx_bytes(
+        [helper.make_node("Constant", [], ["y"], value=numpy_helper.from_array(np.ones((3, 2), np.float32)))],
+        [],
+        [("y", "FP32", ["n", 2])],
+    )
+    model_factory.write_onnx(tmp_path, "constant", content)
+    with instance_of(tmp_path / "constant") as instance:
+        assert (instance.spec.config.max_batch_size, list(instance.spec.config.output[0].dims)) == (0, [-1, 2])
+        assert execute_requests(instance, request({}, batched=False))[0]["y"].shape == (3, 2)
+
+
+@pytest.mark.parametrize(
+    ("tensor", "expected"),
+    [
+        ('input { name: "x" dims: [-1] }', r"input 'x' has shape \[-1, -1\], .* expects \[-1, 2\]"),
+        ('output { name: "y" dims: [-1] }', r"output 'y' has shape \[-1, -1\], .* expects \[-1, 2\]"),
+        ('output { name: "any" dims: [2] }', r"output 'any' has shape \[-1, 2\], .* expects \[-1, -1\]"),
+    ],
+    ids=["a looser input", "a looser output", "a more precise output"],
+)
+def test_dims_agree_with_the_file_as_triton_wants_it(tmp_path, tensor, expected):
+    """An input alone may be said more precisely than the file says it."""
+    content = model_factory.onnx_bytes(
+        [helper.make_node("Identity", ["x"], ["y"]), helper.make_node("Identity", ["free"], ["any"])],
+        [("x", "FP32", ["n", 2]), ("free", "FP32", ["n", "m"])],
+        [("y", "FP32", ["n", 2]), ("any", "FP32", ["n", "m"])],
+    )
+    folder = model_factory.write_onnx(tmp_path, "exact", content).parent.parent
+    model_factory.write_config(
+        folder, 'max_batch_size: 8 input { name: "free" dims: [7] } input { name: "x" dims: [2] }'
+    )
+    assert [list(entry.dims) for entry in spec_of(folder).config.input] == [[7], [2]]
+    model_factory.write_config(folder, f"max_batch_size: 8 {tensor}")
+    with pytest.raises(ServingError, match=expected):
+        spec_of(folder)
 
 
 def test_a_scalar_for_each_row_is_reshaped(tmp_path):
