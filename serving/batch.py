@@ -51,6 +51,12 @@ class Batch:
         self.infer_done_ns = 0
         self.ended_ns = 0
 
+    def fail(self, error: ServingError) -> None:
+        """Answer with an error what has no response yet; all, where the responses are not one for each request."""
+        if len(self.responses) != len(self.requests):
+            self.responses = [None] * len(self.requests)
+        self.responses = [error if answer is None else answer for answer in self.responses]
+
     def input_done(self) -> None:
         self.input_done_ns = time.monotonic_ns()
 

@@ -8,9 +8,20 @@ ServingError(code, message)     everything that a client or an operator is told
     Exhausted(message)          no room for this request now (HTTP 503, gRPC RESOURCE_EXHAUSTED)
 
 A message says what was expected and what came. It carries no path, key or stack.
+
+At a boundary (between the loop and a model, or what only looks on) anything may be raised: `unexpected` makes it the answer of
+the request that it concerns, `safely` lets the request go on without what has failed. Both log it, once, with its traceback.
 """
 
+import logging
+from collections.abc import Callable
 from enum import Enum
+from typing import ParamSpec, TypeVar
+
+log = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 MAX_MESSAGE = 16_000  # characters; a message may quote what a client sent
 
@@ -95,3 +106,20 @@ def cancelled(message: str = "the request was cancelled") -> ServingError:
 
 def internal(message: str) -> ServingError:
     return ServingError(Code.INTERNAL, message)
+
+
+def unexpected(error: BaseException, what: str) -> ServingError:
+    """What a client is told of whatever was raised in `what` ("dispatching a batch"); a ServingError says it itself."""
+    if isinstance(error, ServingError):
+        return error
+    log.error("%s failed", what, exc_info=error)
+    return internal(f"{what} failed in the server ({type(error).__name__}); its log says where")
+
+
+def safely(what: str, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T | None:
+    """Call what a request can do without; None where it raises."""
+    try:
+        return function(*arguments, **named)
+    except Exception as error:
+        log.error("%s failed", what, exc_info=error)
+        return None

@@ -9,6 +9,7 @@ from concurrent.futures import Future
 from queue import SimpleQueue
 
 from serving.backends.base import Backend, BackendInstance
+from serving.backends.python_child.texts import without_addresses, without_paths
 from serving.batch import Batch, Send
 from serving.errors import ServingError, internal, unavailable
 from serving.host_policy import Cores, bind_thread
@@ -81,8 +82,8 @@ class Instance:
         try:
             bind_thread(self._cores)
             self._impl = impl = self._backend.create_instance(self.device, self.name)
-        except Exception as error:
-            self._tell(self._started, _as_error(error))
+        except BaseException as error:
+            self._tell(self._started, self._as_error(error))
             self._tell(self._stopped)
             return
         self.processes = impl.processes
@@ -92,8 +93,8 @@ class Instance:
                 failed = next((answer for answer in batch.responses if isinstance(answer, ServingError)), None)
                 if failed is not None:
                     raise ServingError(failed.code, f"warm-up failed: {failed.message}")
-        except Exception as error:
-            self._tell(self._started, _as_error(error))
+        except BaseException as error:
+            self._tell(self._started, self._as_error(error))
         else:
             self._tell(self._started)
             self._serve(impl)
@@ -121,9 +122,8 @@ class Instance:
         try:
             impl.execute(batch)
             place_outputs(batch.requests, batch.responses)
-        except Exception as error:
-            failure = _as_error(error)
-            batch.responses = [failure if answer is None else answer for answer in batch.responses]
+        except BaseException as error:  # a model may raise SystemExit: its thread has to go on
+            batch.fail(self._as_error(error))
         batch.ended_ns = time.monotonic_ns()
 
     def _tell(self, future: "asyncio.Future[None]", error: ServingError | None = None) -> None:
@@ -147,13 +147,13 @@ class Instance:
                 response, final = unavailable("the client took no response for too long"), True
         self._loop.call_soon_threadsafe(self.on_streamed, request, response, final)
 
+    def _as_error(self, error: BaseException) -> ServingError:
+        if isinstance(error, ServingError):
+            return error
+        log.error("instance %s failed", self.name, exc_info=error)
+        text = without_paths(without_addresses(str(error)))
+        return internal(f"{type(error).__name__}: {text}" if text else type(error).__name__)
+
     # -- on the loop's thread --------------------------------------------------------------------------------------
     def _done(self, batch: Batch) -> None:
         self.on_done(self, batch)
-
-
-def _as_error(error: Exception) -> ServingError:
-    if isinstance(error, ServingError):
-        return error
-    log.error("a backend failed", exc_info=error)
-    return internal(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)

@@ -1,13 +1,17 @@
 """One loaded model version: its configuration, scheduler, instances and statistics.
 
 submit(request) -> check -> scheduler -> instance thread -> _batch_done -> request.respond
+
+A request that was admitted is this model's until it ends: `InferenceRequest.respond` gives it back, by whomever and however it
+is answered. The callbacks here answer with an error whatever is raised in them.
 """
 
 import asyncio
 import logging
 import time
 from collections.abc import Callable
-from functools import partial
+from functools import partial, wraps
+from typing import Concatenate, ParamSpec
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
@@ -15,7 +19,7 @@ from serving.backends import make_backend
 from serving.backends.base import Backend, ModelSpec
 from serving.batch import Batch
 from serving.classification import Labels, inherited_labels, read_labels
-from serving.errors import Code, ServingError, internal, unavailable
+from serving.errors import Code, ServingError, internal, safely, unavailable, unexpected
 from serving.instance import Instance
 from serving.instance_groups import Placement, placements
 from serving.memory import NOTHING, MemoryUse, files_bytes, memory_use, private_bytes
@@ -36,6 +40,24 @@ log = logging.getLogger(__name__)
 
 # A request with this parameter is answered with the time it spent in the queue and in its batch, beside the outputs.
 TIMING = "slipway_timing"
+
+
+P = ParamSpec("P")
+
+
+def _answering(
+    callback: "Callable[Concatenate[Model, InferenceRequest, P], None]",
+) -> "Callable[Concatenate[Model, InferenceRequest, P], None]":
+    """A callback for one request: what it raises is the request's answer."""
+
+    @wraps(callback)
+    def guarded(model: "Model", request: InferenceRequest, /, *arguments: P.args, **named: P.kwargs) -> None:
+        try:
+            callback(model, request, *arguments, **named)
+        except Exception as error:
+            model.broke(request, error)
+
+    return guarded
 
 
 class Model:
@@ -105,9 +127,8 @@ class Model:
             await self._free()
             raise
         except Exception as error:
-            log.exception("loading %s failed", self.spec.name)
             await self._free()
-            raise internal(f"{type(error).__name__}: {error}") from error
+            raise unexpected(error, f"loading '{self.spec.name}'") from error
 
     async def reconfigure(self, config: ModelConfig) -> None:
         """Apply a configuration that differs in batching, instances or slipway.* only; what is queued stays queued."""
@@ -158,8 +179,13 @@ class Model:
             self.scheduler.add_instance(instance)
         for instance in surplus:
             self._instances.remove(instance)
-            await self.scheduler.remove_instance(instance)
-            await self._stop(instance)
+            await self._take_away(instance)
+
+    async def _take_away(self, instance: Instance) -> None:
+        """Free an instance that the scheduler has, when the batch that it runs is done."""
+        assert isinstance(self.scheduler, InstanceScheduler)
+        await self.scheduler.remove_instance(instance)
+        await self._stop(instance)
 
     async def _stop(self, instance: Instance) -> None:
         if self._limiter is not None:
@@ -178,7 +204,7 @@ class Model:
 
     async def _free(self) -> None:
         instances, self._instances = self._instances, []
-        await asyncio.gather(*(self._stop(instance) for instance in instances))
+        await asyncio.gather(*(self._take_away(instance) for instance in instances))
         if self._backend is not None:
             backend, self._backend = self._backend, None
             await self._loop.run_in_executor(self._executor, backend.unload)
@@ -233,70 +259,88 @@ class Model:
             self._admit(request)
             if self._cache is not None and self._answered_by_cache(self._cache, request):
                 return
-            try:
-                self.scheduler.submit(request)
-            except ServingError:
-                self._release(request)
-                raise
+            self.scheduler.submit(request)
         except ServingError as error:
-            self.statistics.count_failure(request, "REJECTED" if error.code is Code.UNAVAILABLE else "OTHER")
+            self._refuse(request, error)
             raise
+        except Exception as error:
+            failure = unexpected(error, f"taking a request for '{self.spec.name}'")
+            safely("taking a request back", self.scheduler.remove, request)
+            if not request.finished:
+                self._refuse(request, failure)
+                raise failure from None
 
     def _admit(self, request: InferenceRequest) -> None:
         request.on_cancel = self._cancelled
+        request.on_end = self._release
         self._in_flight += 1
         self.statistics.revision += 1
 
+    def _refuse(self, request: InferenceRequest, error: ServingError) -> None:
+        if request.on_end is not None:
+            request.on_end = None
+            self._release(request)
+        self._count_refusal(request, error)
+
     def _release(self, request: InferenceRequest) -> None:
-        """The request has its final answer, or none is owed to it."""
+        """The request has its final answer, or none is owed to it: it is not this model's any more."""
         request.on_cancel = None
         self._in_flight -= 1
-        if self._cache is not None:
-            self._cache.forget(request)
         if self._drained is not None and not self._in_flight and not self._drained.done():
             self._drained.set_result(None)
+        if self._cache is not None:
+            safely("forgetting a request in the response cache", self._cache.forget, request)
 
     def _cancelled(self, request: InferenceRequest) -> None:
         began = time.monotonic_ns()
         self.scheduler.remove(request)
-        self._release(request)
         self.statistics.count_cancel(request)
         if request.response_from_ns:
             self.statistics.responses_of(request).cancel.add(time.monotonic_ns() - began)
 
+    @_answering
     def _rejected(self, request: InferenceRequest, error: ServingError) -> None:
-        self._finish_failed(request, "REJECTED")
+        self._count_refusal(request, error)
         request.respond(error)
 
-    def _finish_failed(self, request: InferenceRequest, reason: str) -> None:
-        self.statistics.count_failure(request, reason)
-        self._release(request)
+    def _count_refusal(self, request: InferenceRequest, error: ServingError) -> None:
+        reason = "REJECTED" if error.code is Code.UNAVAILABLE else "OTHER"
+        safely("counting a refusal", self.statistics.count_failure, request, reason)
+
+    def broke(self, request: InferenceRequest, error: Exception) -> None:
+        """Something was raised on the way to a request's answer: that is its answer now, if it has none yet."""
+        failure = unexpected(error, f"answering a request of '{self.spec.name}'")
+        if not request.finished:
+            safely("dropping a request", self.scheduler.remove, request)
+            safely("counting a failure", self.statistics.count_failure, request, "OTHER")
+            request.respond(failure)
 
     def _answered_by_cache(self, cache: ModelCache, request: InferenceRequest) -> bool:
         start = time.monotonic_ns()
-        outputs, took = cache.look_up(request)
+        outputs, took = safely("looking up a request in the response cache", cache.look_up, request) or (None, 0)
         if outputs is None:
             return False
         self.statistics.count_hit(start - request.queued_ns, took)
         self._loop.call_soon(self._cache_hit, request, outputs)
         return True
 
+    @_answering
     def _cache_hit(self, request: InferenceRequest, outputs: dict[str, Tensor]) -> None:
         if request.finished:
             return
+        response = InferenceResponse(self.spec.name, self.spec.version, request.id, outputs)
+        answer = self._outward(request, response)
         self.statistics.count_success(request, time.monotonic_ns())
-        self._release(request)
-        request.respond(
-            self._outward(request, InferenceResponse(self.spec.name, self.spec.version, request.id, outputs))
-        )
+        request.respond(answer)
 
     # -- answers ---------------------------------------------------------------------------------------------------
+    @_answering
     def _answered(
         self, request: InferenceRequest, answer: InferenceResponse | ServingError | None, steps: Phases
     ) -> None:
         """An ensemble is done, with its last response or behind it; its steps took so long."""
         if isinstance(answer, ServingError):
-            self._finish_failed(request, "CANCELED" if answer.code is Code.CANCELLED else "OTHER")
+            self.statistics.count_failure(request, "CANCELED" if answer.code is Code.CANCELLED else "OTHER")
             request.respond(answer)
             return
         self.statistics.count_execution(request.batch_size, steps)
@@ -306,10 +350,11 @@ class Model:
             self._streamed(request, answer, final=True)
             return
         self._keep(request, answer.outputs)
+        outward = self._outward(request, answer)
         self.statistics.count_success(request, time.monotonic_ns())
-        self._release(request)
-        request.respond(self._outward(request, answer))
+        request.respond(outward)
 
+    @_answering
     def _streamed(
         self, request: InferenceRequest, response: InferenceResponse | ServingError | None, final: bool
     ) -> None:
@@ -323,13 +368,11 @@ class Model:
         if response is not None:
             self.statistics.count_first_response(request, computed_ns)
             request.responses += 1
-        if final:
-            if isinstance(response, ServingError):
-                self._finish_failed(request, "BACKEND")
-            else:
-                self.statistics.count_success(request, computed_ns)
-                self._release(request)
         answer = None if response is None else self._outward(request, response)
+        if final and isinstance(response, ServingError):
+            self.statistics.count_failure(request, "BACKEND")
+        elif final:
+            self.statistics.count_success(request, computed_ns)
         if answer is not response and isinstance(response, InferenceResponse) and request.flow is not None:
             request.flow.taken(response.size)  # it became an error
         request.respond(answer, final)
@@ -338,50 +381,63 @@ class Model:
         counted.count(answer, computed_ns - began_ns, now - computed_ns)
         request.response_from_ns = now
 
+    @_answering
     def _answer_late(self, request: InferenceRequest, answer: InferenceResponse | ServingError | None, _: bool) -> None:
         """Another model sent its one response after the batch."""
         if request.finished or answer is None:
             return
         if isinstance(answer, ServingError):
-            self._finish_failed(request, "BACKEND")
-        else:
-            self._keep(request, answer.outputs)
-            self.statistics.count_success(request, time.monotonic_ns())
-            self._release(request)
-        request.respond(self._outward(request, answer))
+            self.statistics.count_failure(request, "BACKEND")
+            request.respond(answer)
+            return
+        self._keep(request, answer.outputs)
+        outward = self._outward(request, answer)
+        self.statistics.count_success(request, time.monotonic_ns())
+        request.respond(outward)
 
     def _batch_done(self, batch: Batch) -> None:
-        statistics = self.statistics
-        phases = statistics.count_batch(batch)
+        """A batch has run: answer its requests, each whatever becomes of the others."""
+        phases = safely("counting a batch", self.statistics.count_batch, batch)
         answered = rows = 0
         for request, answer in zip(batch.requests, batch.responses, strict=True):
-            request.executing = False
-            for observer in request.observers:
-                observer.executed(request, batch)
-            if request in batch.rescheduled:
-                continue
-            waited = batch.started_ns - request.queued_ns
-            if answer is None and (self._decoupled or request in batch.later):
-                if not request.cancelled:  # its responses may have come already, or come later
-                    statistics.count_queued(waited)
+            try:
+                if self._executed(batch, request, answer):
                     answered, rows = answered + 1, rows + request.batch_size
-                continue
-            if request.finished:  # cancelled while it ran, or a stand-in
-                continue
-            if answer is None:
-                answer = internal("the backend gave no response for this request")
-            if isinstance(answer, ServingError):
-                self._finish_failed(request, "BACKEND")
-            else:
-                self._keep(request, answer.outputs)
-                if request.parameters and request.parameters.get(TIMING):
-                    answer.parameters |= batch.timing(waited)
-                statistics.count_queued(waited)
-                answered, rows = answered + 1, rows + request.batch_size
-                statistics.count_success(request, batch.ended_ns)
-                self._release(request)
-            request.respond(self._outward(request, answer))
-        statistics.count_computed(answered, rows, phases)
+            except Exception as error:
+                self.broke(request, error)
+        if phases is not None:
+            safely("counting a batch", self.statistics.count_computed, answered, rows, phases)
+
+    def _executed(
+        self, batch: Batch, request: InferenceRequest, answer: InferenceResponse | ServingError | None
+    ) -> bool:
+        """Answer one request of a batch, unless it is answered otherwise; whether it counts as computed."""
+        request.executing = False
+        for observer in request.observers:
+            safely("observing an execution", observer.executed, request, batch)
+        if request in batch.rescheduled:
+            return False
+        waited = batch.started_ns - request.queued_ns
+        if answer is None and (self._decoupled or request in batch.later):
+            if not request.cancelled:  # its responses may have come already, or come later
+                self.statistics.count_queued(waited)
+            return not request.cancelled
+        if request.finished:  # cancelled while it ran, or a stand-in
+            return False
+        if answer is None:
+            answer = internal("the backend gave no response for this request")
+        if isinstance(answer, ServingError):
+            self.statistics.count_failure(request, "BACKEND")
+            request.respond(answer)
+            return False
+        self._keep(request, answer.outputs)
+        if request.parameters and request.parameters.get(TIMING):
+            answer.parameters |= batch.timing(waited)
+        outward = self._outward(request, answer)
+        self.statistics.count_queued(waited)
+        self.statistics.count_success(request, batch.ended_ns)
+        request.respond(outward)
+        return True
 
     def _outward(
         self, request: InferenceRequest, answer: InferenceResponse | ServingError
@@ -393,5 +449,8 @@ class Model:
         return answer
 
     def _keep(self, request: InferenceRequest, outputs: dict[str, Tensor]) -> None:
-        if self._cache is not None and (took := self._cache.keep(request, outputs)):
+        if self._cache is None:
+            return
+        took = safely("keeping an answer in the response cache", self._cache.keep, request, outputs)
+        if took:
             self.statistics.count_miss(took)

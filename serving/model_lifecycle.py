@@ -18,7 +18,7 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 from repository.in_place import same_build
 from serving.backends.base import ModelSpec
 from serving.devices import model_filename
-from serving.errors import Code, ServingError, invalid, not_found, unavailable
+from serving.errors import Code, ServingError, invalid, not_found, unavailable, unexpected
 from serving.memory import FILES, NOTHING, MemoryUse, files_bytes
 from serving.model import Model
 from serving.model_identifier import ModelIdentifier
@@ -181,7 +181,11 @@ class ModelLifecycle:
         """The results of work on all versions side by side, and by version what was raised."""
         results = await asyncio.gather(*(work(thing) for thing in things), return_exceptions=True)
         sources = [thing.source if isinstance(thing, Change) else thing for thing in things]
-        failures = {s.version: r for s, r in zip(sources, results, strict=True) if isinstance(r, BaseException)}
+        failures: dict[int, BaseException] = {
+            source.version: unexpected(result, f"loading '{self.name}'")
+            for source, result in zip(sources, results, strict=True)
+            if isinstance(result, BaseException)
+        }
         return [result for result in results if not isinstance(result, BaseException)], failures
 
     async def _planned(self, source: VersionSource) -> Change:
@@ -305,11 +309,12 @@ class ModelLifecycle:
             config = await self._loop.run_in_executor(self._executor, self._complete, entry.source)
             spec = self._spec(entry.source, config)
             model = await self._build(entry, spec, await self._needed(entry, spec))
-        except ServingError as error:
-            log.warning("'%s' could not be loaded for its first request: %s", self.name, error.message)
+        except Exception as error:
+            failure = unexpected(error, f"loading '{self.name}'")
+            log.warning("'%s' could not be loaded for its first request: %s", self.name, failure.message)
             if entry.model is sleeper:
-                self._settle(entry, f"the last load failed: {error.message}")
-            raise
+                self._settle(entry, f"the last load failed: {failure.message}")
+            raise failure from None
         log.info("loaded '%s' version %d for a request", self.name, entry.source.version)
         if entry.model is sleeper:
             entry.model = model

@@ -48,6 +48,7 @@ class RateLimiter:
         self._demands: dict[object, Demand] = {}
         self._executions: Counter[object] = Counter()
         self._used: Counter[Key] = Counter()
+        self._granted: dict[object, Demand] = {}
         self._waiting: dict[object, Callable[[], None]] = {}
 
     def register(self, holder: object, demand: Demand) -> None:
@@ -68,8 +69,10 @@ class RateLimiter:
         self._demands[holder] = demand
 
     def unregister(self, holder: object) -> None:
+        """Forget an instance; what it holds stays counted until it is released."""
         for table in (self._demands, self._executions, self._waiting):
             table.pop(holder, None)
+        self._wake_waiting()  # it may have been its turn
 
     def acquire(self, holder: object, wake: Callable[[], None]) -> bool:
         """Take the holder's resources; when they are not free, `wake` is called once that it should try again."""
@@ -79,12 +82,16 @@ class RateLimiter:
             self._waiting[holder] = wake
             return False
         self._used.update(dict(demand.resources))
+        self._granted[holder] = demand
         self._executions[holder] += 1
         return True
 
     def release(self, holder: object) -> None:
         """Give the resources back and wake those that wait for them, the one whose turn it is first."""
-        self._used.subtract(dict(self._demands[holder].resources))
+        self._used.subtract(dict(self._granted.pop(holder, NO_DEMAND).resources))
+        self._wake_waiting()
+
+    def _wake_waiting(self) -> None:
         for waiting in sorted(self._waiting, key=self._turn):
             if self._free(self._demands[waiting]):
                 self._waiting[waiting]()

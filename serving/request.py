@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from numpy.typing import NDArray
 
-from serving.errors import ServingError, cancelled
+from serving.errors import ServingError, cancelled, safely, unexpected
 
 if TYPE_CHECKING:
     from serving.batch import Batch
@@ -120,22 +120,31 @@ class InferenceRequest:
     begun: bool = False  # an instance has had it
     cancelled: bool = False
     on_cancel: Callable[["InferenceRequest"], None] | None = None
+    on_end: Callable[["InferenceRequest"], None] | None = None  # of the model that has it: called once, whoever ends it
 
     def respond(self, response: "InferenceResponse | ServingError | None", final: bool = True) -> None:
         """Hand over a response, on the loop's thread. Whatever follows the final one (a late answer to a cancelled
-        request) is dropped."""
+        request) is dropped. Here a request ends: it never raises, and one that cannot be handed over becomes an error."""
         if self.finished:
             return
-        self.finished = final
+        if final:
+            self._end()
         for observer in self.observers:
-            observer.answered(self, response, final)
-        self.on_response(response, final)
+            safely("observing an answer", observer.answered, self, response, final)
+        try:
+            self.on_response(response, final)
+        except Exception as error:
+            failure = unexpected(error, "handing over a response")
+            if not final:
+                self._stop_model()
+                self._end()
+            safely("handing over an error", self.on_response, failure, True)
 
     def refused(self, error: ServingError) -> None:
         """Whoever sent it is told by an exception: only the observers hear of it here."""
-        self.finished = True
+        self._end()
         for observer in self.observers:
-            observer.answered(self, error, True)
+            safely("observing a refusal", observer.answered, self, error, True)
 
     def ask_to_stop(self) -> None:
         """Whoever asks takes what still comes: a model that is at it may look at `cancelled` and stop, or go on."""
@@ -148,9 +157,18 @@ class InferenceRequest:
         """The client has gone: leave the queue, free the place in the batch; others in the batch are not disturbed."""
         if self.finished or self.cancelled:
             return
+        self._stop_model()
+        self.respond(cancelled())
+
+    def _stop_model(self) -> None:
         self.cancelled = True
         if self.pace is not None:
-            self.pace.released()
+            safely("releasing a model that waits for its client", self.pace.released)
         if self.on_cancel is not None:
-            self.on_cancel(self)
-        self.respond(cancelled())
+            safely("cancelling a request", self.on_cancel, self)
+
+    def _end(self) -> None:
+        self.finished = True
+        end, self.on_end = self.on_end, None
+        if end is not None:
+            end(self)

@@ -13,7 +13,7 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from serving import __version__
 from serving.datatypes import BY_CONFIG
-from serving.errors import Code, NotYet, ServingError, not_found, unavailable
+from serving.errors import Code, NotYet, ServingError, not_found, safely, unavailable, unexpected
 from serving.log_settings import LogSettings
 from serving.model_lifecycle import parse_requested_version
 from serving.model_repository_manager import ModelRepositoryManager
@@ -242,18 +242,19 @@ class InferenceServer:
         goes through `request.on_response`. Never both. Frontends name their protocol, connection and headers, for the
         request log and for traces; where `tracing`, also when they began to receive the request and had it."""
         if self.request_log is not None and protocol:
-            self.request_log.observe(request, protocol, transport)
+            safely("logging a request", self.request_log.observe, request, protocol, transport)
         if self._trace_file.active and protocol:
-            self._trace_file.observe(request, protocol, received)
+            safely("tracing a request", self._trace_file.observe, request, protocol, received)
         if self._tracer is not None and protocol:
-            self._tracer.observe(request, protocol, headers, received)
+            safely("tracing a request", self._tracer.observe, request, protocol, headers, received)
         try:
             if self._draining:
                 raise unavailable("the server is shutting down")
             self._manager.infer(request)
-        except ServingError as error:
-            request.refused(error)
-            raise
+        except Exception as error:
+            failure = unexpected(error, "taking a request")
+            request.refused(failure)
+            raise failure from None
 
     # -- repository ------------------------------------------------------------------------------------------------
     def repository_index(self, ready: bool = False) -> pb.RepositoryIndexResponse:

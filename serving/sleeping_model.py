@@ -5,7 +5,6 @@ submit(request) -> waiting -> the lifecycle builds the Model -> hand_over(model)
 
 import asyncio
 import dataclasses
-import logging
 import time
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -14,13 +13,11 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from serving.backends.base import ModelSpec
 from serving.classification import Labels
-from serving.errors import ServingError, internal, unavailable
+from serving.errors import ServingError, safely, unavailable, unexpected
 from serving.memory import NOTHING
 from serving.model import Model
 from serving.request import InferenceRequest
 from serving.statistics import ModelStatistics
-
-log = logging.getLogger(__name__)
 
 ASLEEP = "asleep: loads on its first request"
 RETRY_S = 1.0  # after a load that failed, requests fail at once for this long
@@ -84,17 +81,14 @@ class SleepingModel:
             request.on_cancel = None
             try:
                 model.submit(request)
-            except ServingError as error:
-                request.respond(error)
+            except Exception as error:
+                request.respond(unexpected(error, f"handing a request to '{self.spec.name}'"))
 
     async def _wake_up(self) -> None:
         try:
             await self._wake(self)
-        except ServingError as error:
-            self._fail(error.message)
         except Exception as error:
-            log.exception("waking '%s' failed", self.spec.name)
-            self._fail(str(internal(type(error).__name__)))
+            self._fail(unexpected(error, f"loading '{self.spec.name}'").message)
         finally:
             self._task = None
 
@@ -104,7 +98,7 @@ class SleepingModel:
         waiting, self._waiting = self._waiting, {}
         for request in waiting:
             request.on_cancel = None
-            self.statistics.count_failure(request, "OTHER")
+            safely("counting a failure", self.statistics.count_failure, request, "OTHER")
             request.respond(self._failed)
 
     def _cancelled(self, request: InferenceRequest) -> None:

@@ -3,6 +3,7 @@
 Source: Triton, docs/user_guide/model_configuration.md (Inputs and Outputs, Reshape, Maximum Batch Size).
 """
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelInput, ModelOutput
 
 from serving.datatypes import BY_CONFIG, datatype_of
-from serving.errors import ServingError, invalid
+from serving.errors import ServingError, internal, invalid
 from serving.request import InferenceRequest, InferenceResponse, Tensor
 
 
@@ -26,6 +27,27 @@ class _Input(NamedTuple):
     reshape: tuple[int, ...] | None
 
 
+class _Reshape(NamedTuple):
+    """Between two shapes of a tensor: the -1 dims of one take, in order, the sizes of those of the other."""
+
+    given: tuple[int, ...]
+    wanted: tuple[int, ...]
+
+    @classmethod
+    def of(cls, output: ModelOutput) -> "_Reshape":
+        return cls(tuple(output.reshape.shape), tuple(output.dims))
+
+    def apply(self, shape: tuple[int, ...]) -> tuple[int, ...] | None:
+        """The wanted shape of a tensor that has this one; None where there is none."""
+        if not _matches(shape, self.given):
+            known = math.prod(dim for dim in self.wanted if dim != -1)
+            if self.wanted.count(-1) == 1 and known and math.prod(shape) % known == 0:
+                return tuple(math.prod(shape) // known if dim == -1 else dim for dim in self.wanted)
+            return self.wanted if math.prod(shape) == math.prod(self.wanted) else None
+        sizes = iter([size for size, dim in zip(shape, self.given, strict=True) if dim == -1])
+        return tuple(next(sizes, -1) if dim == -1 else dim for dim in self.wanted)
+
+
 class TensorCheck:
     """Built once from a complete configuration."""
 
@@ -35,7 +57,7 @@ class TensorCheck:
         self._inputs = [_prepare(tensor, config.max_batch_size > 0) for tensor in config.input]
         self._by_name = {tensor.name: tensor for tensor in self._inputs}
         self._outputs = frozenset(output.name for output in config.output)
-        self._reshaped_outputs = {o.name: tuple(o.dims) for o in config.output if o.HasField("reshape")}
+        self._reshaped_outputs = {o.name: _Reshape.of(o) for o in config.output if o.HasField("reshape")}
         self._reshapes = any(tensor.reshape is not None for tensor in self._inputs)
         # The values of a shape tensor hold for one request: rows of others cannot join it.
         self._alone = config.max_batch_size > 0 and any(tensor.is_shape_tensor for tensor in config.input)
@@ -99,11 +121,18 @@ class TensorCheck:
         """The answer with its outputs in the shapes that the configuration tells clients."""
         if not self._reshaped_outputs or isinstance(answer, ServingError):
             return answer
-        for name, dims in self._reshaped_outputs.items():
+        for name, reshape in self._reshaped_outputs.items():
             output = answer.outputs.get(name)
-            if output is not None:
-                leading = output.shape[:1] if self._max_batch else ()
-                answer.outputs[name] = output.reshape(leading + dims)
+            if output is None:
+                continue
+            leading = output.shape[:1] if self._max_batch else ()
+            shape = reshape.apply(output.shape[len(leading) :])
+            if shape is None:
+                return internal(
+                    f"model '{self._model}' gave output '{name}' the shape {list(output.shape)}, which the reshape of "
+                    f"its configuration does not take: it expects {list(reshape.given)} there"
+                )
+            answer.outputs[name] = output.reshape(leading + shape)
         return answer
 
     def _refuse_unknown(self, inputs: dict[str, NDArray[Any]]) -> None:

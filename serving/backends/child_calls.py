@@ -27,7 +27,7 @@ from serving.backends.python_child.channel import ChannelError, Message, Protoco
 from serving.backends.python_child.segments import map_sealed, send_tensors
 from serving.backends.python_child.tensors import Writer
 from serving.batch import Batch
-from serving.errors import ServingError, internal, unavailable
+from serving.errors import ServingError, internal, unavailable, unexpected
 from serving.request import InferenceRequest, InferenceResponse
 from serving.response_flow import OVERHEAD
 from serving.runtime import Runtime
@@ -141,6 +141,10 @@ class ChildCalls:
             self._answer(message, error)
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
             raise ProtocolError(str(error)) from None
+        except ChannelError:
+            raise
+        except Exception as error:  # the child waits for an answer, whatever it is
+            self._answer(message, unexpected(error, "taking the call of a model"))
 
     def _close(self, reason: str) -> None:
         self._reason = reason
@@ -190,7 +194,13 @@ class ChildCalls:
         while (item := self._outbox.get()) is not None:
             identifier, answer, final = item
             writer = Writer()
-            message = encode_answer(answer, writer) | {"id": identifier, "final": final}
+            try:
+                message = encode_answer(answer, writer)
+            except Exception as error:  # the child waits for an answer, whatever it is
+                writer = Writer()
+                failure = unexpected(error, "handing over an answer")
+                message = {"error": [failure.code.value, failure.message]}
+            message |= {"id": identifier, "final": final}
             try:
                 send_tensors(self._child.link, message, writer)
             except ChannelError:
@@ -293,10 +303,8 @@ class ChildCalls:
         async def act() -> None:
             try:
                 answer: Answer = {"value": await action(runtime.control)}
-            except ServingError as error:
-                answer = error
             except Exception as error:
-                answer = internal(f"{type(error).__name__}: {error}")
+                answer = unexpected(error, "serving the call of a model")
             self._answer(message, answer)
 
         asyncio.run_coroutine_threadsafe(act(), runtime.loop)

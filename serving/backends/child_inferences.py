@@ -9,7 +9,7 @@ from typing import Any
 
 from serving.backends.child_messages import Answer, quietly, request_of
 from serving.backends.python_child.channel import Message, ProtocolError
-from serving.errors import ServingError, internal, unavailable
+from serving.errors import safely, unavailable, unexpected
 from serving.request import InferenceRequest
 from serving.runtime import Runtime
 
@@ -67,16 +67,14 @@ class ChildInferences:
             return
         if traced_by is not None:
             for observer in traced_by.observers:
-                observer.step(request)
+                safely("observing a step", observer.step, request)
         try:
             runtime.infer(request)
-        except ServingError as error:
-            request.respond(error)
         except Exception as error:
-            request.respond(internal(f"{type(error).__name__}: {error}"))
+            request.respond(unexpected(error, f"sending a request to '{request.model_name[:80]}'"))
         else:
             if made_for and not request.sequence_end:
-                _cancel_with(made_for, request)
+                safely("following the request that a model serves", _cancel_with, made_for, request)
 
     def _answered(self, identifier: int, answer: Answer, final: bool) -> None:
         if final:

@@ -5,6 +5,7 @@ import re
 import onnxruntime as ort
 
 from serving.backends.onnx_model import OnnxModel
+from serving.backends.python_child.texts import without_addresses
 from serving.errors import ServingError, internal, invalid
 
 _STATUS = re.compile(r"^\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : ")
@@ -21,10 +22,11 @@ _IR = re.compile(r"Unsupported model IR version: (\d+), max supported IR version
 
 
 def sentence(error: Exception) -> str:
-    """The error's own words without status codes, C++ signatures, paths and line breaks."""
+    """The error's own words without status codes, C++ signatures, paths, addresses and line breaks."""
     text = _STATUS.sub("", str(error))
     for pattern in (_LOAD, _ORIGIN, _ADVICE, _PATH):
         text = pattern.sub("", text)
+    text = without_addresses(text)
     return " ".join(text.split()).rstrip(". ") or type(error).__name__
 
 

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from serving.backends.python_child.channel import Message, ProtocolError
 from serving.backends.python_child.tensors import Row
+from serving.backends.python_child.texts import without_addresses
 from serving.datatypes import DATATYPES, deserialize_bytes
 from serving.errors import Code, ServingError
 from serving.request import Parameters
@@ -46,8 +47,9 @@ def tensor(row: Row, memory: Any) -> NDArray[Any]:
 
 
 def error_of(prefix: str, code: Any, message: Any) -> ServingError:
+    """What a model's exception, or the error that it gave, says to the client."""
     known = Code[code] if isinstance(code, str) and code in Code.__members__ else Code.INTERNAL
-    return ServingError(known, prefix + str(message)[:_MAX_TEXT])
+    return ServingError(known, prefix + without_addresses(str(message)[:_MAX_TEXT]))
 
 
 def parameters_of(message: Message) -> Parameters:

@@ -6,10 +6,12 @@ With it, whenever an instance is idle, BatchRules says what goes. Source: Triton
 
 import asyncio
 import time
+from collections.abc import Iterable
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelDynamicBatching
 
 from serving.batch import Batch
+from serving.errors import unavailable
 from serving.instance import Instance
 from serving.request import InferenceRequest
 from serving.schedulers.base import Reject
@@ -24,8 +26,8 @@ class DynamicBatchScheduler(InstanceScheduler):
     def __init__(
         self, config: ModelConfig, loop: asyncio.AbstractEventLoop, reject: Reject, on_done: OnBatchDone
     ) -> None:
-        super().__init__(loop, on_done)
-        self._queue = RequestQueue(ModelDynamicBatching(), loop, reject)
+        super().__init__(loop, reject, on_done)
+        self._queue = RequestQueue(ModelDynamicBatching(), self._later, self._timed_out)
         self.configure(config)
 
     def configure(self, config: ModelConfig) -> None:
@@ -51,18 +53,33 @@ class DynamicBatchScheduler(InstanceScheduler):
             self._dispatch()
 
     def remove(self, request: InferenceRequest) -> bool:
+        self._wake()  # what it held back may go
         return self._queue.remove(request)
 
-    def _next_batch(self, instance: Instance) -> Batch | None:
-        queue = self._queue
+    def _choose(self, instance: Instance) -> list[InferenceRequest]:
         if not self._merge:
-            request = next(iter(queue))
-            queue.remove(request)
-            return Batch([request], request.batch_size)
-        requests, rows, wait_ns = self._rules.choose(queue, time.monotonic_ns())
+            return [next(iter(self._queue))]
+        requests, _, wait_ns = self._rules.choose(self._queue, time.monotonic_ns())
         if wait_ns:
             self._wake_in(wait_ns)
-            return None
-        for request in requests:
-            queue.remove(request)
-        return Batch(requests, rows)
+        return requests
+
+    def _take(self, instance: Instance, chosen: list[InferenceRequest]) -> Batch:
+        rows = 0
+        for request in chosen:
+            self._queue.remove(request)
+            rows += request.batch_size
+        return Batch(chosen, rows)
+
+    def _waiting(self) -> list[InferenceRequest]:
+        return list(self._queue)
+
+    def _drop(self, request: InferenceRequest) -> Iterable[InferenceRequest]:
+        self._queue.remove(request)
+        return (request,)
+
+    def _timed_out(self, request: InferenceRequest | None) -> None:
+        """A request has waited too long, and is refused or (None) now goes behind others: what it held back may go."""
+        if request is not None:
+            self._reject(request, unavailable("Request timeout expired"))
+        self._wake()

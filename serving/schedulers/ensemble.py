@@ -13,7 +13,7 @@ from collections.abc import Callable
 from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelEnsembling
 
 from serving.device_tensor import host_array
-from serving.errors import ServingError
+from serving.errors import ServingError, unexpected
 from serving.request import InferenceRequest, InferenceResponse, Tensor
 from serving.schedulers.base import Scheduler
 from serving.schedulers.ensemble_run import Answer, EnsembleRequest, Run
@@ -112,7 +112,10 @@ class EnsembleScheduler(Scheduler):
 
     def answer(self, under_way: EnsembleRequest, answer: "Answer | ServingError | None") -> None:
         if self._under_way.pop(under_way.request, None) is not None:
-            final = self._response(under_way, answer) if isinstance(answer, Answer) else answer
+            try:
+                final = self._response(under_way, answer) if isinstance(answer, Answer) else answer
+            except Exception as error:
+                final = unexpected(error, f"answering a request of '{self.name}'")
             self._on_answer(under_way.request, final, under_way.steps_took)
 
     def respond(self, under_way: EnsembleRequest, answer: Answer) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tritonclient.grpc.model_config_pb2 import ModelEnsembling
 
 from serving.batch import Batch
-from serving.errors import ServingError, internal, invalid
+from serving.errors import ServingError, internal, invalid, safely, unexpected
 from serving.request import InferenceRequest, InferenceResponse, Parameters, Tensor
 from serving.statistics import NO_PHASES, Phases
 
@@ -75,7 +75,14 @@ class EnsembleRequest:
         self._root = Run(self, self.steps, {**scheduler.absent, **request.inputs})
 
     def begin(self) -> None:
-        self._root.advance()
+        try:
+            self._root.advance()
+        except Exception as error:
+            self.broke(error)
+
+    def broke(self, error: Exception) -> None:
+        """Something was raised between two steps: that is the answer, and nothing more runs."""
+        self.fail(unexpected(error, f"running the steps of '{self.scheduler.name}'"))
 
     def settled(self) -> None:
         """A run has nothing under way any more: send what is ready, and the end when nothing more will come."""
@@ -110,7 +117,7 @@ class EnsembleRequest:
             self.request.flow.taken(size)
 
     def fail(self, error: ServingError) -> None:
-        self.abandon()
+        safely("cancelling the steps of an ensemble", self.abandon)
         self.scheduler.answer(self, error)
 
     def abandon(self) -> None:
@@ -227,7 +234,10 @@ class Run:
         if index in self._held:
             self._held.discard(index)
             self._scheduler.inflight[index] += 1
-            self._start(index, self._scheduler.steps[index])
+            try:
+                self._start(index, self._scheduler.steps[index])
+            except Exception as error:
+                self._owner.broke(error)
 
     # -- steps -----------------------------------------------------------------------------------------------------
     def _start(self, index: int, step: ModelEnsembling.Step) -> None:
@@ -255,14 +265,15 @@ class Run:
             observers=(self._owner, *(each for each in parent.observers if isinstance(each, EnsembleRequest))),
         )
         for observer in parent.observers:
-            observer.step(child)
+            safely("observing a step", observer.step, child)
         self._running[index] = child
         self._release(step)
         try:
             self._scheduler.infer_step(child)
-        except ServingError as error:
-            child.refused(error)
-            self._answered(index, error, True)
+        except Exception as error:
+            failure = unexpected(error, f"sending a request to '{step.model_name}'")
+            child.refused(failure)
+            self._answered(index, failure, True)
 
     def _release(self, step: ModelEnsembling.Step) -> None:
         """Let go of the tensors that `step` was the last to read."""
@@ -272,6 +283,12 @@ class Run:
                 del self._tensors[name]
 
     def _answered(self, index: int, answer: "InferenceResponse | ServingError | None", final: bool) -> None:
+        try:
+            self._go_on(index, answer, final)
+        except Exception as error:
+            self._owner.broke(error)
+
+    def _go_on(self, index: int, answer: "InferenceResponse | ServingError | None", final: bool) -> None:
         child = self._running.pop(index, None) if final else self._running.get(index)
         if child is None:
             return

@@ -1,23 +1,30 @@
-"""What schedulers with instances share: who is idle, handing out batches, taking instances away, ordered delivery."""
+"""What schedulers with instances share: who is idle, handing out batches, taking instances away, ordered delivery.
+
+A batch's life begins in `_run_on` and ends in `_instance_done`, and nowhere else: whatever is raised there, its requests are
+answered and its instance is idle again. What a scheduler does by itself later goes through `_later`, which guards it likewise.
+"""
 
 import asyncio
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from serving.batch import Batch
+from serving.errors import safely, unexpected
 from serving.instance import Instance
 from serving.rate_limiter import RateLimiter
-from serving.schedulers.base import Scheduler
+from serving.request import InferenceRequest
+from serving.schedulers.base import Reject, Scheduler
 
 OnBatchDone = Callable[[Batch], None]
 
 
 class InstanceScheduler(Scheduler):
-    """Subclasses say which batch an idle instance should run; `on_done` receives each executed batch."""
+    """Subclasses say which batch an idle instance should run; `on_done` receives each executed batch, and never raises."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, on_done: OnBatchDone) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, reject: Reject, on_done: OnBatchDone) -> None:
         self._loop = loop
+        self._reject = reject
         self._on_done = on_done
         self.limiter: RateLimiter | None = None
         self._preserve_ordering = False
@@ -31,8 +38,20 @@ class InstanceScheduler(Scheduler):
         self._timer_at = 0.0  # of the loop's clock
 
     @abstractmethod
-    def _next_batch(self, instance: Instance) -> Batch | None:
-        """The batch that this idle instance should run now, taken from the queue; None when there is none."""
+    def _choose(self, instance: Instance) -> list[InferenceRequest]:
+        """The requests that this idle instance should run now; none where it pays to wait. They stay in the queue."""
+
+    @abstractmethod
+    def _take(self, instance: Instance, chosen: list[InferenceRequest]) -> Batch:
+        """The batch of these requests, which leave the queue."""
+
+    @abstractmethod
+    def _waiting(self) -> list[InferenceRequest]:
+        """All that wait."""
+
+    @abstractmethod
+    def _drop(self, request: InferenceRequest) -> Iterable[InferenceRequest]:
+        """Forget a request, whether it waits or was just taken; it, and those that cannot run without it."""
 
     def add_instance(self, instance: Instance) -> None:
         """Give the scheduler a started instance."""
@@ -72,36 +91,65 @@ class InstanceScheduler(Scheduler):
         self._timer = None
         self._dispatch()
 
+    def _later(self, seconds: float, callback: Callable[..., None], *arguments: object) -> asyncio.TimerHandle:
+        """Call back on the loop; what waits is answered if that raises, as nobody knows what became of it."""
+        return self._loop.call_later(seconds, self._guarded, callback, *arguments)
+
+    def _guarded(self, callback: Callable[..., None], *arguments: object) -> None:
+        try:
+            callback(*arguments)
+        except Exception as error:
+            self._fail(self._waiting(), error)
+
     def _dispatch(self) -> None:
         self._dispatch_scheduled = False
         for _ in range(len(self._idle)):
             if not self.pending:
                 return
-            instance = self._idle.popleft()
+            self._run_on(self._idle.popleft())
+
+    def _run_on(self, instance: Instance) -> None:
+        """Give an instance what it should run now. It stays idle unless it executes."""
+        chosen: list[InferenceRequest] = []
+        limiter = self.limiter
+        acquired = executes = False
+        try:
             if not self._may_take(instance):
-                self._idle.append(instance)
-                continue
-            if self.limiter is not None and not self.limiter.acquire(instance, self._wake):
-                self._idle.append(instance)
-                continue
-            batch = self._next_batch(instance)
-            if batch is None:
-                self._idle.append(instance)
-                if self.limiter is not None:
-                    self.limiter.release(instance)
-                continue
+                return
+            if limiter is not None and not limiter.acquire(instance, self._wake):
+                return
+            acquired = limiter is not None
+            chosen = self._choose(instance)
+            if not chosen:
+                return
+            batch = self._take(instance, chosen)
+            instance.execute(batch)
+            executes = True
             if self._preserve_ordering or self._ordered:
                 self._ordered.append(batch)
-            instance.execute(batch)
+        except Exception as error:
+            self._fail(chosen or self._waiting(), error)
+        finally:
+            if not executes:
+                self._idle.append(instance)
+                if acquired and limiter is not None:
+                    safely("releasing resources", limiter.release, instance)
+
+    def _fail(self, requests: Iterable[InferenceRequest], error: Exception) -> None:
+        """Answer requests that cannot run, because of what was raised when they were to."""
+        failure = unexpected(error, "scheduling a request")
+        for request in requests:
+            for dropped in safely("dropping a request", self._drop, request) or (request,):
+                self._reject(dropped, failure)
 
     def _may_take(self, instance: Instance) -> bool:
         """One that cannot answer now leaves the requests to others, if there is another that can."""
         return instance.available() or not any(one.available() for one in self._instances)
 
     def _instance_done(self, instance: Instance, batch: Batch) -> None:
-        self._executed(instance, batch)
+        self._executed(batch)
         if self.limiter is not None:
-            self.limiter.release(instance)
+            safely("releasing resources", self.limiter.release, instance)
         leaving = self._leaving.pop(instance, None)
         if leaving is not None:
             leaving.set_result(None)
@@ -110,8 +158,8 @@ class InstanceScheduler(Scheduler):
             self._dispatch()  # before the answers are written: the instance should not wait for that
         self._deliver(batch)
 
-    def _executed(self, instance: Instance, batch: Batch) -> None:
-        """For subclasses: look at the answers before the next batch of this instance is formed."""
+    def _executed(self, batch: Batch) -> None:
+        """For subclasses: look at the answers before the next batch of this instance is formed. Never raises."""
 
     def _deliver(self, batch: Batch) -> None:
         if not self._ordered:

@@ -5,22 +5,26 @@ goes first; a request that waited longer than its timeout is rejected, or with D
 """
 
 import asyncio
+from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from operator import attrgetter
 
 from tritonclient.grpc.model_config_pb2 import ModelDynamicBatching, ModelQueuePolicy
 
 from serving.errors import unavailable
 from serving.request import InferenceRequest
-from serving.schedulers.base import Reject
+
+Later = Callable[..., asyncio.TimerHandle]  # (seconds, callback, *arguments)
 
 
 class _Level:
     """One priority level. `delayed` holds timed-out requests under the DELAY action."""
 
-    __slots__ = ("delayed", "fresh", "policy")
+    __slots__ = ("delayed", "fresh", "number", "policy")
 
-    def __init__(self, policy: ModelQueuePolicy) -> None:
+    def __init__(self, number: int, policy: ModelQueuePolicy) -> None:
+        self.number = number
         self.policy = policy
         self.fresh: OrderedDict[InferenceRequest, None] = OrderedDict()
         self.delayed: OrderedDict[InferenceRequest, None] = OrderedDict()
@@ -30,12 +34,18 @@ class _Level:
 
 
 class RequestQueue:
-    """Requests in the order in which they should run. Iterating does not remove."""
+    """Requests in the order in which they should run. Iterating does not remove.
 
-    def __init__(self, batching: ModelDynamicBatching, loop: asyncio.AbstractEventLoop, reject: Reject) -> None:
-        self._loop = loop
-        self._reject = reject
-        self._levels: list[_Level] = []
+    There may be 2**64 levels: level 1, and each that has requests, is an object. `timed_out` gets a request that has waited
+    too long and has left the queue, None where one has been put behind others.
+    """
+
+    def __init__(
+        self, batching: ModelDynamicBatching, later: Later, timed_out: Callable[[InferenceRequest | None], None]
+    ) -> None:
+        self._later = later
+        self._timed_out = timed_out
+        self._levels: list[_Level] = []  # by their numbers
         self._level_of: dict[InferenceRequest, _Level] = {}
         self._timers: dict[InferenceRequest, asyncio.TimerHandle] = {}
         self.configure(batching)
@@ -50,28 +60,24 @@ class RequestQueue:
 
     def configure(self, batching: ModelDynamicBatching) -> None:
         """Take new policies; requests of a level that is gone move to the last one, their timeouts stay."""
-        waiting = [
-            (index, request) for index, level in enumerate(self._levels) for request in (*level.fresh, *level.delayed)
-        ]
-        count = max(1, batching.priority_levels)
-        self._levels = [
-            _Level(batching.priority_queue_policy.get(index + 1, batching.default_queue_policy))
-            for index in range(count)
-        ]
+        waiting = [(level.number, request) for level in self._levels for request in (*level.fresh, *level.delayed)]
+        self._policies = dict(batching.priority_queue_policy)
+        self._default_policy = batching.default_queue_policy
+        self._count = max(1, batching.priority_levels)
         self._default = max(1, batching.default_priority_level)
-        for index, request in waiting:
-            level = self._levels[min(index, count - 1)]
+        self._levels = []
+        self._level(1)
+        for number, request in waiting:
+            level = self._level(min(number, self._count))
             level.fresh[request] = None
             self._level_of[request] = level
 
     def append(self, request: InferenceRequest) -> None:
         """Join the line; UNAVAILABLE when the level is full."""
-        levels = self._levels
-        if len(levels) == 1:
-            level = levels[0]
+        if self._count == 1:
+            level = self._levels[0]
         else:  # like Triton it takes the default for a priority that does not exist
-            priority = request.priority if 1 <= request.priority <= len(levels) else self._default
-            level = levels[priority - 1]
+            level = self._level(request.priority if 1 <= request.priority <= self._count else self._default)
         policy = level.policy
         if policy.max_queue_size and len(level) >= policy.max_queue_size:
             raise unavailable(f"exceeds maximum queue size of {policy.max_queue_size}")
@@ -89,6 +95,8 @@ class RequestQueue:
             del level.fresh[request]
         else:
             del level.delayed[request]
+        if level.number > 1 and not level:
+            del self._levels[bisect_left(self._levels, level.number, key=_number_of)]
         if self._timers:
             timer = self._timers.pop(request, None)
             if timer is not None:
@@ -100,7 +108,7 @@ class RequestQueue:
         if policy.allow_timeout_override and request.timeout_us:
             timeout = min(timeout, request.timeout_us) if timeout else request.timeout_us
         if timeout:
-            self._timers[request] = self._loop.call_later(timeout / 1e6, self._expire, request)
+            self._timers[request] = self._later(timeout / 1e6, self._expire, request)
 
     def _expire(self, request: InferenceRequest) -> None:
         level = self._level_of[request]
@@ -108,6 +116,17 @@ class RequestQueue:
         if level.policy.timeout_action == ModelQueuePolicy.DELAY:
             del level.fresh[request]
             level.delayed[request] = None
+            self._timed_out(None)
         else:
             self.remove(request)
-            self._reject(request, unavailable("Request timeout expired"))
+            self._timed_out(request)
+
+    def _level(self, number: int) -> _Level:
+        levels = self._levels
+        place = bisect_left(levels, number, key=_number_of)
+        if place == len(levels) or levels[place].number != number:
+            levels.insert(place, _Level(number, self._policies.get(number, self._default_policy)))
+        return levels[place]
+
+
+_number_of = attrgetter("number")

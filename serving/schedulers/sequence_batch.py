@@ -10,7 +10,7 @@ Source: Triton, docs/user_guide/architecture.md (Stateful Models).
 import asyncio
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import count
 from pathlib import Path
 from typing import NamedTuple
@@ -19,7 +19,7 @@ import numpy as np
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from serving.batch import Batch
-from serving.errors import invalid, unavailable
+from serving.errors import ServingError, invalid, unavailable, unexpected
 from serving.instance import Instance
 from serving.request import InferenceRequest, InferenceResponse, Tensor
 from serving.schedulers.base import Reject
@@ -70,10 +70,9 @@ class SequenceBatchScheduler(InstanceScheduler):
         reject: Reject,
         on_done: OnBatchDone,
     ) -> None:
-        super().__init__(loop, on_done)
-        self._reject = reject
+        super().__init__(loop, reject, on_done)
         self._controls = SequenceControls(config, model_dir)
-        self._slots: dict[Instance, list[_Slot]] = {}
+        self._slots: dict[Instance, list[_Slot]] = {}  # made when they are first needed: there may be 2**31
         self._sequences: dict[int | str, _Sequence] = {}  # those that may take further requests
         self._of: dict[InferenceRequest, _Sequence] = {}  # waiting or running
         self._asked: dict[InferenceRequest, tuple[str, ...]] = {}
@@ -114,7 +113,7 @@ class SequenceBatchScheduler(InstanceScheduler):
             request.inputs = {**request.inputs, **given}
 
     def add_instance(self, instance: Instance) -> None:
-        self._slots[instance] = [_Slot(instance, index) for index in range(self._slot_count)]
+        self._slots[instance] = []
         super().add_instance(instance)
         self._place_backlog()
 
@@ -158,6 +157,7 @@ class SequenceBatchScheduler(InstanceScheduler):
         for other in waiting:
             if other is not request:
                 other.cancel()
+        self._wake()  # what they held back may go
         return True
 
     def _queue(self, sequence: _Sequence, request: InferenceRequest) -> None:
@@ -166,7 +166,7 @@ class SequenceBatchScheduler(InstanceScheduler):
         self._of[request] = sequence
         self._pending += 1
         if sequence.timer is None:
-            sequence.timer = self._loop.call_later(self._idle_s, self._look_if_idle, sequence)
+            sequence.timer = self._later(self._idle_s, self._look_if_idle, sequence)
 
     def _forget_waiting(self, sequence: _Sequence) -> None:
         for request in sequence.requests:
@@ -177,19 +177,40 @@ class SequenceBatchScheduler(InstanceScheduler):
     # -- slots -----------------------------------------------------------------------------------------------------
     def _place(self, sequence: _Sequence) -> None:
         """Give a new sequence the lowest free slot, spread over the instances; the backlog when there is none."""
-        free = [slot for slots in self._slots.values() for slot in slots if slot.sequence is None]
-        if not free:
-            self._backlog.append(sequence)
-            timeout_us = sequence.requests[0].timeout_us
-            if timeout_us:
-                self._loop.call_later(timeout_us / 1e6, self._backlog_timeout, sequence)
+        if self._take_slot(sequence):
             return
+        self._backlog.append(sequence)
+        timeout_us = sequence.requests[0].timeout_us
+        if timeout_us:
+            self._later(timeout_us / 1e6, self._backlog_timeout, sequence)
+
+    def _take_slot(self, sequence: _Sequence) -> bool:
+        free = [slot for instance, slots in self._slots.items() if (slot := self._free_slot(instance, slots))]
+        if not free:
+            return False
         slot = min(free, key=lambda slot: slot.index)
+        slots = self._slots[slot.instance]
+        if slot.index == len(slots):
+            slots.append(slot)
         slot.sequence, sequence.slot = sequence, slot
+        return True
+
+    def _free_slot(self, instance: Instance, slots: list[_Slot]) -> _Slot | None:
+        """The lowest of an instance, perhaps a new one."""
+        found = next((slot for slot in slots if slot.sequence is None), None)
+        if found is None and len(slots) < self._slot_count:
+            found = _Slot(instance, len(slots))
+        return found
+
+    def _free(self, slot: _Slot) -> None:
+        slot.sequence = None
+        slots = self._slots.get(slot.instance, [])
+        while slots and slots[-1].sequence is None:
+            slots.pop()
 
     def _place_backlog(self) -> None:
-        while self._backlog and any(slot.sequence is None for slots in self._slots.values() for slot in slots):
-            self._place(self._backlog.popleft())
+        while self._backlog and self._take_slot(self._backlog[0]):
+            self._backlog.popleft()
             self._wake()
 
     def _backlog_timeout(self, sequence: _Sequence) -> None:
@@ -205,7 +226,7 @@ class SequenceBatchScheduler(InstanceScheduler):
         quiet = self._loop.time() - sequence.last
         if sequence.requests or sequence.running or quiet < self._idle_s:
             again = self._idle_s if sequence.requests or sequence.running else self._idle_s - quiet
-            sequence.timer = self._loop.call_later(again, self._look_if_idle, sequence)
+            sequence.timer = self._later(again, self._look_if_idle, sequence)
         else:
             self._end(sequence)
 
@@ -218,22 +239,58 @@ class SequenceBatchScheduler(InstanceScheduler):
         if sequence in self._backlog:
             self._backlog.remove(sequence)
         if sequence.slot is not None and not sequence.running:
-            sequence.slot.sequence = None
-            sequence.slot = None
+            slot, sequence.slot = sequence.slot, None
+            self._free(slot)
             self._place_backlog()
 
     # -- batches ---------------------------------------------------------------------------------------------------
     def _may_take(self, instance: Instance) -> bool:
         return True  # no other instance knows its sequences
 
-    def _next_batch(self, instance: Instance) -> Batch | None:
+    def _choose(self, instance: Instance) -> list[InferenceRequest]:
         ready = [slot.sequence for slot in self._slots[instance] if slot.sequence and slot.sequence.requests]
         if not ready:
-            return None
+            return []
         if self._controls.states_vary:
             for sequence in ready:
                 self._key_by_state(sequence)
-        return self._oldest_batch(ready) if self._oldest else self._direct_batch(instance, ready)
+        first = sorted((sequence.requests[0] for sequence in ready), key=lambda request: request.queued_ns)
+        if self._oldest:
+            chosen, _, wait_ns = self._rules.choose(first, time.monotonic_ns())
+        else:
+            wait_ns = first[0].queued_ns + self._rules.delay_ns - time.monotonic_ns()
+            if len(first) >= self._wanted_slots:
+                wait_ns = 0
+            chosen = [request for request in first if request.batch_key == first[0].batch_key]
+        if wait_ns > 0:
+            self._wake_in(wait_ns)
+            return []
+        return chosen
+
+    def _take(self, instance: Instance, chosen: list[InferenceRequest]) -> Batch:
+        rows = chosen if self._oldest else list(self._rows(instance, chosen))
+        for request in chosen:
+            self._start(request)
+        return Batch(rows, sum(request.batch_size for request in rows), padding=len(rows) - len(chosen))
+
+    def _waiting(self) -> list[InferenceRequest]:
+        return [request for request, sequence in self._of.items() if request in sequence.requests]
+
+    def _drop(self, request: InferenceRequest) -> Iterable[InferenceRequest]:
+        """Its sequence cannot go on without it."""
+        sequence = self._of.pop(request, None)
+        if sequence is None:
+            return (request,)
+        self._asked.pop(request, None)
+        if request in sequence.requests:
+            sequence.requests.remove(request)
+            self._pending -= 1
+        else:
+            sequence.running = False
+        others = list(sequence.requests)
+        self._forget_waiting(sequence)
+        self._end(sequence)
+        return [request, *others]
 
     def _key_by_state(self, sequence: _Sequence) -> None:
         """States of unequal shapes cannot share a batch."""
@@ -241,44 +298,18 @@ class SequenceBatchScheduler(InstanceScheduler):
         own = request.batch_key.own if isinstance(request.batch_key, _KeyByState) else request.batch_key
         request.batch_key = _KeyByState(own, self._controls.state_shapes(_state_of(request, sequence)))
 
-    def _oldest_batch(self, ready: list[_Sequence]) -> Batch | None:
-        first = sorted((sequence.requests[0] for sequence in ready), key=lambda request: request.queued_ns)
-        requests, rows, wait_ns = self._rules.choose(first, time.monotonic_ns())
-        if wait_ns:
-            self._wake_in(wait_ns)
-            return None
-        for request in requests:
-            self._start(request)
-        return Batch(requests, rows)
-
-    def _direct_batch(self, instance: Instance, ready: list[_Sequence]) -> Batch | None:
-        first = [sequence.requests[0] for sequence in ready]
-        oldest = min(request.queued_ns for request in first)
-        remaining = oldest + self._rules.delay_ns - time.monotonic_ns()
-        if len(first) < self._wanted_slots and remaining > 0:
-            self._wake_in(remaining)
-            return None
-        pattern = min(first, key=lambda request: request.queued_ns)
-        rows = list(self._rows(instance, pattern))
-        live = [request for request in rows if not request.finished]
-        return Batch(rows, len(rows), padding=len(rows) - len(live))
-
-    def _rows(self, instance: Instance, pattern: InferenceRequest) -> Iterator[InferenceRequest]:
+    def _rows(self, instance: Instance, chosen: list[InferenceRequest]) -> Iterator[InferenceRequest]:
         """One request a slot, up to the last slot that has one; a stand-in where a slot has none that fits."""
-        taken = [self._fitting(slot, pattern) for slot in self._slots[instance]]
-        last = max(index for index, request in enumerate(taken) if request is not None)
-        for request in taken[: last + 1]:
-            if request is not None:
-                self._start(request)
+        left = set(chosen)
+        for slot in self._slots[instance]:
+            request = slot.sequence.requests[0] if slot.sequence and slot.sequence.requests else None
+            if request in left:
+                left.discard(request)
                 yield request
             else:
-                yield self._stand_in(pattern)
-
-    def _fitting(self, slot: _Slot, pattern: InferenceRequest) -> InferenceRequest | None:
-        if slot.sequence is None or not slot.sequence.requests:
-            return None
-        request = slot.sequence.requests[0]
-        return request if request.batch_key == pattern.batch_key else None
+                yield self._stand_in(chosen[0])
+            if not left:
+                return
 
     def _stand_in(self, pattern: InferenceRequest) -> InferenceRequest:
         """Zeros in the shapes of a real request, with READY false; nobody waits for its answer."""
@@ -298,22 +329,34 @@ class SequenceBatchScheduler(InstanceScheduler):
         self._asked[request] = request.requested
         self._controls.prepare(request, sequence.state, ready=True)
 
-    def _executed(self, instance: Instance, batch: Batch) -> None:
-        for request, answer in zip(batch.requests, batch.responses, strict=True):
-            sequence = self._of.pop(request, None)
-            if sequence is None:  # a stand-in
+    def _executed(self, batch: Batch) -> None:
+        for index, request in enumerate(batch.requests):
+            if request not in self._of:  # a stand-in
                 continue
-            sequence.running = False
-            sequence.last = self._loop.time()
-            asked = self._asked.pop(request)
-            if isinstance(answer, InferenceResponse):
-                self._controls.keep_state(answer.outputs, asked, sequence.state)
-            if request in batch.rescheduled and not request.finished:
-                self._again(sequence, request, asked)
-                continue
-            ended = request.sequence_end or self._sequences.get(sequence.id) is not sequence
-            if ended and not sequence.requests:
-                self._end(sequence)
+            try:
+                self._step_done(request, batch.responses[index], again=request in batch.rescheduled)
+            except Exception as error:  # what the next request of its sequence would get is not known
+                failure = unexpected(error, "keeping the state of a sequence")
+                batch.rescheduled.discard(request)
+                batch.responses[index] = failure
+                self._fail([other for other in self._drop(request) if other is not request], failure)
+
+    def _step_done(
+        self, request: InferenceRequest, answer: InferenceResponse | ServingError | None, again: bool
+    ) -> None:
+        sequence = self._of[request]
+        sequence.last = self._loop.time()
+        asked = self._asked[request]
+        if isinstance(answer, InferenceResponse):
+            self._controls.keep_state(answer.outputs, asked, sequence.state)
+        sequence.running = False
+        del self._of[request], self._asked[request]
+        if again and not request.finished:
+            self._again(sequence, request, asked)
+            return
+        ended = request.sequence_end or self._sequences.get(sequence.id) is not sequence
+        if ended and not sequence.requests:
+            self._end(sequence)
 
     def _again(self, sequence: _Sequence, request: InferenceRequest, asked: tuple[str, ...]) -> None:
         """Put a request that the model wants once more before whatever waits in its sequence."""

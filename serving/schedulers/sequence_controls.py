@@ -41,6 +41,7 @@ class SequenceControls:
 
     def __init__(self, config: ModelConfig, model_dir: Path) -> None:
         batching = config.sequence_batching
+        self._model = config.name
         self._shape = (1, 1) if config.max_batch_size > 0 else (1,)
         self._flags: list[_Flag] = []
         self._ids: list[tuple[str, Any]] = []
@@ -56,11 +57,17 @@ class SequenceControls:
 
     def check(self, request: InferenceRequest) -> None:
         """INVALID_ARG for a correlation ID that the model's CORRID input cannot carry."""
+        given = request.sequence_id
         for name, row in self._ids:
-            if isinstance(request.sequence_id, str) != (row.name == "BYTES"):
-                expected = "a string" if row.name == "BYTES" else "an integer"
+            if isinstance(given, str):
+                fits = row.name == "BYTES" and not any("\ud800" <= letter <= "\udfff" for letter in given)
+            else:
+                fits = row.name != "BYTES" and np.iinfo(row.dtype).min <= given <= np.iinfo(row.dtype).max
+            if not fits:
+                expected = "a text" if row.name == "BYTES" else f"an integer of the range of {row.name}"
                 raise invalid(
-                    f"sequence id '{request.sequence_id}' does not fit control input '{name}', which takes {expected}"
+                    f"sequence id {_shown(given)} does not fit control input '{name}' of model '{self._model}', which "
+                    f"takes {expected}"
                 )
 
     def new_id(self, number: int) -> int | str:
@@ -109,6 +116,10 @@ class SequenceControls:
         raise invalid(
             f"control input '{name}' needs int32_false_true, fp32_false_true or bool_false_true with two values"
         )
+
+
+def _shown(sequence_id: int | str) -> str:
+    return ascii(sequence_id)[:80]
 
 
 def _state(state: ModelSequenceBatching.State, config: ModelConfig, model_dir: Path) -> _State:

@@ -102,3 +102,39 @@ async def test_each_level_has_its_own_policy():
         backend.gate.set()
         for call in calls:
             await call.answer()
+
+
+DELAYED = "dynamic_batching {{ max_queue_delay_microseconds: 3600000000 preferred_batch_size: [2, 8] {policy} }}"
+
+
+@pytest.mark.parametrize("action", ["REJECT", "DELAY"])
+async def test_what_a_request_held_back_goes_at_once_when_that_times_out(action):
+    policy = f"default_queue_policy {{ timeout_action: {action} allow_timeout_override: true }}"
+    async with gated_model(DELAYED.format(policy=policy)) as (model, backend):
+        backend.gate.set()
+        late = Call(model, [1], timeout_us=20_000)  # alone no preferred size, and with the next 3 rows: none either
+        held = Call(model, [2, 3])
+        assert await held.answer() == [3.0, 4.0]
+        late.request.cancel()
+
+
+async def test_what_a_request_held_back_goes_at_once_when_that_is_cancelled():
+    async with gated_model(DELAYED.format(policy="")) as (model, backend):
+        backend.gate.set()
+        leaving = Call(model, [1])
+        held = Call(model, [2, 3])
+        leaving.request.cancel()
+        assert await held.answer() == [3.0, 4.0]
+
+
+async def test_as_many_priority_levels_as_the_field_can_say_cost_nothing_until_they_are_used():
+    levels = 2**64 - 1
+    settings = f"dynamic_batching {{ priority_levels: {levels} default_priority_level: {levels - 1} }}"
+    async with gated_model(settings, max_batch_size=1) as (model, backend):
+        first = await _busy(model, backend)
+        calls = [Call(model, [value], priority=priority) for value, priority in ((1, levels), (2, 0), (3, 7), (4, 1))]
+        backend.gate.set()
+        for call in (first, *calls):
+            await call.answer()
+        assert backend.log == [[0.0], [4.0], [3.0], [2.0], [1.0]]
+        assert len(model.scheduler._queue._levels) == 1, "a level without requests stayed"

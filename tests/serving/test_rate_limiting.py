@@ -92,3 +92,46 @@ async def test_two_instances_that_share_a_resource_run_one_after_the_other():
             assert model.pending == 3, "the second instance has to wait for the resource"
             backend.gate.set()
             assert [await call.answer() for call in calls] == [[1.0], [2.0], [3.0], [4.0]]
+
+
+def test_what_an_unregistered_instance_held_comes_back_and_its_turn_goes_to_others():
+    limiter = RateLimiter([("R", 1, None)])
+    woken = []
+    for holder in ("gone", "waits", "next"):
+        limiter.register(holder, _demand(1))
+    assert limiter.acquire("next", lambda: None)
+    limiter.release("next")
+    assert limiter.acquire("gone", lambda: None)
+    assert not limiter.acquire("waits", lambda: woken.append("waits"))
+    limiter.unregister("gone")
+    assert not limiter.acquire("next", lambda: woken.append("next")), "it is executing still"
+    limiter.release("gone")
+    assert "waits" in woken
+    assert not limiter.acquire("next", lambda: woken.append("next")), "it is not its turn"
+    woken.clear()
+    limiter.unregister("waits")
+    assert woken == ["next"]
+    assert limiter.acquire("next", lambda: None)
+
+
+@pytest.mark.asyncio
+async def test_draining_waits_for_a_batch_whose_requests_have_all_been_cancelled():
+    loop = asyncio.get_running_loop()
+    limiter = RateLimiter([("R", 1, None)])
+    with ThreadPoolExecutor(1) as executor:
+        runtime = Runtime(loop, executor, ignore, ignore, limiter=limiter)
+        group = 'instance_group { kind: KIND_CPU rate_limiter { resources { name: "R" count: 1 } } }'
+        async with gated_model(group, runtime=runtime) as (model, backend):
+            call = Call(model, [1])
+            await until(lambda: backend.log, "the execution")
+            call.request.cancel()
+            drained = asyncio.create_task(model.drain())
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(asyncio.shield(drained), 0.1)
+            assert not backend.closed
+            backend.gate.set()
+            await drained
+            assert backend.closed
+            limiter.register("another", _demand(1))
+            assert limiter.acquire("another", lambda: None), "its resources were lost"
+            limiter.unregister("another")

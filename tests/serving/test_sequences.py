@@ -343,3 +343,17 @@ async def test_cancelling_a_waiting_request_cancels_the_rest_of_its_sequence(tmp
         assert [error.code for error in results] == [Code.CANCELLED, Code.CANCELLED]
         assert scheduler.pending == 0
         assert await total(server, 1, 1, "e") == 2
+
+
+@pytest.mark.parametrize(
+    ("max_batch_size", "strategy"), [(8, "oldest { max_candidate_sequences: 2147483647 }"), (2147483647, "direct { }")]
+)
+async def test_as_many_slots_as_the_field_can_say_cost_nothing_until_they_are_used(tmp_path, max_batch_size, strategy):
+    folder = model_factory.onnx_sequence_sum(tmp_path, "many", max_batch_size=max_batch_size)
+    text = (folder / "config.pbtxt").read_text()
+    (folder / "config.pbtxt").write_text(text.replace("direct { }", strategy))
+    async with core(tmp_path, load_model=("many",)) as server:
+        for sequence in range(1, 4):
+            inputs = {"INPUT": np.full((1, 1), sequence, np.float32)}
+            outputs = await infer(server, "many", inputs, sequence_id=sequence, sequence_start=True)
+            assert outputs["OUTPUT"].ravel().tolist() == [sequence]

@@ -11,6 +11,7 @@ from serving.backends.python_child.channel import Channel, Closed, Message, clos
 from serving.backends.python_child.segments import SegmentMap, SegmentPool
 from serving.backends.python_child.server_link import ServerLink
 from serving.backends.python_child.tensors import Writer
+from serving.backends.python_child.texts import without_paths
 
 
 class Servant(ABC):
@@ -133,6 +134,7 @@ def describe(error: BaseException, folder: str) -> str:
     """The last line of the traceback and where in the model's folder it happened; no path of this machine."""
     text = str(error.msg if isinstance(error, SyntaxError) else error)
     if not any(base.__name__ in _SENTENCES for base in type(error).__mro__):
+        text = without_paths(_clean(text, folder))
         text = f"{type(error).__name__}: {text}" if text else type(error).__name__
         place = _place(error, folder)
         text = f"{text} ({place})" if place else text
