@@ -14,8 +14,8 @@ from typing import Protocol
 import uvloop
 
 from serving.allocator import bound_arenas
-from serving.backends import child_environment
 from serving.authorisation import Authoriser
+from serving.backends import child_environment
 from serving.errors import ServingError, unavailable
 from serving.log_settings import LogSettings
 from serving.logs import configure_logging
