@@ -6,7 +6,8 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 
 def select(config: ModelConfig, available: Iterable[int]) -> list[int]:
-    """The versions to serve of those available, ascending. Without a policy: the latest one, as Triton does."""
+    """The versions to serve of those available, ascending. Without a policy: the latest one, as Triton does;
+    `latest {}` says no number, and so none."""
     versions = sorted(available)
     policy = config.version_policy
     kind = policy.WhichOneof("policy_choice")
@@ -15,8 +16,8 @@ def select(config: ModelConfig, available: Iterable[int]) -> list[int]:
     if kind == "specific":
         wanted = set(policy.specific.versions)
         return [version for version in versions if version in wanted]
-    count = policy.latest.num_versions or 1
-    return versions[-count:]
+    count = policy.latest.num_versions if kind == "latest" else 1
+    return versions[max(0, len(versions) - count) :]
 
 
 def missing(config: ModelConfig, available: Iterable[int]) -> list[int]:
@@ -40,5 +41,5 @@ def describe(config: ModelConfig) -> str:
     if kind == "specific":
         numbers = ", ".join(str(version) for version in sorted(policy.specific.versions))
         return f"version {numbers}" if len(policy.specific.versions) == 1 else f"versions {numbers}"
-    count = policy.latest.num_versions or 1
+    count = policy.latest.num_versions if kind == "latest" else 1
     return "the latest version" if count == 1 else f"the latest {count} versions"

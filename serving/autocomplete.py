@@ -9,7 +9,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelInstanceGroup
+from tritonclient.grpc.model_config_pb2 import (
+    ModelConfig,
+    ModelDynamicBatching,
+    ModelInstanceGroup,
+    ModelSequenceBatching,
+)
 
 from repository.model_config import DEFAULT_FILENAMES, is_ensemble, runner
 from serving.backends import backend_class
@@ -85,6 +90,34 @@ def complete_version(
         config.instance_group.add(name=config.name, kind=ModelInstanceGroup.KIND_AUTO)
     for group in config.instance_group:
         complete_group(group, config.backend, backend)
+
+
+def fill_defaults(config: ModelConfig) -> None:
+    """What Triton writes into the configuration in force where nothing is given, so that clients read it there.
+
+    Source: Triton's core, NormalizeModelConfig and NormalizeInstanceGroup in model_config_utils.cc.
+    """
+    if config.version_policy.WhichOneof("policy_choice") is None:
+        config.version_policy.latest.num_versions = 1
+    if config.max_batch_size > 0:
+        if config.HasField("dynamic_batching"):
+            _prefer(config.dynamic_batching, config.max_batch_size)
+        if config.sequence_batching.HasField("oldest"):
+            _prefer(config.sequence_batching.oldest, config.max_batch_size)
+    if config.HasField("sequence_batching") and not config.sequence_batching.max_sequence_idle_microseconds:
+        config.sequence_batching.max_sequence_idle_microseconds = 1_000_000
+    if not is_ensemble(config):
+        optimization = config.optimization
+        for name in ("input_pinned_memory", "output_pinned_memory"):
+            if not optimization.HasField(name):
+                getattr(optimization, name).enable = True
+    for number, group in enumerate(config.instance_group):
+        group.name = group.name or f"{config.name}_{number}"
+
+
+def _prefer(batching: ModelDynamicBatching | ModelSequenceBatching.StrategyOldest, size: int) -> None:
+    if not batching.preferred_batch_size:
+        batching.preferred_batch_size.append(size)
 
 
 def complete_backend(config: ModelConfig, version_dir: Path) -> None:

@@ -27,6 +27,7 @@ def complete(source: VersionSource, options: Options, step_config: Lookup) -> Mo
     for backend, setting, value in options.backend_config:
         if backend == config.backend and setting not in config.parameters and setting != DEFAULT_BATCH:
             config.parameters[setting].string_value = value
+    autocomplete.fill_defaults(config)
     problems = validation.validate(config, name=config.name)
     if problems:
         raise invalid(f"the configuration of '{config.name}' is not valid: {'; '.join(map(str, problems))}")

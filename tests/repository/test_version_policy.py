@@ -10,7 +10,7 @@ from repository.version_policy import describe, missing, select, set_specific
     ("text", "selected", "words"),
     [
         ("", [7], "the latest version"),
-        ("version_policy { latest { } }", [7], "the latest version"),
+        ("version_policy { latest { } }", [], "the latest 0 versions"),
         ("version_policy { latest { num_versions: 2 } }", [3, 7], "the latest 2 versions"),
         ("version_policy { latest { num_versions: 9 } }", [1, 3, 7], "the latest 9 versions"),
         ("version_policy { all { } }", [1, 3, 7], "all versions"),

@@ -7,6 +7,7 @@ from serving import autocomplete
 from serving.errors import Code, ServingError
 from tests import model_factory
 from tests.serving.backends.driving import config
+from tests.serving.in_process import core
 
 
 def completed(folder, text: str = "", version: int = 1) -> ModelConfig:
@@ -176,3 +177,29 @@ def test_the_default_batch_size_may_be_set_for_all_backends_or_for_one(tmp_path,
     assert completed.HasField("dynamic_batching") == (expected > 1)
     assert list(completed.input[0].dims) == ([4] if expected else [-1, 4])
     assert not completed.parameters
+
+
+@pytest.mark.asyncio
+async def test_the_configuration_in_force_has_the_defaults_that_triton_fills_in(tmp_path):
+    """Compared with tritonserver 2.51 over 45 models: these fields are all that it adds."""
+    model_factory.onnx_scale(
+        tmp_path, "batched", extra="dynamic_batching {} instance_group [{ count: 2 }, { kind: KIND_CPU }]"
+    )
+    model_factory.onnx_scale(
+        tmp_path,
+        "ordered",
+        extra="sequence_batching { oldest { max_candidate_sequences: 4 } } optimization { input_pinned_memory {} }",
+    )
+    for strict in (False, True):
+        async with core(tmp_path, load_model=("*",), disable_auto_complete_config=strict) as server:
+            config = server.model_config("batched")
+            assert config.version_policy.latest.num_versions == 1
+            assert list(config.dynamic_batching.preferred_batch_size) == [8]
+            assert config.optimization.input_pinned_memory.enable
+            assert config.optimization.output_pinned_memory.enable
+            assert [group.name for group in config.instance_group] == ["batched_0", "batched_1"]
+            config = server.model_config("ordered")
+            assert list(config.sequence_batching.oldest.preferred_batch_size) == [8]
+            assert config.sequence_batching.max_sequence_idle_microseconds == 1_000_000
+            assert not config.optimization.input_pinned_memory.enable, "what is given stays"
+            assert config.optimization.output_pinned_memory.enable
