@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import faulthandler
 import gc
 import json
 import logging
@@ -45,6 +46,8 @@ def main() -> None:
         sys.exit(f"--log-file: cannot write the log: {error.strerror}")
     for warning in warnings:
         log.warning("%s", warning)
+    # Where native code ends the process, the stacks name the model and its file: see serving.crash_trace.
+    faulthandler.enable()
     bound_arenas()
     child_environment.show(options.model_environment)
     # A thread in Python code holds the interpreter for at most this long when the loop has work; 5 ms is the default.

@@ -11,6 +11,7 @@ from queue import SimpleQueue
 from serving.backends.base import Backend, BackendInstance
 from serving.backends.python_child.texts import without_addresses, without_paths
 from serving.batch import Batch, Send
+from serving.crash_trace import runner
 from serving.errors import ServingError, internal, unavailable
 from serving.host_policy import Cores, bind_thread
 from serving.instance_groups import Placement
@@ -37,6 +38,7 @@ class Instance:
         self.on_streamed: Send = lambda request, response, final: None
         self.decoupled = False  # the model answers by `on_streamed`
         self._backend = backend
+        self._executing = runner("executing", backend.spec.name, backend.spec.version, backend.spec.model_file)
         self._cores = cores
         self._impl: BackendInstance | None = None
         self._loop = loop
@@ -81,7 +83,9 @@ class Instance:
     def _run(self) -> None:
         try:
             bind_thread(self._cores)
-            self._impl = impl = self._backend.create_instance(self.device, self.name)
+            spec = self._backend.spec
+            loading = runner("loading", spec.name, spec.version, spec.model_file)
+            self._impl = impl = loading(self._backend.create_instance, self.device, self.name)
         except BaseException as error:
             self._tell(self._started, self._as_error(error))
             self._tell(self._stopped)
@@ -120,7 +124,7 @@ class Instance:
             for request in batch.requests:
                 request.executing, request.response_from_ns = True, batch.started_ns
         try:
-            impl.execute(batch)
+            self._executing(impl.execute, batch)
             place_outputs(batch.requests, batch.responses)
         except BaseException as error:  # a model may raise SystemExit: its thread has to go on
             batch.fail(self._as_error(error))

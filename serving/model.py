@@ -19,6 +19,7 @@ from serving.backends import make_backend
 from serving.backends.base import Backend, ModelSpec
 from serving.batch import Batch
 from serving.classification import Labels, inherited_labels, read_labels
+from serving.crash_trace import runner
 from serving.errors import Code, ServingError, internal, safely, unavailable, unexpected
 from serving.instance import Instance
 from serving.instance_groups import Placement, placements
@@ -120,7 +121,8 @@ class Model:
             self._backend = make_backend(self.spec)
             floor = await self._loop.run_in_executor(self._executor, files_bytes, self.spec.version_dir)
             with self._meter.measure() as growth:
-                await self._loop.run_in_executor(self._executor, self._backend.load)
+                loading = runner("loading", self.spec.name, self.spec.version, self.spec.model_file)
+                await self._loop.run_in_executor(self._executor, loading, self._backend.load)
                 await self._place_instances(self.config)
             self._held = memory_use(growth, floor, self._processes(), self._gpus())
         except ServingError:

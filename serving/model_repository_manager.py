@@ -13,6 +13,7 @@ from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from serving.classification import Labels
+from serving.crash_trace import runner
 from serving.custom_metrics import CustomMetrics
 from serving.ensemble_check import step_models
 from serving.errors import NotYet, ServingError, invalid, not_found
@@ -318,7 +319,10 @@ class ModelRepositoryManager:
             ahead += [self._models.meant(name, current.namespace, self._repositories.having(name)) for name in names]
 
     def _complete(self, namespace: str, source: VersionSource) -> ModelConfig:
-        return complete(source, self._options, partial(self._step_config, namespace))
+        file = Path(source.config.default_model_filename or "its model file")
+        completing = runner("completing", source.model_dir.name, source.version, file)
+        config: ModelConfig = completing(complete, source, self._options, partial(self._step_config, namespace))
+        return config
 
     def _step_model(self, namespace: str, name: str, version: int) -> Model | SleepingModel:
         return self._models.near(name, namespace).resolve("" if version < 1 else str(version))

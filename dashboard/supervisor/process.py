@@ -4,12 +4,17 @@ import asyncio
 import os
 import signal
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from dashboard.supervisor.guardian import send
 from dashboard.supervisor.logs import RotatingLog
+from repository import crash_trace
+
+# Bytes of a run's output that are kept to tell why it ended: the stacks of a hundred threads are long.
+KEPT_OUTPUT = 256 << 10
 
 # Signals to send and seconds to wait for each; then the whole group is killed.
 Stop = tuple[tuple[signal.Signals, float], ...]
@@ -33,10 +38,11 @@ class ProcessSpec:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a child ended."""
+    """How a child ended. `output`: the last of what it said."""
 
     code: int  # as subprocess says it: -N for signal N
     seconds: float
+    output: str = ""
 
     @property
     def how(self) -> str:
@@ -46,6 +52,20 @@ class Ending:
             return f"was killed by {signal.Signals(-self.code).name}"
         except ValueError:
             return f"was killed by signal {-self.code}"
+
+    @property
+    def work(self) -> str:
+        """ " while loading version 1 of model 'x' (model.onnx)", where native code ended it and it said so; else ""."""
+        works = crash_trace.works(self.output) if self.code < 0 else []
+        return f" while {' or '.join(works)}" if works else ""
+
+    @property
+    def last_words(self) -> str:
+        """What a process that ended by itself said last, mostly why; "" without a word."""
+        if self.code < 0:
+            return crash_trace.last_words(self.output)
+        lines = [line for line in self.output.splitlines() if line.strip()]
+        return lines[-1] if lines and self.code > 0 else ""
 
 
 class Child:
@@ -57,6 +77,8 @@ class Child:
         self._began = 0.0
         self._process: asyncio.subprocess.Process | None = None
         self._output = -1
+        self._said: deque[bytes] = deque()
+        self._said_bytes = 0
         self.said_ready = not spec.says_ready
 
     async def start(self) -> int:
@@ -88,10 +110,17 @@ class Child:
             return False
         if data:
             self._log.write(data)
+            self._keep(data)
             self.said_ready = self.said_ready or self.spec.says_ready in data
         else:
             asyncio.get_running_loop().remove_reader(self._output)
         return bool(data)
+
+    def _keep(self, data: bytes) -> None:
+        self._said.append(data)
+        self._said_bytes += len(data)
+        while self._said_bytes - len(self._said[0]) > KEPT_OUTPUT:
+            self._said_bytes -= len(self._said.popleft())
 
     async def ended(self) -> Ending:
         """Wait for its end; what is left of its group goes with it."""
@@ -103,7 +132,7 @@ class Child:
             pass
         asyncio.get_running_loop().remove_reader(self._output)
         os.close(self._output)
-        return Ending(code, seconds)
+        return Ending(code, seconds, b"".join(self._said).decode(errors="replace"))
 
     async def stop(self) -> None:
         """Signal it until it ends, at last with SIGKILL to its group. `ended` must be awaited beside."""

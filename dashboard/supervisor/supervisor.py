@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from dashboard.supervisor import guardian
 from dashboard.supervisor.backoff import Backoff
-from dashboard.supervisor.logs import RotatingLog, tail
+from dashboard.supervisor.logs import RotatingLog
 from dashboard.supervisor.process import Child, Ending, ProcessSpec
 
 PROBE_INTERVAL_S = 0.1
@@ -128,24 +128,22 @@ class Supervised:
     async def _wait_before_restart(self, ending: Ending) -> None:
         wanted, self._wanted = self._wanted, ""
         delay = 0.0 if wanted else self._backoff.delay(ending.seconds, answered=self._answered)
-        what = f"was restarted, because {wanted}" if wanted else f"{ending.how} after {_spell(ending.seconds)}"
+        what = (
+            f"was restarted, because {wanted}"
+            if wanted
+            else f"{ending.how} after {_spell(ending.seconds)}{ending.work}"
+        )
         when = "at once" if delay < 0.1 else f"in {delay:g} s"
         sentence = (
             f"The {self.spec.title} {what}." if wanted else f"The {self.spec.title} {what}; it is restarted {when}."
         )
-        self._set("down", "stopped" if wanted else "crashed", sentence + self._last_words(ending))
+        words = f" Its last words: {ending.last_words[:300]}" if ending.last_words and not wanted else ""
+        self._set("down", "stopped" if wanted else "crashed", sentence + words)
         self._wake.clear()
         try:
             await asyncio.wait_for(self._wake.wait(), delay)
         except TimeoutError:
             pass
-
-    def _last_words(self, ending: Ending) -> str:
-        """A process that ended by itself mostly said why."""
-        if ending.code <= 0:
-            return ""
-        lines = [line for line in tail(self.spec.log, 20) if line.strip()]
-        return f" Its last words: {lines[-1][:300]}" if lines else ""
 
     def _set(self, state: str, kind: str = "", sentence: str = "") -> None:
         self.status.state = state

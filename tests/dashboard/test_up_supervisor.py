@@ -14,7 +14,7 @@ import pytest
 from dashboard.supervisor import guardian, supervisor
 from dashboard.supervisor.process import ProcessSpec
 from dashboard.supervisor.supervisor import Status, Supervisor
-from tests.serving_process import PATIENCE_S, wait_until
+from tests.serving_process import PATIENCE_S, ROOT, wait_until
 
 SAY_READY = "print('ready', flush=True); "
 SLEEP = "import time; time.sleep(600)"
@@ -85,6 +85,19 @@ def test_the_last_words_of_a_process_that_gives_up_are_told(tmp_path: Path):
     sentence = sentences(told, "crashed")[0]
     assert "ended with exit code 1" in sentence
     assert sentence.endswith("Its last words: the port is taken")
+
+
+def test_a_server_that_native_code_ends_is_told_with_the_model_and_the_last_words(tmp_path: Path):
+    code = (
+        f"import faulthandler, os, sys; sys.path.insert(0, {str(ROOT)!r}); faulthandler.enable(); "
+        "from pathlib import Path; from serving.crash_trace import runner; "
+        "print('Assertion failed: rows > 0', flush=True); runner('loading', 'digits', 3, Path('a/model.onnx'))(os.abort)"
+    )
+    told = run(spec(tmp_path, code), lambda told: bool(sentences(told, "crashed")))
+    sentence = sentences(told, "crashed")[0]
+    assert sentence.startswith("The child was killed by SIGABRT after")
+    assert " while loading version 3 of model 'digits' (model.onnx); it is restarted" in sentence
+    assert sentence.endswith("Its last words: Assertion failed: rows > 0")
 
 
 def test_a_hung_process_is_replaced(tmp_path: Path):
