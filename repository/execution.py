@@ -49,6 +49,7 @@ _MAGIC = {
     **{bytes((0x80, protocol)): "a pickle" for protocol in range(2, 6)},
 }
 _TAR_MAGIC_AT = 257
+_CAN = "can run code, or be made to"
 _PYC_NUMBERS = range(3000, 4000)  # of CPython 3; two bytes in front of CR LF
 
 
@@ -180,8 +181,7 @@ def could_run(
     if backend:
         names = {filename or DATA_BACKENDS[backend], *effective.cc_model_filenames.values()}
         read |= names | {f"{name}/model.onnx" for name in names} | set(named)
-    found += _unknown(folder, storage.plain_files(folder), f"{number}/", read, "its backend does not read it")
-    return found
+    return found + list(_unknown(number, folder, read))
 
 
 def _beside(config: ModelConfig, beside: Mapping[str, Path]) -> Iterator[Finding]:
@@ -195,18 +195,14 @@ def _beside(config: ModelConfig, beside: Mapping[str, Path]) -> Iterator[Finding
             continue  # a configuration: `runs` judges what it says
         why = code_in(name, path) or ("" if name in named else "the configuration does not name it")
         if why:
-            yield Finding(name, _sentence(name, why))
+            yield Finding(name, f"'{name}' {_CAN}: {why}")
 
 
-def _unknown(folder: Path, names: Iterable[str], prefix: str, read: set[str], otherwise: str) -> Iterator[Finding]:
-    for name in names:
-        why = code_in(name, folder / name) or ("" if name in read else otherwise)
+def _unknown(number: int, folder: Path, read: set[str]) -> Iterator[Finding]:
+    for name in storage.plain_files(folder):
+        why = code_in(name, folder / name) or ("" if name in read else "its backend does not read it")
         if why:
-            yield Finding(prefix + name, _sentence(prefix + name, why))
-
-
-def _sentence(name: str, why: str) -> str:
-    return f"'{name}' can run code, or be made to: {why}"
+            yield Finding(f"{number}/{name}", f"'{name}' of version {number} {_CAN}: {why}")
 
 
 def code_in(name: str, path: Path | None = None) -> str:

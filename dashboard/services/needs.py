@@ -19,6 +19,10 @@ from repository.execution import Contents, Finding
 from repository.layout import OVERLAY_FILE
 
 _TOLD = 3  # reasons in one refusal
+_NEXT = {
+    Right.OPERATE: "Leave that out, or ask somebody who may",
+    Right.UPLOAD_CODE: "Leave that out, or ask an administrator",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +54,7 @@ def refusal(missing: Sequence[Need]) -> str:
     right = missing[0].right
     reasons = [need.sentence for need in missing if need.right is right]
     more = f"; and {len(reasons) - _TOLD} more" if len(reasons) > _TOLD else ""
-    return f"this needs the permission to {right.value}: {'; '.join(reasons[:_TOLD])}{more}"
+    return f"this needs the permission to {right.value}: {'; '.join(reasons[:_TOLD])}{more}. {_NEXT[right]}"
 
 
 # -- a configuration ---------------------------------------------------------------------------------------------------
@@ -83,11 +87,13 @@ def code_of_version(model_name: str, text: str, number: int) -> list[str]:
     return sorted(finding.sentence for finding in runs(text, there) - runs(text, there.without(number)))
 
 
-def restore_needs(*, version: Version, text: str) -> list[Need]:
-    """Of bringing a version back under the configuration of now: what it ran when it was published needs nothing new."""
+def restore_needs(*, version: Version, text: str, folder: Path) -> list[Need]:
+    """Of bringing back a version, whose files lie in `folder`, under the configuration of now.
+
+    What it ran when it was published needs nothing new.
+    """
     name, number = version.model.name, version.number
     there = contents(name).without(number)
-    folder = managed_repository().archived_version_dir(name, number)
     back = there.with_version(number, folder, {})
     known = set(version.details.get("runs_code", ()))
     return code_needs(one for one in runs(text, back) - runs(text, there) if one.sentence not in known)
@@ -110,7 +116,7 @@ def publication_needs(
     after = before.with_version(number, folder, beside)
     needs = [] if current is None else list(_changes(name, current.text, text, number, folder, _new(before, beside)))
     if changes_service:
-        needs.append(Need(Right.OPERATE, f"'{name}' is loaded or made live by it; without that, only publish"))
+        needs.append(Need(Right.OPERATE, f"'{name}' is loaded or made live by it"))
     if upload.proposal.get("executes_code", True):
         needs.append(Need(Right.UPLOAD_CODE, f"format {upload.proposal.get('format')} can run code"))
     was = runs(current.text, before) if current is not None else frozenset()
@@ -120,7 +126,7 @@ def publication_needs(
 def _changes(name: str, current: str, text: str, number: int, folder: Path, beside: Sequence[str]) -> Iterable[Need]:
     """What a new version changes of a model that is there."""
     if text != current:
-        yield Need(Right.OPERATE, f"it changes the configuration of '{name}'; without that, leave the text as it is")
+        yield Need(Right.OPERATE, f"it changes the configuration of '{name}'")
     if beside:
         yield Need(Right.OPERATE, f"it changes '{beside[0]}' beside the versions of '{name}', which all of them share")
     if (folder / OVERLAY_FILE).is_file():

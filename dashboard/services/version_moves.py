@@ -14,7 +14,7 @@ from django.db import transaction
 
 from dashboard.authorisation import SYSTEM, Actor, Right, require
 from dashboard.choices import DesiredState, VersionState
-from dashboard.exceptions import Conflict
+from dashboard.exceptions import Conflict, Forbidden
 from dashboard.jobs.context import JobContext, JobSuperseded
 from dashboard.jobs.progress import JobProgress
 from dashboard.models import Job, Model, Version
@@ -53,7 +53,8 @@ def version_restore(*, version: Version, actor: Actor) -> Job:
         model = Model.objects.select_for_update().get(pk=version.model_id)
         _set_out(version, VersionState.ARCHIVED)
         _refuse_live(model, version)
-        refuse_unmet(restore_needs(version=version, text=current_text(model)), rights_of(actor))
+        archived = managed_repository().archived_version_dir(model.name, version.number)
+        _refuse_code(version, model, archived, actor)
         job = _job("restore", "Restore", version, actor, announce=not _small(version))
     return _begun(job, version, _small(version))
 
@@ -80,7 +81,7 @@ def restore_run(*, version: Version, context: JobContext) -> dict[str, Any]:
         manifest = _hashed(repository.version_dir(**place), progress)
         try:
             model = _record_restored(version, manifest, context.job)
-        except Conflict:
+        except (Conflict, Forbidden):
             publish.archive_version(repository, **place, progress=progress)
             raise
     return {"model": model.name, "version": version.number}
@@ -156,10 +157,20 @@ def _record_restored(version: Version, manifest: Manifest, job: Job) -> Model:
     with transaction.atomic():
         model = Model.objects.select_for_update().get(pk=version.model_id)
         _refuse_live(model, version)
+        _refuse_code(version, model, managed_repository().version_dir(model.name, version.number), _mover(job))
         _arrive(version, VersionState.PUBLISHED)
         remember_version(model, version.number, manifest)
         _record(version, model, job, "version.restore", "Restored")
     return model
+
+
+def _refuse_code(version: Version, model: Model, folder: Path, actor: Actor) -> None:
+    needs = restore_needs(version=version, text=current_text(model), folder=folder)
+    refuse_unmet(needs, rights_of(actor))
+
+
+def _mover(job: Job) -> Actor:
+    return Actor(user=job.created_by) if job.created_by else SYSTEM
 
 
 def _refuse_live(model: Model, version: Version) -> None:
@@ -172,6 +183,6 @@ def _refuse_live(model: Model, version: Version) -> None:
 
 
 def _record(version: Version, model: Model, job: Job, action: str, verb: str) -> None:
-    actor = Actor(user=job.created_by) if job.created_by else SYSTEM
+    actor = _mover(job)
     summary = f"{verb} version {version.number} of {model.name}"
     audit_record(actor=actor, action=action, model=model, summary=summary, after={"version": version.number})

@@ -220,7 +220,7 @@ def test_an_onnx_model_with_the_weights_and_files_that_are_named_is_data(
 @pytest.mark.parametrize("name", ["1/notes.md", "1/more.bin", "vocabulary.txt", "01/model.onnx"])
 def test_a_file_that_nothing_names_needs_the_permission(name: str, inspected: Inspected, uploader: Actor) -> None:
     upload = inspected({"1/model.onnx": relu_bytes(), name: b"\0\0\0\0\0\0"}, by=uploader)
-    with pytest.raises(Forbidden, match=name):
+    with pytest.raises(Forbidden, match=f"'{name.removeprefix('1/')}'"):
         upload_publish(upload=upload, actor=uploader)
 
 
@@ -231,7 +231,10 @@ def test_the_page_says_which_permission_is_missing_and_because_of_what(
     browser = Client()
     browser.force_login(uploader.user)
     page = text_of(browser, f"/uploads/{upload.pk}/")
-    assert "This needs the permission to upload formats that can run code: &#x27;1/more.bin&#x27; can run code" in page
+    assert (
+        "This needs the permission to upload formats that can run code: &#x27;more.bin&#x27; of version 1 can run code"
+        in page
+    )
     assert 'id="publish" disabled' in page
     answer = browser.post(f"/uploads/{upload.pk}/preview", {"text": PYTHON % "x"}, content_type="application/json")
     assert "backend 'python' runs 'x' of version 1" in answer.json()["refused"]

@@ -6,9 +6,9 @@ from typing import Any
 import httpx
 
 from tests.dashboard.conftest import CONFIG, relu_bytes
-from tests.dashboard.processes import Up
 from tests.e2e.conftest import PASSWORD
 from tests.serving_process import PATIENCE_S, wait_until
+from tests.up_process import Up
 
 PEOPLE = 8
 
