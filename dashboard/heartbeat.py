@@ -6,7 +6,6 @@ in a deadlock falls silent. A file needs neither the database nor free space on 
 
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from pathlib import Path
 
 from django.conf import settings
@@ -24,9 +23,7 @@ PROCESSES = {
 
 
 def beat(name: str) -> None:
-    """A folder that cannot be written costs the heartbeat, not the process."""
-    with suppress(OSError):
-        _path(name).touch()
+    _path(name).touch()
 
 
 def forget(name: str) -> None:

@@ -122,6 +122,12 @@ class Authoriser:
         if self._tokens is not None and group in GUARDED:
             self._check_token(self._tokens, GUARDED[group], headers, model)
 
+    def holds_key(self, headers: Mapping[str, str]) -> bool:
+        """Whether the caller has shown a key of any restricted group, as the dashboard does."""
+        return any(
+            hmac.compare_digest(headers.get(header, "").encode(), expected) for header, expected in self._keys.values()
+        )
+
     def _check_token(self, tokens: TokenFile, right: str, headers: Mapping[str, str], model: str | None) -> None:
         scheme, _, token = headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not token:

@@ -98,6 +98,9 @@ class Options:
     memory_budget: int = 0
     gpu_memory_budget: int = 0
     request_memory_limit: int = 0
+    request_stall_secs: float = 30.0
+    request_min_rate: int = 1024
+    grpc_stream_idle_secs: float = 3600.0
     rate_limit: str = "off"
     rate_limit_resource: tuple[tuple[str, int, int | None], ...] = ()
     allow_http: bool = True
@@ -346,6 +349,9 @@ def _residency_flags(add: Add) -> None:
         count,
         "bytes of requests held at a time; by default a quarter of the machine's memory",
     )
+    add("--request-stall-secs", seconds, "how long a request that has begun may fall short of its rate; 0 for ever")
+    add("--request-min-rate", whole, "bytes a second that a client which has begun a request must send")
+    add("--grpc-stream-idle-secs", seconds, "how long a stream stays open on which nothing is asked; 0 for ever")
 
 
 def _scheduling_flags(add: Add) -> None:

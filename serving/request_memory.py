@@ -21,6 +21,10 @@ class RequestMemory:
         self.limit = limit or machine_memory() // SHARE
         self.taken = 0
 
+    @property
+    def scarce(self) -> bool:
+        return 2 * self.taken > self.limit
+
     def take(self, size: int) -> None:
         """Room for `size` bytes more, or Exhausted."""
         if self.taken + size > self.limit:

@@ -5,7 +5,7 @@ import logging
 import zlib
 from abc import abstractmethod
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from serving.errors import ServingError
 from serving.frontends.grpc_messages import PREFIX_SIZE, Messages
@@ -28,6 +28,7 @@ from serving.frontends.http2_frames import ErrorCode
 from serving.frontends.http2_stream import Stream
 from serving.frontends.http_body import CONTROL_BODY
 from serving.frontends.inflate import WINDOW_BITS, TooLargeError, inflate
+from serving.frontends.patience import Turn
 from serving.request_memory import COUNTED_FROM
 
 if TYPE_CHECKING:
@@ -80,6 +81,8 @@ class Call(Stream):
         self.message_taken = 0  # those for the message that is being handed over
         self.inflating: asyncio.Task[None] | None = None
         self.packing: Packing | None = None  # large messages to send
+
+    takes_several: ClassVar[bool] = False  # requests, between which the client may be silent
 
     # -- for subclasses ----------------------------------------------------------------------------------------------
     @abstractmethod
@@ -147,6 +150,32 @@ class Call(Stream):
         if not self.reading and not self.answered:
             self.receive(b"", self.remote_ended)
             self.connection.replenish(self)
+
+    # -- time --------------------------------------------------------------------------------------------------------
+    def turn(self) -> "tuple[Turn, int] | None":
+        if self.outgoing:
+            return Turn.ANSWER, self.pushed
+        if self.answered or self.remote_ended or self.inflating is not None:
+            return None
+        messages = self.messages
+        if messages or not self.takes_several:
+            return (Turn.REQUEST, messages.received if messages is not None else 0) if self.wants_more() else None
+        return (Turn.ASK, 0) if self.is_idle() else None
+
+    def overdue(self, turn: Turn) -> None:
+        if turn is Turn.REQUEST:
+            self.fail(Status.DEADLINE_EXCEEDED, "the request did not come on in time: see --request-min-rate")
+        elif turn is Turn.ASK:
+            self.fail(Status.CANCELLED, "nothing was asked on this stream for too long: see --grpc-stream-idle-secs")
+        else:
+            super().overdue(turn)
+
+    def is_idle(self) -> bool:
+        """Whether nothing is under way on a call that takes several requests."""
+        return True
+
+    def released(self) -> None:
+        self.resume()
 
     # -- room for requests -------------------------------------------------------------------------------------------
     def take(self, size: int) -> int:

@@ -92,6 +92,7 @@ class StreamInferCall(Call):
     those of decoupled models at once."""
 
     __slots__ = ("began_ns", "flow", "flushing", "in_order", "queued", "slots")
+    takes_several = True
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -106,6 +107,7 @@ class StreamInferCall(Call):
         received = self._received() if self.frontend.server.tracing else None
         slot = _Slot(self, self.message_taken)
         self.slots[slot] = None
+        self.connection.unanswered += 1
         self.in_order.append(slot)
         try:
             request = slot.request = self.frontend.codec.decode(body, start, slot.on_response)
@@ -131,7 +133,12 @@ class StreamInferCall(Call):
         return began, now
 
     def wants_more(self) -> bool:
-        return len(self.slots) < MAX_UNANSWERED and len(self.outgoing or ()) + len(self.packing or ()) < MAX_UNANSWERED
+        if len(self.slots) >= MAX_UNANSWERED or len(self.outgoing or ()) + len(self.packing or ()) >= MAX_UNANSWERED:
+            return False
+        return not self.connection.hold(self)
+
+    def is_idle(self) -> bool:
+        return not self.slots
 
     def drained(self) -> None:
         if self.packing:  # it says so itself
@@ -155,6 +162,7 @@ class StreamInferCall(Call):
                 self.flow.taken(counted)
         if slot.done and slot in self.slots:
             del self.slots[slot]
+            self.connection.answered()
             self.give(slot.taken)
             if slot.trace is not None:
                 slot.trace.sent(self.unsent)
@@ -179,6 +187,8 @@ class StreamInferCall(Call):
                 slot.request.cancel()
             if slot.trace is not None:
                 slot.trace.sent(self.unsent)
+        if self.slots:
+            self.connection.answered(len(self.slots))
         self.slots.clear()
         self.in_order.clear()
 

@@ -16,7 +16,7 @@ _ALIGNMENT = 64
 class Messages:
     """`check` gets each prefix (flag, size) before its message has come, and raises for one that is not taken."""
 
-    __slots__ = ("_check", "_compressed", "_filled", "_large", "_unread")
+    __slots__ = ("_check", "_compressed", "_filled", "_large", "_unread", "received")
 
     def __init__(self, check: Callable[[int, int], None]) -> None:
         self._check = check
@@ -24,12 +24,17 @@ class Messages:
         self._large: memoryview | None = None
         self._filled = 0
         self._compressed = 0
+        self.received = 0  # bytes in all
 
     def __bool__(self) -> bool:
         """Whether there is a message, or a part of one."""
         return bool(self._unread) or self._large is not None
 
     def add(self, data: "bytes | memoryview") -> None:
+        self.received += len(data)
+        self._store(data)
+
+    def _store(self, data: "bytes | memoryview") -> None:
         large = self._large
         if large is not None:
             stop = min(self._filled + len(data), len(large))
@@ -67,4 +72,4 @@ class Messages:
         self._filled = 0
         self._compressed = compressed
         begun, self._unread = self._unread, bytearray()
-        self.add(memoryview(begun)[PREFIX_SIZE:])
+        self._store(memoryview(begun)[PREFIX_SIZE:])

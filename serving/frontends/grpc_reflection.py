@@ -26,6 +26,7 @@ class ReflectionCall(Call):
     """ServerReflectionInfo: one answer for each question of the stream."""
 
     __slots__ = ()
+    takes_several = True
 
     def message(self, body: "bytes | memoryview", start: int) -> None:
         version = self.method.name.split(".")[2]

@@ -11,10 +11,11 @@ from serving.frontends.grpc_codec import InferCodec
 from serving.frontends.grpc_methods import find_method
 from serving.frontends.grpc_packing import LEVELS
 from serving.frontends.grpc_status import CallHead, parse_head
-from serving.frontends.http2_connection import Connection
+from serving.frontends.http2_connection import MAX_CONCURRENT_STREAMS, Connection
 from serving.frontends.http2_keepalive import KeepaliveSettings
 from serving.frontends.http2_reader import make_scratch
 from serving.frontends.http2_stream import Stream
+from serving.frontends.patience import Patience
 from serving.option_values import header_pattern
 from serving.options import Options
 from serving.server import InferenceServer
@@ -23,6 +24,8 @@ from serving.tls import TlsFiles, listener_options, server_context
 log = logging.getLogger(__name__)
 
 _WATCH_S = 1.0
+MAX_STREAMS = 8192  # of all connections
+FEW_STREAMS = 16  # which each connection may have in any case
 _BACKLOG = 1024
 
 
@@ -35,6 +38,7 @@ class GrpcServer:
         self.codec = InferCodec(server.shared_memory)
         self.max_message_size = options.grpc_max_message_size
         self._options = options
+        self._patience = Patience.from_options(options)
         self._keepalive = KeepaliveSettings.from_options(options)
         self.forwarded = header_pattern(options.grpc_header_forward_pattern)
         self.compression = LEVELS[options.grpc_infer_response_compression_level]
@@ -82,7 +86,15 @@ class GrpcServer:
             connection.close()
 
     def _connection(self) -> Connection[CallHead]:
-        return Connection(parse_head, self._make_call, self._connections, self._scratch, self._keepalive)
+        return Connection(
+            parse_head,
+            self._make_call,
+            self._connections,
+            self._scratch,
+            self._keepalive,
+            self._patience,
+            self.server.request_memory,
+        )
 
     def _make_call(self, connection: Connection[Any], stream_id: int, head: CallHead) -> Stream:
         method = find_method(head.path)
@@ -95,4 +107,13 @@ class GrpcServer:
             now = time.monotonic()
             for connection in list(self._connections):
                 connection.watch(now, now - last)
+            self._share_streams()
             last = now
+
+    def _share_streams(self) -> None:
+        """Where there are too many streams, each connection may have its share of them and no more."""
+        limit = MAX_CONCURRENT_STREAMS
+        if sum(connection.open_streams for connection in self._connections) > MAX_STREAMS:
+            limit = max(FEW_STREAMS, MAX_STREAMS // len(self._connections))
+        for connection in self._connections:
+            connection.stream_limit = limit

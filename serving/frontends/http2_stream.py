@@ -20,18 +20,20 @@ from serving.frontends.http2_frames import (
     frame_header,
 )
 from serving.frontends.large_write import write_large
+from serving.frontends.patience import Turn
 
 if TYPE_CHECKING:
     from serving.frontends.http2_connection import Connection
 
 _TURN = 256 * 1024  # bytes that a stream sends before the next one has its turn
+_WORTH_AN_UPDATE = 256  # bytes of a frame
 _VIEWED = 16 * 1024  # bytes: larger buffers are not copied
 
 
 class Stream(ABC):
     """A request and its response. The connection calls the abstract methods; they may answer at once."""
 
-    __slots__ = ("connection", "ending", "id", "outgoing", "receive_window", "remote_ended", "send_window")
+    __slots__ = ("connection", "ending", "id", "outgoing", "pushed", "receive_window", "remote_ended", "send_window")
 
     def __init__(self, connection: "Connection[Any]", stream_id: int) -> None:
         self.connection = connection
@@ -41,6 +43,7 @@ class Stream(ABC):
         self.remote_ended = False
         self.ending = False  # the response is complete, though perhaps not yet sent
         self.outgoing: deque[bytes | memoryview] | None = None  # what waits: finished frames, or (memoryview) body
+        self.pushed = 0  # bytes of it that have been sent after all
 
     @abstractmethod
     def opened(self) -> None:
@@ -58,6 +61,18 @@ class Stream(ABC):
         """Whether the peer may send more now; otherwise `connection.replenish` says when."""
         return True
 
+    def released(self) -> None:  # noqa: B027
+        """The connection, which held it back, has fewer requests under way."""
+
+    def turn(self) -> "tuple[Turn, int] | None":
+        """What the peer is to do next, and how many bytes it has done of it; None while it is our turn."""
+        return (Turn.ANSWER, self.pushed) if self.outgoing else None
+
+    def overdue(self, turn: Turn) -> None:
+        """The peer has not done it in time."""
+        self.connection.reset(self, ErrorCode.CANCEL)
+        self.aborted()
+
     def drained(self) -> None:  # noqa: B027
         """What had to wait has been sent, and the response goes on."""
 
@@ -69,7 +84,7 @@ class Output:
         self.initial_window = initial_window
         self.max_frame_size = DEFAULT_MAX_FRAME_SIZE
         self.paused = False
-        self.sent = 0  # grows with all DATA and HEADERS
+        self.sent = 0  # frames of DATA and HEADERS, but for crumbs that the peer's windows make of them
         self._transport = transport
         self._window = DEFAULT_WINDOW
         self._waiting: dict[int, Stream] = {}
@@ -136,14 +151,18 @@ class Output:
             if isinstance(item, bytes):
                 frames.append(item)
                 outgoing.popleft()
+                self.sent += 1
                 continue
             size = min(len(item), turn, self._window, stream.send_window, self.max_frame_size)
             if size <= 0:
                 break
             frames.append(frame_header(size, DATA, 0, stream.id))
             frames.append(item[:size])
+            if size == len(item) or size >= _WORTH_AN_UPDATE:
+                self.sent += 1
             self._window -= size
             stream.send_window -= size
+            stream.pushed += size
             turn -= size
             if size == len(item):
                 outgoing.popleft()
@@ -151,7 +170,6 @@ class Output:
                 outgoing[0] = item[size:]
         if not frames:
             return False
-        self.sent += 1
         write_large(self._transport, frames)
         if not outgoing:
             self._waiting.pop(stream.id, None)
@@ -173,8 +191,8 @@ class Output:
         stream.send_window += increment
         if stream.send_window > MAX_WINDOW:
             raise StreamFailure(ErrorCode.FLOW_CONTROL_ERROR, stream.id)
-        if stream.outgoing:
-            self.pump()
+        while stream.outgoing and not self.paused and self._push(stream):  # the others' windows are as they were
+            pass
 
     def set_initial_window(self, value: int, streams: Iterable[Stream]) -> None:
         """A change also moves the windows of open streams, which may become negative (section 6.9.2)."""

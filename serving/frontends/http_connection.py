@@ -17,6 +17,7 @@ from serving.frontends.http_body import ChunkedBody, decompress, too_large
 from serving.frontends.http_exchange import Exchange
 from serving.frontends.http_message import UNKNOWN_HEAD, Chunk, Head, HttpError, Reply
 from serving.frontends.large_write import write_large
+from serving.frontends.patience import Turn
 from serving.request_memory import COUNTED_FROM
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ class Connection(asyncio.BufferedProtocol):
         self._reading = True
         self._since = 0  # tick of the listener when the current phase began
         self._backlog = 0
+        self._received = 0  # bytes of the body when the current span of patience began
 
     # -- transport -------------------------------------------------------------------------------------------------
     @property
@@ -189,6 +191,7 @@ class Connection(asyncio.BufferedProtocol):
     def _begin_body(self, head: Head, received: memoryview) -> None:
         self._head = head
         self._since = self.listener.tick
+        self._received = 0
         self.began_ns = self.began_ns or time.monotonic_ns()
         self._filled = 0
         if head.content_length < 0:
@@ -357,14 +360,23 @@ class Connection(asyncio.BufferedProtocol):
             if age > limits.linger_s and not self._exchanges:
                 self.abort()
         elif self._head is not None:
-            received = self._filled if self._chunked is None else len(self._chunked.data)
-            if age > limits.body_s + received / limits.body_bytes_per_s:
-                self._refuse(HttpError(408, "the request body did not arrive in time"))
+            self._sweep_body(tick, age)
         elif self._pending and not self._exchanges:
             if age > limits.head_s:
                 self._refuse(HttpError(408, "the request head did not arrive in time"))
         elif not self._exchanges and age > limits.idle_s and self._transport is not None:
             self._transport.close()
+
+    def _sweep_body(self, tick: int, age: int) -> None:
+        listener = self.listener
+        received = self._filled if self._chunked is None else len(self._chunked.data)
+        if self._reading and (not listener.limits.body_s or age <= listener.limits.body_s):
+            return
+        owed = listener.patience.owed(Turn.REQUEST, listener.memory)
+        if self._reading and received - self._received < owed:
+            self._refuse(HttpError(408, "the request body did not come on in time: see --request-min-rate"))
+        else:
+            self._since, self._received = tick, received
 
     def drain(self) -> None:
         """Close once the requests under way are answered."""

@@ -19,7 +19,9 @@ from serving.frontends.http_body import CONTROL_BODY
 from serving.frontends.http_connection import Connection
 from serving.frontends.http_exchange import Exchange
 from serving.frontends.http_message import Head, HttpError, Reply, parse_head
+from serving.frontends.patience import Patience
 from serving.linear_pattern import LinearPattern
+from serving.options import Options
 from serving.request_memory import RequestMemory
 from serving.tls import listener_options
 
@@ -45,11 +47,18 @@ class Limits:
     """Seconds, except the last."""
 
     head_s: float = 10.0  # for a request head to arrive whole
-    body_s: float = 30.0  # for a body, and one more for each `body_bytes_per_s` received
+    body_s: float = 30.0  # in which a body must end, or come on by `body_bytes_per_s` for each; 0 for ever
     idle_s: float = 600.0  # for the next request: clients keep pools of connections, so long
     stalled_s: float = 60.0  # for a client that does not take its answer
     linger_s: float = 2.0  # for a refused client to read why
     body_bytes_per_s: int = 1024
+
+    @classmethod
+    def from_options(cls, options: Options) -> "Limits":
+        return cls(body_s=options.request_stall_secs, body_bytes_per_s=options.request_min_rate)
+
+    def patience(self) -> Patience:
+        return Patience(stall_s=self.body_s, bytes_per_s=self.body_bytes_per_s)
 
 
 class RouteTable:
@@ -115,6 +124,7 @@ class Listener:
         self.authoriser = authoriser
         self.memory = memory
         self.limits = limits
+        self.patience = limits.patience()
         self.loop = asyncio.get_running_loop()
         self.scratch = bytearray(SCRATCH)
         self.scratch_view = memoryview(self.scratch)

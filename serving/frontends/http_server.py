@@ -62,12 +62,12 @@ class HttpServer:
         server: InferenceServer,
         options: Options,
         authoriser: Authoriser,
-        limits: Limits = Limits(),  # noqa: B008
+        limits: Limits | None = None,
     ) -> None:
         self._server = server
         self._options = options
         self._authoriser = authoriser
-        self._limits = limits
+        self._limits = limits or Limits.from_options(options)
         self._listener: Listener | None = None
         self.address = ("", 0)
 

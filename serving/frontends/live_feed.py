@@ -10,10 +10,12 @@ loses nothing, for the values are cumulative; one that takes nothing at all is c
 import asyncio
 import time
 import uuid
+from ipaddress import ip_address, ip_network
 from typing import Any
 
 import orjson
 
+from serving.errors import unavailable
 from serving.frontends.hardware import Hardware
 from serving.frontends.http_exchange import Exchange
 from serving.memory import MemoryUse
@@ -22,7 +24,8 @@ from serving.statistics import BOUNDS_US, Duration, Histogram, Key, ModelStatist
 
 PERIOD_S = 1.0
 SLOW_ABOVE = 256 << 10  # bytes not yet taken: skip this one until it catches up
-MAX_SUBSCRIBERS = 64
+MAX_SUBSCRIBERS = 64  # with a key, and as many without
+MAX_OF_ADDRESS = 16  # without a key, of one address
 
 Stamp = tuple[int, int, int, str, MemoryUse]
 
@@ -34,6 +37,7 @@ class LiveFeed:
         self._server = server
         self._hardware = hardware
         self._subscribers: dict[Exchange, dict[Key, Stamp]] = {}  # -> what each was last told
+        self._addresses: dict[Exchange, str] = {}  # of each subscriber; "" of one with a key
         self._timer: asyncio.TimerHandle | None = None
         self._hello = _event(
             "hello",
@@ -45,12 +49,15 @@ class LiveFeed:
             },
         )
 
-    @property
-    def full(self) -> bool:
-        return len(self._subscribers) >= MAX_SUBSCRIBERS
-
-    def subscribe(self, exchange: Exchange) -> None:
-        """Begin the stream: hello and a first event with every model at once."""
+    def subscribe(self, exchange: Exchange, with_key: bool) -> None:
+        """Begin the stream: hello and a first event with every model at once. UNAVAILABLE where there is no place: who has a
+        key has one whatever others do, and one address does not have all of the others'."""
+        address = "" if with_key else _address(exchange)
+        taken = list(self._addresses.values())
+        alike = taken.count("") if with_key else len(taken) - taken.count("")
+        if alike >= MAX_SUBSCRIBERS or (address and taken.count(address) >= MAX_OF_ADDRESS):
+            raise unavailable("the live feed has as many subscribers as it takes")
+        self._addresses[exchange] = address
         exchange.start_stream("text/event-stream")
         exchange.write(self._hello)
         self._subscribers[exchange] = {}
@@ -60,6 +67,7 @@ class LiveFeed:
 
     def unsubscribe(self, exchange: Exchange) -> None:
         self._subscribers.pop(exchange, None)
+        self._addresses.pop(exchange, None)
 
     def close(self) -> None:
         """End every stream."""
@@ -67,6 +75,7 @@ class LiveFeed:
             self._timer.cancel()
             self._timer = None
         subscribers, self._subscribers = self._subscribers, {}
+        self._addresses.clear()
         for exchange in subscribers:
             exchange.end()
 
@@ -109,6 +118,18 @@ class LiveFeed:
             for gpu in self._hardware.gpus()
         ]
         return self._hardware.process() | {"gpus": gpus}
+
+
+def _address(exchange: Exchange) -> str:
+    """The client's address; of IPv6 the network, since one client has 2^64 addresses in it."""
+    transport = exchange.connection.transport
+    name = transport.get_extra_info("peername") if transport is not None else None
+    host = str(name[0]) if name else "unknown"
+    try:
+        address = ip_address(host.partition("%")[0])
+    except ValueError:
+        return host
+    return str(ip_network((address, 64), strict=False)) if address.version == 6 else host
 
 
 def _event(kind: str, value: Any) -> bytes:

@@ -3,11 +3,10 @@
 import asyncio
 
 from serving.authorisation import Authoriser
-from serving.errors import unavailable
 from serving.frontends import prometheus
 from serving.frontends.hardware import Hardware
 from serving.frontends.http_exchange import Exchange
-from serving.frontends.http_listener import Listener, Route
+from serving.frontends.http_listener import Limits, Listener, Route
 from serving.frontends.http_message import Reply
 from serving.frontends.live_feed import LiveFeed
 from serving.frontends.summaries import Summaries
@@ -22,7 +21,7 @@ class MetricsServer:
 
     def __init__(self, server: InferenceServer, options: Options, authoriser: Authoriser) -> None:
         self._options = options
-        self._authoriser = authoriser
+        self.authoriser = authoriser
         self.server = server
         self.hardware = Hardware(options.metrics_interval_ms / 1000, options.allow_gpu_metrics)
         self.feed = LiveFeed(server, self.hardware)
@@ -34,7 +33,8 @@ class MetricsServer:
 
     async def start(self) -> None:
         options = self._options
-        self._listener = Listener(ROUTES, self, self._authoriser, MAX_BODY, self.server.request_memory)
+        limits = Limits.from_options(options)
+        self._listener = Listener(ROUTES, self, self.authoriser, MAX_BODY, self.server.request_memory, limits)
         self._listener.on_abandoned = self.feed.unsubscribe
         self.address = await self._listener.start(options.metrics_address or options.http_address, options.metrics_port)
 
@@ -71,9 +71,7 @@ async def metrics(frontend: MetricsServer, exchange: Exchange) -> Reply:
 def live(frontend: MetricsServer, exchange: Exchange) -> Reply | None:
     if exchange.head.method == "HEAD":
         return Reply(200, (), "text/event-stream")
-    if frontend.feed.full:
-        raise unavailable("the live feed has as many subscribers as it takes")
-    frontend.feed.subscribe(exchange)
+    frontend.feed.subscribe(exchange, frontend.authoriser.holds_key(exchange.head.headers))
     return None
 
 

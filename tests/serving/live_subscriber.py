@@ -15,9 +15,9 @@ class Refused(Exception):
 class Subscriber:
     """Events of one stream, in order."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, **headers: str) -> None:
         self.client = RawClient(address)
-        self.client.send(build("GET", PATH))
+        self.client.send(build("GET", PATH, **headers))
         head = b""
         while not head.endswith(b"\r\n\r\n"):
             head += self.client.file.readline()

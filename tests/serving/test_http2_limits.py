@@ -19,6 +19,7 @@ from tritonclient.grpc import service_pb2 as pb
 from tests.model_factory import onnx_identity, onnx_slow
 from tests.serving import http2_peer as h2
 from tests.serving.http2_peer import Peer, frame, framed
+from tests.serving.raw_http import samples
 from tests.serving_process import PATIENCE_S, ServerProcess, wait_until
 
 ENHANCE_YOUR_CALM, REFUSED_STREAM = 11, 7
@@ -71,12 +72,65 @@ FLOODS = {
     "SETTINGS": frame(h2.SETTINGS, 0, 0) * 5000,
     "PRIORITY": frame(h2.PRIORITY, 0, 1, bytes(5)) * 5000,
     "unknown frames": frame(0xAA, 0, 0) * 5000,
+    "WINDOW_UPDATE": h2.window_update(0, 1) * 5000,
 }
 
 
 @pytest.mark.parametrize("data", FLOODS.values(), ids=FLOODS)
 def test_a_flood_of_frames_that_ask_for_nothing_ends_the_connection(peer: Peer, data: bytes) -> None:
     assert flood(peer, data) == ENHANCE_YOUR_CALM
+
+
+def test_a_client_that_takes_an_answer_byte_by_byte_is_sent_away(server: ServerProcess) -> None:
+    request = pb.ModelInferRequest(model_name="identity", raw_input_contents=[bytes(1 << 20)])
+    request.inputs.add(name="INPUT0", datatype="UINT8", shape=[1, 1 << 20])
+    with Peer(server.grpc, initial_window_size=0) as peer:
+        peer.open(1, "ModelInfer")
+        peer.data(1, framed(request.SerializeToString()))
+        assert flood(peer, h2.window_update(1, 1) * 5000) == ENHANCE_YOUR_CALM
+
+
+def test_a_client_that_opens_its_windows_for_what_it_gets_is_served(server: ServerProcess) -> None:
+    """2,000 updates, many of which come when all has been sent."""
+    request = pb.ModelInferRequest(model_name="identity", raw_input_contents=[bytes(8 << 20)])
+    request.inputs.add(name="INPUT0", datatype="UINT8", shape=[1, 8 << 20])
+    with Peer(server.grpc, initial_window_size=1 << 30) as peer:
+        peer.send(h2.window_update(0, 1 << 30))
+        for number in (1, 3):
+            answer = peer.call(number, "ModelInfer", request)
+            assert answer.status == 0
+            peer.send((h2.window_update(number, 16_384) + h2.window_update(0, 16_384)) * 512)
+        assert peer.is_served(5)
+
+
+def test_many_settings_in_one_frame_cost_no_more_than_one(peer: Peer) -> None:
+    for number in range(1, 2001, 2):
+        peer.open(number)
+    peer.send(frame(h2.SETTINGS, 0, 0, b"\0\4\0\1\0\0" * 2700))
+    assert peer.is_served(2001)
+
+
+def test_a_long_control_frame_ends_the_connection(peer: Peer) -> None:
+    peer.send(frame(h2.SETTINGS, 0, 0, b"\0\4\0\1\0\0" * 2800))
+    assert peer.goaway().code == 6  # FRAME_SIZE_ERROR
+
+
+def test_the_streams_of_one_connection_have_bounded_requests_under_way(server: ServerProcess) -> None:
+    """8,000 requests on 40 streams, for a model that takes half a second for each: the rest stays unread."""
+    request = pb.ModelInferRequest(model_name="slow", raw_input_contents=[bytes(4)])
+    request.inputs.add(name="INPUT0", datatype="FP32", shape=[1, 1])
+    body = framed(request.SerializeToString()) * 200
+    with Peer(server.grpc) as peer:
+        for number in range(1, 81, 2):
+            peer.open(number, "ModelStreamInfer")
+            peer.data(number, body, end=False)
+        assert peer.is_served(81)
+        found = samples(server)
+        assert 256 <= found['nv_inference_pending_request_count{model="slow",version="1"}'] <= 1024
+    wait_until(
+        lambda: samples(server)['nv_inference_pending_request_count{model="slow",version="1"}'] == 0,
+        what="the end of what nobody waits for",
+    )
 
 
 def test_rapid_resets_end_the_connection(peer: Peer) -> None:

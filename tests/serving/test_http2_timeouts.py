@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tritonclient.grpc import service_pb2 as pb
@@ -11,20 +12,22 @@ from tritonclient.grpc import service_pb2 as pb
 from serving.authorisation import Authoriser
 from serving.frontends import grpc_server, http2_connection
 from serving.frontends.grpc_server import GrpcServer
+from serving.frontends.patience import Patience
 from serving.options import Options
 from tests.model_factory import onnx_identity
-from tests.serving.http2_peer import GOAWAY, PREFACE, Peer, framed, settings, window_update
+from tests.serving.http2_peer import GOAWAY, PREFACE, RST_STREAM, Peer, framed, settings, window_update
 from tests.serving.in_process import core
 from tests.serving_process import PATIENCE_S, wait_until
 
-SETTINGS_TIMEOUT = 4
+CANCELLED, DEADLINE_EXCEEDED = 1, 4  # of gRPC
+SETTINGS_TIMEOUT, REFUSED_STREAM, CANCEL = 4, 7, 8  # of HTTP/2
 
 
 @contextlib.asynccontextmanager
-async def listening(repository: Path) -> AsyncIterator[str]:
+async def listening(repository: Path, **settings: Any) -> AsyncIterator[str]:
     """The address of a gRPC frontend in this process, so that its timeouts can be shortened."""
     async with core(repository, load_model=("*",)) as server:
-        options = Options(model_repository=(repository,), grpc_address="127.0.0.1", grpc_port=0)
+        options = Options(model_repository=(repository,), grpc_address="127.0.0.1", grpc_port=0, **settings)
         frontend = GrpcServer(server, options, Authoriser.from_options(options, "grpc"))
         await frontend.start()
         try:
@@ -128,3 +131,87 @@ def test_a_connection_without_calls_stays(tmp_path: Path, shorten: Callable[...,
                 return await asyncio.to_thread(peer.is_served, 1) and await asyncio.to_thread(idle, address)
 
     assert asyncio.run(run())
+
+
+def test_a_stream_on_which_nothing_is_asked_ends_at_last(tmp_path: Path, shorten: Callable[..., None]) -> None:
+    onnx_identity(tmp_path, "identity", "UINT8")
+    request = pb.ModelInferRequest(model_name="identity", raw_input_contents=[b"1"])
+    request.inputs.add(name="INPUT0", datatype="UINT8", shape=[1, 1])
+
+    def idle(address: str) -> None:
+        with Peer(address) as peer, Peer(address) as other:
+            peer.open(1, "ModelStreamInfer")
+            peer.data(1, framed(request.SerializeToString()), end=False)
+            other.open(1, "ModelStreamInfer")
+            for one in (peer, other):
+                assert one.answer(1).status == CANCELLED
+                assert one.is_served(3)
+
+    async def run() -> None:
+        async with listening(tmp_path, grpc_stream_idle_secs=0.5) as address:
+            await asyncio.to_thread(idle, address)
+
+    asyncio.run(run())
+
+
+def test_a_call_that_never_says_what_it_wants_ends_at_last(tmp_path: Path, shorten: Callable[..., None]) -> None:
+    def say_nothing(address: str) -> None:
+        with Peer(address) as peer:
+            for number, method in ((1, "ModelInfer"), (3, "ServerLive")):
+                peer.open(number, method)
+                assert peer.answer(number).status == DEADLINE_EXCEEDED
+
+    async def run() -> None:
+        async with listening(tmp_path, request_stall_secs=0.3) as address:
+            await asyncio.to_thread(say_nothing, address)
+
+    asyncio.run(run())
+
+
+def test_an_answer_that_is_not_taken_is_given_up(
+    tmp_path: Path, shorten: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Patience, "from_options", lambda options: Patience(unread_s=0.5))
+    onnx_identity(tmp_path, "identity", "UINT8")
+    request = pb.ModelInferRequest(model_name="identity", raw_input_contents=[bytes(1 << 20)])
+    request.inputs.add(name="INPUT0", datatype="UINT8", shape=[1, 1 << 20])
+
+    def take_nothing(address: str) -> None:
+        with Peer(address, initial_window_size=0) as peer:
+            peer.open(1, "ModelInfer")
+            peer.data(1, framed(request.SerializeToString()))
+            assert peer.next(RST_STREAM, 1).code == CANCEL
+            peer.send(settings(initial_window_size=65_535))
+            assert peer.is_served(3)
+
+    async def run() -> None:
+        async with listening(tmp_path) as address:
+            await asyncio.to_thread(take_nothing, address)
+
+    asyncio.run(run())
+
+
+def test_a_connection_with_many_idle_streams_gets_no_more_and_others_do(
+    tmp_path: Path, shorten: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grpc_server, "MAX_STREAMS", 64)
+
+    def crowd(address: str) -> None:
+        with Peer(address) as greedy, Peer(address) as modest:
+            numbers = iter(range(1, 10_000, 2))
+            for _ in range(100):
+                greedy.open(next(numbers), "ModelStreamInfer")
+
+            def is_refused() -> bool:
+                number = next(numbers)
+                answer = greedy.call(number, "ServerLive", pb.ServerLiveRequest())
+                return answer.headers.get("reset") == str(REFUSED_STREAM)
+
+            wait_until(is_refused, what="the refusal of more streams")
+            assert all(modest.is_served(number) for number in (1, 3, 5))
+
+    async def run() -> None:
+        async with listening(tmp_path) as address:
+            await asyncio.to_thread(crowd, address)
+
+    asyncio.run(run())

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from serving.frontends.live_feed import MAX_OF_ADDRESS
 from tests.serving.live_subscriber import PATH, Refused, Subscriber
 from tests.serving.raw_http import RawClient, infer_body, tensor
 from tests.serving_process import ServerProcess, wait_until
@@ -101,6 +102,20 @@ def test_the_feed_answers_head_and_refuses_too_many_subscribers(http_server: Ser
     again = wait_until(lambda: taken_subscriber(http_server), what="room for a new subscriber")
     with closing(again):
         assert again.next()[0] == "hello"
+
+
+def test_who_has_a_key_has_a_place_whatever_others_do(http_models: Any) -> None:
+    flags = ("--model-control-mode=explicit", "--http-restricted-api=logging:admin-key=secret")
+    with ServerProcess(http_models, *flags) as server, ExitStack() as many:
+        taken = 0
+        while subscriber := taken_subscriber(server):
+            many.enter_context(closing(subscriber))
+            taken += 1
+        assert taken == MAX_OF_ADDRESS
+        with pytest.raises(Refused):
+            Subscriber(server.metrics, Admin_Key="wrong")
+        with closing(Subscriber(server.metrics, Admin_Key="secret")) as known:
+            assert known.next()[0] == "hello"
 
 
 def taken_subscriber(server: ServerProcess) -> Subscriber | None:

@@ -2,6 +2,7 @@
 
 import gzip
 import select
+import time
 import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -24,7 +25,7 @@ MB = 1 << 20
 LIMIT = 32 * MB
 PATH = "/v2/models/identity/infer"
 VALUES = np.ones((1, 2 * MB), np.float32)  # 8 MB
-RESOURCE_EXHAUSTED = 8
+DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED = 4, 8
 
 
 @pytest.fixture(scope="module")
@@ -189,6 +190,54 @@ def test_many_small_bombs_over_grpc_cannot_fill_the_memory(server: ServerProcess
         assert {peer.answer(1).status for peer in peers} == {RESOURCE_EXHAUSTED}
     assert peak_memory(server) - before < 6 * LIMIT
     wait_until(lambda: http_infer_succeeds(server), what="room after the refusals")
+
+
+@pytest.fixture(scope="module")
+def impatient(server: ServerProcess) -> Iterator[ServerProcess]:
+    with ServerProcess(
+        server.repositories, f"--request-memory-limit={LIMIT}", "--request-stall-secs=2", "--request-min-rate=100"
+    ) as process:
+        yield process
+
+
+def test_unfinished_bodies_do_not_hold_the_memory(impatient: ServerProcess) -> None:
+    request = http_request()
+    with ExitStack() as stack:
+        clients = [stack.enter_context(RawClient(impatient.http)) for _ in range(6)]
+        for client in clients:
+            client.send(request[: 5 * MB])
+        assert not http_infer_succeeds(impatient)
+        assert {client.answer().status for client in clients} == {408}
+        assert http_infer(impatient, VALUES).size == VALUES.size
+
+
+def test_unfinished_messages_do_not_hold_the_memory(impatient: ServerProcess) -> None:
+    claimed = b"\0" + (8 * MB).to_bytes(4, "big")
+    with ExitStack() as stack:
+        peers = [stack.enter_context(Peer(impatient.grpc)) for _ in range(4)]
+        for peer, method in zip(
+            peers, ("ModelInfer", "ModelStreamInfer", "ModelInfer", "ModelStreamInfer"), strict=True
+        ):
+            peer.open(1, method)
+            peer.data(1, claimed + bytes(7 * MB), end=False)
+        assert {peer.answer(1).status for peer in peers} == {DEADLINE_EXCEEDED}
+        assert grpc_infer(impatient, VALUES).size == VALUES.size
+
+
+def test_who_sends_slowly_but_steadily_is_served(impatient: ServerProcess) -> None:
+    """Over three spans of patience, each with as much as it asks for."""
+    body = b'{"inputs":[{"name":"INPUT0","datatype":"FP32","shape":[1,1],"data":[1]}]}'
+    body += b" " * (12_000 - len(body))
+    with RawClient(impatient.http) as client, Peer(impatient.grpc) as peer:
+        client.send(f"POST {PATH} HTTP/1.1\r\nHost: test\r\nContent-Length: {len(body)}\r\n\r\n".encode())
+        peer.open(1, "ServerLive")
+        message = framed(b"\x7a\x03abc" * 2400)  # unknown fields
+        for number in range(12):
+            client.send(body[1000 * number : 1000 * (number + 1)])
+            peer.data(1, message[1001 * number : 1001 * (number + 1)], end=number == 11)
+            time.sleep(0.3)
+        assert client.answer().status == 200
+        assert peer.answer(1).status == 0
 
 
 def test_room_is_given_back() -> None:

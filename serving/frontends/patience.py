@@ -1,0 +1,48 @@
+"""How long the server waits for a client whose turn it is. What counts is that it comes on, not how much it sends in all.
+
+A client that has begun a request owes, in each span of `stall_s`, either its end or `bytes_per_s` for each second. Where the
+memory for requests runs short, it owes SCARCE times as much: who sends slowly holds it longest.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from serving.options import Options
+from serving.request_memory import RequestMemory
+
+SCARCE = 64
+
+
+class Turn(Enum):
+    """What a client is to do next."""
+
+    REQUEST = "send the rest of its request"
+    ANSWER = "take the rest of its answer"
+    ASK = "ask something on a stream that it has opened"
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """0 for without end."""
+
+    stall_s: float = 30.0
+    bytes_per_s: int = 1024
+    idle_s: float = 3600.0
+    unread_s: float = 60.0
+
+    @classmethod
+    def from_options(cls, options: Options) -> "Patience":
+        return cls(options.request_stall_secs, options.request_min_rate, options.grpc_stream_idle_secs)
+
+    def ends(self, turn: Turn) -> float:
+        """Seconds."""
+        return {Turn.REQUEST: self.stall_s, Turn.ANSWER: self.unread_s, Turn.ASK: self.idle_s}[turn]
+
+    def owed(self, turn: Turn, memory: RequestMemory) -> int:
+        """Bytes in that time."""
+        if turn is not Turn.REQUEST:
+            return 1
+        return max(1, int(self.stall_s * self.bytes_per_s * (SCARCE if memory.scarce else 1)))
+
+
+STANDARD = Patience()
