@@ -13,7 +13,7 @@ from hypothesis.database import DirectoryBasedExampleDatabase
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
 SEED = int(os.environ.get("FUZZ_SEED") or 0)
-TIMES = int(os.environ.get("FUZZ_TIMES") or 4)  # so many times the examples of an ordinary run
+TIMES = int(os.environ.get("FUZZ_TIMES") or 10)  # so many times the examples of an ordinary run
 FOLDER = Path(os.environ.get("FUZZ_FOLDER") or "fuzz-findings")
 
 
