@@ -173,7 +173,7 @@ def could_run(
     named: the files of the version that its model file itself names as its weights (ONNX's external data).
     """
     effective = _overlaid(config, folder) or config
-    backend, filename = model_config.runner(effective, folder)
+    backend, filename = ("", "") if _is_plain_ensemble(effective) else model_config.runner(effective, folder)
     found = list(_beside(effective, beside))
     if backend and backend not in DATA_BACKENDS:
         return found  # it runs the version as a whole, as `runs` says

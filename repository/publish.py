@@ -86,6 +86,13 @@ def place_version(
             _add_model(repository, name, staged.folder, contents)
 
 
+def write_beside(repository: ModelRepository, *, name: str, config_text: str, model_files: Mapping[str, bytes]) -> None:
+    """What `place_version` writes beside a version, for one that was placed by a process that died then."""
+    contents = _contents(config_text, model_files)
+    with _locked(repository, name):
+        _write_contents(repository.existing_model_dir(name), contents)
+
+
 def write_config(repository: ModelRepository, *, name: str, text: str) -> None:
     """Replace config.pbtxt by a text that parses."""
     parse(text)

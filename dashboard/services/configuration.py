@@ -64,6 +64,7 @@ class ConfigPreview:
         return EFFECTS[self.effect]
 
 
+@repository_errors()
 def config_preview(
     *, model_name: str, base: str | None = None, text: str | None = None, fields: dict[str, Any] | None = None
 ) -> ConfigPreview:

@@ -29,7 +29,7 @@ from dashboard.services.models import last_number_ever
 from dashboard.services.needs import beside_files, publication_needs, refuse_unmet, rights_of
 from dashboard.services.publication_record import publication_record
 from dashboard.services.releases import chosen_versions
-from dashboard.services.storage import managed_repository, repository_errors
+from dashboard.services.storage import disk_text, managed_repository, repository_errors
 from dashboard.services.uploads import expiry, upload_require_own
 from repository import config_edit, model_config, publish, storage, version_policy
 from repository.errors import Conflict as Held
@@ -131,7 +131,7 @@ def _recover(upload: Upload) -> str:
     if manifest is None:
         _take_back(upload, "publishing was broken off")
         return f"Version {number} of {upload.model_name} was not published; its upload can be published again."
-    publication_record(upload=upload, actor=_publisher(upload), manifest=manifest)
+    _finished(upload, manifest)
     return f"Finished the publication of version {number} of {upload.model_name}."
 
 
@@ -186,7 +186,7 @@ def _reserve(upload: Upload, actor: Actor, asked: dict[str, Any]) -> tuple[Model
     current = model.revisions.first()
     refuse_drift(model, current)
     number = max([model.last_number, *_numbers_on_disk(model.name)]) + 1
-    _text(upload, current, asked, number, upload.folder / "version")
+    _text(upload, model, asked, number, upload.folder / "version")
     Model.objects.filter(pk=model.pk).update(last_number=number)
     base = current.number if current else 0
     publication = {
@@ -204,27 +204,30 @@ def _reserve(upload: Upload, actor: Actor, asked: dict[str, Any]) -> tuple[Model
     return model, number
 
 
-def _text(upload: Upload, current: ConfigRevision | None, asked: dict[str, Any], number: int, folder: Path) -> str:
-    """The text to publish with, where the model has `current` now.
+def _text(upload: Upload, model: Model, asked: dict[str, Any], number: int, folder: Path) -> str:
+    """What config.pbtxt becomes, by what the model has now; `model` is locked.
 
-    Conflict where it was made from another configuration than that; Forbidden where it takes a right that is missing.
+    Conflict where the text was made from another configuration; Forbidden where it takes a right that is missing.
     """
+    current = model.revisions.first()
     text: str | None = asked["config_text"]
     if text is None:
         text = text_by_default(upload, current)
         text_check(text=text, model_name=upload.model_name)
-    elif asked["strict"] or current is None or text != current.text:
+    if asked["strict"] or current is None or text != current.text:
         _refuse_outdated(upload.model_name, current, asked)
+    final = _final_text(model, text, number, asked)
+    loaded = asked["make_live"] or asked["load"] or model.desired_state == DesiredState.LOADED
     needs = publication_needs(
         upload=upload,
         current=current,
         text=text,
         number=number,
         folder=folder,
-        changes_service=asked["make_live"] or asked["load"],
+        changes_service=asked["load"] or (loaded and number in chosen_versions(model, final, also=[number])),
     )
     refuse_unmet(needs, [Right[name] for name in asked["rights"]])
-    return text
+    return final
 
 
 def text_by_default(upload: Upload, current: ConfigRevision | None) -> str:
@@ -274,7 +277,7 @@ def _place(upload: Upload, progress: JobProgress) -> Version:
     """Also goes on where an earlier attempt died: what that put in place is recorded."""
     manifest = _placed(upload, progress)
     if manifest is not None:
-        return publication_record(upload=upload, actor=_publisher(upload), manifest=manifest)
+        return _finished(upload, manifest)
     number = upload.publication["number"]
     source = upload.folder / "version" if upload.contents["files"] else None
     repository = managed_repository()
@@ -285,6 +288,20 @@ def _place(upload: Upload, progress: JobProgress) -> Version:
     return version
 
 
+def _finished(upload: Upload, manifest: Manifest) -> Version:
+    """Records a version that was put in place by an attempt that died, perhaps before it wrote what lies beside it."""
+    with transaction.atomic():
+        model = Model.objects.select_for_update().get(name=upload.model_name)
+        if (disk_text(model.name) or "") == current_text(model):
+            text, files = upload.publication["text"], _beside(upload)
+            publish.write_beside(managed_repository(), name=model.name, config_text=text, model_files=files)
+        return publication_record(upload=upload, actor=_publisher(upload), manifest=manifest)
+
+
+def _beside(upload: Upload) -> dict[str, bytes]:
+    return {name: path.read_bytes() for name, path in beside_files(upload).items()}
+
+
 def _decide(upload: Upload, folder: Path) -> int:
     """Remembers what config.pbtxt becomes, for the model may have changed in the meantime; the revision it was decided on."""
     publication = upload.publication
@@ -292,15 +309,14 @@ def _decide(upload: Upload, folder: Path) -> int:
         model = Model.objects.select_for_update().get(name=upload.model_name)
         current = model.revisions.first()
         refuse_drift(model, current)
-        text = _text(upload, current, publication, publication["number"], folder)
-        publication["text"] = _final_text(model, text, publication["number"], publication)
+        publication["text"] = _text(upload, model, publication, publication["number"], folder)
         Upload.objects.filter(pk=upload.pk).update(publication=publication)
     return current.number if current else 0
 
 
 def _put(upload: Upload, staged: publish.Staged, decided_on: int) -> Version | None:
     """The version in its place and in the database, both while nobody else changes the model; None where somebody just did."""
-    files = {name: path.read_bytes() for name, path in beside_files(upload).items()}
+    files = _beside(upload)
     with transaction.atomic():
         model = Model.objects.select_for_update().get(name=upload.model_name)
         current = model.revisions.first()

@@ -14,8 +14,9 @@ from dashboard.models import Job, Model, Server, Upload, Version
 from dashboard.selectors.models import live_versions
 from dashboard.services import publication
 from dashboard.services.configuration import config_apply, config_revert
+from dashboard.services.drift import drift_check
 from dashboard.services.jobs import job_run
-from dashboard.services.publication import upload_publish
+from dashboard.services.publication import repository_reconcile, upload_publish
 from tests.dashboard.conftest import CONFIG, as_inspected, relu_bytes, text_of, version_from
 
 pytestmark = pytest.mark.django_db
@@ -108,6 +109,17 @@ def test_files_that_change_how_a_model_is_served_take_the_right_to_operate(
     assert (data_folder / "models" / "relu" / "labels.txt").read_bytes() == b"a\n"
 
 
+def test_a_version_that_the_policy_names_in_advance_is_served_only_by_those_who_may(
+    model: Model, inspected: Inspected, actor: Actor, uploader: Actor
+) -> None:
+    text = CONFIG + "version_policy { specific { versions: [ 2 ] } }\n"
+    config_apply(model=model, text=text, actor=actor)
+    assert live_versions(model) == []
+    upload = inspected({"model.onnx": relu_bytes()}, by=uploader)
+    with pytest.raises(Forbidden, match="'relu' is loaded or made live by it"):
+        upload_publish(upload=upload, actor=uploader, load=False)
+
+
 # -- edits that meet ---------------------------------------------------------------------------------------------------
 
 
@@ -134,6 +146,37 @@ def test_without_a_text_of_its_own_a_version_comes_under_the_configuration_of_no
     assert api.post(f"/api/v1/uploads/{upload.pk}/publish", {"make_live": False}).status_code == 201
     assert on_disk(data_folder) == EDITED
     assert model.revisions.count() == 2
+
+
+def test_a_configuration_that_comes_with_the_files_is_held_against_the_one_of_the_inspection(
+    model: Model, inspected: Inspected, actor: Actor, api: APIClient, data_folder: Path
+) -> None:
+    upload = inspected({"config.pbtxt": MINE.encode(), "1/model.onnx": relu_bytes()})
+    config_apply(model=model, text=EDITED, actor=actor)
+    assert api.post(f"/api/v1/uploads/{upload.pk}/publish", {}).status_code == 409
+    assert on_disk(data_folder) == EDITED
+
+
+def test_what_a_killed_publication_did_not_write_is_written_when_it_is_finished(
+    model: Model, inspected: Inspected, actor: Actor, monkeypatch: pytest.MonkeyPatch, data_folder: Path
+) -> None:
+    upload = inspected({"model.onnx": relu_bytes()})
+
+    class Killed(BaseException):
+        """Stands for a process that ends between the rename and what is written beside it."""
+
+    def half(repository: Any, staged: Any, *, name: str, **more: Any) -> None:
+        staged.folder.rename(repository.version_dir(name, 2))
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(publication.publish, "place_version", half)
+        with pytest.raises(Killed):
+            upload_publish(upload=upload, actor=actor, load=False)
+    Job.objects.filter(kind="publish").update(state="cancelled")
+    assert repository_reconcile() == ["Finished the publication of version 2 of relu."]
+    assert "versions: [1]" in on_disk(data_folder)
+    assert (drift_check(), live_versions(model)) == ([], [1])
 
 
 def test_the_page_shows_what_came_meanwhile(model: Model, inspected: Inspected, actor: Actor, server: Server) -> None:
