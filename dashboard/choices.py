@@ -2,6 +2,8 @@
 
 from django.db.models import TextChoices
 
+from repository.condition import Condition
+
 
 class DesiredState(TextChoices):
     LOADED = "loaded", "Loaded"
@@ -33,10 +35,11 @@ class ModelStatus(TextChoices):
     UNAVAILABLE = "UNAVAILABLE", "Unavailable"
 
 
-# How a server's reason begins for an unavailable version whose weights wait for its first request (slipway.residency).
-ASLEEP = "asleep: loads on its first request"
-# Its reasons of a version that was taken out of service: nothing is wrong with that.
-OUT_OF_SERVICE = ("unloaded", "replaced under the version policy")
+def version_word(state: str, condition: str, failed: bool) -> str:
+    """What a person reads of a version. A sleeper whose last load failed is unavailable: its requests fail."""
+    if state == ModelStatus.UNAVAILABLE and (condition == Condition.UNLOADED or (condition and not failed)):
+        return condition
+    return state.lower()
 
 
 class UploadState(TextChoices):

@@ -111,7 +111,7 @@ class _Routes:
         return self._send(Call("GET", "/v2"))
 
     def index(self) -> Any:
-        """[{"name", "version", "state", "reason"}] of every model in the repository."""
+        """[{"name", "version", "state", "reason", "condition", "failed"}] of every model in the repository."""
         return self._send(Call("POST", "/v2/repository/index", b"{}", control=True))
 
     def load(self, name: str, config: str = "") -> Any:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from dashboard.choices import version_word
 from dashboard.client import FeedEvent
 from dashboard.histograms import BucketMap
 from dashboard.usage import Usage, since
@@ -34,7 +35,7 @@ class FeedReader:
     """Turns the events of one subscription into ticks; keeps its place when the subscription is renewed."""
 
     instance: str = ""
-    states: dict[Key, str] = field(default_factory=dict)
+    states: dict[Key, str] = field(default_factory=dict)  # what a person reads of each version
     memory: dict[Key, int] = field(default_factory=dict)
     _buckets: BucketMap | None = None
     _readings: dict[Key, Usage] = field(default_factory=dict)
@@ -78,7 +79,7 @@ class FeedReader:
         if now.success < before.success or now.fail < before.fail:
             before = Usage()  # its counters began anew
         self._readings[key] = now
-        self.states[key] = entry["state"]
+        self.states[key] = version_word(entry["state"], entry.get("condition", ""), entry.get("failed", False))
         self.memory[key] = _held(entry.get("memory") or {})
         return key, since(now, before)
 

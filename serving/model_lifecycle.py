@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
+from repository.condition import Condition
 from repository.in_place import same_build
 from serving.backends.base import ModelSpec
 from serving.devices import model_filename
@@ -55,6 +56,8 @@ class VersionEntry:
     statistics: ModelStatistics
     state: State = State.UNAVAILABLE
     reason: str = ""
+    retired: bool = False  # taken out of service; nothing is wrong with that
+    failed: bool = False  # its last load failed, whatever serves
     model: Model | SleepingModel | None = None
     source: VersionSource | None = None  # of `model`
     incoming: Model | SleepingModel | None = None  # built, until every version of its load is
@@ -66,6 +69,12 @@ class VersionEntry:
     @property
     def asleep(self) -> bool:
         return isinstance(self.model, SleepingModel)
+
+    @property
+    def condition(self) -> Condition:
+        if self.state is not State.UNAVAILABLE:
+            return Condition.NONE
+        return Condition.ASLEEP if self.asleep else Condition.UNLOADED if self.retired else Condition.NONE
 
     @property
     def models(self) -> list[Model | SleepingModel]:
@@ -196,7 +205,7 @@ class ModelLifecycle:
         if entry.model is not None and entry.source is not None and entry.source.key == source.key:
             return Change(entry, source, None)
         if entry.model is None:
-            entry.state = State.LOADING
+            entry.state, entry.retired = State.LOADING, False
         return Change(entry, source, await self._loop.run_in_executor(self._executor, self._complete, source))
 
     async def _build_beside(self, change: Change) -> None:
@@ -236,12 +245,14 @@ class ModelLifecycle:
                 self._settle(entry, KEEPS_SERVING + reason if built or version in failures else "")
             else:
                 entry.state, entry.reason = State.UNLOADING if built else State.UNAVAILABLE, reason
+                entry.failed = True
             if built is not None:
                 self._drain(entry, built)
         return error
 
     def _settle(self, entry: VersionEntry, reason: str = "") -> None:
-        """State and reason of an entry that takes requests."""
+        """State and reason of an entry that takes requests. `reason`: why its last load failed, where it did."""
+        entry.failed, entry.retired = bool(reason), False
         if entry.asleep:
             entry.state, entry.reason = State.UNAVAILABLE, "; ".join(filter(None, (ASLEEP, reason)))
         else:
@@ -354,6 +365,7 @@ class ModelLifecycle:
     def _retire(self, version: int, reason: str) -> None:
         entry = self.versions[version]
         model, entry.model = entry.model, None
+        entry.retired, entry.failed = True, False
         if model is not None:
             entry.state, entry.reason = State.UNLOADING, reason
             self._drain(entry, model)

@@ -2,14 +2,13 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
-from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from serving.classification import Labels
@@ -30,6 +29,7 @@ from serving.overrides import Overrides
 from serving.rate_limiter import RateLimiter
 from serving.readiness import confirmed
 from serving.repositories import Repositories
+from serving.repository_index import IndexRow
 from serving.request import InferenceRequest
 from serving.residency import ResidencyKeeper
 from serving.response_cache import ResponseCache
@@ -143,24 +143,17 @@ class ModelRepositoryManager:
     def follows_the_cloud(self) -> bool:
         return bool(self._repositories.remote)
 
-    def index(self, ready: bool) -> pb.RepositoryIndexResponse:
+    def index(self, ready: bool) -> list[IndexRow]:
         """Every model on disk or loaded, a row for each version that is or was loaded."""
-        answer = pb.RepositoryIndexResponse()
+        rows: list[IndexRow] = []
         for model in sorted({*self._repositories.models(), *(lifecycle.identifier for lifecycle in self._models)}):
             lifecycle, name = self._models.get(model), model.name
-            if lifecycle is None or not lifecycle.versions:
-                if not ready:
-                    reason = lifecycle.error if lifecycle else self._repositories.why_not(model)
-                    answer.models.add(name=name, state="UNAVAILABLE" if reason else "", reason=reason)
-                continue
-            for version, entry in sorted(lifecycle.versions.items()):
-                if not ready or entry.state.value == "READY":
-                    reason = entry.reason or lifecycle.failed_reload(entry)
-                    reason = reason or (
-                        "; ".join(entry.model.complaints() + entry.model.warnings) if entry.model else ""
-                    )
-                    answer.models.add(name=name, version=str(version), state=entry.state.value, reason=reason)
-        return answer
+            if lifecycle is not None and lifecycle.versions:
+                rows += [row for row in _version_rows(lifecycle) if not ready or row.state == "READY"]
+            elif not ready:
+                reason = lifecycle.error if lifecycle else self._repositories.why_not(model)
+                rows.append(IndexRow(name, state="UNAVAILABLE" if reason else "", reason=reason, failed=bool(reason)))
+        return rows
 
     @property
     def custom_metrics(self) -> CustomMetrics:
@@ -175,7 +168,8 @@ class ModelRepositoryManager:
         found = []
         for lifecycle in self._models:
             for entry in lifecycle.versions.values():
-                entry.statistics.state = entry.state.value
+                entry.statistics.state, entry.statistics.condition = entry.state.value, entry.condition
+                entry.statistics.failed = entry.failed
                 entry.statistics.pending = sum(model.pending for model in entry.models)
                 entry.statistics.in_flight = sum(model.in_flight for model in entry.models)
                 entry.statistics.memory = entry.memory
@@ -476,3 +470,12 @@ async def _failures(loads: Mapping[K, Coroutine[Any, Any, None]]) -> list[tuple[
         elif isinstance(result, BaseException):
             raise result
     return failures
+
+
+def _version_rows(lifecycle: ModelLifecycle) -> Iterator[IndexRow]:
+    for version, entry in sorted(lifecycle.versions.items()):
+        failed_reload = lifecycle.failed_reload(entry)
+        said = entry.model.complaints() + entry.model.warnings if entry.model else []
+        reason = entry.reason or failed_reload or "; ".join(said)
+        failed = entry.failed or (bool(failed_reload) and not entry.asleep)
+        yield IndexRow(lifecycle.name, str(version), entry.state.value, reason, entry.condition, failed)

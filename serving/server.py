@@ -20,6 +20,7 @@ from serving.model_repository_manager import ModelRepositoryManager
 from serving.opentelemetry_trace import OpenTelemetryTrace
 from serving.options import Options
 from serving.readiness import CanConfirm, confirmed
+from serving.repository_index import IndexRow
 from serving.request import InferenceRequest
 from serving.request_log import RequestLog
 from serving.request_memory import RequestMemory
@@ -257,7 +258,7 @@ class InferenceServer:
             raise failure from None
 
     # -- repository ------------------------------------------------------------------------------------------------
-    def repository_index(self, ready: bool = False) -> pb.RepositoryIndexResponse:
+    def repository_index(self, ready: bool = False) -> list[IndexRow]:
         return self._manager.index(ready)
 
     async def load_model(self, name: str, config: str = "", files: Mapping[str, bytes] | None = None) -> None:

@@ -168,6 +168,8 @@ class ModelStatistics:
     execution_count: int = 0
     last_inference_ms: int = 0  # unix time
     state: str = ""  # as the repository index shows it; refreshed by InferenceServer.statistics()
+    condition: str = ""  # repository.condition.Condition; refreshed likewise
+    failed: bool = False  # the last load failed; refreshed likewise
     pending: int = 0  # requests accepted, not yet handed to an instance; refreshed likewise
     in_flight: int = 0  # requests accepted, not yet answered; refreshed likewise
     memory: MemoryUse = NOTHING  # refreshed likewise

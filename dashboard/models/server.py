@@ -3,8 +3,9 @@
 from django.db import models
 from django.utils import timezone
 
-from dashboard.choices import ASLEEP, OUT_OF_SERVICE, EventKind, ModelStatus, ServerStatus
+from dashboard.choices import EventKind, ModelStatus, ServerStatus, version_word
 from dashboard.models.model import Model
+from repository.condition import Condition
 
 
 class Server(models.Model):
@@ -50,6 +51,8 @@ class ModelState(models.Model):
     version = models.PositiveBigIntegerField()
     state = models.CharField(max_length=16, choices=ModelStatus.choices)
     reason = models.TextField(blank=True, default="")
+    condition = models.CharField(max_length=16, blank=True, default="")  # repository.condition.Condition
+    failed = models.BooleanField(default=False)  # its last load failed
     updated_at = models.DateTimeField(default=timezone.now)
 
     class Meta:
@@ -62,15 +65,12 @@ class ModelState(models.Model):
     @property
     def asleep(self) -> bool:
         """Its first request loads it: as much there as a version that serves."""
-        return (self.state, self.reason) == (ModelStatus.UNAVAILABLE, ASLEEP)
+        return self.word == Condition.ASLEEP
 
     @property
     def word(self) -> str:
-        """What a person reads. A sleeper whose last load failed is unavailable: its requests fail."""
-        if self.asleep:
-            return "asleep"
-        unloaded = self.state == ModelStatus.UNAVAILABLE and self.reason in OUT_OF_SERVICE
-        return "unloaded" if unloaded else self.state.lower()
+        """What a person reads."""
+        return version_word(self.state, self.condition, self.failed)
 
     @property
     def complaint(self) -> str:

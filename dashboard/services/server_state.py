@@ -8,11 +8,13 @@ from typing import Any
 
 from django.conf import settings
 from django.db import transaction
+from django.db.models import Q
 from django.utils import timezone
 
 from dashboard.choices import EventKind, ModelStatus, ServerStatus
 from dashboard.models import Model, ModelState, ModelSync, Server, ServerState
 from dashboard.services.servers import server_event_record
+from repository.condition import Condition
 from repository.storage import write_atomic
 
 REASON_LIMIT = ServerState._meta.get_field("last_reason").max_length
@@ -26,6 +28,12 @@ class VersionStatus:
     version: int
     state: str
     reason: str
+    condition: str = ""
+    failed: bool = False
+
+    @property
+    def values(self) -> dict[str, Any]:
+        return {"state": self.state, "reason": self.reason, "condition": self.condition, "failed": self.failed}
 
 
 def server_process_record(
@@ -75,9 +83,9 @@ def server_lost(*, server: Server, reason: str) -> None:
         ServerState.objects.filter(server=server).update(checked_at=now)
         answered = (ServerStatus.LIVE, ServerStatus.READY)
         ServerState.objects.filter(server=server, state__in=answered).update(state=ServerStatus.DOWN)
-        ModelState.objects.filter(server=server).exclude(state=ModelStatus.UNAVAILABLE).update(
-            state=ModelStatus.UNAVAILABLE, reason="the server is down", updated_at=now
-        )
+        there = ~Q(state=ModelStatus.UNAVAILABLE) | Q(condition=Condition.ASLEEP)
+        down = VersionStatus("", 0, ModelStatus.UNAVAILABLE, "the server is down")
+        ModelState.objects.filter(there, server=server).update(**down.values, updated_at=now)
         if not server.bundled:
             server_event_record(server=server, kind=EventKind.UNREACHABLE, message=f"{reason[:1].upper()}{reason[1:]}.")
 
@@ -88,12 +96,12 @@ def model_states_record(*, server: Server, statuses: list[VersionStatus]) -> Non
     with transaction.atomic():
         for status in statuses:
             row = known.pop((status.name, status.version), None)
-            if row is None or (row.state, row.reason) != (status.state, status.reason):
+            if row is None or any(getattr(row, name) != value for name, value in status.values.items()):
                 ModelState.objects.update_or_create(
                     server=server,
                     model_name=status.name,
                     version=status.version,
-                    defaults={"state": status.state, "reason": status.reason, "updated_at": timezone.now()},
+                    defaults={**status.values, "updated_at": timezone.now()},
                 )
         ModelState.objects.filter(pk__in=[row.pk for row in known.values()]).delete()
 

@@ -11,7 +11,7 @@ from typing import Any
 from asgiref.sync import sync_to_async
 from django.db import DatabaseError, close_old_connections
 
-from dashboard.choices import ASLEEP, DesiredState, EventKind, ModelStatus
+from dashboard.choices import DesiredState, EventKind, ModelStatus
 from dashboard.client import AsyncServerClient, Unreachable
 from dashboard.exceptions import DashboardError
 from dashboard.models import Model, ModelSync, Server
@@ -20,6 +20,7 @@ from dashboard.services.adopted import adopted_override
 from dashboard.services.server_state import VersionStatus
 from dashboard.services.servers import server_event_record
 from dashboard.watch.plan import Attempts, Wanted, make_plan
+from repository.condition import Condition
 from repository.errors import RepositoryError
 
 logger = logging.getLogger(__name__)
@@ -34,6 +35,9 @@ _HELD = (
     "The inference server ended {} times in a row while it loaded this model, so it is not tried again by itself. "
     "Load it once more to try, or set slipway.isolation to process in its configuration."
 )
+
+# A server of NVIDIA's sends no condition: the reason that it gives an unloaded version (model_lifecycle.cc).
+_TRITONS = {"unloaded": Condition.UNLOADED}
 
 
 class Reconciler:
@@ -236,14 +240,20 @@ class Reconciler:
 
 def state_for_plan(status: VersionStatus) -> str:
     """A model that sleeps until its first request is as much there as one that serves: loading it would change nothing."""
-    asleep = status.state == ModelStatus.UNAVAILABLE and status.reason.startswith(ASLEEP)
-    return ModelStatus.READY if asleep else status.state
+    return ModelStatus.READY if status.condition == Condition.ASLEEP else status.state
 
 
-def _statuses(index: list[dict[str, str]]) -> list[VersionStatus]:
+def _statuses(index: list[dict[str, Any]]) -> list[VersionStatus]:
     """Rows of versions; a model that was never loaded has a row without one, which says nothing."""
     return [
-        VersionStatus(row["name"], int(row["version"]), row["state"], row.get("reason", ""))
+        VersionStatus(
+            row["name"],
+            int(row["version"]),
+            row["state"],
+            row.get("reason", ""),
+            row.get("condition", _TRITONS.get(row.get("reason", ""), Condition.NONE)),
+            row.get("failed", False),
+        )
         for row in index
         if row.get("version") and row.get("state")
     ]

@@ -119,7 +119,10 @@ def _model_statistics(server: InferenceServer, request: Any) -> Any:
 
 def _repository_index(server: InferenceServer, request: Any) -> Any:
     _refuse_repository_name(request)
-    return server.repository_index(request.ready)
+    response = pb.RepositoryIndexResponse()
+    for row in server.repository_index(request.ready):
+        response.models.add(name=row.name, version=row.version, state=row.state, reason=row.reason)
+    return response
 
 
 async def _repository_model_load(server: InferenceServer, request: Any) -> Any:

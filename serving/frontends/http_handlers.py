@@ -50,13 +50,7 @@ def repository_index(server: InferenceServer, exchange: Exchange) -> Reply:
     ready = json_object(exchange).get("ready", False)
     if not isinstance(ready, bool):
         raise invalid("invalid value for 'ready': expected a boolean")
-    models = []
-    for model in server.repository_index(ready).models:
-        entry = {"name": model.name}
-        if model.state:
-            entry |= {"version": model.version, "state": model.state, "reason": model.reason}
-        models.append(entry)
-    return json_reply(models)
+    return json_reply([row._asdict() if row.state else {"name": row.name} for row in server.repository_index(ready)])
 
 
 @with_json

@@ -26,7 +26,7 @@ from serving.server import InferenceServer
 
 # -- routes ------------------------------------------------------------------------------------------------------------
 def models(server: InferenceServer, exchange: Exchange) -> Reply:
-    names = sorted({row.name for row in server.repository_index().models})
+    names = sorted({row.name for row in server.repository_index()})
     return json_reply({"object": "list", "data": [_model(name) for name in names if _generates(server, name)]})
 
 

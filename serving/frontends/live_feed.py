@@ -27,7 +27,7 @@ SLOW_ABOVE = 256 << 10  # bytes not yet taken: skip this one until it catches up
 MAX_SUBSCRIBERS = 64  # with a key, and as many without
 MAX_OF_ADDRESS = 16  # without a key, of one address
 
-Stamp = tuple[int, int, int, str, MemoryUse]
+Stamp = tuple[int, int, int, str, str, bool, MemoryUse]
 
 
 class LiveFeed:
@@ -88,7 +88,15 @@ class LiveFeed:
     def _tell(self, exchanges: list[Exchange]) -> None:
         stamped = []
         for model in self._server.statistics():
-            stamp = (model.revision, model.pending, model.in_flight, model.state, model.memory)
+            stamp = (
+                model.revision,
+                model.pending,
+                model.in_flight,
+                model.state,
+                model.condition,
+                model.failed,
+                model.memory,
+            )
             stamped.append((model.key, stamp, model))
         server = orjson.dumps(self._describe_server())
         encoded: dict[Key, bytes] = {}  # each model is rendered once for all subscribers
@@ -143,6 +151,8 @@ def describe_model(model: ModelStatistics) -> dict[str, Any]:
         "version": str(model.model_version),
         "namespace": model.namespace,
         "state": model.state,
+        "condition": model.condition,
+        "failed": model.failed,
         "pending": model.pending,
         "in_flight": model.in_flight,
         "memory": _memory(model.memory),

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from dashboard.authorisation import Actor
-from dashboard.choices import ASLEEP
 from dashboard.exceptions import Conflict, Forbidden
 from dashboard.models import AuditEntry, Model, ModelState, ModelSync, Server, Version
 from dashboard.selectors.models import live_versions, model_summary, models_overview, releases, roll_back_target
@@ -17,7 +16,6 @@ from dashboard.services.models import model_delete, model_load, model_unload
 from dashboard.services.servers import server_ensure_local
 from dashboard.services.version_moves import version_archive, version_restore
 from dashboard.services.versions import version_annotate, version_make_live, version_roll_back
-from serving import sleeping_model
 from tests.dashboard.conftest import CONFIG
 
 pytestmark = pytest.mark.django_db
@@ -151,9 +149,9 @@ def test_only_those_who_may_operate_change_what_is_served(three: list[Version], 
 # -- the one word that a list shows ----------------------------------------------------------------------------------
 
 
-def say(version: int, state: str, reason: str = "") -> None:
+def say(version: int, state: str, reason: str = "", condition: str = "", failed: bool = False) -> None:
     server = Server.objects.first() or server_ensure_local()
-    values = {"state": state, "reason": reason}
+    values = {"state": state, "reason": reason, "condition": condition, "failed": failed}
     ModelState.objects.update_or_create(server=server, model_name="relu", version=version, defaults=values)
 
 
@@ -189,7 +187,7 @@ def test_an_unloaded_model_is_unloaded_once_the_server_let_go_of_it(three: list[
     assert word(model) == ("unloading", "")
     say(1, "UNLOADING", "unloaded")
     assert word(model) == ("unloading", "")
-    say(1, "UNAVAILABLE", "unloaded")
+    say(1, "UNAVAILABLE", "words for people", "unloaded")
     assert word(model) == ("unloaded", "")
 
 
@@ -201,36 +199,31 @@ def test_a_model_that_cannot_be_unloaded_says_that_it_still_serves(three: list[V
 
 
 def test_a_model_that_waits_for_its_first_request_is_asleep(three: list[Version], actor: Actor) -> None:
-    say(1, "UNAVAILABLE", ASLEEP)
+    say(1, "UNAVAILABLE", "words for people", "asleep")
     model = three[0].model
     assert word(model) == ("asleep", "")
     say(1, "LOADING")
     assert word(model) == ("loading", "")
-    say(1, "UNAVAILABLE", f"{ASLEEP}; the last load failed: no such operator")
-    assert word(model) == ("failed", f"{ASLEEP}; the last load failed: no such operator")
-    say(1, "UNAVAILABLE", ASLEEP)
+    say(1, "UNAVAILABLE", "no such operator", "asleep", failed=True)
+    assert word(model) == ("failed", "no such operator")
+    say(1, "UNAVAILABLE", "words for people", "asleep")
     assert word(model_unload(model=model, actor=actor)) == ("unloading", "")
     with pytest.raises(Conflict, match="still being unloaded"):
         model_delete(model=model, actor=actor, confirm_name="relu")
 
 
-def test_the_server_says_asleep_in_the_words_that_the_dashboard_knows() -> None:
-    assert sleeping_model.ASLEEP == ASLEEP
-
-
 def test_each_version_has_a_word_of_its_own() -> None:
     words = {
-        ("READY", ""): ("ready", ""),
-        ("LOADING", ""): ("loading", ""),
-        ("UNLOADING", "unloaded"): ("unloading", ""),
-        ("UNAVAILABLE", "unloaded"): ("unloaded", ""),
-        ("UNAVAILABLE", "replaced under the version policy"): ("unloaded", ""),
-        ("UNAVAILABLE", ASLEEP): ("asleep", ""),
-        ("UNAVAILABLE", "no such operator"): ("unavailable", "no such operator"),
-        ("READY", "runs on the CPU"): ("ready", "runs on the CPU"),
+        ("READY", "", ""): ("ready", ""),
+        ("LOADING", "", ""): ("loading", ""),
+        ("UNLOADING", "in words", ""): ("unloading", ""),
+        ("UNAVAILABLE", "in words", "unloaded"): ("unloaded", ""),
+        ("UNAVAILABLE", "in words", "asleep"): ("asleep", ""),
+        ("UNAVAILABLE", "unloaded", ""): ("unavailable", "unloaded"),
+        ("READY", "runs on the CPU", ""): ("ready", "runs on the CPU"),
     }
-    for (state, reason), expected in words.items():
-        row = ModelState(state=state, reason=reason)
+    for (state, reason, condition), expected in words.items():
+        row = ModelState(state=state, reason=reason, condition=condition)
         assert (row.word, row.complaint) == expected
 
 

@@ -17,7 +17,8 @@ def plan(models: list[Wanted], *, ready: set[str] = frozenset(), now: float = 10
 
 
 def test_a_model_that_sleeps_until_its_first_request_counts_as_there():
-    status = VersionStatus("napping", 1, "UNAVAILABLE", "asleep: loads on its first request")
+    status = VersionStatus("napping", 1, "UNAVAILABLE", "in words", "asleep")
+    assert state_for_plan(VersionStatus("napping", 1, "UNAVAILABLE", "no such operator", "asleep", True)) == "READY"
     assert state_for_plan(status) == "READY"
     assert state_for_plan(VersionStatus("broken", 1, "UNAVAILABLE", "no such file")) == "UNAVAILABLE"
 

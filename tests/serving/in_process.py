@@ -43,4 +43,4 @@ async def response(server: InferenceServer, model: str, inputs: dict[str, Any], 
 
 def index(server: InferenceServer) -> dict[tuple[str, str], tuple[str, str]]:
     """(name, version) -> (state, reason)"""
-    return {(row.name, row.version): (row.state, row.reason) for row in server.repository_index().models}
+    return {(row.name, row.version): (row.state, row.reason) for row in server.repository_index()}
