@@ -50,9 +50,11 @@ def uploads_open() -> QuerySet[Upload]:
     return Upload.objects.filter(state__in=OPEN_UPLOADS).prefetch_related("files").select_related("job")
 
 
-def upload_get(pk: UUID | str) -> Upload:
+def upload_get(pk: UUID | str, *, with_files: bool = True) -> Upload:
+    """with_files: all of them at once. For one of them, they are better left: there may be 10,000."""
+    rows = Upload.objects.select_related("job", "user")
     try:
-        return Upload.objects.select_related("job", "user").prefetch_related("files").get(pk=pk)
+        return (rows.prefetch_related("files") if with_files else rows).get(pk=pk)
     except (Upload.DoesNotExist, ValidationError):
         raise NotFound("there is no such upload; it may have expired") from None
 

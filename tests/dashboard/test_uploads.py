@@ -7,11 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.db import connection
+from django.db.models.signals import post_init
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
+from rest_framework.test import APIClient
 
 from dashboard.authorisation import Actor
 from dashboard.exceptions import Conflict, Forbidden, Invalid, StorageFull, TooLarge, WrongOffset
-from dashboard.models import AuditEntry, Upload
+from dashboard.models import AuditEntry, Upload, UploadFile
 from dashboard.services.uploads import (
     upload_cancel,
     upload_complete,
@@ -236,3 +240,28 @@ def test_folders_that_no_upload_needs_are_cleared_away(actor: Actor, data_folder
     assert not orphan.exists()
     assert foreign.exists()
     assert upload.folder.exists()
+
+
+def test_a_chunk_costs_the_same_however_many_files_its_upload_has(actor: Actor, api: APIClient) -> None:
+    def cost(count: int) -> tuple[int, int]:
+        """Queries, and rows of files that were read, for one chunk of the last file."""
+        files = [{"path": f"part{number}", "size": 4} for number in range(count)]
+        upload = upload_create(actor=actor, model_name="many", files=files)
+        read: list[int] = []
+
+        def note(**_: Any) -> None:
+            read.append(1)
+
+        post_init.connect(note, sender=UploadFile)
+        try:
+            with CaptureQueriesContext(connection) as queries:
+                address = f"/api/v1/uploads/{upload.pk}/files/{count - 1}"
+                answer = api.put(f"{address}?offset=0", b"1234", content_type="application/octet-stream")
+                assert api.head(address)["Upload-Offset"] == "4"
+        finally:
+            post_init.disconnect(note, sender=UploadFile)
+        assert answer.json() == {"received": 4, "size": 4}
+        return len(queries), len(read)
+
+    assert cost(1) == cost(300)
+    assert cost(300)[1] <= 6

@@ -49,7 +49,7 @@ class UploadDetail(Endpoint):
     @extend_schema(responses={204: None})
     def delete(self, request: Request, pk: UUID) -> Response:
         """Cancels the upload and removes what was received."""
-        upload_cancel(upload=upload_get(pk), actor=self.actor)
+        upload_cancel(upload=upload_get(pk, with_files=False), actor=self.actor)
         return Response(status=204)
 
 
@@ -61,7 +61,7 @@ class UploadChunk(Endpoint):
     @extend_schema(responses=serializers.ChunkSerializer)
     def get(self, request: Request, pk: UUID, number: int) -> Response:
         """How much of the file is here; also by HEAD, as header Upload-Offset."""
-        return _chunk(upload_file(upload=upload_get(pk), number=number))
+        return _chunk(upload_file(upload=upload_get(pk, with_files=False), number=number))
 
     @extend_schema(
         parameters=[
@@ -76,7 +76,7 @@ class UploadChunk(Endpoint):
         offset = request.query_params.get("offset", "")
         if not offset.isdecimal() or len(offset) > 18:
             raise Invalid("expected ?offset= as a whole number of bytes")
-        upload = upload_get(pk)
+        upload = upload_get(pk, with_files=False)
         chunk = read_body(request, self.max_body_bytes)
         upload_receive_chunk(
             upload=upload,
@@ -95,7 +95,7 @@ class UploadComplete(Endpoint):
     @extend_schema(request=None, responses={202: serializers.UploadSerializer})
     def post(self, request: Request, pk: UUID) -> Response:
         """All bytes are sent: queues the inspection. Its job, and then `proposal`, say what was found."""
-        upload_complete(upload=upload_get(pk), actor=self.actor)
+        upload_complete(upload=upload_get(pk, with_files=False), actor=self.actor)
         return _upload(pk, status=202)
 
 
