@@ -21,7 +21,7 @@ ENOUGH_POINTS = 240
 MAX_POINTS = 900
 # A range that ends now was asked for a moment ago; rows are kept a little longer than they are promised.
 _SLACK_S = 10
-_FIGURES = tuple(name for name in figures(Usage(), 1.0) if name not in ("batch", "failures"))
+_FIGURES = tuple(name for name in figures(Usage(), 1.0) if name != "failures")
 # Buckets of a heat map: four to each doubling, everything below 16 us in one.
 _BAND_BUCKETS = 4
 _MARKED_EVENTS = (
@@ -59,6 +59,7 @@ def metrics_range(
     """Series between two moments (unix seconds), of a model, one of its versions, or the server as a whole (no name).
 
     {"step": seconds, "times": [unix seconds, ...], "series": {name of usage.figures: [...]}, "process": {"rss", "cpu"},
+    of which "batch" is {size: executions} at each time,
     "gpus": [...], "batches": {size: executions}, "failures": {reason: requests}, "total": figures of the whole range}.
     A value is None where nobody watched, and where there was nothing to measure (a percentile without a request).
     """

@@ -64,7 +64,7 @@ export class Board {
     this.loadedAt = Date.now();
     const waiting = this.store.times.filter((at) => range?.times.length && at > range.times.at(-1));
     const kept = waiting.map((at) => rowAt(this.store, this.store.times.indexOf(at)));
-    this.store = range ? { step: range.step, times: range.times, series: { ...range.series, ...range.process, gpu: [], gpu_memory: [] }, batches: range.batches } : emptyStore();
+    this.store = range ? { step: range.step, times: range.times, series: { ...range.series, ...range.process, gpu: [], gpu_memory: [] } } : emptyStore();
     this.trimFuture();
     kept.forEach((row) => append(this.store, row));
     this.heatmap = heatmap;
@@ -85,9 +85,8 @@ export class Board {
   take(message) {
     this.onPoint(message);
     const figures = this.pick(message);
-    const row = { at: message.at, ...pickProcess(message.process) };
+    const row = { at: message.at, batch: figures?.batch, ...pickProcess(message.process) };
     for (const [name, idle] of MODEL_SERIES) row[name] = figures?.[name] ?? idle;
-    for (const [batch, number] of Object.entries(figures?.batch ?? {})) this.store.batches[batch] = (this.store.batches[batch] ?? 0) + number;
     if (this.store.step <= LONGEST_LIVE_STEP && row.at > (this.store.times.at(-1) ?? 0)) append(this.store, row);
     this.fresh = true;
   }
@@ -105,7 +104,7 @@ export class Board {
   draw() {
     const [start, end] = this.window;
     if (!this.zoom) dropBefore(this.store, start - 60);
-    const view = { start, end, ...this.store, heatmap: this.heatmap, markers: this.markers.filter(({ at }) => at >= start && at <= end) };
+    const view = { start, end, ...this.store, batches: batchesBetween(this.store, start, end), heatmap: this.heatmap, markers: this.markers.filter(({ at }) => at >= start && at <= end) };
     this.plots.forEach((plot) => plot.draw(view));
   }
 
@@ -192,7 +191,17 @@ export class Board {
 }
 
 function emptyStore() {
-  return { step: 1, times: [], series: Object.fromEntries([...MODEL_SERIES.keys(), ...PROCESS_SERIES].map((name) => [name, []])), batches: {} };
+  return { step: 1, times: [], series: Object.fromEntries([...MODEL_SERIES.keys(), ...PROCESS_SERIES, "batch"].map((name) => [name, []])) };
+}
+
+/** How often each batch size ran in what is shown: what has left the range is not counted any more. */
+function batchesBetween({ step, times, series }, start, end) {
+  const sums = {};
+  times.forEach((at, index) => {
+    if (at + step <= start || at > end) return;
+    for (const [size, number] of Object.entries(series.batch?.[index] ?? {})) sums[size] = (sums[size] ?? 0) + number;
+  });
+  return sums;
 }
 
 function append(store, row) {

@@ -52,6 +52,11 @@ def test_seconds_merge_into_whole_coarser_spans(server: Server):
     assert rows(server, 300, "digits") == [NOW - 300]
     whole = metrics_range(server=server, start=NOW - 300, end=NOW, model_name="digits", max_points=1)
     assert whole["batches"] == {"1": 1200}
+    parts = metrics_range(server=server, start=NOW - 300, end=NOW, model_name="digits", max_points=10)["series"][
+        "batch"
+    ]
+    assert sum(part["1"] for part in parts if part) == 1200
+    assert len([part for part in parts if part]) > 1
     assert whole["total"]["rps"] == 4
 
 

@@ -1,5 +1,6 @@
 """Charts: live within seconds, ranges in the address, one crosshair, old data that says so."""
 
+import json
 import re
 
 import pytest
@@ -115,3 +116,34 @@ def test_without_the_feed_the_numbers_say_how_old_they_are(page: Page) -> None:
     expect(page.locator("#main")).to_have_class(re.compile("is-stale"))
     cut["on"] = False
     expect(page.locator("#freshness")).to_have_text("live")
+
+
+def test_batch_sizes_that_have_left_the_range_are_not_shown_any_more(page: Page, slipway: Up) -> None:
+    """The points are the test's own, and the browser's clock runs ahead: nobody waits for a quarter of an hour."""
+    sockets: list[WebSocketRoute] = []
+    page.route_web_socket(re.compile("/ws/live/"), lambda socket: sockets.append(socket))
+    page.clock.install()
+    page.goto("/models/digits_torch/")
+    chart = page.locator('[data-chart="batches"]')
+    chart.scroll_into_view_if_needed()
+    idle = {"rps": 1, "pending": 0, "in_flight": 0, "errors": 0, "cancelled": 0}
+
+    def show(size: int) -> None:
+        at = page.evaluate("Date.now() / 1000")
+        figures = {**idle, "batch": {str(size): 3}}
+        point = {
+            "type": "point",
+            "server": "local",
+            "at": at,
+            "models": {"digits_torch": figures},
+            "process": {"gpus": []},
+        }
+        sockets[-1].send(json.dumps({**point, "versions": {}, "states": {}, "memory": {}}))
+        page.clock.run_for(3000)
+
+    show(61)
+    expect(chart.locator(".xtick").get_by_text("61", exact=True)).to_be_visible()
+    page.clock.fast_forward("20:00")
+    show(62)
+    expect(chart.locator(".xtick").get_by_text("62", exact=True)).to_be_visible()
+    expect(chart.locator(".xtick").get_by_text("61", exact=True)).to_have_count(0)
