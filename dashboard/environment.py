@@ -52,6 +52,13 @@ def _positive(value: str) -> int:
     return int(value)
 
 
+def _patience(value: str) -> int:
+    """Processes give a heartbeat every two seconds."""
+    if not value.isdigit() or int(value) < 5:
+        raise ValueError("a whole number of seconds, 5 or more")
+    return int(value)
+
+
 def _whole(value: str) -> int:
     if not value.isdigit():
         raise ValueError("a whole number")
@@ -89,7 +96,7 @@ VARIABLES: dict[str, Variable] = {
     "SLIPWAY_INSPECT_TIMEOUT": Variable(_positive, 300, "Seconds that the inspection of a model file may take."),
     "SLIPWAY_INSPECT_MEMORY_BYTES": Variable(_positive, 32 << 30, "Address space that an inspection may use."),
     "SLIPWAY_SERVER_FLAGS": Variable(_flags, [], "More flags of the bundled inference server, as on a command line."),
-    "SLIPWAY_HUNG_AFTER_SECONDS": Variable(_positive, 60, "Silence after which `up` replaces a process that lives."),
+    "SLIPWAY_HUNG_AFTER_SECONDS": Variable(_patience, 60, "Silence after which `up` replaces a process that lives."),
     "SLIPWAY_STRICT_DEVICES": Variable(_flag, False, "1 refuses a model that asks for a device this machine lacks."),
     "SLIPWAY_REQUIRE_TOKENS": Variable(_flag, False, "1 lets the bundled server infer only for holders of a token."),
     "DATABASE_URL": Variable(_text, "", "Database address, e.g. postgres://...; SQLite in the data folder when empty."),

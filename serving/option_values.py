@@ -152,10 +152,11 @@ def seconds(text: str) -> float:
     return max(0.0, value)
 
 
-def positive_seconds(text: str) -> float:
+def heartbeat_timeout(text: str) -> float:
+    """A model's process gives a heartbeat each second."""
     value = seconds(text)
-    if not value:
-        raise argparse.ArgumentTypeError(f"expected a number of seconds over 0, got '{text}'")
+    if value < 2:
+        raise argparse.ArgumentTypeError(f"expected at least 2 seconds, got '{text}'")
     return value
 
 

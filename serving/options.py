@@ -24,12 +24,12 @@ from serving.option_values import (
     count,
     fraction,
     gpu_limit,
+    heartbeat_timeout,
     host_policy,
     lowered,
     metrics_setting,
     number,
     pattern,
-    positive_seconds,
     repository,
     resource,
     restricted_twice,
@@ -312,7 +312,7 @@ def _repository_flags(add: Add) -> None:
     add("--exit-timeout-secs", seconds, "how long a shutdown waits for requests under way")
     add(
         "--process-heartbeat-timeout-secs",
-        positive_seconds,
+        heartbeat_timeout,
         "when a model's process without a sign of life is replaced",
     )
     add("--model-load-thread-count", at_least_one, "how many models load at the same time")

@@ -78,16 +78,18 @@ def server_seen(*, server: Server, ready: bool, instance: str) -> None:
 
 def server_lost(*, server: Server, reason: str) -> None:
     """It does not answer. What `up` knows better of its own server (starting, stopped) stays."""
-    now = timezone.now()
+    now, sentence = timezone.now(), f"{reason[:1].upper()}{reason[1:]}."
     with transaction.atomic():
         ServerState.objects.filter(server=server).update(checked_at=now)
         answered = (ServerStatus.LIVE, ServerStatus.READY)
-        ServerState.objects.filter(server=server, state__in=answered).update(state=ServerStatus.DOWN)
+        ServerState.objects.filter(server=server, state__in=answered).update(
+            state=ServerStatus.DOWN, last_reason=sentence[:REASON_LIMIT]
+        )
         there = ~Q(state=ModelStatus.UNAVAILABLE) | Q(condition=Condition.ASLEEP)
         down = VersionStatus("", 0, ModelStatus.UNAVAILABLE, "the server is down")
         ModelState.objects.filter(there, server=server).update(**down.values, updated_at=now)
         if not server.bundled:
-            server_event_record(server=server, kind=EventKind.UNREACHABLE, message=f"{reason[:1].upper()}{reason[1:]}.")
+            server_event_record(server=server, kind=EventKind.UNREACHABLE, message=sentence)
 
 
 def model_states_record(*, server: Server, statuses: list[VersionStatus]) -> None:
