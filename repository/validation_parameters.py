@@ -106,7 +106,11 @@ def _residency_problem(value: Any, config: ModelConfig) -> str:
 def _execution_timeout_problem(value: Any, config: ModelConfig) -> str:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e9:
         return f"expected a number of seconds over 0, not {value!r}"
-    if backend_of(config) not in _APART and get_parameter(config, "isolation") != "process":
+    try:
+        apart = backend_of(config) in _APART or get_parameter(config, "isolation") == "process"
+    except InvalidConfig:  # told of that parameter itself
+        return ""
+    if not apart:
         return 'expected slipway.isolation "process" beside it: only a process of its own can be ended by itself'
     return ""
 

@@ -68,7 +68,7 @@ class ChildProcess:
         self.outputs = SegmentMap(writable=False)
         self.freed: deque[int] = deque()
         self.silent_s = 0.0  # since its last sign of life, as far as `listen` was called
-        self._cpu_s = 0.0
+        self._worked = (0, 0.0)  # pages read from a disk, and seconds on a CPU, when it was last silent
         self._killed = ""  # why it had to be
         self._tail: deque[str] = deque(maxlen=5)
         self._beats = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -107,7 +107,7 @@ class ChildProcess:
         if not self._ended.acquire(blocking=False):  # it is being ended
             return 0.0
         try:
-            if self._pidfd < 0 or self._has_beaten() or self._has_computed(elapsed_s):
+            if self._pidfd < 0 or self._has_beaten() or self._has_worked(elapsed_s):
                 self.silent_s = 0.0
             else:
                 self.silent_s += elapsed_s
@@ -121,14 +121,15 @@ class ChildProcess:
         except BlockingIOError:
             return False
 
-    def _has_computed(self, elapsed_s: float) -> bool:
-        """Whether it had a twentieth of a CPU meanwhile: less is what idle threads of a library take now and then."""
+    def _has_worked(self, elapsed_s: float) -> bool:
+        """Whether it had a twentieth of a CPU meanwhile, as less is what idle threads of a library take now and then; or pages
+        from a disk: whoever imports a large library from a slow one holds the interpreter and computes little."""
         try:
             fields = Path(f"/proc/{self.pid}/stat").read_bytes().rpartition(b")")[2].split()
         except OSError:
             return False
-        before, self._cpu_s = self._cpu_s, (int(fields[11]) + int(fields[12])) / _CLOCK_TICKS
-        return self._cpu_s - before > elapsed_s / 20
+        before, self._worked = self._worked, (int(fields[9]), (int(fields[11]) + int(fields[12])) / _CLOCK_TICKS)
+        return self._worked[0] > before[0] or self._worked[1] - before[1] > elapsed_s / 20
 
     def exchange(
         self,

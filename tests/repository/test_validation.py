@@ -261,3 +261,36 @@ def test_tensors_that_are_not_known_yet_are_not_missed() -> None:
     config = parse('name: "t" backend: "python"')
     config.parameters["slipway.text_generation"].string_value = '{"prompt_input": "any"}'
     assert validate(config, complete=False) == []
+
+
+BOUND = 'parameters["slipway.execution_timeout_s"]'
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "true", '"5"', "1e12", "[1]"])
+def test_a_bound_on_batches_is_a_number_of_seconds(value: str) -> None:
+    config = parse(BASE.replace("onnxruntime", "python"))
+    config.parameters["slipway.execution_timeout_s"].string_value = value
+    [problem] = validate(config, name="m")
+    assert problem.field == BOUND
+    assert "expected a number of seconds over 0" in problem.message
+
+
+@pytest.mark.parametrize(
+    ("backend", "isolation", "fields"),
+    [
+        ("python", None, []),
+        ("tensorflow", None, []),
+        ("onnxruntime", '"process"', []),
+        ("onnxruntime", '"none"', [BOUND]),
+        ("onnxruntime", None, [BOUND]),
+        ("onnxruntime", "{", ['parameters["slipway.isolation"]']),
+    ],
+)
+def test_a_bound_on_batches_needs_a_process_that_can_be_ended(
+    backend: str, isolation: str | None, fields: list[str]
+) -> None:
+    config = parse(BASE.replace("onnxruntime", backend))
+    config.parameters["slipway.execution_timeout_s"].string_value = "2.5"
+    if isolation is not None:
+        config.parameters["slipway.isolation"].string_value = isolation
+    assert [problem.field for problem in validate(config, name="m")] == fields

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.model_factory import onnx_scale, python_scale, write_config
+from tests.model_factory import onnx_scale
 from tests.serving.instances import written_model
 from tests.serving_process import PATIENCE_S, ServerProcess, descendants, wait_until
 
@@ -162,22 +162,3 @@ def test_a_process_that_stops_while_it_loads_fails_the_load(tmp_path: Path):
         status, body = server.post("/v2/repository/models/stops/load")
     assert status == 500
     assert "gave no sign of life for 2 s and was ended" in body["error"]
-
-
-@pytest.mark.parametrize("value", ["0", "-1", "true", '\\"5\\"', "1e12"])
-def test_a_bound_that_is_no_number_of_seconds_is_refused(tmp_path: Path, value: str):
-    extra = f'parameters {{ key: "slipway.execution_timeout_s" value {{ string_value: "{value}" }} }}'
-    python_scale(tmp_path, "scale", extra=extra)
-    with ServerProcess(tmp_path, "--model-control-mode=explicit") as server:
-        status, body = server.post("/v2/repository/models/scale/load")
-    assert status == 400
-    assert "slipway.execution_timeout_s" in body["error"]
-
-
-def test_a_bound_for_a_model_in_the_servers_own_process_is_refused(tmp_path: Path):
-    folder = onnx_scale(tmp_path, "inside")
-    write_config(folder, (folder / "config.pbtxt").read_text() + LIMIT)
-    with ServerProcess(tmp_path, "--model-control-mode=explicit") as server:
-        status, body = server.post("/v2/repository/models/inside/load")
-    assert status == 400
-    assert "slipway.isolation" in body["error"]
