@@ -2,7 +2,7 @@
 
 A load that runs alone is measured by what the server's memory grew by. Pages that were freed before may be used again, and
 loads that overlap cannot be told apart: then the size of the model's files is the floor, and `basis` says so.
-Processes of a model's own are read when asked.
+Processes of a model's own are read off the loop, at most once a second unless somebody waits for it.
 """
 
 import asyncio
@@ -18,9 +18,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from serving.devices import gpu_count
+from serving.sampling import Sample
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 MEASURED = "measured"  # memory of its own processes, or grown while nothing else loaded
+READ_EACH_S = 1.0
 FILES = "files"  # the size of its files: a floor
 
 
@@ -100,6 +102,33 @@ def private_bytes(pid: int) -> int:
         return 0
     sizes = dict(line.split(":", 1) for line in lines if line.startswith(("RssAnon", "RssShmem")))
     return sum(int(size.split()[0]) << 10 for size in sizes.values())
+
+
+class ChildMemory:
+    """What processes of models hold, as it was last read; one for each server, used on the event loop's thread."""
+
+    def __init__(self) -> None:
+        self._sample: Sample[dict[int, int]] = Sample("memory of models' processes", dict)
+        self._sample.read = self._read
+
+    def of(self, processes: Iterable[int]) -> int:
+        """Bytes; a process that is new is read at once."""
+        pids = set(processes)
+        known = self._sample.latest
+        for pid in pids - known.keys():
+            known[pid] = private_bytes(pid)
+        if self._sample.age >= READ_EACH_S:
+            self._sample.refresh()
+        return sum(known[pid] for pid in pids)
+
+    async def refreshed(self) -> None:
+        """Returns when all have been read anew, or that takes too long."""
+        await self._sample.refreshed()
+
+    def _read(self) -> dict[int, int]:
+        """What has ended holds nothing, and is forgotten."""
+        sizes = {pid: private_bytes(pid) for pid in list(self._sample.latest)}
+        return {pid: size for pid, size in sizes.items() if size}
 
 
 def files_bytes(folder: Path) -> int:

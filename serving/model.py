@@ -23,7 +23,7 @@ from serving.crash_trace import runner
 from serving.errors import Code, ServingError, internal, safely, unavailable, unexpected
 from serving.instance import Instance
 from serving.instance_groups import Placement, placements
-from serving.memory import NOTHING, MemoryUse, files_bytes, memory_use, private_bytes
+from serving.memory import NOTHING, MemoryUse, files_bytes, memory_use
 from serving.output_target import deliver
 from serving.readiness import instances_ready
 from serving.request import InferenceRequest, InferenceResponse, Tensor
@@ -77,6 +77,7 @@ class Model:
         self._executor = runtime.executor
         self._limiter = runtime.limiter
         self._meter = runtime.meter
+        self._child_memory = runtime.child_memory
         self._held = NOTHING  # what it has grown by when it was loaded and when its instances changed
         self._backend: Backend | None = None
         self._instances: list[Instance] = []
@@ -219,9 +220,9 @@ class Model:
 
     @property
     def memory(self) -> MemoryUse:
-        """What it was measured to hold when it was loaded; what its own processes hold is read now."""
+        """What it was measured to hold when it was loaded; what its own processes hold is read again and again."""
         processes = self._processes()
-        return self._held._replace(host=sum(map(private_bytes, processes))) if processes else self._held
+        return self._held._replace(host=self._child_memory.of(processes)) if processes else self._held
 
     @property
     def labels(self) -> Labels:
@@ -399,8 +400,12 @@ class Model:
 
     def _batch_done(self, batch: Batch) -> None:
         """A batch has run: answer its requests, each whatever becomes of the others."""
-        phases = safely("counting a batch", self.statistics.count_batch, batch)
+        phases = None
         answered = rows = 0
+        try:
+            phases = self.statistics.count_batch(batch)
+        except Exception as error:
+            unexpected(error, "counting a batch")
         for request, answer in zip(batch.requests, batch.responses, strict=True):
             try:
                 if self._executed(batch, request, answer):

@@ -206,6 +206,7 @@ class ModelLifecycle:
             return Change(entry, source, None)
         if entry.model is None:
             entry.state, entry.retired = State.LOADING, False
+            entry.statistics = self._statistics(source.version)  # what is unloaded and drains has the old ones
         return Change(entry, source, await self._loop.run_in_executor(self._executor, self._complete, source))
 
     async def _build_beside(self, change: Change) -> None:
@@ -386,6 +387,7 @@ class ModelLifecycle:
         entry.draining.remove(model)
         if entry.state is State.UNLOADING and not entry.draining:
             entry.state = State.UNAVAILABLE
+            entry.statistics = self._statistics(entry.statistics.model_version)
         del model  # the last reference: what it held goes before memory is given back
         await self._runtime.memory_return.after_free(self._executor)
 

@@ -21,7 +21,7 @@ from serving.known_models import KnownModels
 from serving.model import Model
 from serving.model_completion import complete
 from serving.model_identifier import ModelIdentifier
-from serving.model_lifecycle import ModelLifecycle
+from serving.model_lifecycle import ModelLifecycle, VersionEntry
 from serving.model_source import Files, NothingSelected, VersionSource, fingerprint, read_source
 from serving.network_thread import NetworkThreads
 from serving.options import Options
@@ -163,11 +163,22 @@ class ModelRepositoryManager:
     def response_cache(self) -> ResponseCache | None:
         return self._runtime.cache
 
-    def statistics(self) -> list[ModelStatistics]:
-        """Of every version that is or was loaded, with the gauges refreshed."""
+    def statistics(self, ready: bool = False) -> list[ModelStatistics]:
+        """Of every version that takes requests or, unless only those are asked for, still has some."""
+        return self._statistics(lambda entry: entry.model is not None if ready else bool(entry.models))
+
+    def known_statistics(self) -> list[ModelStatistics]:
+        """Of every version that is or was loaded; those of an unloaded one are zero."""
+        return self._statistics(lambda entry: True)
+
+    async def memory_read(self) -> None:
+        await self._runtime.child_memory.refreshed()
+
+    def _statistics(self, wanted: Callable[[VersionEntry], bool]) -> list[ModelStatistics]:
+        """With the gauges refreshed."""
         found = []
         for lifecycle in self._models:
-            for entry in lifecycle.versions.values():
+            for entry in filter(wanted, lifecycle.versions.values()):
                 entry.statistics.state, entry.statistics.condition = entry.state.value, entry.condition
                 entry.statistics.failed = entry.failed
                 entry.statistics.pending = sum(model.pending for model in entry.models)

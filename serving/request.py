@@ -128,7 +128,10 @@ class InferenceRequest:
         if self.finished:
             return
         if final:
-            self._end()
+            self.finished = True  # as _end does: this is asked of every request
+            if (end := self.on_end) is not None:
+                self.on_end = None
+                end(self)
         for observer in self.observers:
             safely("observing an answer", observer.answered, self, response, final)
         try:

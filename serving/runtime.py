@@ -9,7 +9,7 @@ from typing import Protocol
 from serving.classification import Labels
 from serving.custom_metrics import CustomMetrics
 from serving.host_policy import Cores
-from serving.memory import MemoryMeter, MemoryReturn
+from serving.memory import ChildMemory, MemoryMeter, MemoryReturn
 from serving.rate_limiter import RateLimiter
 from serving.request import InferenceRequest
 from serving.response_cache import ResponseCache
@@ -43,6 +43,7 @@ class Runtime:
     host_policies: Mapping[str, Cores] = field(default_factory=dict)
     meter: MemoryMeter = field(default_factory=MemoryMeter)
     memory_return: MemoryReturn = field(default_factory=MemoryReturn)
+    child_memory: ChildMemory = field(default_factory=ChildMemory)
     control: ModelControl | None = None
     metrics: CustomMetrics = field(default_factory=CustomMetrics)
     summaries: bool = False  # models keep what the summaries of /metrics need

@@ -204,17 +204,29 @@ class InferenceServer:
             found = [model.statistics]
             if not version:
                 wanted = (name, model.statistics.namespace)
-                found = [one for one in self.statistics() if (one.model_name, one.namespace) == wanted]
+                found = [one for one in self._ready_statistics() if (one.model_name, one.namespace) == wanted]
         else:
-            found = self.statistics()
+            found = self._ready_statistics()
         answer = pb.ModelStatisticsResponse()
         for statistics in found:
             fill_statistics(answer.model_stats.add(), statistics)
         return answer
 
+    def _ready_statistics(self) -> list[ModelStatistics]:
+        """Of what takes requests, as in Triton: statistics end with the model, and begin anew with it."""
+        return self._manager.statistics(ready=True)
+
     def statistics(self) -> list[ModelStatistics]:
-        """The live objects, for the metrics frontend: every version that is or was loaded. Read, never write."""
+        """The live objects, for the metrics: of every version that takes requests or finishes some. Read, never write."""
         return self._manager.statistics()
+
+    def known_statistics(self) -> list[ModelStatistics]:
+        """For the live feed: of every version that is or was loaded."""
+        return self._manager.known_statistics()
+
+    async def memory_read(self) -> None:
+        """Returns when what models hold in processes of their own has been read anew, or that takes too long."""
+        await self._manager.memory_read()
 
     def custom_metrics(self) -> str:
         """What Python models show beside the server's own metrics, as Prometheus text."""

@@ -1,13 +1,14 @@
-"""What the metrics say of this process, the machine's CPU and memory, and its GPUs. Read only when asked."""
+"""What the metrics say of this process, the machine's CPU and memory, and its GPUs. Read only when asked, off the loop."""
 
+import asyncio
 import logging
-import math
-import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import psutil
 import pynvml
+
+from serving.sampling import Sample
 
 log = logging.getLogger(__name__)
 
@@ -26,21 +27,18 @@ class Gpu(NamedTuple):
     energy_j: float | None
 
 
-class Machine(NamedTuple):
-    """What is read once an interval. CPU utilization: of all cores since the reading before, 0 to 1."""
+class Host(NamedTuple):
+    """CPU utilization: of all cores since the reading before, 0 to 1."""
 
-    gpus: list[Gpu]
     cpu_utilization: float
     memory_total: int
     memory_used: int
 
 
 class Hardware:
-    """Keeps handles and starting points; one for each server."""
+    """Reads at once; keeps handles and starting points."""
 
-    def __init__(self, interval_s: float = 0.0, gpus: bool = True) -> None:
-        self._interval_s = interval_s
-        self._read_at = -math.inf
+    def __init__(self, gpus: bool = True) -> None:
         self._process = psutil.Process()
         self._gpus = _gpu_handles() if gpus else []
         self._energy_at_start = [_read(pynvml.nvmlDeviceGetTotalEnergyConsumption, gpu) for _, gpu in self._gpus]
@@ -60,20 +58,36 @@ class Hardware:
                 continue
         return {"rss_bytes": rss, "cpu_seconds": round(cpu, 3), "threads": self._process.num_threads()}
 
-    def machine(self) -> Machine:
-        """Read anew where the last reading is older than the interval, so that it does not matter who else asks."""
-        now = time.monotonic()
-        if now - self._read_at >= self._interval_s:
-            memory = psutil.virtual_memory()
-            used = memory.total - memory.available
-            self._machine = Machine(self.gpus(), psutil.cpu_percent() / 100, memory.total, used)
-            self._read_at = now
-        return self._machine
+    def host(self) -> Host:
+        memory = psutil.virtual_memory()
+        return Host(psutil.cpu_percent() / 100, memory.total, memory.total - memory.available)
 
     def gpus(self) -> list[Gpu]:
         return [
             _gpu(uuid, handle, base) for (uuid, handle), base in zip(self._gpus, self._energy_at_start, strict=True)
         ]
+
+
+class SampledHardware:
+    """The same, as it was when it was last read; one for each server. A GPU's driver that hangs holds up nothing else."""
+
+    def __init__(self, hardware: Hardware, interval_s: float = 0.0) -> None:
+        """interval_s: of the machine's own values, so that it does not matter who else asks."""
+        self._process = Sample("server's processes", hardware.process)
+        self._host = Sample("machine", hardware.host, interval_s)
+        self._gpus = Sample("GPUs", hardware.gpus, interval_s)
+
+    async def refreshed(self) -> None:
+        await asyncio.gather(*(one.refreshed() for one in (self._process, self._host, self._gpus)))
+
+    def process(self) -> dict[str, Any]:
+        return self._process.latest
+
+    def host(self) -> Host:
+        return self._host.latest
+
+    def gpus(self) -> list[Gpu]:
+        return self._gpus.latest
 
 
 def _descendants(process: psutil.Process) -> list[psutil.Process]:

@@ -16,7 +16,7 @@ from typing import Any
 import orjson
 
 from serving.errors import unavailable
-from serving.frontends.hardware import Hardware
+from serving.frontends.hardware import SampledHardware
 from serving.frontends.http_exchange import Exchange
 from serving.memory import MemoryUse
 from serving.server import InferenceServer
@@ -33,12 +33,13 @@ Stamp = tuple[int, int, int, str, str, bool, MemoryUse]
 class LiveFeed:
     """The subscribers and their timer."""
 
-    def __init__(self, server: InferenceServer, hardware: Hardware) -> None:
+    def __init__(self, server: InferenceServer, hardware: SampledHardware) -> None:
         self._server = server
         self._hardware = hardware
         self._subscribers: dict[Exchange, dict[Key, Stamp]] = {}  # -> what each was last told
         self._addresses: dict[Exchange, str] = {}  # of each subscriber; "" of one with a key
-        self._timer: asyncio.TimerHandle | None = None
+        self._clock: asyncio.Task[None] | None = None
+        self._beginning: set[asyncio.Task[None]] = set()
         self._hello = _event(
             "hello",
             {
@@ -61,9 +62,12 @@ class LiveFeed:
         exchange.start_stream("text/event-stream")
         exchange.write(self._hello)
         self._subscribers[exchange] = {}
-        self._tell([exchange])
-        if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(PERIOD_S, self._tick)
+        loop = asyncio.get_running_loop()
+        beginning = loop.create_task(self._begin(exchange))
+        self._beginning.add(beginning)
+        beginning.add_done_callback(self._beginning.discard)
+        if self._clock is None:
+            self._clock = loop.create_task(self._run())
 
     def unsubscribe(self, exchange: Exchange) -> None:
         self._subscribers.pop(exchange, None)
@@ -71,23 +75,38 @@ class LiveFeed:
 
     def close(self) -> None:
         """End every stream."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        for task in (*self._beginning, *([self._clock] if self._clock else [])):
+            task.cancel()
+        self._clock = None
         subscribers, self._subscribers = self._subscribers, {}
         self._addresses.clear()
         for exchange in subscribers:
             exchange.end()
 
-    def _tick(self) -> None:
-        self._timer = None
-        if self._subscribers:
-            self._timer = asyncio.get_running_loop().call_later(PERIOD_S, self._tick)
+    async def _run(self) -> None:
+        """Stops with the last subscriber."""
+        loop = asyncio.get_running_loop()
+        due = loop.time()
+        while True:
+            due = max(due + PERIOD_S, loop.time())
+            await asyncio.sleep(due - loop.time())
+            if not self._subscribers:
+                self._clock = None
+                return
+            await self._read()
             self._tell([exchange for exchange in self._subscribers if exchange.backlog < SLOW_ABOVE])
+
+    async def _begin(self, exchange: Exchange) -> None:
+        await self._read()
+        if exchange in self._subscribers:
+            self._tell([exchange])
+
+    async def _read(self) -> None:
+        await asyncio.gather(self._hardware.refreshed(), self._server.memory_read())
 
     def _tell(self, exchanges: list[Exchange]) -> None:
         stamped = []
-        for model in self._server.statistics():
+        for model in self._server.known_statistics():
             stamp = (
                 model.revision,
                 model.pending,

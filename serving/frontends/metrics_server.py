@@ -4,7 +4,7 @@ import asyncio
 
 from serving.authorisation import Authoriser
 from serving.frontends import prometheus
-from serving.frontends.hardware import Hardware
+from serving.frontends.hardware import Hardware, SampledHardware
 from serving.frontends.http_exchange import Exchange
 from serving.frontends.http_listener import Limits, Listener, Route
 from serving.frontends.http_message import Reply
@@ -23,7 +23,7 @@ class MetricsServer:
         self._options = options
         self.authoriser = authoriser
         self.server = server
-        self.hardware = Hardware(options.metrics_interval_ms / 1000, options.allow_gpu_metrics)
+        self.hardware = SampledHardware(Hardware(options.allow_gpu_metrics), options.metrics_interval_ms / 1000)
         self.feed = LiveFeed(server, self.hardware)
         self.summaries = Summaries(options.summary_quantiles) if options.metric_enabled("summary_latencies") else None
         self.counter_latencies = options.metric_enabled("counter_latencies")
@@ -52,6 +52,7 @@ class MetricsServer:
 async def metrics(frontend: MetricsServer, exchange: Exchange) -> Reply:
     page = []
     server = frontend.server
+    await asyncio.gather(frontend.hardware.refreshed(), server.memory_read())
     pieces = prometheus.render(
         server.statistics(),
         frontend.hardware,

@@ -12,7 +12,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from serving import first_response
-from serving.frontends.hardware import Gpu, Hardware
+from serving.frontends.hardware import Gpu, Hardware, SampledHardware
 from serving.frontends.summaries import Summaries
 from serving.memory import MEASURED
 from serving.request_log import RequestLog
@@ -94,6 +94,7 @@ _GPU_GAUGES: list[tuple[str, str, str, Callable[[Gpu], int | float | None]]] = [
 
 
 class _Model(NamedTuple):
+    names: dict[str, str]
     labels: str  # as they stand between the braces
     statistics: ModelStatistics
 
@@ -103,7 +104,7 @@ Lines = Callable[[_Model], Iterable[str]]
 
 def render(
     models: Iterable[ModelStatistics],
-    hardware: Hardware,
+    hardware: Hardware | SampledHardware,
     cache: ResponseCache | None = None,
     request_log: RequestLog | None = None,
     summaries: Summaries | None = None,
@@ -115,7 +116,7 @@ def render(
     Without `counter_latencies` the cumulative durations and the counters of the cache are left out, as --metrics-config
     has it. A family that no model has is left out too.
     """
-    labelled = [_Model(_model_labels(m), m) for m in models]
+    labelled = [_Model(names := _label_names(model), _labels(names), model) for model in models]
     for name, attribute, text in _COUNTERS:
         if counter_latencies or not name.endswith("_duration_us"):
             yield from _family(name, "counter", text, labelled, _counter_lines(name, attribute))
@@ -173,7 +174,8 @@ def _gauge_lines(name: str, gauge: Callable[[ModelStatistics], float | None]) ->
 
 def _failures(model: _Model) -> list[str]:
     counts = model.statistics.failures
-    return [f'nv_inference_request_failure{{{model.labels},reason="{r}"}} {counts.get(r, 0)}' for r in REASONS]
+    labels = {reason: _labels(model.names | {"reason": reason}) for reason in REASONS}
+    return [f"nv_inference_request_failure{{{labels[reason]}}} {counts.get(reason, 0)}" for reason in REASONS]
 
 
 def _memory_lines(model: _Model) -> list[str]:
@@ -222,11 +224,11 @@ def _histogram_lines(name: str, labels: str, bounds: list[str], counts: list[int
     return [*lines, f"{name}_sum{{{labels}}} {total}", f"{name}_count{{{labels}}} {cumulative[-1]}"]
 
 
-def _machine(hardware: Hardware, cpu: bool) -> str:
+def _machine(hardware: Hardware | SampledHardware, cpu: bool) -> str:
     parts = []
-    machine = hardware.machine()
+    machine, gpus = hardware.host(), hardware.gpus()
     for name, kind, text, value in _GPU_GAUGES:
-        read = [(_labels({"gpu_uuid": gpu.uuid}), value(gpu)) for gpu in machine.gpus]
+        read = [(_labels({"gpu_uuid": gpu.uuid}), value(gpu)) for gpu in gpus]
         lines = [f"{name}{{{labels}}} {number}\n" for labels, number in read if number is not None]
         if lines:
             parts += [_header(name, kind, text), *lines]
@@ -250,15 +252,16 @@ def _header(name: str, kind: str, text: str) -> str:
     return f"# HELP {name} {text}\n# TYPE {name} {kind}\n"
 
 
-def _model_labels(model: ModelStatistics) -> str:
+def _label_names(model: ModelStatistics) -> dict[str, str]:
     """With --model-namespacing the namespace too, and the configuration's metric_tags, whose names Triton begins with "_"."""
     namespace = {"namespace": model.namespace} if model.namespace else {}
     tags = {"_" + _NO_LABEL.sub("_", name): value for name, value in model.tags.items()}
-    return _labels({"model": model.model_name, "version": str(model.model_version)} | namespace | tags)
+    return {"model": model.model_name, "version": str(model.model_version)} | namespace | tags
 
 
 def _labels(labels: dict[str, str]) -> str:
-    return ",".join(f'{name}="{_escape(text)}"' for name, text in labels.items())
+    """In Triton's order, that of the names."""
+    return ",".join(f'{name}="{_escape(text)}"' for name, text in sorted(labels.items()))
 
 
 def _escape(text: str) -> str:

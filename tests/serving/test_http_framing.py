@@ -201,7 +201,7 @@ def test_clients_that_leave_in_the_middle_of_a_body_disturb_nobody(http_server: 
 
 def test_a_client_that_leaves_cancels_what_it_asked_for(http_server: ServerProcess) -> None:
     def cancelled() -> int:
-        return int(samples(http_server)['nv_inference_request_failure{model="slow",version="1",reason="CANCELED"}'])
+        return int(samples(http_server)['nv_inference_request_failure{model="slow",reason="CANCELED",version="1"}'])
 
     before = cancelled()
     with RawClient(http_server.http) as client:
