@@ -200,7 +200,7 @@ def test_a_compressed_bomb_is_refused_without_being_unpacked(raw: RawClient) -> 
     ("body", "encoding", "status"),
     [
         (b"nonsense", "gzip", 400),
-        (gzip.compress(b"{}")[:-5], "gzip", 400),
+        (gzip.compress(b"{}", mtime=0)[:-5], "gzip", 400),
         (b"{}", "br", 415),
         (zlib.compress(b"{}") + b"x", "deflate", 400),
     ],
