@@ -36,7 +36,10 @@ class ModelStatus(TextChoices):
 
 
 def version_word(state: str, condition: str, failed: bool) -> str:
-    """What a person reads of a version. A sleeper whose last load failed is unavailable: its requests fail."""
+    """What a person reads of a version. A sleeper whose last load failed is unavailable, and so is what serves and does not
+    answer: their requests fail."""
+    if state == ModelStatus.READY and condition == Condition.SILENT:
+        return ModelStatus.UNAVAILABLE.lower()
     if state == ModelStatus.UNAVAILABLE and (condition == Condition.UNLOADED or (condition and not failed)):
         return condition
     return state.lower()

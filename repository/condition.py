@@ -4,8 +4,9 @@ from enum import StrEnum
 
 
 class Condition(StrEnum):
-    """Why a version that is UNAVAILABLE is so, where nothing is wrong with that."""
+    """What Triton's state does not say: an UNAVAILABLE version with which nothing is wrong, a READY one that answers nobody."""
 
     NONE = ""
     ASLEEP = "asleep"  # its first request loads it
+    SILENT = "silent"  # READY, but none of its instances would answer now: their processes hang, or keep ending
     UNLOADED = "unloaded"  # taken out of service: unloaded, or replaced under the version policy

@@ -242,6 +242,11 @@ class Model:
         """Requests accepted and not yet answered."""
         return self._in_flight
 
+    @property
+    def available(self) -> bool:
+        """Whether any of its instances would answer now."""
+        return not self._instances or any(instance.available() for instance in self._instances)
+
     def complaints(self) -> list[str]:
         """Why instances of it would not answer now."""
         return [complaint for instance in self._instances if (complaint := instance.complaint())]

@@ -72,6 +72,8 @@ class VersionEntry:
 
     @property
     def condition(self) -> Condition:
+        if self.state is State.READY and isinstance(self.model, Model) and not self.model.available:
+            return Condition.SILENT
         if self.state is not State.UNAVAILABLE:
             return Condition.NONE
         return Condition.ASLEEP if self.asleep else Condition.UNLOADED if self.retired else Condition.NONE

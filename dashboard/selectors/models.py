@@ -169,7 +169,7 @@ def _summary(
 ) -> ModelSummary:
     live = release.versions if release else []
     state, reason = _judge(model.desired_state, live, states, error)
-    warnings = [row.reason for row in states if row.state == ModelStatus.READY and row.reason]
+    warnings = [row.reason for row in states if row.word == "ready" and row.reason]
     latest_number, backend = published[0] if published else (None, "")
     return ModelSummary(
         model=model,
@@ -194,7 +194,7 @@ def _judge(desired: str, live: list[int], states: list[ModelState], error: str) 
             return "degraded", f"it is still loaded: {error}"
         leaving = said & {ModelStatus.READY, ModelStatus.LOADING, ModelStatus.UNLOADING}
         return ("unloading" if leaving or any(state.asleep for state in states) else "unloaded"), ""
-    ready = {state.version for state in states if state.state == ModelStatus.READY}
+    ready = {state.version for state in states if state.word == "ready"}
     asleep = {state.version for state in states if state.asleep}
     if ModelStatus.LOADING in said:
         return "loading", ""

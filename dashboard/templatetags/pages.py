@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from dashboard import heartbeat
 from dashboard.authorisation import Actor, Right, token_rights
-from dashboard.choices import EventKind, ModelStatus, ServerStatus
+from dashboard.choices import EventKind, ServerStatus
 from dashboard.models import ApiToken, AuditEntry, Job, ModelState
 from dashboard.selectors.models import ModelSummary, model_words
 from dashboard.selectors.servers import servers
@@ -107,7 +107,7 @@ def charts_config(context: template.Context, model: str = "", server: str = "", 
 @register.filter
 def serving(summary: ModelSummary) -> list[int]:
     """The versions that answer now, on any server; those that should are its live_versions."""
-    return sorted({row.version for row in summary.server_states if row.state == ModelStatus.READY})
+    return sorted({row.version for row in summary.server_states if row.word == "ready"})
 
 
 @register.filter
@@ -117,7 +117,7 @@ def format_name(name: str) -> str:
 
 @register.filter
 def ready_count(states: Iterable[ModelState]) -> int:
-    return sum(row.state == ModelStatus.READY for row in states)
+    return sum(row.word == "ready" for row in states)
 
 
 @register.filter

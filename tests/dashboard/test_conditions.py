@@ -5,6 +5,8 @@ Both sides run: a real server, and what the dashboard makes of its answers.
 
 import asyncio
 import json
+import os
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,12 +16,14 @@ from dashboard.client import AsyncServerClient, ServerClient, Unreachable
 from dashboard.exceptions import DashboardError
 from dashboard.feed import FeedReader
 from dashboard.models import ModelState, Server
+from dashboard.selectors.models import _judge
 from dashboard.services.server_state import model_states_record, server_lost
 from dashboard.services.servers import server_ensure_local
 from dashboard.watch.reconciler import _statuses, state_for_plan
 from tests import model_factory
 from tests.dashboard.processes import fixed_server
-from tests.serving_process import PATIENCE_S, wait_until
+from tests.dashboard.test_up import command_line
+from tests.serving_process import PATIENCE_S, descendants, wait_until
 
 ON_DEMAND = json.dumps(json.dumps({"mode": "on_demand", "idle_seconds": 600}))
 ASLEEP = f'parameters {{ key: "slipway.residency" value {{ string_value: {ON_DEMAND} }} }}'
@@ -39,7 +43,7 @@ def addresses(models: Path) -> Iterator[dict[str, str]]:
         model_factory.onnx_scale(models, "goes", version=2)
         broken = model_factory.onnx_scale(models, "broken")
         (broken / "1" / "model.onnx").write_bytes(b"no model")
-        process = inference.start()
+        process = inference.start("--process-heartbeat-timeout-secs=6")
         yield {"http_url": process.http_url, "grpc_url": process.grpc, "metrics_url": f"http://{process.metrics}"}
 
 
@@ -120,6 +124,20 @@ def test_the_dashboard_reads_fields_of_the_index_and_the_feed(server: Server, mo
     assert [state_for_plan(status) for status in _statuses(client.index()) if status.name == "napper"] == ["READY"]
     server_lost(server=server, reason=Unreachable("gone").message)
     assert {row.word for row in ModelState.objects.filter(model_name__in=("napper", "stays"))} == {"unavailable"}
+
+
+def test_a_version_whose_process_hangs_is_neither_ready_nor_loaded_again(server: Server, models: Path) -> None:
+    model_factory.python_scale(models, "stops")
+    client = ServerClient(server)
+    client.load("stops")
+    os.kill(next(pid for pid in descendants(os.getpid()) if "stops_0" in "".join(command_line(pid))), signal.SIGSTOP)
+    until(server, lambda now: now["stops", 1] == "unavailable")
+    row = ModelState.objects.get(model_name="stops")
+    assert row.state == "READY", "Triton's word for what is loaded"
+    assert "its process has given no sign of life" in row.complaint
+    assert _judge("loaded", [1], [row], "") == ("failed", row.complaint)
+    assert [state_for_plan(status) for status in _statuses(client.index()) if status.name == "stops"] == ["READY"]
+    until(server, lambda now: now["stops", 1] == "ready")
 
 
 def test_what_nvidias_server_says_of_an_unloaded_version_is_understood() -> None:
