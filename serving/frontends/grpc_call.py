@@ -175,6 +175,7 @@ class Call(Stream):
         return True
 
     def released(self) -> None:
+        """The connection, which held this call back, has fewer requests under way."""
         self.resume()
 
     # -- room for requests -------------------------------------------------------------------------------------------

@@ -107,7 +107,7 @@ class StreamInferCall(Call):
         received = self._received() if self.frontend.server.tracing else None
         slot = _Slot(self, self.message_taken)
         self.slots[slot] = None
-        self.connection.unanswered += 1
+        self.connection.share.unanswered += 1
         self.in_order.append(slot)
         try:
             request = slot.request = self.frontend.codec.decode(body, start, slot.on_response)
@@ -135,7 +135,7 @@ class StreamInferCall(Call):
     def wants_more(self) -> bool:
         if len(self.slots) >= MAX_UNANSWERED or len(self.outgoing or ()) + len(self.packing or ()) >= MAX_UNANSWERED:
             return False
-        return not self.connection.hold(self)
+        return not self.connection.share.hold(self)
 
     def is_idle(self) -> bool:
         return not self.slots
@@ -162,7 +162,7 @@ class StreamInferCall(Call):
                 self.flow.taken(counted)
         if slot.done and slot in self.slots:
             del self.slots[slot]
-            self.connection.answered()
+            self.connection.share.answered()
             self.give(slot.taken)
             if slot.trace is not None:
                 slot.trace.sent(self.unsent)
@@ -188,7 +188,7 @@ class StreamInferCall(Call):
             if slot.trace is not None:
                 slot.trace.sent(self.unsent)
         if self.slots:
-            self.connection.answered(len(self.slots))
+            self.connection.share.answered(len(self.slots))
         self.slots.clear()
         self.in_order.clear()
 

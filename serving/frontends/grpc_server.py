@@ -116,4 +116,4 @@ class GrpcServer:
         if sum(connection.open_streams for connection in self._connections) > MAX_STREAMS:
             limit = max(FEW_STREAMS, MAX_STREAMS // len(self._connections))
         for connection in self._connections:
-            connection.stream_limit = limit
+            connection.share.streams = limit

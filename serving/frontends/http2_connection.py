@@ -12,20 +12,18 @@ from collections.abc import Callable
 from typing import Generic, cast
 
 from serving.frontends import http2_frames as h2
-from serving.frontends.http2_allowance import Allowance
+from serving.frontends.http2_allowance import Allowance, Share
 from serving.frontends.http2_frames import ConnectionFailure, ErrorCode, Setting, StreamFailure
 from serving.frontends.http2_headers import MAX_HEADER_LIST_SIZE, Head, HeaderDecoder, HeaderList
 from serving.frontends.http2_keepalive import DEFAULTS, KEEPALIVE_PING, Keepalive, KeepaliveSettings
 from serving.frontends.http2_reader import RECEIVED_FRAME_SIZE, FrameReader
 from serving.frontends.http2_stream import Output, Stream
-from serving.frontends.patience import STANDARD, Patience, Turn
+from serving.frontends.patience import STANDARD, Patience, Turns
 from serving.request_memory import RequestMemory
 
 log = logging.getLogger(__name__)
 
 MAX_CONCURRENT_STREAMS = 1024
-MAX_UNANSWERED = 1024  # requests under way on all streams of a connection that take several
-UPDATES_PER_FRAME = 4  # WINDOW_UPDATE frames, for the stream and the connection, for each that we send
 STREAM_WINDOW = 16 << 20
 CONNECTION_WINDOW = 1 << 30  # what has come is consumed at once: backpressure is on streams
 _REPORT_AFTER = CONNECTION_WINDOW // 4
@@ -49,6 +47,25 @@ _OUR_SETTINGS = h2.settings(
 class Connection(FrameReader, Generic[Head]):
     """Frames in, streams out. Every public method runs on the event loop's thread."""
 
+    __slots__ = (  # CPython reads the attributes of an instance with more than 29 in its dict markedly slower
+        "_allowance",
+        "_answered_early",
+        "_connections",
+        "_decoder",
+        "_draining",
+        "_handlers",
+        "_keepalive",
+        "_last_stream_id",
+        "_make_stream",
+        "_refusing",
+        "_since",
+        "_streams",
+        "_turns",
+        "_unreported",
+        "output",
+        "share",
+        "transport",
+    )
     receive_window = STREAM_WINDOW
 
     def __init__(
@@ -71,13 +88,8 @@ class Connection(FrameReader, Generic[Head]):
         self._unreported = 0
         self._allowance = Allowance()
         self._keepalive = Keepalive(keepalive, time.monotonic())
-        self._patience = patience
-        self._memory = memory or RequestMemory()
-        self._turns: dict[Stream, tuple[Turn, int, float]] = {}  # whose turn is the peer's: bytes done, since when
-        self._updates = 0  # WINDOW_UPDATE frames
-        self.stream_limit = MAX_CONCURRENT_STREAMS
-        self.unanswered = 0  # requests of streams that take several
-        self._held: dict[Stream, None] = {}  # streams with requests to read when there are fewer
+        self._turns = Turns(patience, memory or RequestMemory())
+        self.share = Share(MAX_CONCURRENT_STREAMS)
         self._draining = self._refusing = False
         self._since = time.monotonic()  # of the state that a timeout watches: preface, stalled, closing
         self._handlers = {
@@ -180,7 +192,7 @@ class Connection(FrameReader, Generic[Head]):
             return
         self._last_stream_id = stream_id
         head = self._decoder.decode(block)
-        if self._refusing or len(self._streams) >= self.stream_limit:
+        if self._refusing or len(self._streams) >= self.share.streams:
             raise StreamFailure(ErrorCode.REFUSED_STREAM, stream_id)
         stream = self._make_stream(self, stream_id, head)
         self._streams[stream_id] = stream
@@ -276,9 +288,7 @@ class Connection(FrameReader, Generic[Head]):
     def _on_window_update(self, stream_id: int, flags: int, payload: bytes) -> None:
         if stream_id > self._last_stream_id:
             raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, f"WINDOW_UPDATE on idle stream {stream_id}")
-        self._updates += 1
-        if self._updates > UPDATES_PER_FRAME * self.output.sent:  # so many are not for what we have sent
-            self._allowance.charge()
+        self._allowance.charge_update(self.output.sent)
         increment = h2.read_increment(stream_id, payload)
         if not stream_id:
             self.output.open_connection_window(increment)
@@ -306,47 +316,7 @@ class Connection(FrameReader, Generic[Head]):
             self.transport.abort()
         else:
             self._keep_alive(now)
-            if self._streams or self._turns:
-                self._watch_streams(now)
-
-    def _watch_streams(self, now: float) -> None:
-        """End the streams whose peer has not done in time what is its turn."""
-        turns: dict[Stream, tuple[Turn, int, float]] = {}
-        overdue = []
-        for stream in self._streams.values():
-            found = stream.turn()
-            if found is None:
-                continue
-            turn, done = found
-            before = self._turns.get(stream)
-            ends = self._patience.ends(turn)
-            if before is None or before[0] is not turn or not ends:
-                turns[stream] = (turn, done, now)
-            elif now - before[2] < ends:
-                turns[stream] = before
-            elif done - before[1] >= self._patience.owed(turn, self._memory):
-                turns[stream] = (turn, done, now)
-            else:
-                overdue.append((stream, turn))
-        self._turns = turns
-        for stream, turn in overdue:
-            stream.overdue(turn)
-
-    # -- requests of streams that take several -----------------------------------------------------------------------
-    def hold(self, stream: Stream) -> bool:
-        """Whether this connection has enough requests under way: the stream is told when it has fewer."""
-        if self.unanswered < MAX_UNANSWERED:
-            return False
-        self._held[stream] = None
-        return True
-
-    def answered(self, count: int = 1) -> None:
-        """So many of them have been answered, or are not wanted any more."""
-        self.unanswered -= count
-        if self._held:
-            held, self._held = self._held, {}
-            for stream in held:
-                asyncio.get_running_loop().call_soon(stream.released)
+            self._turns.watch(self._streams.values(), now)
 
     def _keep_alive(self, now: float) -> None:
         keepalive = self._keepalive

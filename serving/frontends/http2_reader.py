@@ -26,6 +26,22 @@ def make_scratch() -> memoryview:
 class FrameReader(asyncio.BufferedProtocol):
     """The receiving half of a connection. What the `on_...` methods raise ends the stream or the connection."""
 
+    __slots__ = (
+        "_block",
+        "_block_ends",
+        "_block_of",
+        "_continuations",
+        "_expects_preface",
+        "_needed",
+        "_part_ends",
+        "_part_left",
+        "_part_of",
+        "_rest",
+        "_scratch",
+        "closing",
+        "expects_settings",
+    )
+
     def __init__(self, scratch: memoryview) -> None:
         self._scratch = scratch
         self.closing = False  # whatever comes now is ignored

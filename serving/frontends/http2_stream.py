@@ -61,9 +61,6 @@ class Stream(ABC):
         """Whether the peer may send more now; otherwise `connection.replenish` says when."""
         return True
 
-    def released(self) -> None:  # noqa: B027
-        """The connection, which held it back, has fewer requests under way."""
-
     def turn(self) -> "tuple[Turn, int] | None":
         """What the peer is to do next, and how many bytes it has done of it; None while it is our turn."""
         return (Turn.ANSWER, self.pushed) if self.outgoing else None

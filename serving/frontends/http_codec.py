@@ -25,10 +25,10 @@ from serving.frontends.http_tensors import (
     MAX_TENSORS,
     array_from_json,
     array_to_json,
-    check_count,
     dump_json,
     is_array,
     load_json,
+    too_many,
 )
 from serving.frontends.json_pieces import LARGE_ARRAY, NotFlatError, numbers, numbers_as_json, split_body
 from serving.output_target import OutputRule, Region, aim, output_rule, read_tensor, region_of
@@ -180,7 +180,8 @@ def make_plan(value: Any) -> Plan:
     inputs = value.get("inputs")
     if not isinstance(inputs, list):
         raise invalid("expected 'inputs' to be an array of objects")
-    check_count("'inputs'", inputs, MAX_TENSORS)
+    if len(inputs) > MAX_TENSORS:
+        raise too_many("'inputs'", inputs, MAX_TENSORS)
     plan = Plan([_input_plan(item) for item in inputs])
     names = {spec.name for spec in plan.inputs}
     if len(names) != len(plan.inputs):
@@ -258,7 +259,8 @@ def _read_parameters(plan: Plan, parameters: Mapping[str, Any]) -> None:
 def _read_outputs(plan: Plan, outputs: Any) -> None:
     if not isinstance(outputs, list):
         raise invalid("expected 'outputs' to be an array of objects")
-    check_count("'outputs'", outputs, MAX_TENSORS)
+    if len(outputs) > MAX_TENSORS:
+        raise too_many("'outputs'", outputs, MAX_TENSORS)
     for item in outputs:
         name = item.get("name") if isinstance(item, dict) else None
         if not isinstance(name, str) or not name:
@@ -276,9 +278,15 @@ def _read_outputs(plan: Plan, outputs: Any) -> None:
     plan.requested = tuple(plan.binary)
 
 
+_NONE: Mapping[str, Any] = {}
+
+
 def _parameters(value: Mapping[str, Any]) -> Mapping[str, Any]:
-    parameters: Mapping[str, Any] = _typed(value, "parameters", dict, {})
-    check_count("'parameters'", parameters, MAX_PARAMETERS)
+    parameters = value.get("parameters", _NONE)
+    if not isinstance(parameters, dict):
+        raise _wrong_type("parameters", dict)
+    if len(parameters) > MAX_PARAMETERS:
+        raise too_many("'parameters'", parameters, MAX_PARAMETERS)
     return parameters
 
 

@@ -80,7 +80,11 @@ def is_array(value: Any) -> bool:
 
 def check_count(what: str, members: Any, limit: int) -> None:
     if len(members) > limit:
-        raise invalid(f"expected at most {limit} members in {what}, got {len(members)}")
+        raise too_many(what, members, limit)
+
+
+def too_many(what: str, members: Any, limit: int) -> ServingError:
+    return invalid(f"expected at most {limit} members in {what}, got {len(members)}")
 
 
 def _load_leniently(body: Chunk, error: Exception) -> Any:

@@ -4,8 +4,10 @@ A client that has begun a request owes, in each span of `stall_s`, either its en
 memory for requests runs short, it owes SCARCE times as much: who sends slowly holds it longest.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
+from typing import Protocol
 
 from serving.options import Options
 from serving.request_memory import RequestMemory
@@ -46,3 +48,45 @@ class Patience:
 
 
 STANDARD = Patience()
+
+
+class Waiter(Protocol):
+    """A stream, as far as it waits for its peer."""
+
+    def turn(self) -> tuple[Turn, int] | None:
+        """What the peer is to do next, and how many bytes it has done of it; None while it is our turn."""
+
+    def overdue(self, turn: Turn) -> None:
+        """The peer has not done it in time."""
+
+
+class Turns:
+    """Since when each stream of a connection waits for its peer."""
+
+    def __init__(self, patience: Patience, memory: RequestMemory) -> None:
+        self._patience = patience
+        self._memory = memory
+        self._since: dict[Waiter, tuple[Turn, int, float]] = {}  # turn, bytes done then, time
+
+    def watch(self, streams: Iterable[Waiter], now: float) -> None:
+        """Tell the streams whose peer has not done in time what is its turn. Called every second or so."""
+        since: dict[Waiter, tuple[Turn, int, float]] = {}
+        overdue = []
+        for stream in streams:
+            found = stream.turn()
+            if found is None:
+                continue
+            turn, done = found
+            before = self._since.get(stream)
+            ends = self._patience.ends(turn)
+            if before is None or before[0] is not turn or not ends:
+                since[stream] = (turn, done, now)
+            elif now - before[2] < ends:
+                since[stream] = before
+            elif done - before[1] >= self._patience.owed(turn, self._memory):
+                since[stream] = (turn, done, now)
+            else:
+                overdue.append((stream, turn))
+        self._since = since
+        for stream, turn in overdue:
+            stream.overdue(turn)
