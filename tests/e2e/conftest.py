@@ -126,9 +126,9 @@ def page(context: BrowserContext, slipway: Up) -> Iterator[Page]:
     watch.check()
 
 
-def sign_in(page: Page) -> None:
+def sign_in(page: Page, name: str = "admin") -> None:
     page.goto("/sign-in")
-    page.get_by_label("Name").fill("admin")
+    page.get_by_label("Name").fill(name)
     page.get_by_label("Password").fill(PASSWORD)
     page.get_by_role("button", name="Sign in").click()
     page.wait_for_url("**/")

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from playwright.sync_api import Page, Route, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
+from tests.dashboard.conftest import relu_bytes
+from tests.e2e.conftest import PASSWORD, sign_in
 from tests.model_factory import helper, onnx_bytes
 from tests.up_process import Up
 
@@ -179,3 +181,30 @@ def test_a_file_dropped_on_the_list_of_models_begins_an_upload(page: Page) -> No
     )
     page.wait_for_url(re.compile("/uploads/"))
     expect(page.get_by_role("heading", name="dropped")).to_be_visible()
+
+
+def test_while_the_configuration_is_typed_the_page_says_which_permission_it_takes(
+    page: Page, chromium: Browser, slipway: Up, tmp_path: Path
+) -> None:
+    """Somebody who may upload data and operate, but not upload code."""
+    csrf = next(cookie["value"] for cookie in page.context.cookies() if cookie.get("name") == "slipway_csrf")
+    account = {"username": "una", "password": PASSWORD, "permissions": ["upload_data", "operate"]}
+    made = page.request.post("/api/v1/accounts", data=account, headers={"X-CSRFToken": csrf})
+    assert made.ok, made.text()
+    path = tmp_path / "relu.onnx"
+    path.write_bytes(relu_bytes())
+    context = chromium.new_context(base_url=slipway.dashboard_url)
+    hers = context.new_page()
+    sign_in(hers, "una")
+    name_it(hers, "hers")
+    hers.locator("#file-input").set_input_files(path)
+    publish, refusal = hers.locator("#publish"), hers.locator("#refusal")
+    expect(publish).to_be_enabled()
+    text = hers.locator("#config-text").input_value()
+    hers.locator("#config-text").fill(text.replace("onnxruntime", "python"))
+    expect(refusal).to_contain_text("needs the permission to upload formats that can run code: backend 'python' runs")
+    expect(publish).to_be_disabled()
+    hers.locator("#config-text").fill(text)
+    expect(refusal).to_be_hidden()
+    expect(publish).to_be_enabled()
+    context.close()
