@@ -132,7 +132,7 @@ async def _load_and_wait(server: InferenceServer, stop: asyncio.Event) -> int:
 
 async def _shut_down(server: InferenceServer, frontends: "dict[str, Frontend]", timeout_s: float) -> None:
     """Stop listening, finish what is under way, then end. Probes and metrics answer until the last moment."""
-    log.info("shutting down")
+    log.info("shutting down: Waiting for in-flight requests to complete")
     serving = [frontend for name, frontend in frontends.items() if name != "metrics"]
     draining = asyncio.gather(*(frontend.drain() for frontend in serving), return_exceptions=True)
     await server.drain(timeout_s)

@@ -73,5 +73,6 @@ def refuse_on_full_gpus(config: ModelConfig, limits: Mapping[int, float]) -> Non
         limit = limits.get(gpu)
         if limit is not None and (used := used_memory(gpu)) > limit:
             raise unavailable(
-                f"'{config.name}' is not loaded: {used:.0%} of the memory of GPU {gpu} is in use, over the limit of {limit:.0%}"
+                f"'{config.name}' is not loaded, memory limit set for GPU {gpu} has exceeded: "
+                f"{used:.0%} of the memory of GPU {gpu} is in use, over the limit of {limit:.0%}"
             )

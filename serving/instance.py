@@ -96,7 +96,7 @@ class Instance:
                 self._execute(impl, batch)
                 failed = next((answer for answer in batch.responses if isinstance(answer, ServingError)), None)
                 if failed is not None:
-                    raise ServingError(failed.code, f"warm-up failed: {failed.message}")
+                    raise ServingError(failed.code, f"failed to run warmup: {failed.message}")
         except BaseException as error:
             self._tell(self._started, self._as_error(error))
         else:

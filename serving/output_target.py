@@ -67,15 +67,17 @@ def region_of(what: str, parameters: Mapping[str, Any]) -> Region | None:
     return Region(name, *numbers)
 
 
-def read_tensor(memory: SharedMemory, name: str, row: Datatype, shape: tuple[int, ...], region: Region) -> Tensor:
+def read_tensor(
+    memory: SharedMemory, model: str, name: str, row: Datatype, shape: tuple[int, ...], region: Region
+) -> Tensor:
     """An input that lies in a region, on the host or on a GPU: a view of it, except for BYTES and BOOL and where it is not
     aligned."""
     data = memory.view(*region)
     count = math.prod(shape)
     if row.itemsize and count * row.itemsize != region.byte_size:
         raise invalid(
-            f"input '{name}': shape {list(shape)} of {row.name} needs {count * row.itemsize} bytes, but "
-            f"'shared_memory_byte_size' is {region.byte_size}"
+            f"input byte size mismatch for input '{name}' for model '{model}'. Expected {count * row.itemsize}, got "
+            f"{region.byte_size} in 'shared_memory_byte_size'"
         )
     try:
         if not isinstance(data, np.ndarray):

@@ -172,7 +172,7 @@ class InferenceServer:
 
     def _refuse_unknown_model(self, model: str) -> None:
         if model and model not in self._manager.names():
-            raise not_found(f"Request for unknown model : '{model[:200]}' is not found")
+            raise not_found(f"Request for unknown model : {model[:200]} is not found")
 
     # -- description -----------------------------------------------------------------------------------------------
     def metadata(self) -> pb.ServerMetadataResponse:
@@ -262,7 +262,9 @@ class InferenceServer:
             safely("tracing a request", self._tracer.observe, request, protocol, headers, received)
         try:
             if self._draining:
-                raise unavailable("the server is shutting down")
+                raise unavailable(
+                    "Server is stopping, scheduler for model has stopped accepting new inference requests"
+                )
             self._manager.infer(request)
         except Exception as error:
             failure = unexpected(error, "taking a request")
@@ -287,6 +289,9 @@ class InferenceServer:
     def _refuse_unless_explicit(self) -> None:
         mode = self.options.model_control_mode
         if mode != "explicit":
-            raise unavailable(f"explicit model load / unload is not allowed in model control mode '{mode}'")
+            raise unavailable(
+                "explicit model load / unload is not allowed if polling is enabled, nor where all is loaded at start: "
+                f"expected model control mode 'explicit', this server has '{mode}'"
+            )
         if self._draining:
             raise unavailable("the server is shutting down")

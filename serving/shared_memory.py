@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from serving.devices import gpu_count
-from serving.errors import already_exists, invalid, not_found, unavailable
+from serving.errors import ServingError, already_exists, internal, invalid, not_found, unavailable
 
 _FOLDER = "/dev/shm"
 _KEY = re.compile(r"/?[A-Za-z0-9_.\-]{1,250}")
@@ -64,15 +64,18 @@ class SharedMemory:
         self._cuda: dict[str, CudaRegion] = {}
 
     def register_system(self, name: str, key: str, offset: int, byte_size: int) -> None:
-        """Map a region; ALREADY_EXISTS for a known name, INVALID_ARG for a key or bounds that do not exist."""
-        self._check_new(name, byte_size)
-        if offset < 0 or not _KEY.fullmatch(key) or key.strip("/") in (".", ".."):
-            raise invalid(f"failed to register shared memory region '{name}': invalid key or offset")
+        """Map a region; ALREADY_EXISTS for a known name, INTERNAL for a key that does not exist, as Triton's tests have it,
+        INVALID_ARG for bounds that do not."""
+        self._check_new(name)
+        if not _KEY.fullmatch(key) or key.strip("/") in (".", ".."):
+            raise _absent(key)
+        _check_size(name, offset, byte_size)
         self._system[name] = SystemRegion(name, key, offset, byte_size, *_map(name, key, offset, byte_size))
 
     def register_cuda(self, name: str, raw_handle: bytes, device_id: int, byte_size: int) -> None:
         """Open a cudaIpcMemHandle_t; UNAVAILABLE on a machine without a GPU."""
-        self._check_new(name, byte_size)
+        self._check_new(name)
+        _check_size(name, 0, byte_size)
         if not 0 <= device_id < gpu_count():
             raise unavailable(
                 f"CUDA shared memory region '{name}' needs GPU {device_id}, but this machine has {gpu_count()}"
@@ -100,7 +103,7 @@ class SharedMemory:
         """The bytes of a region as uint8 [size], on the host or on a GPU; writing to it writes to the region."""
         region = self._system.get(name) or self._cuda.get(name)
         if region is None:
-            raise not_found(f"unable to find shared memory region: '{name}'")
+            raise not_found(f"Unable to find shared memory region: '{name}'")
         return region.view(offset, size)
 
     def overlap(self, one: tuple[str, int, int], other: tuple[str, int, int]) -> bool:
@@ -111,24 +114,24 @@ class SharedMemory:
         start, begin = first.offset + one[1], second.offset + other[1]
         return start < begin + other[2] and begin < start + one[2]
 
-    def _check_new(self, name: str, byte_size: int) -> None:
+    def _check_new(self, name: str) -> None:
         if not self._allowed:
             raise unavailable("shared memory is off on this server: it was started without --allow-client-shm=true")
         if name in self._system or name in self._cuda:
             raise already_exists(f"shared memory region '{name}' already in manager")
-        if not name or not 0 < byte_size < _MAX_SIZE:
-            raise invalid(f"failed to register shared memory region '{name}': expected a name and a byte_size over 0")
 
 
 def _map(name: str, key: str, offset: int, byte_size: int) -> tuple[NDArray[np.uint8], mmap.mmap, tuple[int, int]]:
     try:
         descriptor = os.open(os.path.join(_FOLDER, key.lstrip("/")), os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
-        raise invalid(f"failed to register shared memory region '{name}': unable to open it") from None
+        raise _absent(key) from None
     try:
         status = os.fstat(descriptor)
         if offset + byte_size > status.st_size:
-            raise invalid(f"failed to register shared memory region '{name}': offset and size go beyond its end")
+            raise invalid(
+                f"failed to register shared memory region '{name}': invalid args: offset and size go beyond its end"
+            )
         start = offset - offset % mmap.ALLOCATIONGRANULARITY  # a map begins on a page
         mapped = mmap.mmap(descriptor, offset + byte_size - start, offset=start)
     finally:
@@ -136,10 +139,22 @@ def _map(name: str, key: str, offset: int, byte_size: int) -> tuple[NDArray[np.u
     return np.frombuffer(mapped, np.uint8)[offset - start :], mapped, (status.st_dev, status.st_ino)
 
 
+def _check_size(name: str, offset: int, byte_size: int) -> None:
+    if not name or offset < 0 or not 0 < byte_size < _MAX_SIZE:
+        raise invalid(
+            f"failed to register shared memory region '{name}': invalid args: expected a name, an offset and a byte_size over 0"
+        )
+
+
+def _absent(key: str) -> ServingError:
+    return internal(f"Unable to open shared memory region: '{key[:255]}'")
+
+
 def _check_bounds(name: str, byte_size: int, offset: int, size: int) -> None:
     if offset < 0 or size < 0 or offset + size > byte_size:
+        what = "Invalid offset + byte size" if 0 <= offset < byte_size else "Invalid offset"
         raise invalid(
-            f"offset {offset} and size {size} go beyond shared memory region '{name}', which has {byte_size} bytes"
+            f"{what} for shared memory region: '{name}' has {byte_size} bytes, {size} from {offset} on go beyond them"
         )
 
 
@@ -147,5 +162,5 @@ def _status(regions: dict[str, Any], name: str, kind: str) -> list[Any]:
     if not name:
         return list(regions.values())
     if name not in regions:
-        raise not_found(f"unable to find {kind} shared memory region: '{name}'")
+        raise not_found(f"Unable to find {kind} shared memory region: '{name}'")
     return [regions[name]]

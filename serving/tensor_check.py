@@ -4,6 +4,7 @@ Source: Triton, docs/user_guide/model_configuration.md (Inputs and Outputs, Resh
 """
 
 import math
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -75,7 +76,7 @@ class TensorCheck:
             if array is None:
                 if expected.optional:
                     continue
-                raise invalid(f"model '{self._model}' expects input '{expected.name}', which the request does not have")
+                raise self._missing(inputs)
             seen += 1
             if array.dtype != expected.dtype:
                 raise _wrong_datatype(self._model, expected, array)
@@ -135,10 +136,27 @@ class TensorCheck:
             answer.outputs[name] = output.reshape(leading + shape)
         return answer
 
+    def _missing(self, inputs: dict[str, Tensor]) -> ServingError:
+        """In the words of Triton, which its tests and clients look for."""
+        required = [tensor.name for tensor in self._inputs if not tensor.optional]
+        some = len(required) < len(self._inputs)
+        wanted = (
+            f"number of inputs between {len(required)} and {len(self._inputs)}" if some else f"{len(required)} inputs"
+        )
+        missing = _listed(name for name in required if name not in inputs)
+        return invalid(
+            f"expected {wanted} but got {len(inputs)} inputs for model '{self._model}'. Got input(s) [{_listed(inputs)}], but "
+            f"missing required input(s) [{missing}]. Please provide all required input(s)."
+        )
+
     def _refuse_unknown(self, inputs: dict[str, NDArray[Any]]) -> None:
         unknown = next(name for name in inputs if name not in self._by_name)
         known = ", ".join(tensor.name for tensor in self._inputs)
         raise invalid(f"unexpected inference input '{unknown}' for model '{self._model}', which has {known}")
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ",".join(f"'{name[:200]}'" for name in names)
 
 
 def with_rank(array: Tensor, dims: int, batched: bool) -> Tensor:

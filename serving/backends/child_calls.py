@@ -41,7 +41,7 @@ class ChildCalls:
     def __init__(self, child: ChildProcess, spec: ModelSpec) -> None:
         self._child = child
         self._spec = spec
-        self._failure = f"model '{spec.name}' failed: "
+        self._failure = f"Failed to process the request(s) for model '{spec.name}', message: "
         self._outputs = [output.name for output in spec.config.output]
         self._decoupled = spec.config.model_transaction_policy.decoupled
         self._keys = count(1)

@@ -45,7 +45,11 @@ class ProcessInstance(BackendInstance):
     def __init__(self, spec: ModelSpec, device: Device, name: str, hello: Message, python: Interpreter) -> None:
         super().__init__(device)
         self._spec = spec
-        self._failure = f"model '{spec.name}' failed: " if hello["servant"] == "python" else ""
+        self._failure = (
+            f"Failed to process the request(s) for model '{spec.name}', message: "
+            if hello["servant"] == "python"
+            else ""
+        )
         self._iterative = spec.config.sequence_batching.iterative_sequence
         self._decoupled = spec.config.model_transaction_policy.decoupled
         bound_s = execution_timeout(spec.config)

@@ -115,7 +115,7 @@ class InferCodec:
         return {
             spec.name: from_raw(next(pieces), spec, head.model_name)
             if spec.region is None
-            else read_tensor(self._memory, spec.name, spec.row, spec.shape, spec.region)
+            else read_tensor(self._memory, head.model_name, spec.name, spec.row, spec.shape, spec.region)
             for spec in head.specs
         }
 

@@ -127,7 +127,7 @@ def inputs_of(message: pb.ModelInferRequest, specs: list[InputSpec], memory: Sha
     inputs = {}
     for tensor, spec in zip(message.inputs, specs, strict=True):
         if spec.region is not None:
-            inputs[spec.name] = read_tensor(memory, spec.name, spec.row, spec.shape, spec.region)
+            inputs[spec.name] = read_tensor(memory, message.model_name, spec.name, spec.row, spec.shape, spec.region)
             continue
         if not tensor.HasField("contents") and spec.elements:
             raise invalid(

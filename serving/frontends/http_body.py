@@ -95,7 +95,7 @@ class ChunkedBody:
 
 def too_large(limit: int) -> HttpError:
     advice = "" if limit == CONTROL_BODY else "; use --http-max-input-size to increase the limit"
-    return HttpError(413, f"the request body exceeds the maximum of {limit} bytes{advice}")
+    return HttpError(400, f"the request body exceeds the maximum allowed value of {limit} bytes{advice}")
 
 
 async def decompress(

@@ -133,7 +133,7 @@ def _request(
     for spec in plan.inputs:
         if spec.region is not None:
             assert memory is not None
-            inputs[spec.name] = read_tensor(memory, spec.name, spec.row, spec.shape, spec.region)
+            inputs[spec.name] = read_tensor(memory, model, spec.name, spec.row, spec.shape, spec.region)
             continue
         if spec.size < 0:
             inputs[spec.name] = array_from_json(
@@ -218,7 +218,8 @@ def _input_plan(item: Any) -> InputPlan:
     if row.itemsize and count * row.itemsize != size:
         expected = count * row.itemsize
         raise invalid(
-            f"input '{name}': shape {list(shape)} of {row.name} needs {expected} bytes, but 'binary_data_size' is {size}"
+            f"input byte size mismatch for input '{name}'. Expected {expected} for shape {list(shape)} of "
+            f"{row.name}, got {size}"
         )
     return InputPlan(name, row, shape, count, size, None)
 
@@ -316,18 +317,25 @@ def _whole(name: str, value: Any) -> int:
 
 def _raw_plan(config: ModelConfig, size: int) -> Plan:
     if len(config.input) != 1:
-        raise invalid(f"a raw binary request needs a model with one input, '{config.name}' has {len(config.input)}")
+        raise invalid(
+            f"Raw request must only have 1 input (found 1) to be deduced but got {len(config.input)} inputs in '{config.name}'"
+        )
     tensor = config.input[0]
     row = BY_CONFIG[tensor.data_type]
     dims = [1, *tensor.dims] if config.max_batch_size else list(tensor.dims)
     if row.name == "BYTES":
         if math.prod(dims) != 1 or min(dims, default=1) < 1:
-            raise invalid(f"a raw binary request holds one element, but BYTES input '{tensor.name}' has shape {dims}")
+            raise invalid(
+                f"For BYTE datatype raw input '{tensor.name}', the model must have input shape [1], it has {dims}"
+            )
         return Plan([InputPlan(tensor.name, row, tuple(dims), 1, size, None)], binary_default=True)
     variable = [index for index, dim in enumerate(dims) if dim < 0]
     known = math.prod(dim for dim in dims if dim > 0)
     if len(variable) > 1 or (variable and size % (known * row.itemsize)):
-        raise invalid(f"the shape of input '{tensor.name}' does not follow from a raw binary request of {size} bytes")
+        many = (
+            "there are more than one variable-sized dimension" if len(variable) > 1 else f"{size} bytes do not fill it"
+        )
+        raise invalid(f"The shape of the raw input '{tensor.name}' can not be deduced because {many}")
     for index in variable:
         dims[index] = size // (known * row.itemsize)
     count = math.prod(dims)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelInput
+from tritonclient.grpc.model_config_pb2 import TYPE_BOOL, TYPE_STRING, ModelConfig, ModelInput
 
 from serving.datatypes import BY_CONFIG, datatype_of
 from serving.errors import ServingError, invalid
@@ -22,6 +22,7 @@ from serving.request import InferenceRequest, InferenceResponse, OnResponse, Par
 from serving.server import InferenceServer
 
 _SCALARS = (str, int, float, bool)
+_KINDS = {TYPE_STRING: ("string", str), TYPE_BOOL: ("boolean", bool)}  # what JSON must hold for them
 
 
 @with_json
@@ -73,8 +74,12 @@ def _request(
     if not isinstance(identifier, str):
         raise invalid("expected 'id' to be a string")
     if not isinstance(nested, dict):
-        raise invalid("expected 'parameters' to be a JSON object")
+        raise invalid("Expected JSON object for keyword: 'parameters'")
     check_count("'parameters'", nested, MAX_PARAMETERS)
+    if bad := next((name for name, value in nested.items() if isinstance(value, dict)), None):
+        raise invalid(
+            f"Converting keyword: 'parameters': parameter '{bad[:100]}' has invalid type. It must be no object"
+        )
     inputs, parameters = by_name(server.model_config(model, version), nested | body)
     return InferenceRequest(model, inputs, on_response, version, identifier, parameters=parameters)
 
@@ -106,12 +111,15 @@ def by_name(config: ModelConfig, values: dict[str, Any]) -> tuple[dict[str, Tens
         elif isinstance(value, _SCALARS):
             parameters[name] = value
         else:
-            raise invalid(f"parameter '{name[:100]}' must be a string, a number or a boolean")
+            raise invalid(f"parameter '{name[:100]}' has invalid type. It must be a string, a number or a boolean")
     return inputs, parameters
 
 
 def _tensor(name: str, tensor: ModelInput, value: Any, batched: bool) -> NDArray[Any]:
     data = value if isinstance(value, list) else [value]
+    wanted = _KINDS.get(tensor.data_type)
+    if wanted is not None and not all(isinstance(element, wanted[1]) for element in data):
+        raise invalid(f"attempt to access JSON non-{wanted[0]} as {wanted[0]}: input '{name}' takes no other")
     if not all(isinstance(element, _SCALARS) for element in data):
         raise invalid(f"input '{name}' must be a string, a number, a boolean or a list of them")
     dims = [-1, *tensor.dims] if batched and not tensor.is_shape_tensor else list(tensor.dims)

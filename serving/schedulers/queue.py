@@ -80,7 +80,7 @@ class RequestQueue:
             level = self._level(request.priority if 1 <= request.priority <= self._count else self._default)
         policy = level.policy
         if policy.max_queue_size and len(level) >= policy.max_queue_size:
-            raise unavailable(f"exceeds maximum queue size of {policy.max_queue_size}")
+            raise unavailable(f"Exceeds maximum queue size of {policy.max_queue_size}")
         level.fresh[request] = None
         self._level_of[request] = level
         if policy.default_timeout_microseconds or request.timeout_us:

@@ -100,9 +100,13 @@ def test_a_body_of_nothing_but_data_is_one_request(
 @pytest.mark.parametrize(
     ("model", "body", "words"),
     [
-        ("add_sub", bytes(16), "a model with one input, 'add_sub' has 2"),
-        ("identity_int32", bytes(5), "does not follow from a raw binary request of 5 bytes"),
-        ("identity_bytes", b"abc", "BYTES input 'INPUT0' has shape [1, -1]"),
+        (
+            "add_sub",
+            bytes(16),
+            "Raw request must only have 1 input (found 1) to be deduced but got 2 inputs in 'add_sub'",
+        ),
+        ("identity_int32", bytes(5), "can not be deduced because 5 bytes do not fill it"),
+        ("identity_bytes", b"abc", "For BYTE datatype raw input 'INPUT0', the model must have input shape [1]"),
     ],
 )
 def test_a_body_of_nothing_but_data_must_tell_its_shape(

@@ -97,7 +97,7 @@ def test_a_full_queue_refuses_and_the_other_level_has_room(
 ) -> None:
     waiting = [calls.begin("gated", ONE, number, request_id=str(number), priority=2) for number in (1, 2, 3)]
     message = refused(client, "UNAVAILABLE", client.infer, "gated", ONE, priority=2)
-    assert "exceeds maximum queue size of 3" in message
+    assert "Exceeds maximum queue size of 3" in message
     waiting.append(calls.begin("gated", ONE, 4, request_id="4", priority=1))
     gated.open()
     assert [call.result(PATIENCE_S).id for call in waiting] == ["1", "2", "3", "4"]

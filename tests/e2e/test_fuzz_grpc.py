@@ -48,7 +48,10 @@ def ask(channel: grpc.Channel, path: str, body: bytes) -> grpc.StatusCode:
     """The status of one call with these bytes as its message."""
     call = channel.unary_unary(path).future(body, timeout=TIMEOUT_S)
     if call.exception() is not None:
-        assert call.code() not in OURS, (path, call.code(), call.details())
+        absent = call.details().startswith(
+            "Unable to open shared memory region"
+        )  # Triton's own code for it is INTERNAL
+        assert call.code() not in OURS or absent, (path, call.code(), call.details())
         assert "/tmp/" not in call.details()
     return call.code()
 

@@ -65,7 +65,8 @@ def encoded(value: object) -> bytes:
 def ask(server: ServerProcess, method: str, path: str, body: bytes, **headers: str) -> Answer:
     with RawClient(server.http, TIMEOUT_S) as client:
         answer = client.request(method, path, body, **headers)
-    assert answer.status in STATES, (answer.status, answer.body[:500])
+    absent = answer.status == 500 and b"Unable to open shared memory region" in answer.body  # Triton's own code for it
+    assert answer.status in STATES or absent, (answer.status, answer.body[:500])
     if answer.status != 200 and method != "HEAD":
         error = json.loads(answer.body.removeprefix(b"data: "))["error"]
         said = error["message"] if path.startswith("/v1/") and isinstance(error, dict) else error

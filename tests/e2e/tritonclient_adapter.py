@@ -16,10 +16,11 @@ from tests.serving_process import PATIENCE_S
 KINDS = {"http": http_client, "grpc": grpc_client, "http_aio": http_aio_client, "grpc_aio": grpc_aio_client}
 # neutral code -> what a client's exception has as its status
 STATUSES = {
-    "http": {"INVALID_ARG": "400", "NOT_FOUND": "404", "UNSUPPORTED": "501", "UNAVAILABLE": "503"},
+    "http": {"INVALID_ARG": "400", "NOT_FOUND": "404", "UNSUPPORTED": "501", "UNAVAILABLE": "503", "INTERNAL": "500"},
     "grpc": {
         "INVALID_ARG": "StatusCode.INVALID_ARGUMENT",
         "NOT_FOUND": "StatusCode.NOT_FOUND",
+        "INTERNAL": "StatusCode.INTERNAL",
         "UNSUPPORTED": "StatusCode.UNIMPLEMENTED",
         "UNAVAILABLE": "StatusCode.UNAVAILABLE",
         "ALREADY_EXISTS": "StatusCode.ALREADY_EXISTS",

@@ -76,7 +76,7 @@ async def test_a_model_reads_and_writes_the_gpu_memory_of_another_process(tmp_pa
     memory = SharedMemory(allowed=True)
     memory.register_cuda("gpu", base64.b64decode(client.stdout.readline()), 0, 4096)
     async with core(tmp_path, load_model=("model",)) as server:
-        tensor = read_tensor(memory, "x", DATATYPES["FP32"], (2, 4), Region("gpu", 0, 32))
+        tensor = read_tensor(memory, "m", "x", DATATYPES["FP32"], (2, 4), Region("gpu", 0, 32))
         place = {"shared_memory_region": "gpu", "shared_memory_offset": 512, "shared_memory_byte_size": 32}
         rules = {"OUTPUT__0": output_rule("OUTPUT__0", place)}
         inputs = {"INPUT__0": tensor, "INPUT__1": tensor}

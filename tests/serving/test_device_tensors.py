@@ -179,7 +179,9 @@ async def test_cuda_shared_memory_is_read_and_written_where_it_is(tmp_path, gpu_
     memory.view("gpu", 0, X.nbytes)[:] = torch.from_numpy(X.view(np.uint8).reshape(-1))
     async with core(tmp_path, load_model=("model",)) as server:
         inputs = {
-            f"INPUT__{index}": read_tensor(memory, f"INPUT__{index}", DATATYPES["FP32"], (2, 4), Region("gpu", 0, 32))
+            f"INPUT__{index}": read_tensor(
+                memory, "m", f"INPUT__{index}", DATATYPES["FP32"], (2, 4), Region("gpu", 0, 32)
+            )
             for index in (0, 1)
         }
         place = {"shared_memory_region": "gpu", "shared_memory_offset": 101, "shared_memory_byte_size": 64}
@@ -196,13 +198,14 @@ async def test_cuda_shared_memory_is_read_and_written_where_it_is(tmp_path, gpu_
 
 def test_strings_booleans_and_wrong_sizes_in_device_memory(memory):
     memory.view("gpu", 0, 8)[:] = torch.tensor([2, 0, 0, 0, 104, 105, 7, 0], dtype=torch.uint8)
-    text = read_tensor(memory, "text", DATATYPES["BYTES"], (1,), Region("gpu", 0, 6))
+    text = read_tensor(memory, "m", "text", DATATYPES["BYTES"], (1,), Region("gpu", 0, 6))
     assert text.tolist() == [b"hi"]
-    flags = read_tensor(memory, "flags", DATATYPES["BOOL"], (4,), Region("gpu", 4, 4))
+    flags = read_tensor(memory, "m", "flags", DATATYPES["BOOL"], (4,), Region("gpu", 4, 4))
     assert host_array(flags).tolist() == [True, True, True, False]
-    with pytest.raises(ServingError, match=r"shape \[3\] of BF16 needs 6 bytes, but 'shared_memory_byte_size' is 8"):
-        read_tensor(memory, "x", DATATYPES["BF16"], (3,), Region("gpu", 0, 8))
+    with pytest.raises(ServingError, match="Expected 6, got 8 in 'shared_memory_byte_size'"):
+        read_tensor(memory, "m", "x", DATATYPES["BF16"], (3,), Region("gpu", 0, 8))
     assert (
-        host_array(read_tensor(memory, "x", DATATYPES["BF16"], (4,), Region("gpu", 0, 8))).dtype == ml_dtypes.bfloat16
+        host_array(read_tensor(memory, "m", "x", DATATYPES["BF16"], (4,), Region("gpu", 0, 8))).dtype
+        == ml_dtypes.bfloat16
     )
     assert request({"x": np.zeros((1, 2))}).device_outputs is False

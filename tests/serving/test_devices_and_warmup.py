@@ -128,5 +128,5 @@ async def test_a_warm_up_that_the_model_refuses_fails_the_load(tmp_path):
     wrong = WARMUP.format(data="zero_data: true").replace("dims: [1]", "dims: [3, 3]")
     model_factory.onnx_scale(tmp_path, extra=wrong)
     async with core(tmp_path) as server:
-        with pytest.raises(ServingError, match="warm-up"):
+        with pytest.raises(ServingError, match="failed to run warmup"):
             await server.load_model("scale")

@@ -88,7 +88,7 @@ def test_a_refusal_waits_for_the_answers_before_it(repository: Path) -> None:
             slow = build("POST", "/v2/models/slow/infer", infer_body(tensor([1.0])))
             writer.write(slow * 10 + b"POST /v2 HTTP/1.1\r\nContent-Length: 999999999\r\n\r\n")
             statuses = [(await read_answer(reader))[0] for _ in range(11)]
-            assert statuses == [200] * 10 + [413]
+            assert statuses == [200] * 10 + [400]
             assert await reader.read() == b""
 
     uvloop.run(main())

@@ -56,7 +56,8 @@ def test_an_exception_in_execute_fails_the_batch_with_its_text_and_place(tmp_pat
         for answer in answers:
             assert answer.code is Code.INTERNAL
             assert answer.message == (
-                "model 'model' failed: ValueError: the vocabulary is empty (model.py, line 16, in execute)"
+                "Failed to process the request(s) for model 'model', message: ValueError: the vocabulary is empty "
+                "(model.py, line 16, in execute)"
             )
         assert infer(instance, ONE)["OUTPUT0"] == 1, "the process goes on"
 
@@ -64,7 +65,9 @@ def test_an_exception_in_execute_fails_the_batch_with_its_text_and_place(tmp_pat
 def test_a_triton_model_exception_is_told_as_it_is(tmp_path):
     with (
         python_instance(tmp_path, model('raise pb_utils.TritonModelException("come back later")')) as instance,
-        pytest.raises(ServingError, match=r"^model 'model' failed: come back later$"),
+        pytest.raises(
+            ServingError, match=r"^Failed to process the request\(s\) for model 'model', message: come back later$"
+        ),
     ):
         infer(instance, POISON)
 

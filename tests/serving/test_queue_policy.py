@@ -18,7 +18,7 @@ async def test_a_full_queue_refuses_with_unavailable():
     async with gated_model("dynamic_batching { default_queue_policy { max_queue_size: 2 } }") as (model, backend):
         first = await _busy(model, backend)
         waiting = [Call(model, [1]), Call(model, [2])]
-        with pytest.raises(ServingError, match="exceeds maximum queue size of 2") as caught:
+        with pytest.raises(ServingError, match="Exceeds maximum queue size of 2") as caught:
             Call(model, [3])
         assert caught.value.code is Code.UNAVAILABLE
         backend.gate.set()

@@ -44,7 +44,10 @@ def test_only_requests_of_equal_shapes_and_inputs_share_a_key():
 @pytest.mark.parametrize(
     ("request_", "message"),
     [
-        (_request(B=B), "expects input 'A', which the request does not have"),
+        (
+            _request(B=B),
+            r"between 1 and 2 but got 1 inputs for model 'm'. Got input\(s\) \['B'\], but missing required input\(s\) \['A'\]",
+        ),
         (_request(A=A, C=A), "unexpected inference input 'C' for model 'm', which has A, B"),
         (_request(A=A.astype(np.float64)), "has data-type FP64, but the model expects FP32"),
         (_request(A=A[:, 0]), r"unexpected shape for input 'A' for model 'm'. Expected \[-1, 2, -1\], got \[3, 5\]"),

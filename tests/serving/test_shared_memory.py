@@ -44,14 +44,14 @@ def test_no_view_leaves_the_region(key, offset, size):
     memory.register_system("in", key, 0, 1000)
     code, message = _code(memory.view, "in", offset, size)
     assert code is Code.INVALID_ARG
-    assert "which has 1000 bytes" in message
+    assert "for shared memory region: 'in' has 1000 bytes" in message
 
 
 @pytest.mark.parametrize("bad", ["/../etc/passwd", "a/b", "", "..", "/", "/x\0y", "/" + "x" * 300])
 def test_a_key_is_never_a_path(bad):
     code, message = _code(SharedMemory(allowed=True).register_system, "in", bad, 0, 10)
-    assert code is Code.INVALID_ARG
-    assert "passwd" not in message
+    assert code is Code.INTERNAL, "as Triton, whose tests look for it"
+    assert message.startswith("Unable to open shared memory region: ")
 
 
 def test_a_link_in_the_folder_is_not_followed(tmp_path):
@@ -59,16 +59,15 @@ def test_a_link_in_the_folder_is_not_followed(tmp_path):
     link = Path("/dev/shm", f"slipway-link-{uuid.uuid4().hex}")
     link.symlink_to(tmp_path / "secret")
     try:
-        assert _code(SharedMemory(allowed=True).register_system, "in", link.name, 0, 10)[0] is Code.INVALID_ARG
+        assert _code(SharedMemory(allowed=True).register_system, "in", link.name, 0, 10)[0] is Code.INTERNAL
     finally:
         link.unlink()
 
 
-def test_what_does_not_exist_or_is_too_short_is_refused_without_telling_its_key(key):
+def test_what_does_not_exist_or_is_too_short_is_refused(key):
     memory = SharedMemory(allowed=True)
     code, message = _code(memory.register_system, "in", "/no-such-key", 0, 10)
-    assert code is Code.INVALID_ARG
-    assert "no-such-key" not in message
+    assert (code, message) == (Code.INTERNAL, "Unable to open shared memory region: '/no-such-key'")
     code, message = _code(memory.register_system, "in", key, 16000, 1000)
     assert "beyond its end" in message
     for size in (0, -1, 2**60):

@@ -151,7 +151,12 @@ class PythonServant(Servant):
     ) -> list[Message]:
         """What went to a response sender before `execute` failed is the answer all the same."""
         failure = failed(error, self._folder)
-        told: Message = {"error": [failure["code"], f"model '{self._name}' failed: {failure['message']}"]}
+        told: Message = {
+            "error": [
+                failure["code"],
+                f"Failed to process the request(s) for model '{self._name}', message: {failure['message']}",
+            ]
+        }
         sent = [None if request._sender is None else request._sender._response for request in requests]
         return [
             told if response is None else describe(response, request.requested_output_names(), writer)
@@ -197,7 +202,10 @@ class PythonServant(Servant):
         """End what is open, behind whatever was sent before."""
         failure = failed(error, self._folder)
         for stream in streams:
-            stream.fail(failure["code"], f"model '{self._name}' failed: {failure['message']}")
+            stream.fail(
+                failure["code"],
+                f"Failed to process the request(s) for model '{self._name}', message: {failure['message']}",
+            )
 
     def _asked(self, question: Message) -> None:
         """What the server says by itself; on the link's thread."""
