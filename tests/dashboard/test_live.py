@@ -89,7 +89,7 @@ def test_points_say_what_the_model_did_and_when(inference: FixedServer, server: 
             assert point["total"]["rps"] == figures["rps"]
             alone = await message(queue, busy, model="identity")
             assert set(alone["models"]) == {"identity"}
-            assert alone["states"] == {"1": "READY"}
+            assert alone["states"] == {"1": "ready"}
             assert alone["versions"]["1"]["rps"] == alone["models"]["identity"]["rps"]
 
     asyncio.run(scenario())
