@@ -6,6 +6,7 @@ in a deadlock falls silent. A file needs neither the database nor free space on 
 
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 
 from django.conf import settings
@@ -23,7 +24,9 @@ PROCESSES = {
 
 
 def beat(name: str) -> None:
-    _path(name).touch()
+    """A folder that cannot be written costs the heartbeat, not the process."""
+    with suppress(OSError):
+        _path(name).touch()
 
 
 def forget(name: str) -> None:

@@ -78,11 +78,15 @@ def test_every_address_that_it_prints_answers(up: Up):
 def test_the_administrators_password_is_generated_and_signs_in(up: Up):
     assert len(up.password) >= 12
     with httpx.Client(base_url=up.dashboard_url, follow_redirects=True, timeout=PATIENCE_S) as browser:
-        token = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', browser.get("/sign-in").text)
-        form = {"username": "admin", "password": up.password, "csrfmiddlewaretoken": token.group(1)}
-        answer = browser.post("/sign-in", data=form, headers={"Referer": f"{up.dashboard_url}/sign-in"})
+        answer = sign_in(browser, up)
     assert answer.status_code == 200
     assert answer.url.path == "/"
+
+
+def sign_in(browser: httpx.Client, up: Up) -> httpx.Response:
+    token = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', browser.get("/sign-in").text)
+    form = {"username": "admin", "password": up.password, "csrfmiddlewaretoken": token.group(1)}
+    return browser.post("/sign-in", data=form, headers={"Referer": f"{up.dashboard_url}/sign-in"})
 
 
 def test_secrets_are_neither_in_the_process_list_nor_in_logs_nor_readable_by_others(up: Up):

@@ -10,13 +10,21 @@ import pytest
 import tritonclient.grpc as grpcclient
 from tritonclient.utils import InferenceServerException
 
-from tests.dashboard.test_up import command_line, events, last_event, models_are_ready, server_state
+from tests.dashboard.test_up import command_line, events, last_event, models_are_ready, server_state, sign_in
 from tests.ports import HOST
 from tests.serving_process import PATIENCE_S, wait_until
 from tests.up_process import Up
 
 BOUND_S = 10
-PARTS = {"watch": "manage.py watch", "worker": "celery"}
+PARTS = {"watch": "manage.py watch", "worker": "celery", "server": "-m serving", "dashboard": "daphne"}
+PAGES = (
+    "/",
+    "/models/",
+    "/models/digits/",
+    "/models/digits/playground",
+    "/models/digits/configuration",
+    "/servers/local/",
+)
 
 
 @pytest.fixture(scope="module")
@@ -82,9 +90,9 @@ def test_models_that_are_wanted_are_not_unknown_while_the_server_returns(up: Up)
     wait_until(lambda: models_are_ready(up), 2 * PATIENCE_S, what="watch was replaced and has loaded every model")
 
 
-def test_a_stopped_watcher_or_worker_is_replaced_and_told_and_its_job_runs_again(up: Up):
+def test_a_stopped_watcher_worker_or_dashboard_is_replaced_and_told_and_a_lost_job_runs_again(up: Up):
     seen = last_event(up)
-    before = {name: stop(up, name) for name in PARTS}
+    before = {name: stop(up, name) for name in ("watch", "worker", "dashboard")}
     up.query(
         "INSERT INTO dashboard_job (id, kind, title, params, state, progress, step, log, error, result, cancel_requested,"
         " attempt, created_by_name, created_at, queued_at, started_at, heartbeat_at) VALUES (9000, 'inspect', 'lost', '{}',"
@@ -93,9 +101,24 @@ def test_a_stopped_watcher_or_worker_is_replaced_and_told_and_its_job_runs_again
     )
     for name, pid in before.items():
         wait_until(lambda name=name, pid=pid: pid_of(up, name) not in (0, pid), what=f"another {name}")
-    for title in ("watcher", "worker"):
+    for title in ("watcher", "worker", "dashboard"):
         sentence = f"The {title} was restarted, because it had not answered for {BOUND_S} s."
         wait_until(lambda sentence=sentence: ("stopped", sentence) in events(up, seen), what=sentence)
         wait_until(lambda title=title: any(f"The {title} is back" in text for _, text in events(up, seen)), what=title)
     row = "SELECT attempt, state FROM dashboard_job WHERE id = 9000"
     wait_until(lambda: up.query(row) == [(1, "failed")], 2 * PATIENCE_S, what="the lost job was run by the new worker")
+
+
+def test_a_stopped_server_is_replaced_and_pages_answer_meanwhile(up: Up):
+    seen = last_event(up)
+    with httpx.Client(base_url=up.dashboard_url, follow_redirects=True, timeout=PATIENCE_S) as browser:
+        sign_in(browser, up)
+        before = stop(up, "server")
+        for page in PAGES:
+            assert browser.get(page).status_code == 200, page
+        wait_until(lambda: server_state(up)[0] == "down", what="pages say that it is down")
+        assert "does not answer" in browser.get("/servers/local/").text
+    wait_until(lambda: server_state(up)[1] not in (None, before), what="another server")
+    wait_until(lambda: models_are_ready(up), what="every model is back")
+    reason = f"because it had not answered for {BOUND_S} s."
+    assert ("stopped", f"The inference server was restarted, {reason}") in events(up, seen)

@@ -68,8 +68,7 @@ class Command(BaseCommand):
 
     async def _give_heartbeats(self) -> None:
         while True:
-            with suppress(OSError):  # a disk that takes no heartbeat is no reason to stop what runs
-                heartbeat.beat("up")
+            heartbeat.beat("up")
             await asyncio.sleep(heartbeat.HEARTBEAT_S)
 
     async def _invite(self, server: Server) -> None:
