@@ -40,7 +40,8 @@ def version_word(state: str, condition: str, failed: bool) -> str:
     answer: their requests fail."""
     if state == ModelStatus.READY and condition == Condition.SILENT:
         return ModelStatus.UNAVAILABLE.lower()
-    if state == ModelStatus.UNAVAILABLE and (condition == Condition.UNLOADED or (condition and not failed)):
+    sleeps = condition == Condition.ASLEEP and not failed
+    if state == ModelStatus.UNAVAILABLE and (condition == Condition.UNLOADED or sleeps):
         return condition
     return state.lower()
 

@@ -9,4 +9,5 @@ class Condition(StrEnum):
     NONE = ""
     ASLEEP = "asleep"  # its first request loads it
     SILENT = "silent"  # READY, but none of its instances would answer now: their processes hang, or keep ending
+    STEPLESS = "stepless"  # an ensemble of which a step is not ready: it is ready again when that is
     UNLOADED = "unloaded"  # taken out of service: unloaded, or replaced under the version policy

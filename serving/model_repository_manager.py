@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
+from repository.condition import Condition
 from serving.classification import Labels
 from serving.crash_trace import runner
 from serving.custom_metrics import CustomMetrics
@@ -21,7 +22,7 @@ from serving.known_models import KnownModels
 from serving.model import Model
 from serving.model_completion import complete
 from serving.model_identifier import ModelIdentifier
-from serving.model_lifecycle import ModelLifecycle, VersionEntry
+from serving.model_lifecycle import ModelLifecycle, State, VersionEntry
 from serving.model_source import Files, NothingSelected, VersionSource, fingerprint, read_source
 from serving.network_thread import NetworkThreads
 from serving.options import Options
@@ -149,7 +150,7 @@ class ModelRepositoryManager:
         for model in sorted({*self._repositories.models(), *(lifecycle.identifier for lifecycle in self._models)}):
             lifecycle, name = self._models.get(model), model.name
             if lifecycle is not None and lifecycle.versions:
-                rows += [row for row in _version_rows(lifecycle) if not ready or row.state == "READY"]
+                rows += [row for row in self._version_rows(lifecycle) if not ready or row.state == "READY"]
             elif not ready:
                 reason = lifecycle.error if lifecycle else self._repositories.why_not(model)
                 rows.append(IndexRow(name, state="UNAVAILABLE" if reason else "", reason=reason, failed=bool(reason)))
@@ -179,13 +180,41 @@ class ModelRepositoryManager:
         found = []
         for lifecycle in self._models:
             for entry in filter(wanted, lifecycle.versions.values()):
-                entry.statistics.state, entry.statistics.condition = entry.state.value, entry.condition
+                state, entry.statistics.condition, _ = self._shown(lifecycle, entry)
+                entry.statistics.state = state.value
                 entry.statistics.failed = entry.failed
                 entry.statistics.pending = sum(model.pending for model in entry.models)
                 entry.statistics.in_flight = sum(model.in_flight for model in entry.models)
                 entry.statistics.memory = entry.memory
                 found.append(entry.statistics)
         return found
+
+    def _version_rows(self, lifecycle: ModelLifecycle) -> Iterator[IndexRow]:
+        for version, entry in sorted(lifecycle.versions.items()):
+            state, condition, missing = self._shown(lifecycle, entry)
+            failed_reload = lifecycle.failed_reload(entry)
+            said = entry.model.complaints() + entry.model.warnings if entry.model else []
+            reason = entry.reason or missing or failed_reload or "; ".join(said)
+            failed = entry.failed or (bool(failed_reload) and not entry.asleep)
+            yield IndexRow(lifecycle.name, str(version), state.value, reason, condition, failed)
+
+    def _shown(self, lifecycle: ModelLifecycle, entry: VersionEntry) -> tuple[State, Condition, str]:
+        """State and condition of a version, and the step that it lacks: an ensemble is only as ready as its steps."""
+        missing = ""
+        if entry.state is State.READY and entry.model is not None:
+            missing = self.missing_step(entry.model, lifecycle.identifier.namespace)
+        return (State.UNAVAILABLE, Condition.STEPLESS, missing) if missing else (entry.state, entry.condition, "")
+
+    def missing_step(self, model: Model | SleepingModel, namespace: str) -> str:
+        """Why an ensemble could not answer now: a step of it, or of an ensemble in it, that is not ready; "" where it could."""
+        for step in model.config.ensemble_scheduling.step:
+            try:
+                found = self._step_model(namespace, step.model_name, step.model_version)
+            except ServingError as error:
+                return f"its step '{step.model_name}' is not ready: {error.message}"
+            if missing := self.missing_step(found, namespace):
+                return f"its step '{step.model_name}' is not ready: {missing}"
+        return ""
 
     def missing_repositories(self) -> list[Path]:
         """Those that were not there at start and have not come."""
@@ -481,12 +510,3 @@ async def _failures(loads: Mapping[K, Coroutine[Any, Any, None]]) -> list[tuple[
         elif isinstance(result, BaseException):
             raise result
     return failures
-
-
-def _version_rows(lifecycle: ModelLifecycle) -> Iterator[IndexRow]:
-    for version, entry in sorted(lifecycle.versions.items()):
-        failed_reload = lifecycle.failed_reload(entry)
-        said = entry.model.complaints() + entry.model.warnings if entry.model else []
-        reason = entry.reason or failed_reload or "; ".join(said)
-        failed = entry.failed or (bool(failed_reload) and not entry.asleep)
-        yield IndexRow(lifecycle.name, str(version), entry.state.value, reason, entry.condition, failed)

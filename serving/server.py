@@ -134,10 +134,11 @@ class InferenceServer:
         if version not in ("", "-1"):
             parse_requested_version(version)
         try:
-            self._manager.resolve(name, version)
+            model = self._manager.resolve(name, version)
         except ServingError:
             return False
-        return self._started and not self._draining
+        complete = not self._manager.missing_step(model, model.statistics.namespace)
+        return complete and self._started and not self._draining
 
     async def confirm_ready(self) -> bool:
         """As `ready`; with --strict-readiness the models that can say whether they are ready are asked too."""
@@ -147,7 +148,9 @@ class InferenceServer:
         """What a model that serves says of its instances that would not answer; "" where there is nothing to say. Raises
         NotYet for a model that will be loaded in a moment."""
         try:
-            return "; ".join(self._manager.resolve(name, version).complaints())
+            model = self._manager.resolve(name, version)
+            missing = self._manager.missing_step(model, model.statistics.namespace)
+            return "; ".join([missing] if missing else model.complaints())
         except NotYet:
             raise
         except ServingError:

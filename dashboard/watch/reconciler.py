@@ -239,8 +239,9 @@ class Reconciler:
 
 
 def state_for_plan(status: VersionStatus) -> str:
-    """A model that sleeps until its first request is as much there as one that serves: loading it would change nothing."""
-    return ModelStatus.READY if status.condition == Condition.ASLEEP else status.state
+    """A model that sleeps until its first request is as much there as one that serves: loading it would change nothing. The
+    same holds for an ensemble of which a step is not ready: loading it would bring that step back against what is wanted."""
+    return ModelStatus.READY if status.condition in (Condition.ASLEEP, Condition.STEPLESS) else status.state
 
 
 def _statuses(index: list[dict[str, Any]]) -> list[VersionStatus]:

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 
+from dashboard.choices import version_word
 from dashboard.services.server_state import VersionStatus
 from dashboard.watch.plan import CRASH_RETRY_S, RETRY_S, Attempts, Plan, Wanted, make_plan
 from dashboard.watch.reconciler import state_for_plan
@@ -21,6 +22,12 @@ def test_a_model_that_sleeps_until_its_first_request_counts_as_there():
     assert state_for_plan(VersionStatus("napping", 1, "UNAVAILABLE", "no such operator", "asleep", True)) == "READY"
     assert state_for_plan(status) == "READY"
     assert state_for_plan(VersionStatus("broken", 1, "UNAVAILABLE", "no such file")) == "UNAVAILABLE"
+
+
+def test_an_ensemble_that_waits_for_a_step_is_not_loaded_which_would_bring_the_step_back():
+    status = VersionStatus("pipeline", 1, "UNAVAILABLE", "its step 'double' is not ready: unloaded", "stepless")
+    assert state_for_plan(status) == "READY"
+    assert version_word(status.state, status.condition, status.failed) == "unavailable"
 
 
 def names(models: list[Wanted]) -> list[str]:
