@@ -58,7 +58,7 @@ class Fuzzer:
     def _keep(self, file: str, seed: int, output: str) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
         path = self._folder / f"{Path(file).stem}-{seed}.txt"
-        again = f"python -m tools.fuzz --again {os.path.relpath(path, ROOT)}"
+        again = f"python -m tools.fuzz --again {path.relative_to(ROOT) if path.is_relative_to(ROOT) else path}"
         path.write_text(f"file: {file}\nseed: {seed}\nagain: {again}\n\n{output}")
         self.findings.append(path)
         print(f"  found something; again by: {again}", flush=True)

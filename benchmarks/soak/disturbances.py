@@ -58,6 +58,8 @@ class Disturbances:
         self._recent: deque[Disturbance] = deque(maxlen=20)
         self._client = httpx.AsyncClient(base_url=up.http_url, timeout=60.0)
         self._factors = {models.SCALE: {1: 2.0}, models.PYTHON: {1: 2.0}}
+        # The examples' children, which nobody asks.
+        self._idle = {process.pid for process in found(up.pid).get("Python children", [])}
         self.traffic: Traffic | None = None
         # name -> (what is done, what it excuses)
         self.changes: dict[str, tuple[Callable[[], Awaitable[None]], Callable[[str, str], bool]]] = {
@@ -159,13 +161,12 @@ class Disturbances:
     # -- kills ---------------------------------------------------------------------------------------------------------
     def _kill(self, task: str) -> Callable[[], Awaitable[None]]:
         async def kill() -> None:
-            before = found(self._up.pid).get(task, [])
+            before = {process.pid for process in found(self._up.pid).get(task, [])} - self._idle
             if not before:
                 raise RuntimeError(f"there is no {task}")
-            victim = random.choice(before)
-            os.kill(victim.pid, signal.SIGKILL)
-            # The child of a model that nobody asks is started again by its next request.
-            await self._replaced(task, victim.pid, 0 if task == "Python children" else len(before))
+            victim = random.choice(sorted(before))
+            os.kill(victim, signal.SIGKILL)
+            await self._replaced(task, victim, len(before))
             await self._dashboard.ask("GET", "me")
             for name in (*models.NEED_PYTHON, models.SCALE, models.SEQUENCE):
                 await self._until(lambda name=name: self._ready(name), f"'{name}' is ready")  # type: ignore[misc]
@@ -174,7 +175,7 @@ class Disturbances:
 
     async def _replaced(self, task: str, pid: int, count: int) -> None:
         async def again() -> bool:
-            now = {process.pid for process in found(self._up.pid).get(task, [])}
+            now = {process.pid for process in found(self._up.pid).get(task, [])} - self._idle
             return pid not in now and len(now) >= count
 
         await self._until(again, f"another {task}")

@@ -75,7 +75,8 @@ def exchanged(address: str, data: bytes, cuts: list[int], close: bool) -> bytes:
                 connection.sendall(data[start:stop])
             if close:
                 return b""
-            connection.shutdown(socket.SHUT_WR)
+            with suppress(OSError):  # the server may have closed already
+                connection.shutdown(socket.SHUT_WR)
             while piece := connection.recv(1 << 16):
                 received += piece
     return received
