@@ -22,7 +22,10 @@ def give_heartbeats(sender: Any, **_: Any) -> None:
 
     def run() -> None:
         while True:
-            sender.call_soon(heartbeat.beat, "worker")
+            if sender.connection is None:  # it looks for its broker, and has no loop meanwhile
+                heartbeat.beat("worker")
+            else:
+                sender.call_soon(heartbeat.beat, "worker")
             time.sleep(heartbeat.HEARTBEAT_S)
 
     threading.Thread(target=run, name="heartbeat", daemon=True).start()

@@ -42,8 +42,8 @@ class Collector:
         previous, self._at = self._at, next_second(self._at, tick)
         try:
             await sync_to_async(metrics_store_tick)(self._client.server, tick, self._at, previous)
-        except DatabaseError:
-            logger.exception("one second of metrics was not stored")
+        except DatabaseError as error:
+            logger.error("one second of metrics was not stored: %s", error)
             await sync_to_async(close_old_connections)()
 
 

@@ -74,8 +74,8 @@ class Reconciler:
         """Seconds until the next look."""
         try:
             return BUSY_INTERVAL_S if await self.step() else CALM_INTERVAL_S
-        except DatabaseError:
-            logger.exception("the database did not answer; trying again")
+        except DatabaseError as error:
+            logger.error("the database did not answer (%s); trying again", error)
             await sync_to_async(close_old_connections)()
             return INDEX_INTERVAL_S
 

@@ -1,5 +1,6 @@
 """The parts of `manage.py up`: back-off, logs, ports, the lock on the data folder."""
 
+import asyncio
 import os
 import socket
 import subprocess
@@ -12,6 +13,7 @@ import pytest
 from dashboard.environment import VARIABLES
 from dashboard.exceptions import Conflict, Invalid
 from dashboard.supervisor import commands
+from dashboard.supervisor.answers import http_answers
 from dashboard.supervisor.backoff import DELAYS_S, STABLE_S, Backoff
 from dashboard.supervisor.logs import KEPT, Follower, RotatingLog, tail
 from dashboard.supervisor.preflight import DataFolderLock, check_ports, lock_data_folder
@@ -137,3 +139,20 @@ def test_flags_that_up_gives_itself_and_what_is_no_flag_are_refused(settings: An
         commands.check_server_flags()
     with pytest.raises(ValueError, match="flags, such as"):
         VARIABLES["SLIPWAY_SERVER_FLAGS"].parse("rm -rf")
+
+
+def test_a_dashboard_that_says_that_its_database_is_away_does_not_hang() -> None:
+    """An outage of the database would restart it each minute, with the uploads under way."""
+
+    async def ask(**how: bool) -> bool:
+        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n")
+            writer.close()
+
+        server = await asyncio.start_server(answer, HOST, 0)
+        async with server:
+            return await http_answers(HOST, server.sockets[0].getsockname()[1], "/healthz", **how)
+
+    assert asyncio.run(ask(whatever=True))
+    assert not asyncio.run(ask())
