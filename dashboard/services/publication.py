@@ -104,6 +104,7 @@ def publication_run(*, upload: Upload, context: JobContext) -> dict[str, Any]:
         except Exception as error:
             _take_back(upload, _reason(error))
             raise
+        storage.remove_tree(upload.folder)
     return {"model": upload.model_name, "version": version.number}
 
 
@@ -132,6 +133,7 @@ def _recover(upload: Upload) -> str:
         _take_back(upload, "publishing was broken off")
         return f"Version {number} of {upload.model_name} was not published; its upload can be published again."
     _finished(upload, manifest)
+    storage.remove_tree(upload.folder)
     return f"Finished the publication of version {number} of {upload.model_name}."
 
 

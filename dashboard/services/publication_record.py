@@ -10,12 +10,11 @@ from dashboard.services.configuration import current_text, revision_add
 from dashboard.services.needs import code_of_version
 from dashboard.services.releases import generation_bump, release_record
 from dashboard.services.storage import remember_beside, remember_config, remember_version
-from repository import storage
 from repository.storage import Manifest
 
 
 def publication_record(*, upload: Upload, actor: Actor, manifest: Manifest) -> Version:
-    """The version, its revision, release and audit entry, in one transaction; then the upload's files go."""
+    """The version, its revision, release and audit entry, in one transaction. The upload's files may go then."""
     with transaction.atomic():
         model = Model.objects.select_for_update().get(name=upload.model_name)
         version = _version_row(upload, model, actor, manifest)
@@ -36,7 +35,6 @@ def publication_record(*, upload: Upload, actor: Actor, manifest: Manifest) -> V
         )
         rows = Upload.objects.filter(pk=upload.pk, state=UploadState.PUBLISHING)
         rows.update(state=UploadState.PUBLISHED, publication={})
-    storage.remove_tree(upload.folder)
     upload.refresh_from_db()
     return version
 
