@@ -27,9 +27,9 @@ def dynamic_batching(config: ModelConfig) -> Iterator[Problem]:
         given = batching.default_priority_level
         yield Problem("dynamic_batching.default_priority_level", f"expected 1 to {levels}, not {given}")
     for level in sorted(batching.priority_queue_policy):
-        if not 1 <= level <= levels:
-            expected = f"expected 1 to {levels}" if levels else "there are no priority levels"
-            yield Problem(f"dynamic_batching.priority_queue_policy[{level}]", f"priority level {level}: {expected}")
+        if levels and not 1 <= level <= levels:  # without levels they are passed over, as in Triton
+            wrong = f"priority level {level}: expected 1 to {levels}"
+            yield Problem(f"dynamic_batching.priority_queue_policy[{level}]", wrong)
     if batching.preserve_ordering:
         yield from _preserved_order(batching)
 
@@ -68,9 +68,31 @@ def sequence_batching(config: ModelConfig) -> Iterator[Problem]:
     if not 0.0 <= batching.direct.minimum_slot_utilization <= 1.0:
         yield Problem("sequence_batching.direct.minimum_slot_utilization", "expected a share between 0 and 1")
     for index, state in enumerate(batching.state):
-        for part in ("input_name", "output_name"):
+        field = f"sequence_batching.state[{index}]"
+        for part in ("input_name", "output_name", "data_type"):
             if not getattr(state, part):
-                yield Problem(f"sequence_batching.state[{index}].{part}", f"state {index} has no {part}")
+                yield Problem(f"{field}.{part}", f"state {index} has no {part}")
+        if len(state.initial_state) > 1:
+            yield Problem(
+                f"{field}.initial_state", f"state '{state.input_name}' begins once, but has several initial states"
+            )
+        for initial in state.initial_state:
+            yield from _initial_state(f"{field}.initial_state[0]", state, initial)
+
+
+def _initial_state(field: str, state: Any, initial: Any) -> Iterator[Problem]:
+    """Source: Triton's core, sequence_batch_scheduler.cc, GenerateInitialStateData."""
+    what = f"the initial state of '{state.input_name}'"
+    if not initial.name:
+        yield Problem(f"{field}.name", f"{what} has no name")
+    if initial.data_type != state.data_type:
+        expected, given = (mc.DataType.Name(one.data_type) for one in (state, initial))
+        yield Problem(f"{field}.data_type", f"expected {expected} as in the state, not {given}")
+    fits = all(size >= 0 and (dim < 0 or size == dim) for size, dim in zip(initial.dims, state.dims, strict=False))
+    if len(initial.dims) != len(state.dims) or not fits:
+        yield Problem(f"{field}.dims", f"{what} has dims {list(initial.dims)}, which are none of {list(state.dims)}")
+    if initial.WhichOneof("state_data") is None:
+        yield Problem(field, f"{what} says neither zero_data nor data_file")
 
 
 def _controls(batching: Any) -> Iterator[Problem]:

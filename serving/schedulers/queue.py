@@ -61,7 +61,7 @@ class RequestQueue:
     def configure(self, batching: ModelDynamicBatching) -> None:
         """Take new policies; requests of a level that is gone move to the last one, their timeouts stay."""
         waiting = [(level.number, request) for level in self._levels for request in (*level.fresh, *level.delayed)]
-        self._policies = dict(batching.priority_queue_policy)
+        self._policies = dict(batching.priority_queue_policy) if batching.priority_levels else {}
         self._default_policy = batching.default_queue_policy
         self._count = max(1, batching.priority_levels)
         self._default = max(1, batching.default_priority_level)

@@ -80,9 +80,9 @@ def test_a_good_configuration_has_no_problems(text: str) -> None:
         ("dynamic_batching { preferred_batch_size: 0 }", "dynamic_batching.preferred_batch_size[0]", "1 or more"),
         ("dynamic_batching { priority_levels: 2 }", "dynamic_batching.default_priority_level", "expected 1 to 2"),
         (
-            "dynamic_batching { priority_queue_policy { key: 1 value { } } }",
-            "dynamic_batching.priority_queue_policy[1]",
-            "there are no priority levels",
+            "dynamic_batching { priority_levels: 1 default_priority_level: 1 priority_queue_policy { key: 2 value { } } }",
+            "dynamic_batching.priority_queue_policy[2]",
+            "priority level 2: expected 1 to 1",
         ),
         (
             "dynamic_batching { preserve_ordering: true priority_levels: 2 default_priority_level: 1 }",
@@ -110,6 +110,37 @@ def test_a_good_configuration_has_no_problems(text: str) -> None:
             "sequence_batching { direct { minimum_slot_utilization: 2 } }",
             "sequence_batching.direct.minimum_slot_utilization",
             "between 0 and 1",
+        ),
+        (
+            "sequence_batching { state { input_name: 'i' output_name: 'o' dims: 2 } }",
+            "sequence_batching.state[0].data_type",
+            "no data_type",
+        ),
+        *(
+            (
+                "sequence_batching { state { input_name: 'i' output_name: 'o' data_type: TYPE_FP32 dims: [2, -1] "
+                f"initial_state {{ {text} }} }} }}",
+                f"sequence_batching.state[0].initial_state{field}",
+                wrong,
+            )
+            for text, field, wrong in (
+                ("data_type: TYPE_FP32 dims: [2, 5] zero_data: true", "[0].name", "has no name"),
+                (
+                    "name: 'n' data_type: TYPE_INT32 dims: [2, 5] zero_data: true",
+                    "[0].data_type",
+                    "TYPE_FP32 as in the state",
+                ),
+                ("name: 'n' data_type: TYPE_FP32 dims: [3, 5] zero_data: true", "[0].dims", "none of"),
+                ("name: 'n' data_type: TYPE_FP32 dims: [2, -1] zero_data: true", "[0].dims", "none of"),
+                ("name: 'n' data_type: TYPE_FP32 dims: 2 zero_data: true", "[0].dims", "none of"),
+                ("name: 'n' data_type: TYPE_FP32 dims: [2, 5]", "[0]", "neither zero_data nor data_file"),
+                (
+                    "name: 'n' data_type: TYPE_FP32 dims: [2, 5] zero_data: true } "
+                    "initial_state { name: 'm' data_type: TYPE_FP32 dims: [2, 5] zero_data: true",
+                    "",
+                    "several initial states",
+                ),
+            )
         ),
         ("batch_input { source_input: 'q' data_type: TYPE_FP32 }", "batch_input[0].source_input[0]", "no input 'q'"),
         ("batch_output { source_input: 'x' target_name: 'q' }", "batch_output[0].target_name[0]", "no output 'q'"),

@@ -138,3 +138,16 @@ async def test_as_many_priority_levels_as_the_field_can_say_cost_nothing_until_t
             await call.answer()
         assert backend.log == [[0.0], [4.0], [3.0], [2.0], [1.0]]
         assert len(model.scheduler._queue._levels) == 1, "a level without requests stayed"
+
+
+async def test_policies_of_levels_count_only_where_there_are_levels():
+    """As in Triton, which takes such a configuration and queues by the default policy."""
+    async with gated_model(
+        "dynamic_batching { priority_queue_policy { key: 1 value { max_queue_size: 1 } } }"
+    ) as served:
+        model, backend = served
+        first = await _busy(model, backend)
+        waiting = [Call(model, [number]) for number in (1, 2, 3)]
+        backend.gate.set()
+        for call in (first, *waiting):
+            await call.answer()
