@@ -18,7 +18,7 @@ from serving.request import InferenceRequest, InferenceResponse
 from serving.server import InferenceServer
 from tests import model_factory, pipelines
 from tests.serving.gate import until
-from tests.serving.in_process import core
+from tests.serving.in_process import core, index
 from tests.serving.streaming_backend import streaming_model
 from tests.serving.test_residency import asking_for
 from tests.serving_process import ServerProcess, wait_until
@@ -176,10 +176,7 @@ async def _load(server: InferenceServer, repository: Path, model: str) -> None:
 async def _unloaded(server: InferenceServer, *models: str) -> None:
     for model in models:
         await server.unload_model(model)
-    states = [server.repository_index().models]
-    await until(
-        lambda: not any(row.state == "UNLOADING" for row in server.repository_index().models), f"the end of {states}"
-    )
+    await until(lambda: "UNLOADING" not in {state for state, _ in index(server).values()}, "the end of unloading")
     assert all(one.in_flight == 0 for one in server.statistics())
 
 
@@ -308,7 +305,7 @@ async def test_a_load_in_which_something_raises_says_so_and_the_next_one_succeed
             with pytest.raises(ServingError) as caught:
                 await server.load_model("scale")
         assert caught.value.code is Code.INTERNAL
-        assert [row.state for row in server.repository_index().models if row.name == "scale"] == ["UNAVAILABLE"]
+        assert index(server)["scale", "1"][0] == "UNAVAILABLE"
         await _load(server, tmp_path, "scale")
         assert not isinstance(await Asked(server, "scale").answer(), ServingError)
 
