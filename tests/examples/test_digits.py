@@ -114,9 +114,25 @@ def test_the_pipeline_is_accurate_on_pictures_of_the_held_out_rows(
     assert (answers.argmax(axis=1) == labels).mean() >= REQUIRED_ACCURACY
 
 
-def test_what_is_no_picture_is_refused_in_one_sentence(client: triton.InferenceServerClient) -> None:
-    with pytest.raises(triton.InferenceServerException, match="the picture cannot be decoded"):
-        infer(client, "digits_pipeline", "png", "BYTES", np.array([[b"no picture"]], dtype=np.object_), "probabilities")
+def _png(side: int = 8) -> bytes:
+    picture = io.BytesIO()
+    Image.new("1", (side, side)).save(picture, "PNG")
+    return picture.getvalue()
+
+
+@pytest.mark.parametrize("model", ["digits_preprocess", "digits_pipeline"])
+@pytest.mark.parametrize(
+    "content", [b"no picture", b"", _png()[:40], _png(6000)], ids=["text", "nothing", "half", "bomb"]
+)
+def test_what_is_no_picture_is_the_clients_mistake_said_in_one_sentence(
+    client: triton.InferenceServerClient, model: str, content: bytes
+) -> None:
+    output = "image" if model == "digits_preprocess" else "probabilities"
+    with pytest.raises(triton.InferenceServerException, match=r"the picture cannot be decoded: \w") as caught:
+        infer(client, model, "png", "BYTES", np.array([[content]], dtype=np.object_), output)
+    assert caught.value.status() == "400"
+    assert "0x" not in caught.value.message()
+    assert "object" not in caught.value.message()
 
 
 def test_an_empty_pad_is_an_answer_too(client: triton.InferenceServerClient) -> None:

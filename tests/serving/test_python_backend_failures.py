@@ -72,6 +72,33 @@ def test_a_triton_model_exception_is_told_as_it_is(tmp_path):
         infer(instance, POISON)
 
 
+@pytest.mark.parametrize(
+    "statement",
+    [
+        'raise ValueError(f"cannot read {io.BytesIO()} of {self.execute}")',
+        'raise pb_utils.TritonModelException(f"cannot read {io.BytesIO()} of {self.execute}")',
+        'return [pb_utils.InferenceResponse(error=pb_utils.TritonError(f"cannot read {io.BytesIO()} of {self.execute}"))]',
+    ],
+    ids=["an exception", "TritonModelException", "TritonError"],
+)
+def test_the_address_of_an_object_is_not_told(tmp_path, statement):
+    source = model(statement).replace("import ctypes", "import io")
+    with python_instance(tmp_path, source) as instance:
+        with pytest.raises(ServingError) as caught:
+            infer(instance, POISON)
+        assert (
+            "cannot read <_io.BytesIO object> of <bound method TritonPythonModel.execute of <" in caught.value.message
+        )
+        assert "0x" not in caught.value.message
+
+
+def test_an_absolute_path_in_an_exception_is_told_by_its_last_name(tmp_path):
+    with python_instance(tmp_path, model('open("/some/where/else/vocabulary.txt")')) as instance:
+        with pytest.raises(ServingError) as caught:
+            infer(instance, POISON)
+        assert "No such file or directory: 'vocabulary.txt' (model.py, line 16" in caught.value.message
+
+
 def test_a_path_of_this_machine_is_not_told(tmp_path):
     with (
         python_instance(tmp_path, model('open(pb_utils.get_model_dir() + "/words.txt")')) as instance,

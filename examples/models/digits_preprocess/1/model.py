@@ -20,10 +20,20 @@ class TritonPythonModel:
         pictures = pb_utils.get_input_tensor_by_name(request, "png").as_numpy()
         try:
             images = [_image(content) for content in pictures.ravel()]
-        except (UnidentifiedImageError, Image.DecompressionBombError, OSError, ValueError) as error:
-            return pb_utils.InferenceResponse(error=pb_utils.TritonError(f"the picture cannot be decoded: {error}"))
+        except UnidentifiedImageError:
+            return _refused("expected a PNG or JPEG file")
+        except Image.DecompressionBombError:
+            return _refused(f"expected at most {Image.MAX_IMAGE_PIXELS} pixels")
+        except (OSError, SyntaxError, ValueError) as error:  # Pillow raises SyntaxError for a broken PNG
+            return _refused(str(error))
         stacked = np.stack(images).reshape(-1, 1, 8, 8)
         return pb_utils.InferenceResponse(output_tensors=[pb_utils.Tensor("image", stacked)])
+
+
+def _refused(reason):
+    """The client's mistake: over HTTP a 400."""
+    error = pb_utils.TritonError(f"the picture cannot be decoded: {reason}", pb_utils.TritonError.INVALID_ARG)
+    return pb_utils.InferenceResponse(error=error)
 
 
 def _image(content: bytes) -> np.ndarray:
