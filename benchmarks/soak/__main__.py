@@ -29,6 +29,10 @@ SERVER_KILLS = 3
 BEFORE_THE_KILLS = 0.95
 
 
+# A model's process that is stopped is noticed after so long, so that more of them fit into a run.
+FLAGS = "--process-heartbeat-timeout-secs=5"
+
+
 class OutOfTime(Exception):
     pass
 
@@ -121,7 +125,10 @@ def main() -> int:
     given = parser.parse_args()
     record = Record(given.folder, given.requests, given.anew)
     signal.signal(signal.SIGTERM, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt()))
-    with tempfile.TemporaryDirectory(prefix="slipway-soak-") as folder, Up(Path(folder) / "data") as up:
+    with (
+        tempfile.TemporaryDirectory(prefix="slipway-soak-") as folder,
+        Up(Path(folder) / "data", SLIPWAY_SERVER_FLAGS=FLAGS) as up,
+    ):
         up.start()
         _take_one_core()
         with suppress(KeyboardInterrupt):

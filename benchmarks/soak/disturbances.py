@@ -74,6 +74,7 @@ class Disturbances:
             "watch killed": (self._kill("watch"), nobody),
             "the dashboard killed": (self._kill("dashboard"), nobody),
             "a Python child killed": (self._kill("Python children"), askers_of_python),
+            "a Python child stopped": (self._kill("Python children", signal.SIGSTOP), askers_of_python),
         }
 
     async def close(self) -> None:
@@ -159,13 +160,13 @@ class Disturbances:
         await self._dashboard.load(models.SPARE)
 
     # -- kills ---------------------------------------------------------------------------------------------------------
-    def _kill(self, task: str) -> Callable[[], Awaitable[None]]:
+    def _kill(self, task: str, number: int = signal.SIGKILL) -> Callable[[], Awaitable[None]]:
         async def kill() -> None:
             before = {process.pid for process in found(self._up.pid).get(task, [])} - self._idle
             if not before:
                 raise RuntimeError(f"there is no {task}")
             victim = random.choice(sorted(before))
-            os.kill(victim, signal.SIGKILL)
+            os.kill(victim, number)
             await self._replaced(task, victim, len(before))
             await self._dashboard.ask("GET", "me")
             for name in (*models.NEED_PYTHON, models.SCALE, models.SEQUENCE):

@@ -79,7 +79,9 @@ def _kind_of(reason: str) -> str:
     elif not code.isdigit() and not code.isupper():
         code, sentence = "", reason
     sentence = re.sub(r'^{"error":"(.*)"}$', r"\1", sentence.strip())
-    sentence = re.sub(r"ipv[46]:\S+|\d+(\.\d+){3}(:\d+)?", "ADDRESS", re.sub(r"'[^']*'", "'...'", sentence))
+    sentence = re.sub(
+        r"ipv[46]:\S+|\d+(\.\d+){3}(:\d+)?", "ADDRESS", re.sub(r"(?<!\w)'[^']*'(?!\w)", "'...'", sentence)
+    )
     return f"{code} {re.sub(r'[0-9]+', 'N', sentence)}".strip()[:160]
 
 
