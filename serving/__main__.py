@@ -9,6 +9,7 @@ import logging
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import Protocol
 
@@ -131,11 +132,18 @@ async def _load_and_wait(server: InferenceServer, stop: asyncio.Event) -> int:
 
 
 async def _shut_down(server: InferenceServer, frontends: "dict[str, Frontend]", timeout_s: float) -> None:
-    """Stop listening, finish what is under way, then end. Probes and metrics answer until the last moment."""
-    log.info("shutting down: Waiting for in-flight requests to complete")
-    serving = [frontend for name, frontend in frontends.items() if name != "metrics"]
-    draining = asyncio.gather(*(frontend.drain() for frontend in serving), return_exceptions=True)
-    await server.drain(timeout_s)
+    """Stop listening, let the connections of HTTP finish, refuse new requests and finish those under way, then end.
+
+    Metrics answer until the last moment, and so do probes on connections that live.
+    """
+    log.info("shutting down. Timeout %g: Waiting for in-flight requests to complete.", timeout_s)
+    server.stop()
+    deadline = time.monotonic() + timeout_s
+    drains = {name: asyncio.ensure_future(one.drain()) for name, one in frontends.items() if name != "metrics"}
+    if "http" in drains:
+        await asyncio.wait((drains["http"],), timeout=timeout_s)
+    await server.drain(max(0.0, deadline - time.monotonic()))
+    draining = asyncio.gather(*drains.values(), return_exceptions=True)
     try:
         async with asyncio.timeout(min(2.0, timeout_s)):
             await draining

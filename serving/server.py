@@ -67,7 +67,8 @@ class InferenceServer:
         self._tracer = OpenTelemetryTrace.from_options(options)
         self._manager = ModelRepositoryManager(options, asyncio.get_running_loop(), self)
         self._started = False
-        self._draining = False
+        self._stopping = False  # not ready any more
+        self._draining = False  # and refuses requests
         self._poller: asyncio.Task[None] | None = None
 
     # -- life ------------------------------------------------------------------------------------------------------
@@ -90,16 +91,21 @@ class InferenceServer:
             raise ServingError(Code.INTERNAL, f"failed to load all models: {reasons}")
         self._started = True
 
-    async def drain(self, timeout_s: float) -> None:
-        """Refuse new requests (UNAVAILABLE), finish those under way, unload every model; give up at the timeout."""
-        self._draining = True
+    def stop(self) -> None:
+        """Not ready from here on, and nothing is loaded or unloaded; requests of connections that live are still taken."""
+        self._stopping = True
         if self._poller is not None:
             self._poller.cancel()
+
+    async def drain(self, timeout_s: float) -> None:
+        """Refuse new requests (UNAVAILABLE), finish those under way, unload every model; give up at the timeout."""
+        self.stop()
+        self._draining = True
         try:
             async with asyncio.timeout(timeout_s):
                 await self._manager.shutdown()
         except TimeoutError:
-            log.warning("requests were still under way after %.0f s; ending without them", timeout_s)
+            log.warning("requests were still under way after %g s; ending without them", self.options.exit_timeout_secs)
         finally:
             if self.request_log is not None:
                 await asyncio.to_thread(self.request_log.close)
@@ -125,7 +131,7 @@ class InferenceServer:
 
     def ready(self) -> bool:
         """Live, start-up done, not draining; with --strict-readiness also every model that should be loaded is."""
-        if not self._started or self._draining or not self.live():
+        if not self._started or self._stopping or not self.live():
             return False
         return not self.options.strict_readiness or self._manager.all_wanted_are_ready()
 
@@ -138,7 +144,7 @@ class InferenceServer:
         except ServingError:
             return False
         complete = not self._manager.missing_step(model, model.statistics.namespace)
-        return complete and self._started and not self._draining
+        return complete and self._started and not self._stopping
 
     async def confirm_ready(self) -> bool:
         """As `ready`; with --strict-readiness the models that can say whether they are ready are asked too."""
@@ -296,5 +302,5 @@ class InferenceServer:
                 "explicit model load / unload is not allowed if polling is enabled, nor where all is loaded at start: "
                 f"expected model control mode 'explicit', this server has '{mode}'"
             )
-        if self._draining:
+        if self._stopping:
             raise unavailable("the server is shutting down")

@@ -36,6 +36,7 @@ class Connection(asyncio.BufferedProtocol):
     def __init__(self, listener: "Listener") -> None:
         self.listener = listener
         self.closing = False  # after the exchanges under way, close
+        self._leaving = False  # the server shuts down: the next request is the last
         self.began_ns = 0  # when the first part came of a request that did not come at once (monotonic)
         self._transport: asyncio.Transport | None = None
         self._exchanges: deque[Exchange] = deque()
@@ -234,7 +235,7 @@ class Connection(asyncio.BufferedProtocol):
         exchange.taken, self._taken = self._taken, 0
         self.began_ns = 0
         self._exchanges.append(exchange)
-        if not head.keep_alive:
+        if not head.keep_alive or self._leaving:
             self.closing = True
         try:
             if head.refusal is not None:
@@ -364,7 +365,7 @@ class Connection(asyncio.BufferedProtocol):
         elif self._pending and not self._exchanges:
             if age > limits.head_s:
                 self._refuse(HttpError(408, "the request head did not arrive in time"))
-        elif not self._exchanges and age > limits.idle_s and self._transport is not None:
+        elif not self._exchanges and age > self._idle_limit() and self._transport is not None:
             self._transport.close()
 
     def _sweep_body(self, tick: int, age: int) -> None:
@@ -378,11 +379,18 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._since, self._received = tick, received
 
+    def _idle_limit(self) -> float:
+        limits = self.listener.limits
+        return min(limits.idle_s, limits.leaving_s) if self._leaving else limits.idle_s
+
     def drain(self) -> None:
-        """Close once the requests under way are answered."""
-        self.closing = True
-        if not self._exchanges and self._head is None and self._transport is not None:
-            self._transport.close()
+        """Close once the requests under way are answered. An idle connection has one more, as in Triton: its client may be
+        about to send it, and cannot know that nobody listens; the answer says that the connection closes."""
+        self._leaving = True
+        if self._exchanges or self._head is not None:
+            self.closing = True
+        elif not self._pending:
+            self._since = self.listener.tick
 
     def abort(self) -> None:
         if self._transport is not None:

@@ -49,6 +49,7 @@ class Limits:
     head_s: float = 10.0  # for a request head to arrive whole
     body_s: float = 30.0  # in which a body must end, or come on by `body_bytes_per_s` for each; 0 for ever
     idle_s: float = 600.0  # for the next request: clients keep pools of connections, so long
+    leaving_s: float = 5.0  # for the last request of a connection when the server shuts down
     stalled_s: float = 60.0  # for a client that does not take its answer
     linger_s: float = 2.0  # for a refused client to read why
     body_bytes_per_s: int = 1024
@@ -150,7 +151,7 @@ class Listener:
         return str(host), int(bound)
 
     async def drain(self) -> None:
-        """Accept no more; return when every connection has answered what it was asked and is closed."""
+        """Accept no more; return when every connection has answered what it was asked, or is idle too long, and is closed."""
         if self._server is not None:
             self._server.close()
         for connection in list(self._connections):

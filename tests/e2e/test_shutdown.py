@@ -55,6 +55,25 @@ def test_requests_under_way_are_answered_and_new_ones_refused(tmp_path, number):
         assert not alive(children)
 
 
+def test_a_connection_that_lives_has_one_more_request_while_the_server_shuts_down(tmp_path):
+    onnx_scale(tmp_path)
+    body = '{"inputs": [{"name": "INPUT0", "datatype": "FP32", "shape": [1, 1], "data": [3.0]}]}'
+    with ServerProcess(tmp_path) as server:
+        host, _, port = server.http.rpartition(":")
+        living = [http.client.HTTPConnection(host, int(port), timeout=PATIENCE_S) for _ in range(2)]
+        for connection in living:
+            connection.request("GET", "/v2/health/ready")
+            assert connection.getresponse().read() == b""
+        server.process.send_signal(signal.SIGTERM)
+        wait_until(lambda: "Waiting for in-flight requests to complete." in server.log, what="the signal to be noticed")
+        living[0].request("POST", "/v2/models/scale/infer", body)
+        answer = living[0].getresponse()
+        assert (answer.status, answer.getheader("Connection")) == (200, "close"), answer.read()
+        living[1].request("GET", "/v2/health/ready")
+        assert living[1].getresponse().status == 400, "no longer ready"
+        assert server.process.wait(PATIENCE_S) == 0
+
+
 def test_a_request_under_way_may_still_call_other_models(tmp_path):
     """The models that a Python model calls stay until it is done, whichever of them it calls last."""
     repository = tmp_path / "models"

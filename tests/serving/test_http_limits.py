@@ -119,11 +119,12 @@ def test_a_slow_reader_gets_a_large_answer_whole(repository: Path) -> None:
     uvloop.run(main())
 
 
-def test_draining_answers_what_was_asked_and_closes_idle_connections(repository: Path) -> None:
+def test_draining_answers_what_was_asked_and_one_more_request_of_an_idle_connection(repository: Path) -> None:
     async def main() -> None:
         async with (
             http_frontend(repository) as (frontend, server),
-            connection(frontend) as (idle, _),
+            connection(frontend) as (idle, idle_writer),
+            connection(frontend) as (silent, _),
             connection(frontend) as (reader, writer),
             connection(frontend) as (half_reader, half_writer),
         ):
@@ -133,7 +134,14 @@ def test_draining_answers_what_was_asked_and_closes_idle_connections(repository:
                 while not any(model.in_flight for model in server.statistics()):
                     await asyncio.sleep(0.001)
                 draining = asyncio.ensure_future(frontend.drain())
+                with contextlib.suppress(ConnectionRefusedError):
+                    while True:
+                        (await asyncio.open_connection(*frontend.address))[1].close()
+                idle_writer.write(build("GET", "/v2/health/live"))
+                status, headers, _ = await read_answer(idle)
+                assert (status, headers["connection"]) == (200, "close")
                 assert await idle.read() == b""
+                assert await silent.read() == b"", "a client that asks for nothing is not waited for long"
                 assert (await read_answer(reader))[0] == 200
                 assert await reader.read() == b""
                 half_writer.write(SMALL[-3:])
