@@ -40,6 +40,7 @@ class _Job:
             self._settle(self.answer.set_exception, error)
         finally:
             _running.job = None
+            del self  # or an error, whose traceback has this frame, would refer to itself
 
     def _settle(self, settle: Callable[[Any], None], value: Any) -> None:
         if self.abandoned:
@@ -67,6 +68,8 @@ async def in_thread(function: Callable[P, T], *arguments: P.args, **named: P.kwa
     except asyncio.CancelledError:
         job.abandoned = True
         raise
+    finally:
+        del job  # for the same reason
 
 
 def checkpoint() -> None:

@@ -1,9 +1,12 @@
 """Work on worker threads: its result, its error, and its end where nobody waits for it any more."""
 
 import asyncio
+import contextlib
+import gc
 import subprocess
 import sys
 import threading
+import weakref
 
 import pytest
 
@@ -20,6 +23,30 @@ def test_results_and_errors_come_back() -> None:
         assert many == [2**number for number in range(10 * THREADS)]
 
     asyncio.run(main())
+
+
+class Data:
+    """What a job works on."""
+
+
+def test_what_failed_work_held_is_let_go_at_once() -> None:
+    def fail(data: Data) -> None:
+        raise ValueError
+
+    async def main() -> None:
+        data = Data()
+        held = weakref.ref(data)
+        with contextlib.suppress(ValueError):
+            await in_thread(fail, data)
+        del data
+        while held() is not None:  # the worker may still be on its way out of it
+            await asyncio.sleep(0)
+
+    gc.disable()
+    try:
+        asyncio.run(asyncio.wait_for(main(), PATIENCE_S))
+    finally:
+        gc.enable()
 
 
 def test_what_nobody_waits_for_ends_at_its_next_checkpoint_or_does_not_begin() -> None:
