@@ -9,12 +9,13 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from serving.frontends.inflate import WINDOW_BITS
-from serving.worker_threads import in_thread
+from serving.worker_threads import checkpoint, in_thread
 
 if TYPE_CHECKING:
     from serving.frontends.grpc_call import Call
 
 LEVELS = {"none": 0, "low": 1, "medium": 6, "high": 9}  # of zlib
+_STEP = 1 << 20  # bytes between two looks at whether anybody still waits
 PACKED_FROM = 256  # bytes; what is smaller gains nothing
 PACKED_AT_ONCE = 64 << 10  # bytes; what is larger would hold up other calls
 
@@ -22,7 +23,14 @@ PACKED_AT_ONCE = 64 << 10  # bytes; what is larger would hold up other calls
 def pack(data: bytes, encoding: str, level: int) -> tuple[bytes, bytes]:
     """The message's "compressed" byte, and the message: as it is where compressing it gains nothing."""
     packer = zlib.compressobj(level, wbits=WINDOW_BITS[encoding])
-    packed = packer.compress(data) + packer.flush()
+    if len(data) <= PACKED_AT_ONCE:
+        packed = packer.compress(data) + packer.flush()
+    else:
+        pieces = []
+        for start in range(0, len(data), _STEP):
+            checkpoint()
+            pieces.append(packer.compress(memoryview(data)[start : start + _STEP]))
+        packed = b"".join((*pieces, packer.flush()))
     return (b"\1", packed) if len(packed) < len(data) else (b"\0", data)
 
 
