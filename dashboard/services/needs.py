@@ -117,10 +117,11 @@ def publication_needs(
     needs = [] if current is None else list(_changes(name, current.text, text, number, folder, _new(before, beside)))
     if changes_service:
         needs.append(Need(Right.OPERATE, f"'{name}' is loaded or made live by it"))
+    was = runs(current.text, before) if current is not None else frozenset()
+    needs += code_needs(runs(text, after) - was) + code_needs(_arriving(upload, text, number, folder, beside))
     if upload.proposal.get("executes_code", True):
         needs.append(Need(Right.UPLOAD_CODE, f"format {upload.proposal.get('format')} can run code"))
-    was = runs(current.text, before) if current is not None else frozenset()
-    return needs + code_needs(runs(text, after) - was) + code_needs(_arriving(upload, text, number, folder, beside))
+    return needs
 
 
 def _changes(name: str, current: str, text: str, number: int, folder: Path, beside: Sequence[str]) -> Iterable[Need]:

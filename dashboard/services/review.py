@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from dashboard.authorisation import Right
 from dashboard.choices import UploadState
 from dashboard.models import ConfigRevision, Model, Upload
 from dashboard.services.needs import Need, publication_needs
@@ -19,6 +20,11 @@ class Review:
     meanwhile: ConfigRevision | None = None
     meanwhile_diff: str = ""
     replaced: bool = False  # the text is that configuration's: nothing in it was the person's own
+
+    @property
+    def code(self) -> list[str]:
+        """What of it runs code, or can, in sentences."""
+        return [need.sentence for need in self.needs if need.right is Right.UPLOAD_CODE]
 
 
 def upload_review(*, upload: Upload, text: str | None = None, base_revision: int | None = None) -> Review:

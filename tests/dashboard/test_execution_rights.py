@@ -240,6 +240,15 @@ def test_the_page_says_which_permission_is_missing_and_because_of_what(
     assert "backend 'python' runs 'x' of version 1" in answer.json()["refused"]
 
 
+def test_whoever_may_is_told_that_it_runs_code(inspected: Inspected, actor: Actor, server: Server) -> None:
+    upload = inspected({"model.py": b"class TritonPythonModel:\n    def execute(self, requests):\n        return []\n"})
+    browser = Client()
+    browser.force_login(actor.user)
+    page = text_of(browser, f"/uploads/{upload.pk}/")
+    assert "backend &#x27;python&#x27; runs &#x27;model.py&#x27; of version 1 as code" in page
+    assert 'id="publish" disabled' not in page
+
+
 # -- a configuration that would run what lies there already ------------------------------------------------------------
 
 
