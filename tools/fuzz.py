@@ -25,18 +25,22 @@ LIMIT_S = 3600
 
 
 def pytest(*arguments: str, environment: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", MARKERS, *arguments]
+    options = ["-q", "-p", "no:cacheprovider", "-c", str(ROOT / "pyproject.toml"), f"--rootdir={ROOT}", "-m", MARKERS]
+    command = [sys.executable, "-m", "pytest", *options, *arguments]
     environment = {**os.environ, **(environment or {})}
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
 
 
 def fuzzed_files(paths: list[str]) -> list[str]:
-    """The files with tests that Hypothesis drives."""
-    listed = pytest("--collect-only", *(paths or ["tests"])).stdout
-    files = list(dict.fromkeys(re.findall(r"^([\w./-]+\.py)::", listed, re.MULTILINE)))
-    if not files:
-        raise SystemExit(f"there is nothing to fuzz here:\n{listed}")
-    return files
+    """The files that were named, and those with tests that Hypothesis drives in the folders that were."""
+    files = [path for path in paths if Path(path).is_file()]
+    folders = [path for path in paths if path not in files]
+    if folders or not files:
+        listed = pytest("--collect-only", *(folders or ["tests"])).stdout
+        files += re.findall(r"^([\w./-]+\.py)::", listed, re.MULTILINE)
+        if not files:
+            raise SystemExit(f"there is nothing to fuzz here:\n{listed}")
+    return list(dict.fromkeys(files))
 
 
 class Fuzzer:
