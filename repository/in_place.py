@@ -39,11 +39,10 @@ def _built(config: ModelConfig) -> ModelConfig:
     built = ModelConfig()
     built.CopyFrom(config)
     built.ClearField("version_policy")
-    # Sequences are bound to their instances, and where there is a file for each kind of GPU, the GPUs choose the file.
     if not config.HasField("sequence_batching"):
         built.ClearField("dynamic_batching")
-        if not config.cc_model_filenames:
-            built.ClearField("instance_group")
+    if not config.cc_model_filenames:  # where there is a file for each kind of GPU, the GPUs choose the file
+        built.ClearField("instance_group")
     for key in [key for key in built.parameters if key.startswith(SLIPWAY_PREFIX) and key not in _BUILT_IN]:
         del built.parameters[key]
     return built

@@ -81,6 +81,8 @@ class Model:
         self._held = NOTHING  # what it has grown by when it was loaded and when its instances changed
         self._backend: Backend | None = None
         self._instances: list[Instance] = []
+        # Instances that are not wanted any more but for the sequences that they run; each waits for its future.
+        self._leaving: dict[asyncio.Task[None], asyncio.Future[None]] = {}
         self._cores_of = runtime.host_policies.get
         self._draining = False
         self._drained: asyncio.Future[None] | None = None
@@ -182,7 +184,18 @@ class Model:
             self.scheduler.add_instance(instance)
         for instance in surplus:
             self._instances.remove(instance)
-            await self._take_away(instance)
+            vacated = self.scheduler.vacated(instance)
+            if vacated is None:
+                await self._take_away(instance)
+            else:
+                leaving = self._loop.create_task(self._leave(instance, vacated))
+                self._leaving[leaving] = vacated
+                leaving.add_done_callback(self._leaving.pop)
+
+    async def _leave(self, instance: Instance, vacated: "asyncio.Future[None]") -> None:
+        """The sequences that run on an instance end there, while others begin elsewhere."""
+        await vacated
+        await self._take_away(instance)
 
     async def _take_away(self, instance: Instance) -> None:
         """Free an instance that the scheduler has, when the batch that it runs is done."""
@@ -206,7 +219,11 @@ class Model:
         await instance.start(warmup)
 
     async def _free(self) -> None:
+        for vacated in self._leaving.values():
+            if not vacated.done():
+                vacated.set_result(None)
         instances, self._instances = self._instances, []
+        await asyncio.gather(*self._leaving)
         await asyncio.gather(*(self._take_away(instance) for instance in instances))
         if self._backend is not None:
             backend, self._backend = self._backend, None

@@ -60,6 +60,10 @@ class InstanceScheduler(Scheduler):
         self._idle.append(instance)
         self._wake()
 
+    def vacated(self, instance: Instance) -> "asyncio.Future[None] | None":
+        """Bind nothing new to an instance that is to be removed; done when nothing is bound to it, None where that is so."""
+        return None
+
     async def remove_instance(self, instance: Instance) -> None:
         """Take an instance away; returns when the batch that it runs is done."""
         self._instances.discard(instance)

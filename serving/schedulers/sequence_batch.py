@@ -73,6 +73,7 @@ class SequenceBatchScheduler(InstanceScheduler):
         super().__init__(loop, reject, on_done)
         self._controls = SequenceControls(config, model_dir)
         self._slots: dict[Instance, list[_Slot]] = {}  # made when they are first needed: there may be 2**31
+        self._vacating: dict[Instance, asyncio.Future[None]] = {}  # take no new sequences
         self._sequences: dict[int | str, _Sequence] = {}  # those that may take further requests
         self._of: dict[InferenceRequest, _Sequence] = {}  # waiting or running
         self._asked: dict[InferenceRequest, tuple[str, ...]] = {}
@@ -116,6 +117,17 @@ class SequenceBatchScheduler(InstanceScheduler):
         self._slots[instance] = []
         super().add_instance(instance)
         self._place_backlog()
+
+    def vacated(self, instance: Instance) -> "asyncio.Future[None] | None":
+        if not self._slots[instance]:
+            return None
+        done = self._vacating[instance] = self._loop.create_future()
+        return done
+
+    async def remove_instance(self, instance: Instance) -> None:
+        await super().remove_instance(instance)
+        del self._slots[instance]
+        self._vacating.pop(instance, None)
 
     # -- requests --------------------------------------------------------------------------------------------------
     def submit(self, request: InferenceRequest) -> None:
@@ -186,6 +198,7 @@ class SequenceBatchScheduler(InstanceScheduler):
 
     def _take_slot(self, sequence: _Sequence) -> bool:
         free = [slot for instance, slots in self._slots.items() if (slot := self._free_slot(instance, slots))]
+        free = [slot for slot in free if slot.instance not in self._vacating]
         if not free:
             return False
         slot = min(free, key=lambda slot: slot.index)
@@ -207,6 +220,9 @@ class SequenceBatchScheduler(InstanceScheduler):
         slots = self._slots.get(slot.instance, [])
         while slots and slots[-1].sequence is None:
             slots.pop()
+        vacated = self._vacating.get(slot.instance)
+        if vacated is not None and not slots and not vacated.done():
+            vacated.set_result(None)
 
     def _place_backlog(self) -> None:
         while self._backlog and self._take_slot(self._backlog[0]):

@@ -28,7 +28,7 @@ CHANGES = {
     "residency": (PLAIN + ONE, PLAIN + ONE + RESIDENCY, "in_place"),
     "isolation": (PLAIN + ONE, PLAIN + ONE + ISOLATION, "reload"),
     "a parameter of the backend": (PLAIN + ONE, PLAIN + ONE + PARAMETER, "reload"),
-    "instances of a sequence model": (SEQUENCE + ONE, SEQUENCE + TWO, "reload"),
+    "instances of a sequence model": (SEQUENCE + ONE, SEQUENCE + TWO, "in_place"),
     "sequences": (PLAIN + ONE, SEQUENCE + ONE, "reload"),
     "the policy": (PLAIN + ONE, PLAIN + ONE + "version_policy { all { } }", "versions"),
 }

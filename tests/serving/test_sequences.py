@@ -1,6 +1,7 @@
 """The sequence batcher: order, slots, controls, implicit state, backlog, idle sequences, cancellation."""
 
 import asyncio
+import threading
 
 import numpy as np
 import onnx.helper
@@ -12,7 +13,7 @@ from serving.errors import Code, ServingError
 from serving.schedulers.sequence_controls import SequenceControls
 from tests import model_factory
 from tests.serving.gate import until
-from tests.serving.in_process import core, infer
+from tests.serving.in_process import core, index, infer
 
 pytestmark = pytest.mark.asyncio
 
@@ -357,3 +358,52 @@ async def test_as_many_slots_as_the_field_can_say_cost_nothing_until_they_are_us
             inputs = {"INPUT": np.full((1, 1), sequence, np.float32)}
             outputs = await infer(server, "many", inputs, sequence_id=sequence, sequence_start=True)
             assert outputs["OUTPUT"].ravel().tolist() == [sequence]
+
+
+async def test_a_changed_instance_count_keeps_the_sequences_that_run(tmp_path):
+    """Each goes on where it is; an instance that is not wanted any more ends with its last sequence."""
+    folder = model_factory.onnx_sequence_sum(tmp_path, "sum", max_batch_size=1)
+    text = (folder / "config.pbtxt").read_text()
+
+    async def load(server, count):
+        (folder / "config.pbtxt").write_text(f"{text} instance_group {{ count: {count} kind: KIND_CPU }}")
+        await server.load_model("sum")
+
+    async def add(server, sequence, value, **flags):
+        inputs = {"INPUT": np.full((1, 1), value, np.float32)}
+        outputs = await infer(server, "sum", inputs, sequence_id=sequence, **flags)
+        return outputs["OUTPUT"].ravel().tolist()
+
+    def threads():
+        return {thread.name for thread in threading.enumerate() if thread.name.startswith("sum_0_")}
+
+    async with core(tmp_path) as server:
+        await load(server, 1)
+        assert await add(server, 1, 1, sequence_start=True) == [1]
+        await load(server, 2)
+        assert await add(server, 1, 1) == [2]
+        assert await add(server, 2, 10, sequence_start=True) == [10], "the new instance takes it"
+        await load(server, 1)
+        assert await add(server, 1, 1) == [3]
+        assert await add(server, 2, 10) == [20]
+        assert len(threads()) == 2
+        assert await add(server, 2, 10, sequence_end=True) == [30]
+        await until(lambda: len(threads()) == 1, "the end of an instance without sequences")
+        assert await add(server, 1, 1, sequence_end=True) == [4]
+        assert await add(server, 3, 7, sequence_start=True) == [7]
+        assert server.model_statistics("sum").model_stats[0].inference_count == 8
+
+
+async def test_unloading_waits_for_no_sequence_of_an_instance_that_is_not_wanted_any_more(tmp_path):
+    idle_forever = "max_sequence_idle_microseconds: 3600000000 direct { }"
+    folder = model_factory.onnx_sequence_sum(tmp_path, "sum", max_batch_size=1)
+    text = (folder / "config.pbtxt").read_text().replace("direct { }", idle_forever)
+    async with core(tmp_path) as server:
+        for count in (2, 1):
+            (folder / "config.pbtxt").write_text(f"{text} instance_group {{ count: {count} kind: KIND_CPU }}")
+            await server.load_model("sum")
+            for sequence in (1, 2):
+                inputs = {"INPUT": np.ones((1, 1), np.float32)}
+                await infer(server, "sum", inputs, sequence_id=sequence, sequence_start=count == 2)
+        await server.unload_model("sum")
+        await until(lambda: index(server)["sum", "1"][0] == "UNAVAILABLE", "unloading")
