@@ -98,10 +98,14 @@ def _configurations(config: ModelConfig, beside: Mapping[str, Path]) -> Iterator
     """The configuration, and every custom one that --model-config-name may choose in its place."""
     yield "", config
     for name, path in sorted(beside.items()):
-        if name.startswith(f"{CONFIGS_FOLDER}/") and name.endswith(".pbtxt"):
+        if _is_custom_config(name):
             custom = _parsed(path)
             if custom is not None:  # what does not parse is loaded by no server
                 yield f"{name}: ", custom
+
+
+def _is_custom_config(name: str) -> bool:
+    return name.startswith(f"{CONFIGS_FOLDER}/") and name.endswith(".pbtxt")
 
 
 def _version_runs(config: ModelConfig, number: int, folder: Path) -> Iterator[Finding]:
@@ -191,7 +195,7 @@ def _beside(config: ModelConfig, beside: Mapping[str, Path]) -> Iterator[Finding
     for state in config.sequence_batching.state:
         named |= {f"initial_state/{initial.data_file}" for initial in state.initial_state}
     for name, path in sorted(beside.items()):
-        if name.startswith(f"{CONFIGS_FOLDER}/") and _parsed(path) is not None:
+        if _is_custom_config(name) and _parsed(path) is not None:
             continue  # a configuration: `runs` judges what it says
         why = code_in(name, path) or ("" if name in named else "the configuration does not name it")
         if why:

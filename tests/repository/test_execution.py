@@ -75,7 +75,7 @@ def test_files_that_arrive_are_data_only_where_something_names_them(model: Path)
     for name in ("weights", "more", "cc.onnx", "slipway.pbtxt"):
         (model / "1" / name).write_bytes(b"")
     beside = dict.fromkeys(
-        ("labels.txt", "warmup/x", "initial_state/s", "env", "configs/a.pbtxt"), model / "1" / "more"
+        ("labels.txt", "warmup/x", "initial_state/s", "env", "configs/a.pbtxt", "configs/a.py"), model / "1" / "more"
     )
     text = """backend: "onnxruntime" cc_model_filenames { key: "9.0" value: "cc.onnx" }
 output { name: "y" label_filename: "labels.txt" }
@@ -84,7 +84,7 @@ sequence_batching { state { input_name: "a" initial_state { data_file: "s" } } }
 """
     config = model_config.parse(text)
     found = execution.could_run(config, 1, model / "1", beside, named=["weights"])
-    assert sorted(one.where for one in found) == ["1/more", "env"]
+    assert sorted(one.where for one in found) == ["1/more", "configs/a.py", "env"]
     ensemble = model_config.parse('platform: "ensemble"')
     found = execution.could_run(ensemble, 1, model / "1", {}, named=[])
     assert sorted(one.where for one in found) == ["1/cc.onnx", "1/model.onnx", "1/more", "1/weights"]
