@@ -65,6 +65,10 @@ def _adopt(model: Model, actor: Actor) -> ConfigRevision:
         if revision is None or revision.text != text:
             revision = revision_add(model=model, text=text, actor=actor, summary="Adopted from the disk")
         _adopt_versions(model, actor)
+        if text:
+            # The same text in a new file: a server keeps what it was told to load in place of the folder's own (see
+            # adopted_override) until the model's files change, as Triton does.
+            publish.write_config(managed_repository(), name=model.name, text=text)
         model.fingerprint = _fingerprint(model, _last_seen.get(model.pk, _NOTHING))
         model.drift = []
         model.save(update_fields=["fingerprint", "drift", "last_number"])
