@@ -16,6 +16,7 @@ from repository.errors import Conflict, InvalidName, NotFound, UnsafePath
 CONFIG_FILE = "config.pbtxt"
 CONFIGS_FOLDER = "configs"  # custom configurations, one of which --model-config-name chooses
 OVERLAY_FILE = "slipway.pbtxt"
+_NO_VERSIONS = frozenset((CONFIGS_FOLDER, "warmup", "initial_state"))
 
 MAX_NAME_BYTES = 200  # a folder's name has 255 at most, and what is moved away beside it has a longer one
 MAX_VERSION = (1 << 63) - 1  # Triton keeps versions in an int64
@@ -182,6 +183,19 @@ def _is_folder(entry: "os.DirEntry[str]") -> bool:
         return entry.is_dir()
     except OSError:  # a link that leads to itself
         return False
+
+
+def ignored_folders(model_dir: Path) -> list[str]:
+    """A sentence for each folder of a model that looks like one for a version and is none, in Triton's words."""
+    with os.scandir(model_dir) as entries:
+        names = sorted(entry.name for entry in entries if _is_folder(entry) and parse_version(entry.name) is None)
+    return [
+        f"ignore version directory '{name}' which contains leading zeros in its directory name"
+        if name.isdigit()
+        else f"ignore version directory '{name}' which fails to convert to integral number"
+        for name in names
+        if name.isprintable() and not name.startswith((".", "__")) and name not in _NO_VERSIONS
+    ]
 
 
 def version_folders(model_dir: Path) -> list[int]:

@@ -135,10 +135,10 @@ class ModelLifecycle:
     # -- requests --------------------------------------------------------------------------------------------------
     def resolve(self, version: str) -> Model | SleepingModel:
         """The model that answers for a version as asked ("" or "-1": the highest that is ready)."""
+        if self.default is None and not self.wanted and not self.versions:
+            raise not_found(f"Request for unknown model: '{self.name}' is not found{self._because()}")
         if version in ("", "-1"):
             if self.default is None:
-                if not self.wanted and not self.versions:
-                    raise not_found(f"Request for unknown model: '{self.name}' is not found{self._because()}")
                 raise unavailable(
                     f"Request for unknown model: '{self.name}' has no available versions{self._because()}"
                 )

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from repository.condition import Condition
+from repository.layout import ignored_folders
 from serving.classification import Labels
 from serving.crash_trace import runner
 from serving.custom_metrics import CustomMetrics
@@ -311,6 +312,8 @@ class ModelRepositoryManager:
     def _read_over(self, model: ModelIdentifier, folder: Path, config: str) -> "Read":
         """Read with the override that is given, else with the one before, unless the files have changed since."""
         looks = fingerprint(folder) if folder.is_dir() else ()
+        for sentence in ignored_folders(folder) if looks else ():
+            log.warning("'%s': %s", model, sentence)
         override = config or self._overrides.kept(model, looks)
         return Read(self._read(model, folder, override), override, looks)
 

@@ -284,6 +284,18 @@ async def test_without_a_configuration_a_strict_server_passes_a_model_over_and_i
         assert server.ready()
         assert server.model_ready("whole")
         assert "failed to open text file for read bare/config.pbtxt" in index(server)["bare", ""][1]
-        with pytest.raises(ServingError, match="Request for unknown model: 'bare' is not found") as caught:
-            server.model_metadata("bare")
-        assert caught.value.code is Code.NOT_FOUND
+        for version in ("", "1"):
+            with pytest.raises(ServingError, match="Request for unknown model: 'bare' is not found") as caught:
+                server.model_metadata("bare", version)
+            assert caught.value.code is Code.NOT_FOUND
+
+
+async def test_folders_that_are_no_versions_are_said(tmp_path, caplog):
+    folder = model_factory.onnx_scale(tmp_path)
+    for name in ("003", "abc", "warmup", "configs", ".old"):
+        (folder / name).mkdir()
+    async with core(tmp_path, load_model=("scale",)):
+        pass
+    assert "ignore version directory '003' which contains leading zeros in its directory name" in caplog.text
+    assert "ignore version directory 'abc' which fails to convert to integral number" in caplog.text
+    assert caplog.text.count("ignore version directory") == 2
