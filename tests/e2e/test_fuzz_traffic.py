@@ -1,16 +1,20 @@
 """Many good requests at a time, of any kind and in any order; some clients leave: each of the others gets its own answer."""
 
 import asyncio
+import struct
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+import grpc
 import numpy as np
 import pytest
 import tritonclient.grpc.aio
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tritonclient.grpc import service_pb2 as pb
+from tritonclient.grpc import service_pb2_grpc
 
 from tests.e2e.fuzzing import KEPT, fuzzed
 from tests.serving.raw_http import samples
@@ -26,6 +30,7 @@ REFUSALS = (
     "sequence",
     "doesn't support models with decoupled",
 )
+EMPTY_FINAL = "triton_enable_empty_final_response"
 SEQUENCES = ("sequence", "counted", "oldest", "named", "summed")
 
 
@@ -168,6 +173,46 @@ def refused(good: Good, text: str) -> bool:
 @given(requests=st.lists(goods, min_size=1, max_size=24))
 def test_every_request_of_a_burst_is_answered_and_right(server: ServerProcess, requests: list[Good]) -> None:
     assert asyncio.run(burst(server, requests)) == []
+    wait_until(lambda: waiting(server) == {}, what="the end of every request")
+
+
+def message(good: Good, number: int) -> pb.ModelInferRequest:
+    request = pb.ModelInferRequest(model_name=good.model, id=str(number))
+    for name, array in good.arrays().items():
+        request.inputs.add(name=name, datatype="FP32", shape=array.shape)
+        request.raw_input_contents.append(array.tobytes())
+    parameters = {key: value for key, value in fields(good).items() if value} | {EMPTY_FINAL: True}
+    for key, value in parameters.items():
+        kind = "bool_param" if isinstance(value, bool) else "uint64_param" if key == "priority" else "int64_param"
+        setattr(request.parameters[key], kind, value)
+    return request
+
+
+async def stream(server: ServerProcess, requests: list[Good]) -> dict[int, list[pb.ModelInferResponse]]:
+    """The responses to each request of one stream, by its number; refusals under -1."""
+    answers: dict[int, list[pb.ModelInferResponse]] = {-1: []}
+    bodies = [message(good, number) for number, good in enumerate(requests)]
+    async with grpc.aio.insecure_channel(server.grpc) as channel:
+        stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+        async for answer in stub.ModelStreamInfer(iter(bodies), timeout=PATIENCE_S):
+            number = -1 if answer.error_message else int(answer.infer_response.id)
+            answers.setdefault(number, []).append(answer.infer_response)
+    return answers
+
+
+@settings(max_examples=60)
+@given(requests=st.lists(goods, min_size=1, max_size=12))
+def test_every_request_of_a_stream_is_ended_once(server: ServerProcess, requests: list[Good]) -> None:
+    answers = asyncio.run(stream(server, requests))
+    ends = len(answers[-1])
+    for number, good in enumerate(requests):
+        final = [answer.parameters["triton_final_response"].bool_param for answer in answers.get(number, [])]
+        assert final in ([], [*([False] * (len(final) - 1)), True]), (good, final)
+        ends += len(final) > 0
+        if final and good.model in ("decoupled", "decoupled_both"):
+            values = [answer.raw_output_contents[0] for answer in answers[number] if answer.raw_output_contents]
+            assert [struct.unpack("<f", value)[0] for value in values] == list(range(good.value)), good
+    assert ends == len(requests), (requests, answers)
     wait_until(lambda: waiting(server) == {}, what="the end of every request")
 
 
