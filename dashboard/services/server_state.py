@@ -127,6 +127,11 @@ def model_sync_failed(*, server: Server, model_id: int, attempts: int, error: st
         server_event_record(server=server, kind=EventKind.MODEL_FAILED, message=error, model_name=name)
 
 
+def model_sync_mended(*, server: Server, model_id: int) -> None:
+    """What was the matter has passed by itself."""
+    ModelSync.objects.filter(server=server, model_id=model_id).update(attempts=0, error="")
+
+
 def _sync_write(server: Server, model_id: int, **values: Any) -> None:
     """Nothing where the model has been deleted meanwhile."""
     if Model.objects.filter(pk=model_id).exists():

@@ -1,6 +1,6 @@
 """Desired state against actual state: what to load and unload now. No I/O, no clock of its own."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from dashboard.choices import ModelStatus
@@ -65,16 +65,18 @@ def make_plan(
     attempts: Mapping[str, Attempts],
     busy: set[str],
     now: float,
+    again: Collection[str] = (),
 ) -> Plan:
-    """`states`: model -> the states of its versions on the server; `busy`: models with a call under way."""
-    due = [one for one in wanted if _differs(one, states.get(one.name, set()), attempts[one.name])]
+    """`states`: model -> the states of its versions on the server; `busy`: models with a call under way; `again`: models
+    of which a version is missing there (watch.lacking)."""
+    due = [one for one in wanted if _differs(one, states.get(one.name, set())) or (one.loaded and one.name in again)]
     ready = [one for one in due if one.name not in busy and attempts[one.name].next_at <= now]
     load = [one for one in ready if one.loaded]
     pending = bool(busy) or any(not _failing(attempts[one.name]) for one in due)
     return Plan(_one_suspect_alone(load, attempts, busy), [one for one in ready if not one.loaded], pending)
 
 
-def _differs(one: Wanted, states: set[str], attempts: Attempts) -> bool:
+def _differs(one: Wanted, states: set[str]) -> bool:
     if one.loaded:
         applied = one.applied_generation == one.generation
         return not (applied and ModelStatus.READY in states)

@@ -19,6 +19,7 @@ from dashboard.services import server_state
 from dashboard.services.adopted import adopted_override
 from dashboard.services.server_state import VersionStatus
 from dashboard.services.servers import server_event_record
+from dashboard.watch.lacking import Lack, lacking
 from dashboard.watch.plan import Attempts, Wanted, make_plan
 from repository.condition import Condition
 from repository.errors import RepositoryError
@@ -56,6 +57,8 @@ class Reconciler:
         self._answers: bool | None = None
         self._returning = False  # the server was down, and its models are on their way back
         self._seen: tuple[bool, str] | None = None
+        self._lacks: dict[str, Lack] = {}  # as of the last look
+        self._mending: set[str] = set()  # models that are being loaded for what they lack
         self._index_at = self._seen_at = 0.0
         self._wake = asyncio.Event()  # a call has ended: look at once
 
@@ -125,7 +128,9 @@ class Reconciler:
             states[status.name].add(state_for_plan(status))
         for one in wanted:
             self._attempts[one.name].renew(one.generation)
-        plan = make_plan(wanted, states, self._attempts, busy, now)
+        again = await self._tell_lacks(wanted, statuses, busy, now)
+        plan = make_plan(wanted, states, self._attempts, busy, now, again)
+        self._mending |= {one.name for one in plan.load if one.name in again}
         for one in plan.load:
             self._begin(one, self._load(one, reload=ModelStatus.READY in states[one.name]))
         for one in plan.unload:
@@ -133,6 +138,32 @@ class Reconciler:
         await self._write_down(statuses, ready=not plan.pending)
         if self._returning and not plan.pending:
             await self._returned([one.name for one in wanted if one.loaded], states)
+
+    async def _tell_lacks(
+        self, wanted: list[Wanted], statuses: list[VersionStatus], busy: set[str], now: float
+    ) -> set[str]:
+        """Says which versions should be served and are not; the models to load again for it."""
+        settled = [one for one in wanted if one.name not in busy]
+        lacks = await sync_to_async(lacking)(settled, statuses)
+        for one in settled:
+            lack, told, attempts = lacks.get(one.name), self._lacks.pop(one.name, None), self._attempts[one.name]
+            tried = one.name in self._mending and attempts.next_at <= now
+            self._mending.discard(one.name)
+            if lack is None and told is not None:
+                await sync_to_async(server_state.model_sync_mended)(server=self.server, model_id=one.id)
+            elif lack is not None and tried:
+                attempts.failed(now, lack.error)
+                await self._say_failed(one, lack.error, attempts.failures)
+            elif lack is not None and not lack.loadable and lack != told:
+                await self._say_failed(one, lack.error, 1)
+        self._lacks.update(lacks)
+        return {name for name, lack in lacks.items() if lack.loadable}
+
+    async def _say_failed(self, one: Wanted, error: str, attempts: int) -> None:
+        logger.warning("model %s: %s", one.name, error)
+        await sync_to_async(server_state.model_sync_failed)(
+            server=self.server, model_id=one.id, attempts=attempts, error=error
+        )
 
     async def _write_down(self, statuses: list[VersionStatus], *, ready: bool) -> None:
         if statuses != self._statuses:
@@ -219,12 +250,9 @@ class Reconciler:
         )
 
     async def _failed(self, one: Wanted, error: str) -> None:
-        logger.warning("model %s: %s", one.name, error)
         attempts = self._attempts[one.name]
         attempts.failed(time.monotonic(), error)
-        await sync_to_async(server_state.model_sync_failed)(
-            server=self.server, model_id=one.id, attempts=attempts.failures, error=error
-        )
+        await self._say_failed(one, error, attempts.failures)
 
     async def _crashed(self, one: Wanted) -> None:
         attempts = self._attempts[one.name]

@@ -1,0 +1,58 @@
+"""Versions that should be served and are not, though the server has done what it was asked: somebody moved their folders.
+
+A version whose folder is gone is told of; one whose folder is there (again) is loaded.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from dashboard.choices import ModelStatus
+from dashboard.selectors.models import live_versions_of_all
+from dashboard.services.server_state import VersionStatus
+from dashboard.services.storage import managed_repository
+from dashboard.watch.plan import Wanted
+from repository.condition import Condition
+from repository.errors import RepositoryError
+
+
+@dataclass(frozen=True, slots=True)
+class Lack:
+    """`loadable`: the folders are all there."""
+
+    loadable: bool
+    error: str
+
+
+def lacking(wanted: Iterable[Wanted], statuses: Iterable[VersionStatus]) -> dict[str, Lack]:
+    """By name: the models of which something is served, and not all that should be."""
+    served: dict[str, set[int]] = {}
+    for status in statuses:
+        if status.state in (ModelStatus.READY, ModelStatus.LOADING) or status.condition == Condition.ASLEEP:
+            served.setdefault(status.name, set()).add(status.version)
+    settled = [
+        one.name for one in wanted if one.loaded and one.applied_generation == one.generation and one.name in served
+    ]
+    live = live_versions_of_all() if settled else {}
+    missing = {name: sorted(set(live.get(name, ())) - served[name]) for name in settled}
+    return {name: _lack(name, versions) for name, versions in missing.items() if versions}
+
+
+def _lack(name: str, versions: list[int]) -> Lack:
+    gone = [version for version in versions if not _has_folder(name, version)]
+    if gone:
+        numbers = ", ".join(map(str, gone))
+        return Lack(
+            False,
+            f"version {numbers} should be served, but has no folder in the repository; put it back, or serve another version",
+        )
+    numbers = ", ".join(map(str, versions))
+    return Lack(
+        True, f"version {numbers} should be served, and the server, asked to load it, has not; load the model again"
+    )
+
+
+def _has_folder(name: str, version: int) -> bool:
+    try:
+        return managed_repository().has_version(name, version)
+    except (RepositoryError, OSError):  # a link that leads elsewhere, a folder that may not be read
+        return False
