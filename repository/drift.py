@@ -28,7 +28,7 @@ def fingerprint(model_dir: Path, previous: Fingerprint | None = None) -> Fingerp
         try:
             if path.is_file():
                 files[name] = _entry(path, known.get(name))
-        except FileNotFoundError:  # removed while we looked
+        except OSError:  # removed while we looked, or not to be read: the server says so when it loads the model
             continue
     config = files.pop(CONFIG_FILE, None)
     return {"config": config[2] if config else "", "files": files}

@@ -148,7 +148,7 @@ def _is_plain_ensemble(config: ModelConfig) -> bool:
 
 def _overlaid(config: ModelConfig, folder: Path) -> ModelConfig | None:
     """As the version reads it; None where its overlay cannot be read, for then no server loads it."""
-    if not (folder / OVERLAY_FILE).is_file():
+    if not model_config.is_there(folder / OVERLAY_FILE):
         return config
     overlay = _parsed(folder / OVERLAY_FILE)
     effective = ModelConfig()

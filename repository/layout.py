@@ -202,7 +202,7 @@ def version_folders(model_dir: Path) -> list[int]:
     """The version numbers that are folders below a model's, ascending."""
     try:
         with os.scandir(model_dir) as entries:
-            found = [parse_version(entry.name) for entry in entries if entry.is_dir()]
-    except (FileNotFoundError, NotADirectoryError):
+            found = [parse_version(entry.name) for entry in entries if _is_folder(entry)]
+    except OSError:  # there is none, or it may not be read
         return []
     return sorted(version for version in found if version is not None)

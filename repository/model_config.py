@@ -6,7 +6,9 @@ The message comes from `tritonclient`; the text form is protobuf's own text form
 
 import difflib
 import json
+import os
 import re
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -113,19 +115,24 @@ def read(model_dir: Path, version: int | None = None, custom: str = "") -> Model
     becomes the folder's. `custom` names a file in configs/ that takes config.pbtxt's place where the model has it.
     """
     path = _chosen(model_dir, custom)
-    config = parse_file(path) if path.is_file() else ModelConfig()
+    config = parse_file(path) if is_there(path) else ModelConfig()
     if version is not None:
         overlay = model_dir / str(version) / OVERLAY_FILE
-        if overlay.is_file():
+        if is_there(overlay):
             merge_overlay(config, parse_file(overlay))
     if not config.name:
         config.name = model_dir.name
     return config
 
 
+def is_there(path: Path) -> bool:
+    """Whether something has that name, be it a file or not: what is no file is refused when it is read."""
+    return os.path.lexists(path)
+
+
 def has_config(model_dir: Path, custom: str = "") -> bool:
     """Whether a person has written a configuration, which `read` would read."""
-    return _chosen(model_dir, custom).is_file()
+    return is_there(_chosen(model_dir, custom))
 
 
 def _chosen(model_dir: Path, custom: str) -> Path:
@@ -136,7 +143,7 @@ def _chosen(model_dir: Path, custom: str) -> Path:
 def read_text(model_dir: Path) -> str:
     """The text of config.pbtxt as a person wrote it; NotFound without one."""
     path = model_dir / CONFIG_FILE
-    if not path.is_file():
+    if not is_there(path):
         raise NotFound(f"model '{model_dir.name}' has no {CONFIG_FILE}")
     return _decoded(_content(path))
 
@@ -192,8 +199,14 @@ def set_parameter(config: ModelConfig, name: str, value: Any) -> None:
 
 
 def _content(path: Path) -> bytes:
-    with path.open("rb") as file:
-        content = file.read(MAX_CONFIG_BYTES + 1)
+    try:
+        # Without O_NONBLOCK, opening a named pipe would wait for ever.
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise InvalidConfig(f"{path.name} is no plain file; put a file in its place, or remove it")
+            content = file.read(MAX_CONFIG_BYTES + 1)
+    except OSError as error:
+        raise InvalidConfig(f"{path.name} cannot be read: {error.strerror}") from None
     if len(content) > MAX_CONFIG_BYTES:
         raise InvalidConfig(f"{path.name} is larger than {MAX_CONFIG_BYTES >> 20} MiB")
     return content

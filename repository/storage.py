@@ -101,7 +101,9 @@ def sync(path: Path) -> None:
 
 
 def write_atomic(path: Path, content: bytes, *, mode: int = 0o644) -> None:
-    """Replace a file's content: a reader sees the old or the new one, also after a power cut."""
+    """Replace a file's content: a reader sees the old or the new one, also after a power cut. Conflict for a folder."""
+    if path.is_dir():
+        raise Conflict(f"'{path.name}' is a folder, where a file belongs; move it away by hand")
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
     try:
         with full_disk_is_no_space(len(content), path.parent):

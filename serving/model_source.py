@@ -3,9 +3,11 @@
 Two reads with equal keys would load the same thing; that is what makes loading idempotent and polling cheap.
 """
 
+import contextlib
 import os
 import posixpath
-from collections.abc import Mapping
+import stat
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -125,21 +127,46 @@ def _nothing_selected(name: str, config: ModelConfig, available: list[int]) -> s
 
 
 def _files(folder: Path, skip: frozenset[str]) -> Files:
+    """INVALID_ARG for what cannot be read, and for what a reader would wait at for ever: pipes, sockets, devices."""
     found: list[tuple[str, int, int, int]] = []
-    _walk(str(folder), "", skip, found)
+    _walk(str(folder), "", skip, found, ())
     return tuple(sorted(found))
 
 
-def _walk(folder: str, prefix: str, skip: frozenset[str], found: list[tuple[str, int, int, int]]) -> None:
-    with os.scandir(folder) as entries:
+def _walk(
+    folder: str,
+    prefix: str,
+    skip: frozenset[str],
+    found: list[tuple[str, int, int, int]],
+    above: tuple[tuple[int, int], ...],
+) -> None:
+    """`above`: device and inode of the folders that lead here; a link to one of them would lead round and round."""
+    with _readable(prefix or "its folder"), os.scandir(folder) as entries:
         for entry in entries:
+            name = prefix + entry.name
             if (not prefix and entry.name in skip) or entry.name == "__pycache__":
                 continue
-            if entry.is_dir():
-                _walk(entry.path, f"{prefix}{entry.name}/", skip, found)
-            else:
-                try:
+            try:
+                with _readable(name):
                     status = entry.stat()
-                except FileNotFoundError:  # a link to nowhere, or deleted between the two looks
-                    continue
-                found.append((prefix + entry.name, status.st_size, status.st_mtime_ns, status.st_ino))
+            except FileNotFoundError:  # a link to nowhere, or deleted between the two looks
+                continue
+            if stat.S_ISDIR(status.st_mode):
+                here = (status.st_dev, status.st_ino)
+                if here in above:
+                    raise invalid(f"'{name}' is a link to a folder that it lies in")
+                _walk(entry.path, f"{name}/", skip, found, (*above, here))
+            elif stat.S_ISREG(status.st_mode):
+                found.append((name, status.st_size, status.st_mtime_ns, status.st_ino))
+            else:
+                raise invalid(f"'{name}' is neither a file nor a folder; remove it from the model's folder")
+
+
+@contextlib.contextmanager
+def _readable(name: str) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise invalid(f"'{name}' cannot be read: {error.strerror}") from None
