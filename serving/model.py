@@ -435,7 +435,10 @@ class Model:
             except Exception as error:
                 self.broke(request, error)
         if phases is not None:
-            safely("counting a batch", self.statistics.count_computed, answered, rows, phases)
+            try:
+                self.statistics.count_computed(answered, rows, phases)
+            except Exception as error:
+                unexpected(error, "counting a batch")
 
     def _executed(
         self, batch: Batch, request: InferenceRequest, answer: InferenceResponse | ServingError | None

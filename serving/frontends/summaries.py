@@ -41,7 +41,7 @@ class Summaries:
     def __init__(self, quantiles: Iterable[float], clock: Callable[[], float] = time.monotonic) -> None:
         self._quantiles = list(quantiles)
         self._clock = clock
-        self._states: deque[tuple[float, dict[tuple[str, str, int, str], Counts]]] = deque()
+        self._states: deque[tuple[float, dict[tuple[str, ModelStatistics], Counts]]] = deque()
 
     def render(self, models: list[tuple[str, ModelStatistics]]) -> Iterable[str]:
         """A piece of the page for each family; `models` with their labels as they stand between the braces."""
@@ -52,12 +52,12 @@ class Summaries:
                 continue
             lines = [f"# HELP {family} Summary of {text} duration in microseconds\n# TYPE {family} summary"]
             for labels, model, now in found:
-                recent = _difference(now.counts, base.get((family, *model.key), {}))
+                recent = _difference(now.counts, base.get((family, model), {}))
                 lines += [f'{family}{{{labels},quantile="{q:g}"}} {_quantile(recent, q)}' for q in self._quantiles]
                 lines += [f"{family}_sum{{{labels}}} {now.sum_ns // 1000}", f"{family}_count{{{labels}}} {now.total}"]
             yield "\n".join(lines) + "\n"
 
-    def _base(self, models: list[tuple[str, ModelStatistics]]) -> dict[tuple[str, str, int, str], Counts]:
+    def _base(self, models: list[tuple[str, ModelStatistics]]) -> dict[tuple[str, ModelStatistics], Counts]:
         """The youngest state that is older than the window, else nothing: all since the start counts. Keeps today's state."""
         now = self._clock()
         while len(self._states) > 1 and self._states[1][0] <= now - WINDOW_S:
@@ -65,7 +65,7 @@ class Summaries:
         base = self._states[0][1] if self._states and self._states[0][0] <= now - WINDOW_S else {}
         if not self._states or self._states[-1][0] <= now - STEP_S:
             state = {
-                (family, *model.key): dict(found.counts)
+                (family, model): dict(found.counts)
                 for family, _, histogram in FAMILIES
                 for _, model in models
                 if (found := histogram(model)) is not None

@@ -39,6 +39,17 @@ def test_quantiles_are_those_of_the_last_minute() -> None:
     assert quiet["0.5"] != quiet["0.5"], "nothing happened in the last minute: NaN"
 
 
+def test_a_model_that_is_loaded_again_has_none_of_its_former_requests_in_its_quantiles() -> None:
+    clock = iter([0.0, 65.0, 70.0])
+    summaries = Summaries([0.5], lambda: next(clock))
+    before, after = ModelStatistics("m", 1), ModelStatistics("m", 1)
+    for _ in range(10):
+        before.request_latency.add(1_000_000)
+        after.request_latency.add(1_000_000)
+    summary_values(summaries, before)
+    assert summary_values(summaries, after)["0.5"] == pytest.approx(1000, rel=0.06)
+
+
 def test_the_flag_chooses_what_is_shown(tmp_path: Path) -> None:
     onnx_scale(tmp_path)
     flags = ("counter_latencies=false", "summary_latencies=true", "summary_quantiles=0.25:0.05,0.75:0.01")
