@@ -5,12 +5,14 @@ answered. Who finds no room is refused at once, so that the others can go on: no
 Bodies of up to COUNTED_FROM bytes are not counted: how many a connection may have under way is bounded anyway.
 """
 
+import asyncio
 import os
 from pathlib import Path
 
 from serving.errors import Exhausted
 
 COUNTED_FROM = 4096  # bytes
+INFLATED_AT_A_TIME = 2  # large bodies
 SHARE = 4  # the default limit is this part of the machine's memory
 
 
@@ -20,6 +22,8 @@ class RequestMemory:
     def __init__(self, limit: int = 0) -> None:
         self.limit = limit or machine_memory() // SHARE
         self.taken = 0
+        # What is compressed waits as it is, so that what many bodies become is not held at the same time.
+        self.inflating = asyncio.Semaphore(INFLATED_AT_A_TIME)
 
     @property
     def scarce(self) -> bool:

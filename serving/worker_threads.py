@@ -14,7 +14,7 @@ from typing import Any, ParamSpec, TypeVar
 P = ParamSpec("P")
 T = TypeVar("T")
 
-THREADS = min(32, (os.cpu_count() or 1) + 4)
+THREADS = max(4, min(32, os.cpu_count() or 1))
 
 
 class AbandonedError(Exception):

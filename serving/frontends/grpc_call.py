@@ -233,7 +233,7 @@ class Call(Stream):
     async def _inflate(self, content: "bytes | memoryview") -> None:
         limit, encoding = self._largest(), self.head.encoding
         try:
-            inflater = await inflate(content, encoding, limit, self.take, self.give)
+            inflater = await inflate(content, encoding, limit, self, self.frontend.server.request_memory)
             if self.answered:
                 return
             if not inflater.whole:

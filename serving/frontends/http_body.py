@@ -5,10 +5,10 @@ Source: RFC 9112 section 7.1 (chunked).
 
 import re
 import zlib
-from collections.abc import Callable
 
 from serving.frontends.http_message import Chunk, HttpError
-from serving.frontends.inflate import WINDOW_BITS, TooLargeError, inflate
+from serving.frontends.inflate import WINDOW_BITS, Holder, TooLargeError, inflate
+from serving.request_memory import RequestMemory
 from serving.worker_threads import checkpoint
 
 CONTROL_BODY = 1 << 20  # bytes of a body where no tensors and no files are expected
@@ -124,15 +124,13 @@ def too_large(limit: int) -> HttpError:
     return HttpError(400, f"the request body exceeds the maximum allowed value of {limit} bytes{advice}")
 
 
-async def decompress(
-    data: Chunk, encoding: str, limit: int, take: Callable[[int], object], give: Callable[[int], object]
-) -> memoryview:
-    """The body behind Content-Encoding `encoding`; see inflate() for `take` and `give`."""
+async def decompress(data: Chunk, encoding: str, limit: int, holder: Holder, memory: RequestMemory) -> memoryview:
+    """The body behind Content-Encoding `encoding`."""
     if encoding not in WINDOW_BITS:
         message = f"expected Content-Encoding {' or '.join(WINDOW_BITS)}, got '{encoding[:40]}'"
         raise HttpError(415, message, (("Accept-Encoding", ", ".join(WINDOW_BITS)),))
     try:
-        inflater = await inflate(data, encoding, limit, take, give)
+        inflater = await inflate(data, encoding, limit, holder, memory)
     except TooLargeError:
         raise too_large(limit) from None
     except zlib.error:

@@ -269,7 +269,7 @@ class Connection(asyncio.BufferedProtocol):
         try:
             if encoding != "identity":
                 packed = b"".join((exchange.body, exchange.binary)) if exchange.binary else exchange.body
-                whole = await decompress(packed, encoding, exchange.head.max_body, exchange.take, exchange.give)
+                whole = await decompress(packed, encoding, exchange.head.max_body, exchange, self.listener.memory)
                 exchange.body, exchange.binary = split_body(exchange.head, whole)
             exchange.task = None
             self._handle(exchange)

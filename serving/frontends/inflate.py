@@ -5,8 +5,9 @@ so that what many bombs become together is bounded as well.
 """
 
 import zlib
-from collections.abc import Callable
+from typing import Protocol
 
+from serving.request_memory import RequestMemory
 from serving.worker_threads import checkpoint, in_thread
 
 WINDOW_BITS = {"gzip": 31, "deflate": 15}  # RFC 9110 section 8.4.1: "deflate" means the zlib format
@@ -53,19 +54,29 @@ class Inflater:
         return made
 
 
+class Holder(Protocol):
+    """Whose data it is. `take` is told the bytes of each step before they are made, and may refuse them by an exception;
+    `give` those that were not needed."""
+
+    def take(self, size: int) -> object: ...
+
+    def give(self, size: int) -> object: ...
+
+
 async def inflate(
-    data: "bytes | memoryview", encoding: str, limit: int, take: Callable[[int], object], give: Callable[[int], object]
+    data: "bytes | memoryview", encoding: str, limit: int, holder: Holder, memory: RequestMemory
 ) -> Inflater:
-    """The finished inflater. `take` gets the bytes of each step before they are made, and may refuse them by an exception;
-    `give` those that were not needed. TooLargeError over `limit`, zlib.error for what is not in the encoding."""
+    """The finished inflater. TooLargeError over `limit`, zlib.error for what is not in the encoding."""
     inflater = Inflater(data, encoding)
-    room = AT_ONCE
-    while not inflater.done:
-        room = min(room, limit + 1 - len(inflater.made))
-        take(room)
-        made = inflater.step(room) if room <= AT_ONCE else await in_thread(inflater.step, room)
-        give(room - made)
-        if len(inflater.made) > limit:
-            raise TooLargeError
-        room = STEP
+    room = min(AT_ONCE, limit + 1)
+    holder.take(room)
+    holder.give(room - inflater.step(room))
+    if not inflater.done:
+        async with memory.inflating:
+            while not inflater.done and len(inflater.made) <= limit:
+                room = min(STEP, limit + 1 - len(inflater.made))
+                holder.take(room)
+                holder.give(room - await in_thread(inflater.step, room))
+    if len(inflater.made) > limit:
+        raise TooLargeError
     return inflater

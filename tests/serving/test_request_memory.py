@@ -192,6 +192,17 @@ def test_many_small_bombs_over_grpc_cannot_fill_the_memory(server: ServerProcess
     wait_until(lambda: http_infer_succeeds(server), what="room after the refusals")
 
 
+def test_bombs_for_which_there_is_room_are_not_held_at_the_same_time(server: ServerProcess) -> None:
+    head = f"POST {PATH} HTTP/1.1\r\nHost: test\r\nContent-Encoding: gzip\r\nContent-Length: {len(BOMB)}\r\n\r\n"
+    with ServerProcess(server.repositories, f"--request-memory-limit={4096 * MB}") as roomy, ExitStack() as stack:
+        before = peak_memory(roomy)
+        clients = [stack.enter_context(RawClient(roomy.http)) for _ in range(20)]
+        for client in clients:
+            client.send(head.encode() + BOMB)
+        assert {client.answer().status for client in clients} == {400}
+        assert peak_memory(roomy) - before < 700 * MB  # together they are 1.2 GB, and as much again while they are read
+
+
 @pytest.fixture(scope="module")
 def impatient(server: ServerProcess) -> Iterator[ServerProcess]:
     with ServerProcess(
