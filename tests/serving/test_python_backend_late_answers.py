@@ -26,7 +26,7 @@ SOURCE = """
 
     FOLDER = pathlib.Path({folder!r})
     FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
-    LATE, RETURNED, SENT, DROPPED, BOTH, TWICE = range(6)
+    LATE, RETURNED, SENT, DROPPED, BOTH, TWICE, EMPTY = range(7)
 
     def late(sender, array):
         (FOLDER / "open").touch()
@@ -54,13 +54,15 @@ SOURCE = """
                 sender = request.get_response_sender()
                 if kind == LATE:
                     threading.Thread(target=late, args=(sender, array), daemon=True).start()
+                elif kind == EMPTY:
+                    sender.send(flags=FINAL)
                 elif kind != DROPPED:
                     for _ in range(2 if kind == TWICE else 1):
                         sender.send(response, flags=0 if kind == TWICE else FINAL)
                 del sender
             return answers if any(answers) else None
 """
-LATE, RETURNED, SENT, DROPPED, BOTH, TWICE = range(6)
+LATE, RETURNED, SENT, DROPPED, BOTH, TWICE, EMPTY = range(7)
 PAIRS = "dynamic_batching { preferred_batch_size: [2] max_queue_delay_microseconds: 60000000 }"
 
 
@@ -109,6 +111,16 @@ async def test_a_sender_that_is_let_go_without_an_answer_fails_the_request(tmp_p
         with pytest.raises(ServingError, match="let go of the request's response sender without its final flag"):
             await ask(server, DROPPED)
         assert await ask(server, RETURNED) == RETURNED
+
+
+async def test_an_end_without_an_answer_fails_the_request(tmp_path: Path) -> None:
+    model(tmp_path)
+    async with core(tmp_path) as server:
+        await server.load_model("model")
+        with pytest.raises(
+            ServingError, match="Non-decoupled model cannot send complete final before sending a response"
+        ):
+            await ask(server, EMPTY)
 
 
 @pytest.mark.parametrize(

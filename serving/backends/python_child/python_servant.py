@@ -56,6 +56,7 @@ class PythonServant(Servant):
             link.connect()
         self._folder: str = message["folder"]
         self._name: str = message["args"]["model_name"]
+        self._instance: str = message["args"]["model_instance_name"]
         self._outputs: list[str] = message["outputs"]
         self._loop = ModelLoop()
         model_class = import_model(message)
@@ -177,9 +178,9 @@ class PythonServant(Servant):
                 self._loop.start(self._watch(result, streams))
                 return []
             if result is not None:
-                raise pb_utils.TritonModelException(
-                    f"execute of a decoupled model must return None, not {type(result).__name__}: responses go through "
-                    "the response sender"
+                raise pb_utils.TritonModelException(  # the words that Triton's tests look for
+                    f"Python model '{self._instance}' is using the decoupled mode and the execute function must return None. "
+                    f"It returned {type(result).__name__}; responses go through the response sender"
                 )
         except ChannelError:
             raise
