@@ -224,8 +224,8 @@ def resource(text: str) -> tuple[str, int, int | None]:
     return name, int(count), int(device) if device else None
 
 
-def restriction(text: str) -> Restriction:
-    """Triton's form: "model-repository,logging:admin-key=secret"."""
+def restriction(kind: str, text: str) -> Restriction:
+    """Triton's form: "model-repository,logging:admin-key=secret"; `kind` is Triton's word for what is restricted."""
     names, colon, rest = text.partition(":")
     header, equals, value = rest.partition("=")
     apis = tuple(name.strip() for name in names.split(","))
@@ -233,7 +233,9 @@ def restriction(text: str) -> Restriction:
         raise argparse.ArgumentTypeError("expected <api>[,<api>]:<header>=<value>")
     for name in apis:
         if name not in RESTRICTABLE:
-            raise argparse.ArgumentTypeError(f"unknown api '{name}'; expected one of {', '.join(RESTRICTABLE)}")
+            raise argparse.ArgumentTypeError(
+                f"unknown restricted {kind} '{name}'; expected one of {', '.join(RESTRICTABLE)}"
+            )
     return Restriction(apis, header.strip().lower(), value)
 
 

@@ -204,9 +204,10 @@ def parse(arguments: Sequence[str]) -> tuple[Options, list[str]]:
         parser.error("--load-model needs --model-control-mode=explicit")
     if "*" in models and len(models) > 1:
         parser.error("--load-model=* loads all models, so it cannot be given with others")
-    for flag in ("http_restricted_api", "grpc_restricted_protocol"):
+    for flag, kind in (("http_restricted_api", "api"), ("grpc_restricted_protocol", "protocol")):
         if twice := restricted_twice(values[flag]):
-            parser.error(f"--{flag.replace('_', '-')}: '{twice}' is in two groups, which key would open it?")
+            name = flag.replace("_", "-")
+            parser.error(f"--{name}: restricted {kind} '{twice}' can not be specified in multiple config groups")
     warnings = [f"{flag} has no effect on this server" for flag in ignored]
     frozen: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
     return Options(**frozen), warnings
@@ -387,7 +388,7 @@ def _http_flags(add: Add) -> None:
     add("--http-max-input-size", count, "largest request body in bytes")
     add(
         "--http-restricted-api",
-        restriction,
+        functools.partial(restriction, "api"),
         "<api>[,<api>]:<header>=<value>; may be repeated",
         action="append",
         default=[],
@@ -418,7 +419,7 @@ def _grpc_flags(add: Add) -> None:
     add("--grpc-max-message-size", count, "largest message in bytes")
     add(
         "--grpc-restricted-protocol",
-        restriction,
+        functools.partial(restriction, "protocol"),
         "<protocol>[,<protocol>]:<header>=<value>; may be repeated",
         action="append",
         default=[],

@@ -39,7 +39,9 @@ def generate(server: InferenceServer, exchange: Exchange, body: dict[str, Any]) 
         if response is not None:
             answers.append(response)
         if len(answers) > 1 or (final and not answers):
-            exchange.fail(invalid("generate expects the model to give exactly one response; use generate_stream"))
+            exchange.fail(
+                invalid("generate expects model to produce exactly 1 response, use generate_stream for others")
+            )
         elif final:
             _reply(exchange, answers[0])
 

@@ -134,8 +134,13 @@ def test_an_error_of_the_model_is_an_event_that_decides_on_the_status_where_it_i
 @pytest.mark.parametrize(
     ("path", "body", "status", "expected"),
     [
-        ("markov/generate", {"text_input": "a"}, 400, "exactly one response"),
-        ("markov/generate", {"text_input": "a", "max_tokens": 0}, 400, "exactly one response"),
+        ("markov/generate", {"text_input": "a"}, 400, "generate expects model to produce exactly 1 response"),
+        (
+            "markov/generate",
+            {"text_input": "a", "max_tokens": 0},
+            400,
+            "generate expects model to produce exactly 1 response",
+        ),
         ("markov/generate", {"text_input": "fail"}, 400, "cannot continue this"),
         ("markov/generate_stream", {}, 400, "text_input"),
         ("markov/generate_stream", {"text_input": "a", "max_tokens": "x"}, 400, "max_tokens"),

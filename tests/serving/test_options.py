@@ -126,7 +126,8 @@ def test_arguments_can_stand_in_a_file(tmp_path):
         ),
         (["--model-repository=/etc/hostname", "--exit-on-error=false"], "is not a folder"),
         (["--model-repository=/tmp", "--http-restricted-api=infer"], "expected <api>"),
-        (["--model-repository=/tmp", "--http-restricted-api=infr:key=v"], "unknown api 'infr'"),
+        (["--model-repository=/tmp", "--http-restricted-api=infr:key=v"], "unknown restricted api 'infr'"),
+        (["--model-repository=/tmp", "--grpc-restricted-protocol=infr:key=v"], "unknown restricted protocol 'infr'"),
         (["--model-repository=/tmp", "--backend-config=onnxruntime"], "expected <backend>,<setting>=<value>"),
         (["--model-repository=/tmp", "--backend-config=onnxruntime,x="], "expected <backend>,<setting>=<value>"),
         (["--model-repository=/tmp", "--backend-config=threads=2"], "or default-max-batch-size=<n>, got 'threads=2'"),
@@ -141,7 +142,7 @@ def test_arguments_can_stand_in_a_file(tmp_path):
         (["--model-repository=/tmp", "--host-policy=cpu,cpu-cores=3-1"], "expected <policy>,cpu-cores=<cores"),
         (
             ["--model-repository=/tmp", "--http-restricted-api=trace:a=1", "--http-restricted-api=trace,health:b=2"],
-            "--http-restricted-api: 'trace' is in two groups",
+            "--http-restricted-api: restricted api 'trace' can not be specified in multiple config groups",
         ),
         (["--model-repository=/tmp", "--no-such-flag"], "unrecognized arguments: --no-such-flag"),
     ],
