@@ -108,6 +108,12 @@ def test_a_clients_mistake_is_a_400_with_a_sentence(
     assert answer.json()["error"]
 
 
+@pytest.mark.parametrize("path", ["jobs/relu", "nothing", "uploads/relu", "models/a/b/c"])
+def test_an_address_that_leads_nowhere_is_a_404_in_json(api: APIClient, path: str) -> None:
+    answer = api.get(url(path))
+    assert (answer.status_code, answer.json()) == (404, {"error": "there is nothing at this address"})
+
+
 def test_malformed_json_is_a_400_and_another_media_type_a_415(api: APIClient) -> None:
     answer = api.post(url("uploads"), b"{", content_type="application/json")
     assert (answer.status_code, "JSON parse error" in answer.json()["error"]) == (400, True)
