@@ -43,6 +43,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     model_factory.onnx_scale(repository, KEPT)
     for name, write in FILES.items():
         write(repository.parent / "originals", name)
+        write(repository, name)
     return repository
 
 
@@ -184,7 +185,44 @@ def configurations(draw: st.DrawFn, config: mc.ModelConfig) -> mc.ModelConfig:
     return config
 
 
-# -- the test --------------------------------------------------------------------------------------------------------
+# What may be a step of an ensemble: its inputs and outputs.
+STEPS = {
+    "identity": (["INPUT0"], ["OUTPUT0"]),
+    "scalar": (["INPUT0"], ["OUTPUT0"]),
+    "two": (["INPUT0"], ["OUTPUT0"]),
+    "add_sub": (["INPUT0", "INPUT1"], ["OUTPUT0", "OUTPUT1"]),
+    "controls": (["INPUT0"], ["OUTPUT0", "ID"]),
+    "python": (["INPUT0"], ["OUTPUT0"]),
+    "decoupled": (["INPUT0"], ["OUTPUT0"]),
+    "plain": (["INPUT0"], ["OUTPUT0"]),
+}
+
+
+@st.composite
+def ensembles(draw: st.DrawFn) -> mc.ModelConfig:
+    """Steps that read what earlier ones, or the request, give; what nobody reads is an output."""
+    config = mc.ModelConfig(name=NAME, platform="ensemble", max_batch_size=draw(st.sampled_from([0, 1, 4, 8])))
+    dims = draw(st.sampled_from([[1], [-1], [4], [-1, -1]]))
+    config.input.add(name="X", data_type=mc.TYPE_FP32, dims=dims)
+    known, read = ["X"], set()
+    for index, name in enumerate(draw(st.lists(st.sampled_from(sorted(STEPS)), min_size=1, max_size=3))):
+        step = config.ensemble_scheduling.step.add(model_name=name, model_version=draw(st.sampled_from([-1, -1, 1, 2])))
+        inputs, outputs = STEPS[name]
+        for tensor_name in inputs:
+            step.input_map[tensor_name] = draw(st.sampled_from(known[-2:]))
+            read.add(step.input_map[tensor_name])
+        for tensor_name in outputs[: draw(st.integers(1, len(outputs)))]:
+            step.output_map[tensor_name] = f"{tensor_name}_{index}"
+            known.append(step.output_map[tensor_name])
+    for tensor_name in known:
+        if tensor_name not in read or (tensor_name != "X" and draw(st.booleans())):
+            kind = mc.TYPE_INT64 if tensor_name.startswith("ID") else mc.TYPE_FP32
+            config.output.add(name=tensor_name, data_type=kind, dims=dims)
+    config.response_cache.enable = draw(st.booleans())
+    return config
+
+
+# -- the tests -------------------------------------------------------------------------------------------------------
 @settings(max_examples=100)
 @given(data=st.data(), kind=st.sampled_from(sorted(FILES)))
 def test_a_configuration_that_validation_takes_is_loaded_and_served_or_refused_with_a_sentence(
@@ -196,6 +234,20 @@ def test_a_configuration_that_validation_takes_is_loaded_and_served_or_refused_w
     config.name = NAME
     assume(not validation.validate(config, name=NAME, complete=False))
     put(repository, kind, config)
+    load_and_ask(server, config)
+
+
+@settings(max_examples=60)
+@given(config=ensembles())
+def test_an_ensemble_that_validation_takes_is_loaded_and_served_or_refused_with_a_sentence(
+    repository: Path, server: ServerProcess, config: mc.ModelConfig
+) -> None:
+    assume(not validation.validate(config, name=NAME, complete=False))
+    put(repository, "identity", config)
+    load_and_ask(server, config)
+
+
+def load_and_ask(server: ServerProcess, config: mc.ModelConfig) -> None:
     status, said = server.post(f"/v2/repository/models/{NAME}/load")
     # 500 is for what the model's own code or framework does with it; what the server itself raises is in its log.
     assert status in (200, 400, 404, 503) or "load failed for model" in said["error"], (status, said)
