@@ -95,7 +95,10 @@ def _repeated(least: int, most: int, part: Any, name: str, starts: Ends, ignore_
 def _is(kind: Any, argument: Any, one: str, ignore_case: bool) -> bool:
     if not ignore_case:
         return _matches(kind, argument, one)
-    return any(_matches(kind, argument, form) for form in {one, one.lower(), one.upper()})
+    forms = {one, one.lower(), one.upper()}
+    if kind is code.NOT_LITERAL or (kind is code.IN and argument[0][0] is code.NEGATE):
+        return all(_matches(kind, argument, form) for form in forms)
+    return any(_matches(kind, argument, form) for form in forms)
 
 
 def _matches(kind: Any, argument: Any, one: str) -> bool:

@@ -30,7 +30,7 @@ class Patience:
     stall_s: float = 30.0
     bytes_per_s: int = 1024
     idle_s: float = 3600.0
-    unread_s: float = 60.0
+    unread_s: float = 300.0
 
     @classmethod
     def from_options(cls, options: Options) -> "Patience":
