@@ -105,9 +105,8 @@ def test_a_model_is_warmed_up_with_zeros_random_data_or_a_file(client: TritonCli
 
 
 def test_a_sample_may_be_repeated_and_is_not_counted(client: TritonClient) -> None:
-    before = inferences(client, "repeated")
     assert seen(client, "repeated", np.zeros((1, 2), np.float32)) == [[1.5, -2]] * 6
-    assert inferences(client, "repeated") == before + 1
+    assert inferences(client, "repeated") == 1
 
 
 def inferences(client: TritonClient, model: str) -> int:

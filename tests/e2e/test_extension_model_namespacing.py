@@ -111,7 +111,7 @@ def test_the_index_and_the_statistics_list_both(site: Site) -> None:
 def test_metrics_and_the_live_feed_name_the_namespace(site: Site) -> None:
     metrics = httpx.get(site.server.metrics_url, timeout=60).text
     for repository in site.repositories:
-        assert f'nv_inference_count{{model="part",version="1",namespace="{repository}"}}' in metrics
+        assert f'nv_inference_count{{model="part",namespace="{repository}",version="1"}}' in metrics
     with httpx.stream("GET", f"http://{site.server.metrics}/v2/slipway/live", timeout=60) as stream:
         stats = next(line for line in stream.iter_lines() if line.startswith('data: {"time"'))
     assert all(f'"name":"part","version":"1","namespace":"{repository}"' in stats for repository in site.repositories)

@@ -87,6 +87,7 @@ def test_a_reloaded_model_forgets_its_answers(client: TritonClient) -> None:
     config = {"backend": "onnxruntime", "max_batch_size": 4, "response_cache": {"enable": True}}
     client.call("load_model", "scale", config=json.dumps(config))
     assert counts_of(client, "scale", inputs, inputs)["cache_hit"] == 1
+    client.call("unload_model", "scale")  # which ends the override
     client.call("load_model", "scale")
 
 
