@@ -72,3 +72,9 @@ def test_a_name_that_is_too_long_matches_nothing() -> None:
     pattern = LinearPattern("a")
     assert pattern.search("a" * MAX_NAME)
     assert not pattern.search("a" * (MAX_NAME + 1))
+
+
+@pytest.mark.parametrize("expression", ["^[^a]$", "^[^A]$"])
+def test_what_is_excluded_is_excluded_in_either_case(expression: str) -> None:
+    pattern = LinearPattern(expression, ignore_case=True)
+    assert [pattern.search(name) for name in "aAb"] == [False, False, True]
