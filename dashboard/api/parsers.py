@@ -1,12 +1,23 @@
-"""Bodies that are bytes."""
+"""What is made of a body."""
 
 from collections.abc import Mapping
 from typing import Any
 
-from rest_framework.parsers import BaseParser
+from rest_framework.exceptions import ParseError
+from rest_framework.parsers import BaseParser, JSONParser
 from rest_framework.request import Request
 
 from dashboard.exceptions import Invalid, TooLarge
+
+
+class BoundedJSONParser(JSONParser):
+    """JSON as deep as the interpreter's own parser goes; deeper is the client's mistake too."""
+
+    def parse(self, stream: Any, media_type: str | None = None, parser_context: Mapping[str, Any] | None = None) -> Any:
+        try:
+            return super().parse(stream, media_type, parser_context)
+        except RecursionError:
+            raise ParseError("the JSON is nested too deeply") from None
 
 
 class RawParser(BaseParser):

@@ -100,7 +100,7 @@ def preview(request: HttpRequest, name: str) -> JsonResponse:
 def preview_of(request: HttpRequest, model_name: str) -> services.ConfigPreview:
     try:
         given = json.loads(request.body)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise Invalid("expected a JSON object") from None
     if not isinstance(given, dict):
         raise Invalid("expected a JSON object")

@@ -382,3 +382,12 @@ def test_inference_without_a_server_is_a_503_with_a_sentence(api: APIClient, mod
     server.save()
     answer = api.post(url("models/relu/infer"), b"{}", content_type="application/json")
     assert (answer.status_code, "does not answer" in answer.json()["error"]) == (503, True)
+
+
+@pytest.mark.parametrize(
+    "body", [b"[" * 100_000, b'{"a":' * 100_000, b"1" * 10_000, b'"\\ud800"', b"\xff", b"NaN", b"[]", b""]
+)
+def test_a_body_that_no_client_would_send_is_refused_as_the_clients_mistake(api: APIClient, body: bytes) -> None:
+    for path in ("uploads", "tokens"):
+        answer = api.post(f"/api/v1/{path}", body, content_type="application/json")
+        assert (answer.status_code, "error" in answer.json()) == (400, True), path

@@ -31,6 +31,13 @@ def on_disk(data_folder: Path, name: str = "relu") -> Path:
 # -- preview ---------------------------------------------------------------------------------------------------------
 
 
+def test_a_preview_of_json_that_is_nested_too_deeply_is_refused(published: Any, actor: Actor, client: Any) -> None:
+    published()
+    client.force_login(actor.user)
+    answer = client.post("/models/relu/configuration/preview", b"[" * 100_000, content_type="application/json")
+    assert answer.status_code == 400
+
+
 def test_a_form_edit_changes_its_lines_and_keeps_the_comments(model: Model) -> None:
     fields = {"batching": True, "preferred_batch_size": "4, 8", "max_queue_delay_microseconds": "100"}
     preview = config_preview(model_name="relu", fields=fields)
