@@ -76,7 +76,7 @@ def _dashboard() -> ProcessSpec:
 def _watch() -> ProcessSpec:
     command = (str(BASE_DIR / "manage.py"), "watch")
     stop = ((signal.SIGTERM, 5.0),)
-    return _spec("watch", "watcher", *command, says_ready=b" watching ", answers=listener("watch"), stop=stop)
+    return _spec("watch", "watcher", *command, answers=listener("watch"), stop=stop)
 
 
 def _worker() -> ProcessSpec:
