@@ -102,7 +102,7 @@ def numbers(text: Chunk, row: Datatype) -> NDArray[Any]:
 def _parsed(text: bytes, row: Datatype) -> NDArray[Any]:
     try:
         found = from_buffer(row, simdjson.Parser().parse(b"[%b]" % text))
-    except ValueError:
+    except (ValueError, RuntimeError):  # the latter for integers beyond 64 bits and for what is nested deeply
         raise NotFlatError from None
     if found is None or not found.size:
         raise NotFlatError  # other elements, a comma too many, or an empty array

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -274,20 +275,37 @@ def put(repository: Path, kind: str, config: mc.ModelConfig) -> None:
 
 
 def ask(server: ServerProcess) -> None:
-    """Some requests of the shapes that the configuration has: each must be answered, well or with a sentence."""
+    """Requests of the shapes that the configuration has, one by one and many at a time: each is answered, well or with a
+    sentence."""
     status, config = server.get(f"/v2/models/{NAME}/config")
     if status != 200:
         return  # it sleeps, or its version policy serves no version
-    batch = [1] if config.get("max_batch_size", 0) else []
     for number in range(4):
-        tensors = [made_tensor(row, batch) for row in config.get("input", [])]
-        parameters = {"sequence_id": 5, "sequence_start": number == 0, "sequence_end": number == 3}
-        body = {"inputs": tensors, "parameters": parameters if "sequence_batching" in config else {}}
-        status, said = server.post(f"/v2/models/{NAME}/infer", body)
-        assert status in (200, 400, 404, 501, 503) or (status == 500 and isinstance(said.get("error"), str)), (
-            status,
-            said,
-        )
+        ask_once(server, config, 5, number == 0, number == 3)
+    with ThreadPoolExecutor(8) as executor:
+        calls = [
+            executor.submit(
+                ask_once, server, config, number % 3 + 1, number < 3, number % 2 == 0, number % 5, number % 4
+            )
+            for number in range(16)
+        ]
+        for call in calls:
+            call.result()
+
+
+def ask_once(
+    server: ServerProcess, config: Any, sequence: int, start: bool, end: bool, priority: int = 0, timeout_ms: int = 0
+) -> None:
+    batch = [1] if config.get("max_batch_size", 0) else []
+    parameters: dict[str, Any] = {"priority": priority, "timeout": timeout_ms * 1000}
+    if "sequence_batching" in config:
+        parameters |= {"sequence_id": sequence, "sequence_start": start, "sequence_end": end}
+    tensors = [made_tensor(row, batch) for row in config.get("input", [])]
+    status, said = server.post(f"/v2/models/{NAME}/infer", {"inputs": tensors, "parameters": parameters})
+    assert status in (200, 400, 404, 499, 501, 503) or (status == 500 and isinstance(said["error"], str)), (
+        status,
+        said,
+    )
 
 
 def made_tensor(row: Any, batch: list[int]) -> Any:

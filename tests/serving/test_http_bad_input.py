@@ -70,6 +70,8 @@ BAD_JSON = [
     (shaped([]), 400, "1 elements"),
     (infer_body(tensor([1.0] * 9, [9, 1])), 400, "batch"),
     (infer_body(tensor([], [0, 1])), 400, "batch"),
+    (one(data=[{"a" * 2100: 10**30}, 2]), 400, ""),
+    (b'{"inputs": [{"data": ' + b"[" * 1500 + b"]" * 1500 + b"}]}", 400, ""),
     (one(data=None), 400, "'data' to be an array"),
     (one(data="12"), 400, "'data' to be an array"),
     (one(data=[1, "2"]), 400, "FP32 elements"),
