@@ -308,6 +308,6 @@ def test_a_python_model_that_no_longer_starts_leaves_the_old_one_serving(server,
     assert server.post("/v2/repository/models/user_code/load")[0] == 200
     python_model(repository, "user_code", "import a_package_that_is_not_there\n", config)
     status, body = server.post("/v2/repository/models/user_code/load")
-    assert status == 500
+    assert status == 400
     assert "ModuleNotFoundError: No module named 'a_package_that_is_not_there' (model.py, line 1" in body["error"]
     assert scaled(server, "user_code") == 7.0
