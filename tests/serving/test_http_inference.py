@@ -132,6 +132,14 @@ def test_large_json_data_is_read_as_small_data_is(raw: RawClient, datatype: str)
         )
 
 
+@pytest.mark.parametrize("count", [2, 1000, 40_000])
+def test_an_integer_beyond_64_bits_is_a_float_in_a_body_of_any_size(raw: RawClient, count: int) -> None:
+    for values in ([10**30] * count, [1.5] * (count - 1) + [2**64]):
+        answer = raw.request("POST", "/v2/models/identity_fp32/infer", infer_body(tensor(values)))
+        assert answer.status == 200, answer.body[:200]
+        assert np.array_equal(np.float32(answer.json["outputs"][0]["data"]), np.float32(values))
+
+
 def test_numbers_that_are_not_finite_are_written_as_triton_writes_them(raw: RawClient) -> None:
     path = "/v2/models/identity_fp32/infer"
     for count in (1, 1000):
