@@ -270,8 +270,11 @@ class TritonclientSuite:
         assert client.described("get_model_config", "spare")["max_batch_size"] == 3
         self.refused(client, "INVALID_ARG", "3", "spare", {"INPUT0": np.zeros((4, 1), np.float32)})
         client.call("load_model", "spare")
-        assert client.described("get_model_config", "spare")["max_batch_size"] == 8
+        assert client.described("get_model_config", "spare")["max_batch_size"] == 3  # holds until it is unloaded
         client.call("unload_model", "spare", unload_dependents=True)
+        client.call("load_model", "spare")
+        assert client.described("get_model_config", "spare")["max_batch_size"] == 8
+        client.call("unload_model", "spare")
 
     def test_a_model_is_loaded_from_files_in_the_request(self, client: TritonClient, repository: Path) -> None:
         content = (repository / "scale" / "2" / "model.onnx").read_bytes()

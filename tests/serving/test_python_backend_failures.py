@@ -120,15 +120,21 @@ def test_a_path_of_this_machine_is_not_told(tmp_path):
         ("return [pb_utils.InferenceResponse([pb_utils.Tensor('OUTPUT0', [1])])]", "from a numpy array, not from list"),
         (
             "return [pb_utils.InferenceResponse([], parameters={'a': [1]})]",
-            "parameters must be strings, numbers or bool",
+            "parameters must be strings, whole numbers or booleans",
         ),
         ("return [pb_utils.InferenceResponse([], parameters={'a': 2.0 ** 5000})]", "OverflowError"),
         (
             "return [pb_utils.InferenceResponse([], parameters={'a': 1e400})]",
-            "parameters must be strings, numbers or bool",
+            "parameters must be strings, whole numbers or booleans",
         ),
-        ("return [pb_utils.InferenceResponse([], parameters={'a': 2 ** 64})]", "parameters must be strings, numbers"),
-        ("return [pb_utils.InferenceResponse([], parameters={chr(0xD800): 1})]", "parameters must be strings, numbers"),
+        (
+            "return [pb_utils.InferenceResponse([], parameters={'a': 2 ** 64})]",
+            "parameters must be strings, whole numbers",
+        ),
+        (
+            "return [pb_utils.InferenceResponse([], parameters={chr(0xD800): 1})]",
+            "parameters must be strings, whole numbers",
+        ),
         ("return [pb_utils.InferenceResponse([], parameters=['a'])]", "parameters must be a dictionary, not list"),
         ("return [pb_utils.InferenceResponse(error='wrong')]", "error must be a pb_utils.TritonError, not str"),
         ("return [pb_utils.InferenceResponse(error=pb_utils.TritonError('x', 3))]", "3 is not a valid ErrorCode"),
