@@ -224,7 +224,7 @@ def ensembles(draw: st.DrawFn) -> mc.ModelConfig:
 
 
 # -- the tests -------------------------------------------------------------------------------------------------------
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(data=st.data(), kind=st.sampled_from(sorted(FILES)))
 def test_a_configuration_that_validation_takes_is_loaded_and_served_or_refused_with_a_sentence(
     repository: Path, server: ServerProcess, data: st.DataObject, kind: str
