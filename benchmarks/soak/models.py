@@ -30,7 +30,9 @@ def write_models(repository: Path) -> None:
     onnx_scale(repository, SCALE, 2.0, extra=BATCHING)
     onnx_scale(repository, SPARE, 2.0, extra=BATCHING)
     python_scale(repository, PYTHON, 2.0, extra="dynamic_batching { } instance_group { count: 1 kind: KIND_CPU }")
-    onnx_sequence_sum(repository, SEQUENCE, max_batch_size=16, extra=ONE_THREAD)
+    # By default a second without a request ends a sequence, and this machine may be busy for longer than that.
+    config = onnx_sequence_sum(repository, SEQUENCE, max_batch_size=64, extra=ONE_THREAD) / "config.pbtxt"
+    config.write_text(config.read_text().replace("direct { }", "direct { } max_sequence_idle_microseconds: 60000000"))
     python_decoupled(repository, DECOUPLED)
     tensors = tensors_text("input", [("INPUT0", "FP32", [1])]) + tensors_text("output", [("OUTPUT0", "FP32", [1])])
     first = 'input_map { key: "INPUT0" value: "INPUT0" } output_map { key: "OUTPUT0" value: "between" }'
