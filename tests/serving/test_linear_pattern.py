@@ -43,7 +43,8 @@ expressions = st.lists(
 ).map("".join)
 
 
-@given(expression=expressions, name=st.text("abABX-_1 ", max_size=8), ignore_case=st.booleans())
+# A header's name is never empty: there re of Python before 3.14 does not find \B, which RE2 does.
+@given(expression=expressions, name=st.text("abABX-_1 ", min_size=1, max_size=8), ignore_case=st.booleans())
 def test_it_matches_where_re_does(expression: str, name: str, ignore_case: bool) -> None:
     expected = re.search(expression, name, re.IGNORECASE if ignore_case else 0)
     assert LinearPattern(expression, ignore_case).search(name) == bool(expected)
