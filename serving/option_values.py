@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import re2
+
 from repository.errors import RepositoryError
 from repository.layout import check_name
 from repository.remote_address import RemoteAddress, is_remote
 from repository.remote_address import parse as parse_address
 from serving.host_policy import HostPolicySetting, core_list
-from serving.linear_pattern import LinearPattern
 
 RESTRICTABLE = (
     "health",
@@ -248,13 +249,14 @@ def restricted_twice(restrictions: list[Restriction]) -> str:
 def pattern(text: str) -> str:
     try:
         header_pattern(text)
-    except re.error as error:
-        raise argparse.ArgumentTypeError(f"expected a regular expression, got '{text}': {error}") from None
+    except re2.error as error:
+        reason = error.args[0].decode(errors="replace")
+        raise argparse.ArgumentTypeError(f"expected a regular expression, got '{text}': {reason}") from None
     return text
 
 
-def header_pattern(text: str) -> LinearPattern | None:
-    """Matched in either case, unless the pattern begins with RE2's (?-i), which Python has only for a group."""
-    if text.startswith("(?-i)"):
-        return LinearPattern(text.removeprefix("(?-i)"))
-    return LinearPattern(text, ignore_case=True) if text else None
+def header_pattern(text: str) -> re2._Regexp | None:
+    """Matched by RE2, as in Triton: in time proportional to a name, and in either case unless the pattern says (?-i)."""
+    options = re2.Options()
+    options.log_errors = False
+    return re2.compile(f"(?i){text}", options) if text else None

@@ -5,8 +5,9 @@ Source: Triton's documentation of the parameters extension, its reserved names, 
 
 from collections.abc import Iterable
 
+import re2
+
 from serving.errors import invalid
-from serving.linear_pattern import LinearPattern
 from serving.request import InferenceRequest
 
 _RESERVED = frozenset(
@@ -14,7 +15,7 @@ _RESERVED = frozenset(
 )
 
 
-def forward_headers(pattern: LinearPattern, headers: Iterable[tuple[str, str]], request: InferenceRequest) -> None:
+def forward_headers(pattern: re2._Regexp, headers: Iterable[tuple[str, str]], request: InferenceRequest) -> None:
     """`headers` by their names as the client sent them. INVALID_ARG where one would become a parameter of the protocol."""
     for name, value in headers:
         if pattern.search(name):

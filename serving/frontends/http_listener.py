@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
+import re2
+
 from serving.authorisation import Authoriser
 from serving.errors import ServingError
 from serving.frontends.http_body import CONTROL_BODY
@@ -20,7 +22,6 @@ from serving.frontends.http_connection import Connection
 from serving.frontends.http_exchange import Exchange
 from serving.frontends.http_message import Head, HttpError, Reply, parse_head
 from serving.frontends.patience import Patience
-from serving.linear_pattern import LinearPattern
 from serving.options import Options
 from serving.request_memory import RequestMemory
 from serving.tls import listener_options
@@ -130,7 +131,7 @@ class Listener:
         self.scratch = bytearray(SCRATCH)
         self.scratch_view = memoryview(self.scratch)
         self.tick = 0  # seconds since start, counted while there are connections
-        self.forwarded: LinearPattern | None = None  # headers that become parameters of a request
+        self.forwarded: re2._Regexp | None = None  # headers that become parameters of a request
         self._table = RouteTable(routes, context, max_body)
         self._heads: dict[bytes, Head] = {}
         self._connections: set[Connection] = set()
