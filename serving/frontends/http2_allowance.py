@@ -5,9 +5,9 @@ from typing import Protocol
 
 from serving.frontends.http2_frames import ConnectionFailure, ErrorCode
 
-LIMIT = 1000
+LIMIT = 2000  # more than the streams that a connection may have: all of them may be cancelled at once
 PER_SECOND = 200
-UPDATES_PER_FRAME = 4  # WINDOW_UPDATE frames, for the stream and the connection, for each frame that we send
+UPDATES_PER_FRAME = 4  # WINDOW_UPDATE frames, for the stream and the connection, for each frame sent and stream opened
 MAX_UNANSWERED = 1024  # requests under way on all streams of a connection that take several
 MAX_UNREAD = 64 * 1024  # bytes
 
@@ -16,11 +16,12 @@ class Allowance:
     """Frames that cost the peer nothing but make us work draw on it: RST_STREAM, PING, SETTINGS, PRIORITY, empty DATA,
     frames that are answered with RST_STREAM. Time and answered requests refill it."""
 
-    __slots__ = ("_left", "_updates", "unread")
+    __slots__ = ("_left", "_updates", "opened", "unread")
 
     def __init__(self) -> None:
         self._left: float = LIMIT
         self._updates = 0
+        self.opened = 0  # streams, over all the time
         self.unread = 0  # bytes of replies since the peer stopped reading
 
     def charge(self) -> None:
@@ -29,9 +30,10 @@ class Allowance:
             raise ConnectionFailure(ErrorCode.ENHANCE_YOUR_CALM, "too many frames that ask for nothing")
 
     def charge_update(self, sent: int) -> None:
-        """A WINDOW_UPDATE: free as far as it can be for the frames that have been sent."""
+        """A WINDOW_UPDATE: free as far as it can be for the frames that have been sent, or for a stream that has been opened,
+        for which gRPC's clients widen the window before they have its answer."""
         self._updates += 1
-        if self._updates > UPDATES_PER_FRAME * sent:
+        if self._updates > UPDATES_PER_FRAME * (sent + self.opened):
             self.charge()
 
     def charge_unread(self, size: int) -> None:

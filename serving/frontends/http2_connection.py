@@ -196,6 +196,7 @@ class Connection(FrameReader, Generic[Head]):
             raise StreamFailure(ErrorCode.REFUSED_STREAM, stream_id)
         stream = self._make_stream(self, stream_id, head)
         self._streams[stream_id] = stream
+        self._allowance.opened += 1
         stream.remote_ended = ends
         stream.opened()
         if ends and not stream.ending:

@@ -103,6 +103,22 @@ def test_a_client_that_opens_its_windows_for_what_it_gets_is_served(server: Serv
         assert peer.is_served(5)
 
 
+def test_a_client_that_widens_the_window_of_each_call_may_have_many_calls_under_way(peer: Peer) -> None:
+    """gRPC's clients send a WINDOW_UPDATE for each call that they begin, and more for the connection, before any answer."""
+    for number in range(1, 2001, 2):
+        peer.open(number)
+        peer.send(h2.window_update(number, 5) + h2.window_update(0, 5))
+    assert peer.is_served(2001)
+
+
+def test_all_calls_of_a_connection_may_be_cancelled_at_once(peer: Peer) -> None:
+    """A client whose calls have one deadline does so."""
+    for number in range(1, 2048, 2):
+        peer.open(number)
+    peer.send(b"".join(frame(h2.RST_STREAM, 0, number, b"\0\0\0\x08") for number in range(1, 2048, 2)))
+    assert peer.is_served(2049)
+
+
 def test_many_settings_in_one_frame_cost_no_more_than_one(peer: Peer) -> None:
     for number in range(1, 2001, 2):
         peer.open(number)
