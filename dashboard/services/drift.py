@@ -13,6 +13,7 @@ from dashboard.services.releases import generation_bump, release_record
 from dashboard.services.storage import disk_text, managed_repository, remember_config, repository_errors
 from repository import drift, model_config, publish, storage
 from repository.drift import Fingerprint
+from repository.errors import NotFound as RepositoryNotFound
 from repository.layout import check_name
 
 _NOTHING: Fingerprint = {"config": "", "files": {}}
@@ -56,10 +57,11 @@ def drift_adopt(*, model: Model, actor: Actor) -> ConfigRevision:
 
 def _adopt(model: Model, actor: Actor) -> ConfigRevision:
     require(actor, Right.UPLOAD_CODE)
-    text = disk_text(model.name) or ""
-    text_check(model=model, text=text)
     with transaction.atomic():
         model = Model.objects.select_for_update().get(pk=model.pk)
+        # Read under the lock, as it is written again below: an edit that came meanwhile would be overwritten.
+        text = _adoptable_text(model.name)
+        text_check(model=model, text=text)
         sentences = _look(model)
         revision = model.revisions.first()
         if revision is None or revision.text != text:
@@ -82,6 +84,14 @@ def _adopt(model: Model, actor: Actor) -> ConfigRevision:
         release_record(model=model, actor=actor, reason="Adopted what was changed on disk")
         generation_bump(model)
     return revision
+
+
+def _adoptable_text(name: str) -> str:
+    """config.pbtxt as it is on disk, "" without one. InvalidConfig for what is no text: that is not the same as nothing."""
+    try:
+        return model_config.read_text(managed_repository().model_dir(name))
+    except RepositoryNotFound:
+        return ""
 
 
 @repository_errors()

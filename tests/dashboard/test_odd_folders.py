@@ -9,9 +9,9 @@ from django.conf import settings
 from django.test import Client
 from rest_framework.test import APIClient
 
-from dashboard.models import Version
+from dashboard.models import Model, Version
 from dashboard.services.drift import drift_check
-from tests.odd_folders import ODD
+from tests.odd_folders import CONFIG, ODD
 
 pytestmark = pytest.mark.django_db
 PAGES = ("", "versions", "configuration", "playground", "activity")
@@ -62,3 +62,23 @@ def test_a_spoilt_folder_that_nobody_manages_is_listed_or_passed_over_and_adopte
     assert api.get("/api/v1/repository/unmanaged").status_code == 200
     answer = api.post("/api/v1/models/stray/adopt")
     assert answer.status_code < 500, (what, answer.content)
+
+
+@pytest.mark.parametrize("what", [what for what in ODD if what.startswith(f"{CONFIG} is")])
+def test_a_configuration_that_is_no_text_is_not_adopted_as_an_empty_one(
+    what: str, published: Callable[..., Version], api: APIClient
+) -> None:
+    model = published().model
+    revision = model.revisions.first()
+    root = Path(settings.MODEL_REPOSITORY)
+    shutil.copytree(root / "relu", root / "stray")
+    for name in ("relu", "stray"):
+        ODD[what](root / name)
+    drift_check()
+    for path in ("models/relu/config/adopt", "models/stray/adopt"):
+        answer = api.post(f"/api/v1/{path}")
+        assert answer.status_code == 400, (path, answer.content)
+    assert model.revisions.first() == revision
+    model.refresh_from_db()
+    assert model.drift  # still shown
+    assert not Model.objects.filter(name="stray").exists()
