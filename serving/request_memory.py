@@ -1,7 +1,8 @@
 """How many bytes of requests the server holds at a time, over all connections of both protocols together.
 
-Frontends take room as the bytes of a body come, not by what a client announces, and give it back when the request has been
-answered. Who finds no room is refused at once, so that the others can go on: nobody waits for room while holding some.
+Frontends take room as the bytes of a body come, not by what a client announces, and give it back when the client has taken
+the answer, which may be as large. Who finds no room is refused at once, so that the others can go on: nobody waits for room
+while holding some.
 Bodies of up to COUNTED_FROM bytes are not counted: how many a connection may have under way is bounded anyway.
 """
 

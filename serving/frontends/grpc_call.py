@@ -144,6 +144,11 @@ class Call(Stream):
 
     def aborted(self) -> None:
         self._finish()
+        self.sent()
+
+    def sent(self) -> None:
+        if self.taken:
+            self.give(self.taken)
 
     def resume(self) -> None:
         """Go on with what is unread, and let the client send more, now that `wants_more` may be true again."""
@@ -186,7 +191,7 @@ class Call(Stream):
         return size
 
     def give(self, size: int) -> None:
-        """Room that is no longer needed; what is left when the call ends is given back then."""
+        """Room that is no longer needed; what is left is given back when the client has taken the answer."""
         self.frontend.server.request_memory.give(size)
         self.taken -= size
 
@@ -324,8 +329,6 @@ class Call(Stream):
         """Whatever comes from now on is ignored."""
         self.answered = True
         self.messages = None
-        if self.taken:
-            self.give(self.taken)
         if self.deadline is not None:
             self.deadline.cancel()
         if self.inflating is not None and self.inflating is not asyncio.current_task():

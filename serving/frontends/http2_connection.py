@@ -333,6 +333,7 @@ class Connection(FrameReader, Generic[Head]):
         """The stream's whole response has been sent."""
         if self._streams.pop(stream.id, None) is None:
             return
+        stream.sent()
         self._allowance.earn()
         if not stream.remote_ended:
             self.transport.write(h2.rst_stream(stream.id, ErrorCode.NO_ERROR))
@@ -344,6 +345,7 @@ class Connection(FrameReader, Generic[Head]):
         if self._streams.pop(stream.id, None) is None:
             return
         self.output.drop(stream)
+        stream.sent()
         self.transport.write(h2.rst_stream(stream.id, code))
         if not stream.remote_ended:
             self._ignore(stream.id)

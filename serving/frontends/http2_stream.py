@@ -70,6 +70,9 @@ class Stream(ABC):
         self.connection.reset(self, ErrorCode.CANCEL)
         self.aborted()
 
+    def sent(self) -> None:  # noqa: B027
+        """All of the response has left, or what was left of it is dropped: nothing is kept for this stream any more."""
+
     def drained(self) -> None:  # noqa: B027
         """What had to wait has been sent, and the response goes on."""
 

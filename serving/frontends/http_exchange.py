@@ -60,10 +60,11 @@ class Exchange:
         """The whole answer, already encoded. The client may have gone meanwhile."""
         if not self.done:
             self.chunks = chunks
-            self._finish()
+            self.done = True
             if self.traced:
                 self.sending()
             self.connection.flush()
+            self._settle()
             if self.traced:
                 self._tell_sent()
             self.requests = ()  # they refer back: left alone, only the garbage collector would free their tensors
@@ -78,12 +79,13 @@ class Exchange:
         self.connection.listener.memory.give(size)
         self.taken -= size
 
-    def _finish(self) -> None:
-        """The answer is complete, or nobody wants it: what the request holds is no longer counted."""
-        self.done = True
-        if self.taken:
-            self.connection.listener.memory.give(self.taken)
+    def _settle(self) -> None:
+        """The answer is complete: the request is counted until the client has taken it, for it may be as large."""
+        connection = self.connection
+        if self.taken or connection.owed:
+            connection.owed += self.taken
             self.taken = 0
+            connection.settle()
 
     def fail(self, error: Exception) -> None:
         """Answer with the error; what the models may still answer is not wanted."""
@@ -117,9 +119,10 @@ class Exchange:
     def end(self) -> None:
         if self.chunked:
             self.chunks.append(b"0\r\n\r\n")
-        self._finish()
+        self.done = True
         self.on_drained = None
         self.connection.flush()
+        self._settle()
         self._tell_sent()
         self.cancel()
 
@@ -148,7 +151,9 @@ class Exchange:
 
     def abandon(self) -> None:
         """The client has gone."""
-        self._finish()
+        self.done = True
+        if self.taken:
+            self.give(self.taken)
         self.on_drained = None
         self._tell_sent()
         self.cancel()

@@ -19,9 +19,14 @@ class Answer(NamedTuple):
 
 
 class RawClient:
-    def __init__(self, address: str, timeout_s: float = PATIENCE_S) -> None:
+    def __init__(self, address: str, timeout_s: float = PATIENCE_S, receive_buffer: int = 0) -> None:
+        """receive_buffer: bytes that the kernel takes for a client that does not read; 0 for its own choice."""
         host, _, port = address.rpartition(":")
-        self.socket = socket.create_connection((host, int(port)), timeout=timeout_s)
+        self.socket = socket.socket()
+        self.socket.settimeout(timeout_s)
+        if receive_buffer:
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+        self.socket.connect((host, int(port)))
         self.file = self.socket.makefile("rb")
 
     def __enter__(self) -> "RawClient":

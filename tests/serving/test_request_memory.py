@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 import tritonclient.grpc
 import tritonclient.http
+from tritonclient.grpc import service_pb2 as pb
 from tritonclient.utils import InferenceServerException
 
 from serving.errors import Exhausted
 from serving.request_memory import RequestMemory, machine_memory
 from tests.model_factory import onnx_identity
-from tests.serving.http2_peer import Peer, framed
+from tests.serving.http2_peer import RST_STREAM, Peer, frame, framed, window_update
 from tests.serving.raw_http import RawClient
 from tests.serving_process import ServerProcess, wait_until
 
@@ -124,6 +125,33 @@ def test_what_was_answered_is_not_counted_any_more(server: ServerProcess) -> Non
     for _ in range(2 * LIMIT // VALUES.nbytes):
         assert http_infer(server, VALUES).size == VALUES.size
         assert grpc_infer(server, VALUES).size == VALUES.size
+
+
+def test_a_request_is_counted_until_its_client_has_taken_the_answer(server: ServerProcess) -> None:
+    with ExitStack() as stack:
+        statuses = []
+        for _ in range(8):
+            client = stack.enter_context(RawClient(server.http, receive_buffer=64 << 10))
+            client.send(http_request())
+            statuses.append(int(client.file.readline().split()[1]))  # and no more is read
+        assert statuses == [200] * 3 + [503] * 5
+        assert http_infer(server, VALUES[:, :4]).size == 4
+    wait_until(lambda: http_infer_succeeds(server), what="room after the clients left")
+
+
+def test_a_call_is_counted_until_its_client_has_taken_the_answer(server: ServerProcess) -> None:
+    tensor = pb.ModelInferRequest.InferInputTensor(name="INPUT0", datatype="FP32", shape=VALUES.shape)
+    request = pb.ModelInferRequest(model_name="identity", inputs=[tensor], raw_input_contents=[VALUES.tobytes()])
+    with Peer(server.grpc) as peer:  # which opens no window
+        for number in range(4):
+            peer.open(2 * number + 1, "ModelInfer")
+            peer.data(2 * number + 1, framed(request.SerializeToString()))
+        assert peer.answer(7).status == RESOURCE_EXHAUSTED
+        assert grpc_infer(server, VALUES[:, :4]).size == 4
+        peer.send(frame(RST_STREAM, 0, 1, bytes(4)), window_update(0, 16 * MB), window_update(3, 16 * MB))
+        assert len(peer.answer(3).message) > VALUES.nbytes
+        wait_until(lambda: http_infer_succeeds(server), what="room for a call that was reset and one that was read")
+    wait_until(lambda: grpc_infer(server, VALUES).size, what="room after the connection closed")
 
 
 def test_messages_of_a_stream_are_counted_until_they_are_answered(server: ServerProcess) -> None:
