@@ -35,7 +35,7 @@ class Connection(asyncio.BufferedProtocol):
 
     # Bytes of the listener's memory for requests whose answers the client has not taken yet. Of the class until there are
     # any: instances of 30 attributes are slower to read.
-    owed = 0
+    untaken = 0
 
     def __init__(self, listener: "Listener") -> None:
         self.listener = listener
@@ -310,11 +310,11 @@ class Connection(asyncio.BufferedProtocol):
 
     def settle(self) -> None:
         """Give back the room of requests whose answers have left. Up to the transport's limit they count as having left."""
-        if self.owed and (
+        if self.untaken and (
             self._transport is None or not (self._write_paused or any(one.done for one in self._exchanges))
         ):
-            self.listener.memory.give(self.owed)
-            self.owed = 0
+            self.listener.memory.give(self.untaken)
+            self.untaken = 0
 
     def _tell_drained(self) -> None:
         """All that the stream at the head of the line had to say is on its way."""

@@ -82,8 +82,8 @@ class Exchange:
     def _settle(self) -> None:
         """The answer is complete: the request is counted until the client has taken it, for it may be as large."""
         connection = self.connection
-        if self.taken or connection.owed:
-            connection.owed += self.taken
+        if self.taken or connection.untaken:
+            connection.untaken += self.taken
             self.taken = 0
             connection.settle()
 
