@@ -2,7 +2,7 @@
 
 from django.db.models import TextChoices
 
-from repository.condition import Condition
+from repository.core.condition import Condition
 
 
 class DesiredState(TextChoices):

@@ -88,7 +88,7 @@ ADMIN_USER, ADMIN_PASSWORD = _env["SLIPWAY_ADMIN_USER"], _env["SLIPWAY_ADMIN_PAS
 
 # -- uploads and inspection ------------------------------------------------------------------------------------------
 MAX_UPLOAD_BYTES = _env["SLIPWAY_MAX_UPLOAD_BYTES"]
-DISK_RESERVE_BYTES = _env["SLIPWAY_DISK_RESERVE_BYTES"]  # None: see repository.storage.ensure_space
+DISK_RESERVE_BYTES = _env["SLIPWAY_DISK_RESERVE_BYTES"]  # None: see repository.files.storage.ensure_space
 UPLOAD_CHUNK_BYTES = 8 << 20
 # What any other request may have: a form, a configuration as text. Routes that take more say so (`max_body_bytes`).
 BODY_BYTES = 2 << 20

@@ -12,7 +12,7 @@ from django.core.management.base import CommandError
 from django.db import DatabaseError, connection
 
 from dashboard.exceptions import DashboardError, Invalid
-from repository.errors import RepositoryError
+from repository.core.errors import RepositoryError
 
 # The whole of a larger database is not read at each start.
 CHECKED_BYTES = 1 << 30

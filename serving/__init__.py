@@ -1,6 +1,6 @@
 """Slipway's inference server: Triton's protocols and model repository, in Python.
 
-`frontends -> server -> model_repository_manager -> model_lifecycle -> model -> schedulers -> instance -> backends`.
+`frontends -> server -> model_repository_manager -> model_lifecycle -> model -> scheduling -> instance -> backends`.
 It knows nothing of Django. `python -m serving --help` lists tritonserver's flags that it takes.
 """
 

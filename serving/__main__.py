@@ -15,14 +15,14 @@ from typing import Protocol
 
 import uvloop
 
-from serving.allocator import bound_arenas
-from serving.authorisation import Authoriser
-from serving.backends import child_environment
-from serving.errors import ServingError, unavailable
-from serving.log_settings import LogSettings
-from serving.logs import configure_logging
-from serving.options import Options, parse
+from serving.backends.environments import child_environment
+from serving.cli.allocator import bound_arenas
+from serving.cli.options import Options, parse
+from serving.core.errors import ServingError, unavailable
+from serving.frontends.shared.authorisation import Authoriser
 from serving.server import InferenceServer
+from serving.telemetry.log_settings import LogSettings
+from serving.telemetry.logs import configure_logging
 
 log = logging.getLogger("serving")
 
@@ -47,7 +47,7 @@ def main() -> None:
         sys.exit(f"--log-file: cannot write the log: {error.strerror}")
     for warning in warnings:
         log.warning("%s", warning)
-    # Where native code ends the process, the stacks name the model and its file: see serving.crash_trace.
+    # Where native code ends the process, the stacks name the model and its file: see serving.execution.crash_trace.
     faulthandler.enable()
     bound_arenas()
     child_environment.show(options.model_environment)

@@ -27,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     limit_resources()
     with _Output() as output:
-        from serving.errors import ServingError
+        from serving.core.errors import ServingError
         from serving.inspection.report import inspect
 
         try:

@@ -12,25 +12,25 @@ from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from serving import __version__
-from serving.datatypes import BY_CONFIG
-from serving.errors import Code, NotYet, ServingError, not_found, safely, unavailable, unexpected
-from serving.log_settings import LogSettings
-from serving.model_lifecycle import parse_requested_version
-from serving.model_repository_manager import ModelRepositoryManager
-from serving.opentelemetry_trace import OpenTelemetryTrace
-from serving.options import Options
-from serving.readiness import CanConfirm, confirmed
-from serving.repository_index import IndexRow
-from serving.request import InferenceRequest
-from serving.request_log import RequestLog
-from serving.request_memory import RequestMemory
-from serving.response_cache import ResponseCache
-from serving.shared_memory import SharedMemory
-from serving.statistics import ModelStatistics
-from serving.statistics_message import fill_statistics
-from serving.tensor_check import wire_shape
-from serving.trace_file import TraceFile
-from serving.trace_settings import TraceSettings
+from serving.cli.options import Options
+from serving.core.datatypes import BY_CONFIG
+from serving.core.errors import Code, NotYet, ServingError, not_found, safely, unavailable, unexpected
+from serving.core.request import InferenceRequest
+from serving.core.tensor_check import wire_shape
+from serving.execution.readiness import CanConfirm, confirmed
+from serving.extensions.shared_memory import SharedMemory
+from serving.models.model_lifecycle import parse_requested_version
+from serving.models.model_repository_manager import ModelRepositoryManager
+from serving.repositories.repository_index import IndexRow
+from serving.resources.request_memory import RequestMemory
+from serving.resources.response_cache import ResponseCache
+from serving.telemetry.log_settings import LogSettings
+from serving.telemetry.request_log import RequestLog
+from serving.telemetry.statistics import ModelStatistics
+from serving.telemetry.statistics_message import fill_statistics
+from serving.telemetry.traces.opentelemetry import OpenTelemetryTrace
+from serving.telemetry.traces.trace_file import TraceFile
+from serving.telemetry.traces.trace_settings import TraceSettings
 
 log = logging.getLogger(__name__)
 

@@ -14,29 +14,6 @@ ROOT = Path(__file__).resolve().parent.parent
 FRAMEWORKS = {"torch", "onnxruntime", "tensorrt", "onnx", "onnxscript", "sklearn"}
 WEB = {"django", "rest_framework", "channels", "celery", "daphne", "whitenoise", "drf_spectacular"}
 
-# Inside serving a module imports only from its own step or a lower one; modules that are not named stand on step 0.
-SERVING_STEPS = {
-    "__main__": 9,
-    "inspect": 9,
-    "inspection": 5,
-    "frontends": 8,
-    "server": 7,
-    "model_repository_manager": 6,
-    "known_models": 5,
-    "model_completion": 5,
-    "model_lifecycle": 5,
-    "residency": 5,
-    "sleeping_model": 5,
-    "autocomplete": 5,
-    "model": 4,
-    "schedulers": 3,
-    "readiness": 3,
-    "instance": 2,
-    "instance_groups": 2,
-    "warmup": 2,
-    "backends": 1,
-}
-
 # Inside dashboard: what a part may not import.
 ENTRANCES = {"views", "api", "consumers", "forms", "templatetags", "management", "routing", "asgi", "urls"}
 RUNTIME = {"supervisor", "watch"}
@@ -76,7 +53,7 @@ def breaches(package: str, forbidden: set[str]) -> list[str]:
 
 
 def part(module: str, package: str) -> str:
-    """ "serving.schedulers.queue" -> "schedulers" for package serving; "" for what lies elsewhere."""
+    """ "dashboard.services.jobs" -> "services" for package dashboard; "" for what lies elsewhere."""
     first, _, rest = module.partition(".")
     return rest.partition(".")[0] if first == package else ""
 
@@ -91,28 +68,6 @@ def part(module: str, package: str) -> str:
 )
 def test_packages_depend_only_on_the_repository_between_them(package: str, forbidden: set[str]) -> None:
     assert breaches(package, forbidden) == []
-
-
-def test_inside_serving_imports_point_downwards() -> None:
-    parts = {path.relative_to(ROOT / "serving").parts[0].removesuffix(".py") for path in sources("serving")}
-    wrong = []
-    for path in sources("serving"):
-        here = path.relative_to(ROOT / "serving").parts[0].removesuffix(".py")
-        for name in imported(path):
-            there = part(name, "serving")
-            if there in parts and SERVING_STEPS.get(there, 0) > SERVING_STEPS.get(here, 0):
-                wrong.append(f"{path.relative_to(ROOT)} imports {name}")
-    assert wrong == []
-
-
-def test_frontends_reach_models_only_through_the_server() -> None:
-    wrong = [
-        f"{path.relative_to(ROOT)} imports {name}"
-        for path in sources("serving/frontends")
-        for name in imported(path)
-        if 0 < SERVING_STEPS.get(part(name, "serving"), 0) < SERVING_STEPS["server"]
-    ]
-    assert wrong == []
 
 
 @pytest.mark.parametrize("here", sorted(DASHBOARD_BANS))

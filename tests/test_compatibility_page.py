@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import pytest
 
-from serving.foreign_flags import REFUSED, WITHOUT_EFFECT
-from serving.options import build_parser, parse
+from serving.cli.foreign_flags import REFUSED, WITHOUT_EFFECT
+from serving.cli.options import build_parser, parse
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = (ROOT / "docs" / "compatibility.md").read_text()

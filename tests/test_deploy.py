@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from repository.remote_address import RemoteAddress
-from serving.options import Options, parse
+from repository.remote.address import RemoteAddress
+from serving.cli.options import Options, parse
 from tests.serving_process import ROOT
 
 DEPLOY = ROOT / "deploy"

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dashboard.environment import VARIABLES
-from serving.options import build_parser
+from serving.cli.options import build_parser
 
 ROOT = Path(__file__).resolve().parent.parent
 CONFIGURATION = (ROOT / "docs" / "configuration.md").read_text()

@@ -6,7 +6,7 @@ from benchmarks.soak.record import Usage
 
 # Part of a command line -> the task, the first that fits.
 TASKS = {
-    "python_child/__main__.py": "Python children",
+    "child_program/__main__.py": "Python children",
     "-m serving": "inference server",
     "daphne": "dashboard",
     "manage.py watch": "watch",

@@ -20,7 +20,7 @@ class Model(models.Model):
     generation = models.PositiveBigIntegerField(default=0)
     # The highest version number ever given, so that none is used twice.
     last_number = models.PositiveBigIntegerField(default=0)
-    # What the folder held when it was last adopted (repository.drift), and what was changed by hand since.
+    # What the folder held when it was last adopted (repository.files.drift), and what was changed by hand since.
     fingerprint = models.JSONField(default=dict)
     drift = models.JSONField(default=list)
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")

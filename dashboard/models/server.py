@@ -5,7 +5,7 @@ from django.utils import timezone
 
 from dashboard.choices import EventKind, ModelStatus, ServerStatus, version_word
 from dashboard.models.model import Model
-from repository.condition import Condition
+from repository.core.condition import Condition
 
 
 class Server(models.Model):
@@ -51,7 +51,7 @@ class ModelState(models.Model):
     version = models.PositiveBigIntegerField()
     state = models.CharField(max_length=16, choices=ModelStatus.choices)
     reason = models.TextField(blank=True, default="")
-    condition = models.CharField(max_length=16, blank=True, default="")  # repository.condition.Condition
+    condition = models.CharField(max_length=16, blank=True, default="")  # repository.core.condition.Condition
     failed = models.BooleanField(default=False)  # its last load failed
     updated_at = models.DateTimeField(default=timezone.now)
 

@@ -5,8 +5,8 @@ from google.protobuf import json_format
 from dashboard.choices import VersionState
 from dashboard.models import Model
 from dashboard.services.storage import disk_text, managed_repository
-from repository import model_config, version_policy
-from repository.errors import RepositoryError
+from repository.config import model_config, version_policy
+from repository.core.errors import RepositoryError
 
 
 def adopted_override(*, model_id: int) -> str:

@@ -12,9 +12,10 @@ from django.conf import settings
 
 from dashboard.exceptions import Invalid
 from dashboard.models import Upload
-from repository import archive, model_config, storage
-from repository.errors import InvalidConfig
-from repository.layout import CONFIG_FILE, parse_version
+from repository.config import model_config
+from repository.core.errors import InvalidConfig
+from repository.core.layout import CONFIG_FILE, parse_version
+from repository.files import archive, storage
 
 MAX_MODEL_FILE_BYTES = 16 << 20  # of one file beside the versions: labels, a vocabulary
 # What the server looks for, by the ends of the names that people give.

@@ -19,9 +19,12 @@ from dashboard.services.config_fields import FieldError, apply_fields, field_for
 from dashboard.services.needs import Need, config_needs, refuse_unmet, rights_of
 from dashboard.services.releases import generation_bump, release_record, text_for_served
 from dashboard.services.storage import disk_text, managed_repository, remember_config, repository_errors
-from repository import config_edit, config_text, in_place, model_config, publish, validation, version_policy
-from repository.errors import InvalidConfig
-from repository.layout import CONFIG_FILE
+from repository.config import edit as config_edit
+from repository.config import in_place, model_config, validation, version_policy
+from repository.config import text as config_text
+from repository.core.errors import InvalidConfig
+from repository.core.layout import CONFIG_FILE
+from repository.files import publish
 
 EFFECTS = {
     "none": "Nothing changes.",

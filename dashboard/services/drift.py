@@ -11,10 +11,11 @@ from dashboard.services.configuration import current_text, revision_add, text_ch
 from dashboard.services.needs import code_of_version
 from dashboard.services.releases import generation_bump, release_record
 from dashboard.services.storage import disk_text, managed_repository, remember_config, repository_errors
-from repository import drift, model_config, publish, storage
-from repository.drift import Fingerprint
-from repository.errors import NotFound as RepositoryNotFound
-from repository.layout import check_name
+from repository.config import model_config
+from repository.core.errors import NotFound as RepositoryNotFound
+from repository.core.layout import check_name
+from repository.files import drift, publish, storage
+from repository.files.drift import Fingerprint
 
 _NOTHING: Fingerprint = {"config": "", "files": {}}
 # Of this process: saves hashing a changed file anew at each look.

@@ -12,8 +12,8 @@ from dashboard.services.jobs import job_run
 from dashboard.services.models import model_describe
 from dashboard.services.publication import upload_publish
 from dashboard.services.uploads import upload_complete, upload_create, upload_receive_chunk
-from repository import model_config
-from repository.layout import parse_version, version_folders
+from repository.config import model_config
+from repository.core.layout import parse_version, version_folders
 
 NOTE = "Bundled example"
 

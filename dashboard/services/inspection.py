@@ -14,8 +14,8 @@ from dashboard.services.arrangement import Arrangement, arrange
 from dashboard.services.inspector import run_inspector
 from dashboard.services.storage import repository_errors
 from dashboard.services.uploads import refuse_code
-from repository import model_config
-from repository.errors import InvalidConfig
+from repository.config import model_config
+from repository.core.errors import InvalidConfig
 
 _CHUNK = 4 << 20
 

@@ -3,9 +3,9 @@
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from dashboard.services.storage import disk_text, managed_repository
-from repository import model_config
-from repository.errors import RepositoryError
-from repository.layout import relative_path
+from repository.config import model_config
+from repository.core.errors import RepositoryError
+from repository.core.layout import relative_path
 
 MAX_BYTES = 1 << 20
 MAX_LABELS = 5_000

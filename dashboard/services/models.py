@@ -10,7 +10,7 @@ from dashboard.services.audit import audit_record
 from dashboard.services.releases import generation_bump, release_record
 from dashboard.services.storage import managed_repository, repository_errors
 from dashboard.services.tokens import auth_file_kept, tokens_forget_model
-from repository import publish
+from repository.files import publish
 
 MAX_TAGS, MAX_TAG_LENGTH = 20, 40
 _VERBS = {DesiredState.LOADED: ("model.load", "Load"), DesiredState.UNLOADED: ("model.unload", "Unload")}

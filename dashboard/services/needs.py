@@ -1,7 +1,7 @@
 """Which rights publishing a version, or changing a configuration, takes, and why; asked by the services and by their pages.
 
 A change of what is served or of a configuration takes the right to operate, however it arrives. What would run code that
-does not run now, by repository.execution, takes the right to upload code.
+does not run now, by repository.files.execution, takes the right to upload code.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,10 +13,11 @@ from dashboard.authorisation import Actor, Right
 from dashboard.exceptions import Forbidden
 from dashboard.models import ConfigRevision, Upload, Version
 from dashboard.services.storage import managed_repository
-from repository import execution, model_config
-from repository.errors import InvalidConfig
-from repository.execution import Contents, Finding
-from repository.layout import OVERLAY_FILE
+from repository.config import model_config
+from repository.core.errors import InvalidConfig
+from repository.core.layout import OVERLAY_FILE
+from repository.files import execution
+from repository.files.execution import Contents, Finding
 
 _TOLD = 3  # reasons in one refusal
 _NEXT = {

@@ -31,10 +31,12 @@ from dashboard.services.publication_record import publication_record
 from dashboard.services.releases import chosen_versions
 from dashboard.services.storage import disk_text, managed_repository, repository_errors
 from dashboard.services.uploads import expiry, upload_require_own
-from repository import config_edit, model_config, publish, storage, version_policy
-from repository.errors import Conflict as Held
-from repository.progress import SILENT, Progress
-from repository.storage import Manifest
+from repository.config import edit as config_edit
+from repository.config import model_config, version_policy
+from repository.core.errors import Conflict as Held
+from repository.core.progress import SILENT, Progress
+from repository.files import publish, storage
+from repository.files.storage import Manifest
 
 LOCK_WAIT_S = 30.0  # a worker that was taken for lost lets go within a step
 

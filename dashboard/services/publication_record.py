@@ -10,7 +10,7 @@ from dashboard.services.configuration import current_text, revision_add
 from dashboard.services.needs import code_of_version
 from dashboard.services.releases import generation_bump, release_record
 from dashboard.services.storage import remember_beside, remember_config, remember_version
-from repository.storage import Manifest
+from repository.files.storage import Manifest
 
 
 def publication_record(*, upload: Upload, actor: Actor, manifest: Manifest) -> Version:

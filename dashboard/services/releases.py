@@ -7,8 +7,9 @@ from django.db.models import F
 from dashboard.authorisation import Actor
 from dashboard.choices import DesiredState, VersionState
 from dashboard.models import Model, Release
-from repository import config_edit, model_config, version_policy
-from repository.errors import InvalidConfig
+from repository.config import edit as config_edit
+from repository.config import model_config, version_policy
+from repository.core.errors import InvalidConfig
 
 
 def chosen_versions(model: Model, text: str, also: Iterable[int] = ()) -> list[int]:

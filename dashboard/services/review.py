@@ -7,7 +7,7 @@ from dashboard.choices import UploadState
 from dashboard.models import ConfigRevision, Model, Upload
 from dashboard.services.needs import Need, publication_needs
 from dashboard.services.publication import text_by_default
-from repository import config_text
+from repository.config import text as config_text
 
 
 @dataclass(frozen=True, slots=True)

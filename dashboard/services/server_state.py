@@ -14,8 +14,8 @@ from django.utils import timezone
 from dashboard.choices import EventKind, ModelStatus, ServerStatus
 from dashboard.models import Model, ModelState, ModelSync, Server, ServerState
 from dashboard.services.servers import server_event_record
-from repository.condition import Condition
-from repository.storage import write_atomic
+from repository.core.condition import Condition
+from repository.files.storage import write_atomic
 
 REASON_LIMIT = ServerState._meta.get_field("last_reason").max_length
 

@@ -9,10 +9,10 @@ from django.conf import settings
 
 from dashboard import exceptions
 from dashboard.models import Model
-from repository import model_config
-from repository.errors import Conflict, InvalidConfig, NoSpace, NotFound, RepositoryError
-from repository.layout import ModelRepository
-from repository.storage import Manifest, hash_file
+from repository.config import model_config
+from repository.core.errors import Conflict, InvalidConfig, NoSpace, NotFound, RepositoryError
+from repository.core.layout import ModelRepository
+from repository.files.storage import Manifest, hash_file
 
 _MEANING: dict[type[RepositoryError], type[exceptions.DashboardError]] = {
     NotFound: exceptions.NotFound,

@@ -26,8 +26,8 @@ from dashboard.models import ApiToken
 from dashboard.services.audit import audit_record
 from dashboard.services.servers import server_ensure_local, server_event_record
 from dashboard.services.storage import repository_errors
-from repository.errors import NoSpace
-from repository.storage import locked, write_atomic
+from repository.core.errors import NoSpace
+from repository.files.storage import locked, write_atomic
 
 PREFIX = "slw_"
 _SEEN_EVERY = timedelta(minutes=1)  # last_used_at is no finer than this, so that reading stays reading

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
-from repository import model_config
-from repository.errors import InvalidConfig
+from repository.config import model_config
+from repository.core.errors import InvalidConfig
 
 
 @dataclass(frozen=True, slots=True)

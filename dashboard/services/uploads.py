@@ -25,11 +25,11 @@ from dashboard.models import Job, Upload, UploadFile
 from dashboard.services.audit import audit_record
 from dashboard.services.jobs import job_create
 from dashboard.services.storage import managed_repository, repository_errors
-from repository import storage
-from repository.errors import NoSpace
-from repository.execution import code_in
-from repository.layout import check_name, relative_path
-from repository.workplace import remove_leftovers
+from repository.core.errors import NoSpace
+from repository.core.layout import check_name, relative_path
+from repository.files import storage
+from repository.files.execution import code_in
+from repository.files.workplace import remove_leftovers
 
 MAX_FILES = 10_000
 OPEN = (UploadState.RECEIVING, UploadState.RECEIVED, UploadState.INSPECTING, UploadState.INSPECTED, UploadState.FAILED)

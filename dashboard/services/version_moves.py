@@ -24,10 +24,10 @@ from dashboard.services.jobs import job_create, job_run_here
 from dashboard.services.needs import refuse_unmet, restore_needs, rights_of
 from dashboard.services.releases import chosen_versions
 from dashboard.services.storage import forget_version, managed_repository, remember_version, repository_errors
-from repository import publish, storage
-from repository.layout import ModelRepository
-from repository.progress import Progress
-from repository.storage import Manifest
+from repository.core.layout import ModelRepository
+from repository.core.progress import Progress
+from repository.files import publish, storage
+from repository.files.storage import Manifest
 
 
 @repository_errors()

@@ -11,7 +11,8 @@ from dashboard.services.audit import audit_record
 from dashboard.services.configuration import config_write, current_text, refuse_drift
 from dashboard.services.releases import chosen_versions
 from dashboard.services.storage import repository_errors
-from repository import config_edit, model_config, version_policy
+from repository.config import edit as config_edit
+from repository.config import model_config, version_policy
 
 
 @repository_errors()

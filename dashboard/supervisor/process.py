@@ -11,7 +11,7 @@ from pathlib import Path
 
 from dashboard.supervisor.guardian import send
 from dashboard.supervisor.logs import RotatingLog
-from repository import crash_trace
+from repository.core import crash_trace
 
 # Bytes of a run's output that are kept to tell why it ended: the stacks of a hundred threads are long.
 KEPT_OUTPUT = 256 << 10

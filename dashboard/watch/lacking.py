@@ -11,8 +11,8 @@ from dashboard.selectors.models import live_versions_of_all
 from dashboard.services.server_state import VersionStatus
 from dashboard.services.storage import managed_repository
 from dashboard.watch.plan import Wanted
-from repository.condition import Condition
-from repository.errors import RepositoryError
+from repository.core.condition import Condition
+from repository.core.errors import RepositoryError
 
 
 @dataclass(frozen=True, slots=True)

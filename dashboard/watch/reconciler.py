@@ -21,8 +21,8 @@ from dashboard.services.server_state import VersionStatus
 from dashboard.services.servers import server_event_record
 from dashboard.watch.lacking import Lack, lacking
 from dashboard.watch.plan import Attempts, Wanted, make_plan
-from repository.condition import Condition
-from repository.errors import RepositoryError
+from repository.core.condition import Condition
+from repository.core.errors import RepositoryError
 
 logger = logging.getLogger(__name__)
 

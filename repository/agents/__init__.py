@@ -12,7 +12,7 @@ from typing import Protocol, cast
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
-from repository.errors import InvalidConfig, Problem, RepositoryError
+from repository.core.errors import InvalidConfig, Problem, RepositoryError
 
 AGENTS = {
     "checksum": "repository.agents.checksum",

@@ -11,8 +11,8 @@ import string
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from repository.errors import NotFound, RepositoryError, UnsafePath
-from repository.layout import relative_path
+from repository.core.errors import NotFound, RepositoryError, UnsafePath
+from repository.core.layout import relative_path
 
 DIGITS = {"MD5": 32, "SHA256": 64}
 

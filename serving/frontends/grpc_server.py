@@ -6,20 +6,20 @@ import logging
 import time
 from typing import Any
 
-from serving.authorisation import Authoriser
-from serving.frontends.grpc_codec import InferCodec
-from serving.frontends.grpc_methods import find_method
-from serving.frontends.grpc_packing import LEVELS
-from serving.frontends.grpc_status import CallHead, parse_head
-from serving.frontends.http2_connection import MAX_CONCURRENT_STREAMS, Connection
-from serving.frontends.http2_keepalive import KeepaliveSettings
-from serving.frontends.http2_reader import make_scratch
-from serving.frontends.http2_stream import Stream
-from serving.frontends.patience import Patience
-from serving.option_values import header_pattern
-from serving.options import Options
+from serving.cli.option_values import header_pattern
+from serving.cli.options import Options
+from serving.cli.tls import TlsFiles, listener_options, server_context
+from serving.frontends.grpc.codec import InferCodec
+from serving.frontends.grpc.methods import find_method
+from serving.frontends.grpc.packing import LEVELS
+from serving.frontends.grpc.status import CallHead, parse_head
+from serving.frontends.http2.connection import MAX_CONCURRENT_STREAMS, Connection
+from serving.frontends.http2.keepalive import KeepaliveSettings
+from serving.frontends.http2.reader import make_scratch
+from serving.frontends.http2.stream import Stream
+from serving.frontends.shared.authorisation import Authoriser
+from serving.frontends.shared.patience import Patience
 from serving.server import InferenceServer
-from serving.tls import TlsFiles, listener_options, server_context
 
 log = logging.getLogger(__name__)
 

@@ -4,18 +4,17 @@ Each protocol part is a module of handlers; a new one (shared memory, trace, log
 route. Source: KServe V2 REST; Triton docs/protocol/extension_*.md.
 """
 
-from serving.authorisation import Authoriser
-from serving.frontends import http_handlers as v2
-from serving.frontends import http_openai as openai
-from serving.frontends import http_settings as settings
-from serving.frontends import http_shared_memory as shared_memory
-from serving.frontends.http_generate import generate, generate_stream
-from serving.frontends.http_infer import infer
-from serving.frontends.http_listener import Limits, Listener, Route
-from serving.option_values import header_pattern
-from serving.options import Options
+from serving.cli.option_values import header_pattern
+from serving.cli.options import Options
+from serving.cli.tls import TlsFiles, server_context
+from serving.frontends.http1.listener import Limits, Listener, Route
+from serving.frontends.openai import routes as openai
+from serving.frontends.rest import handlers as v2
+from serving.frontends.rest import settings, shared_memory
+from serving.frontends.rest.generate import generate, generate_stream
+from serving.frontends.rest.infer import infer
+from serving.frontends.shared.authorisation import Authoriser
 from serving.server import InferenceServer
-from serving.tls import TlsFiles, server_context
 
 MODEL = "/v2/models/{model}[/versions/{version}]"
 REPOSITORY = "/v2/repository[/{repository}]"

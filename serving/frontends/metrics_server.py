@@ -2,15 +2,15 @@
 
 import asyncio
 
-from serving.authorisation import Authoriser
-from serving.frontends import prometheus
-from serving.frontends.hardware import Hardware, SampledHardware
-from serving.frontends.http_exchange import Exchange
-from serving.frontends.http_listener import Limits, Listener, Route
-from serving.frontends.http_message import Reply
-from serving.frontends.live_feed import LiveFeed
-from serving.frontends.summaries import Summaries
-from serving.options import Options
+from serving.cli.options import Options
+from serving.frontends.http1.exchange import Exchange
+from serving.frontends.http1.listener import Limits, Listener, Route
+from serving.frontends.http1.message import Reply
+from serving.frontends.metrics import prometheus
+from serving.frontends.metrics.hardware import Hardware, SampledHardware
+from serving.frontends.metrics.live_feed import LiveFeed
+from serving.frontends.metrics.summaries import Summaries
+from serving.frontends.shared.authorisation import Authoriser
 from serving.server import InferenceServer
 
 MAX_BODY = 64 << 10

@@ -4,11 +4,11 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from repository.model_config import DEFAULT_FILENAMES
-from serving.backends.onnx_model import read_onnx
-from serving.backends.text import looks_like_text
-from serving.backends.torch_archive import Kind, read_archive
-from serving.errors import ServingError, invalid, not_found
+from repository.config.model_config import DEFAULT_FILENAMES
+from serving.backends.base.text import looks_like_text
+from serving.backends.onnxruntime.onnx_file import read_onnx
+from serving.backends.pytorch.archive import Kind, read_archive
+from serving.core.errors import ServingError, invalid, not_found
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,19 +11,19 @@ from typing import Any
 from tritonclient.grpc import model_config_pb2 as mc
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
-from repository import model_config, validation
-from repository.errors import RepositoryError
-from repository.layout import CONFIG_FILE, parse_version
-from serving.autocomplete import complete_backend
-from serving.backends import backend_class
-from serving.backends.onnx_model import check_external_data, read_onnx
-from serving.backends.signature import Signature
-from serving.backends.torch_archive import read_archive
-from serving.datatypes import BY_CONFIG, DATATYPES
-from serving.errors import ServingError, not_found
+from repository.config import model_config, validation
+from repository.core.errors import RepositoryError
+from repository.core.layout import CONFIG_FILE, parse_version
+from serving.backends.base.signature import Signature
+from serving.backends.onnxruntime.onnx_file import check_external_data, read_onnx
+from serving.backends.pytorch.archive import read_archive
+from serving.backends.table import backend_class
+from serving.core.datatypes import BY_CONFIG, DATATYPES
+from serving.core.errors import ServingError, not_found
 from serving.inspection import formats
 from serving.inspection.formats import Format, detect, find_model
 from serving.inspection.python_model import read_python_model
+from serving.models.autocomplete import complete_backend
 
 _CHECK_LOADS_BELOW = (
     512 << 20
@@ -161,8 +161,8 @@ def _complete(report: Report, model: Path, folder: Path, config: ModelConfig) ->
 
 
 def _read_onnx(report: Report, model: Path, folder: Path, config: ModelConfig) -> None:
-    from serving.backends.onnxruntime_backend import check_loads
-    from serving.backends.onnxruntime_errors import unsupported_version
+    from serving.backends.onnxruntime.backend import check_loads
+    from serving.backends.onnxruntime.errors import unsupported_version
 
     onnx = read_onnx(model)
     report.opset, report.producer = onnx.opset, onnx.producer
@@ -180,7 +180,7 @@ def _read_onnx(report: Report, model: Path, folder: Path, config: ModelConfig) -
 
 
 def _read_torchscript(report: Report, model: Path, folder: Path, config: ModelConfig) -> None:
-    from serving.backends.torch_signature import torchscript_signature
+    from serving.backends.pytorch.torch_signature import torchscript_signature
 
     archive = read_archive(model)
     signature = torchscript_signature(model, archive)
@@ -197,7 +197,7 @@ def _read_torchscript(report: Report, model: Path, folder: Path, config: ModelCo
 
 
 def _read_plan(report: Report, model: Path, folder: Path, config: ModelConfig) -> None:
-    from serving.backends.tensorrt_engine import why_missing
+    from serving.backends.tensorrt.engine import why_missing
 
     if not why_missing():
         _complete(report, model, folder, config)

@@ -292,7 +292,7 @@ def test_a_chunk_over_the_limit_is_a_413(api: APIClient, received: Callable[...,
 
 
 def test_a_full_disk_is_a_507(api: APIClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("repository.storage.disk_usage", lambda folder: (1 << 40, 1 << 40, 0))
+    monkeypatch.setattr("repository.files.storage.disk_usage", lambda folder: (1 << 40, 1 << 40, 0))
     answer = api.post(url("uploads"), {"model_name": "relu", "files": [{"path": "m.onnx", "size": 1 << 20}]})
     assert (answer.status_code, "does not fit" in answer.json()["error"]) == (507, True)
 

@@ -8,7 +8,7 @@ from rest_framework.test import APIClient
 
 from dashboard.models import Model, Upload, Version
 from dashboard.services.jobs import job_run
-from repository.errors import NoSpace
+from repository.core.errors import NoSpace
 from tests.dashboard.conftest import as_inspected, relu_bytes
 from tests.dashboard.test_api import url
 
@@ -24,7 +24,7 @@ def test_large_work_is_a_job_to_wait_for(
     api: APIClient, model: Model, received: Callable[..., Upload], settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings.AT_ONCE_BYTES = 0
-    monkeypatch.setattr("repository.storage.same_disk", lambda one, other: False)
+    monkeypatch.setattr("repository.files.storage.same_disk", lambda one, other: False)
     upload = as_inspected(received({"model.onnx": relu_bytes()}))
     for path, result in (
         (f"uploads/{upload.pk}/publish", {"load": False}),
@@ -46,7 +46,7 @@ def test_work_that_failed_at_once_answers_with_its_own_status(
     def full(*args: Any, **more: Any) -> None:
         raise NoSpace(100 << 20, 1 << 20, 1 << 30)
 
-    monkeypatch.setattr("repository.publish.stage_version", full)
+    monkeypatch.setattr("repository.files.publish.stage_version", full)
     upload = as_inspected(received({"model.onnx": relu_bytes()}))
     answer = api.post(url(f"uploads/{upload.pk}/publish"), {})
     assert answer.status_code == 507

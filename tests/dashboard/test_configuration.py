@@ -13,7 +13,7 @@ from dashboard.selectors.models import live_versions
 from dashboard.services.config_fields import fields_of
 from dashboard.services.configuration import config_apply, config_preview, config_revert
 from dashboard.services.drift import drift_adopt, drift_check, drift_overwrite, model_adopt, unmanaged_models
-from repository import model_config
+from repository.config import model_config
 from tests.dashboard.conftest import CONFIG, relu_bytes
 
 pytestmark = pytest.mark.django_db

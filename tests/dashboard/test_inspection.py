@@ -16,7 +16,7 @@ from dashboard.services.inspector import run_inspector
 from dashboard.services.jobs import job_run
 from dashboard.services.publication import upload_publish
 from dashboard.services.uploads import upload_cancel, upload_complete
-from repository import archive
+from repository.files import archive
 from tests.dashboard.conftest import CONFIG, relu_bytes, version_from
 
 pytestmark = pytest.mark.django_db

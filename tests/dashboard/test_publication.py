@@ -20,7 +20,7 @@ from dashboard.services.jobs import job_cancel, job_run, jobs_requeue_lost
 from dashboard.services.models import model_delete, model_unload
 from dashboard.services.publication import repository_reconcile, upload_publish
 from dashboard.services.uploads import upload_cancel, uploads_expire
-from repository.errors import NoSpace
+from repository.core.errors import NoSpace
 from tests.dashboard.conftest import CONFIG, as_inspected, relu_bytes, version_from
 
 pytestmark = pytest.mark.django_db

@@ -167,7 +167,7 @@ def test_the_servers_auth_file_holds_hashes_of_those_that_may_infer(
 
 
 def test_the_auth_file_is_one_that_the_server_reads(actor: Actor, data_folder: Path) -> None:
-    from serving.authorisation import TokenFile
+    from serving.frontends.shared.authorisation import TokenFile
 
     _, secret = make(actor, "infer")
     auth_file_write()

@@ -90,7 +90,7 @@ def test_the_last_words_of_a_process_that_gives_up_are_told(tmp_path: Path):
 def test_a_server_that_native_code_ends_is_told_with_the_model_and_the_last_words(tmp_path: Path):
     code = (
         f"import faulthandler, os, sys; sys.path.insert(0, {str(ROOT)!r}); faulthandler.enable(); "
-        "from pathlib import Path; from serving.crash_trace import runner; "
+        "from pathlib import Path; from serving.execution.crash_trace import runner; "
         "print('Assertion failed: rows > 0', flush=True); runner('loading', 'digits', 3, Path('a/model.onnx'))(os.abort)"
     )
     told = run(spec(tmp_path, code), lambda told: bool(sentences(told, "crashed")))

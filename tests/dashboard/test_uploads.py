@@ -23,8 +23,8 @@ from dashboard.services.uploads import (
     upload_receive_chunk,
     uploads_expire,
 )
-from repository import storage
-from repository.errors import NoSpace
+from repository.core.errors import NoSpace
+from repository.files import storage
 
 pytestmark = pytest.mark.django_db
 

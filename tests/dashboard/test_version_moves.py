@@ -17,7 +17,7 @@ from dashboard.services.jobs import job_cancel, job_run
 from dashboard.services.models import model_load
 from dashboard.services.version_moves import version_archive, version_restore
 from dashboard.services.versions import version_make_live
-from repository import storage
+from repository.files import storage
 from tests.dashboard.conftest import CONFIG
 
 pytestmark = pytest.mark.django_db

@@ -10,7 +10,7 @@ import pytest
 import tritonclient.grpc
 import tritonclient.http
 
-from repository import model_config
+from repository.config import model_config
 from tests.model_factory import (
     onnx_add_sub,
     onnx_mlp,

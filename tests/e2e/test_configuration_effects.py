@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dashboard.services.configuration import config_preview
-from repository import in_place, model_config
+from repository.config import in_place, model_config
 from tests.serving_process import ServerProcess
 
 PLAIN = """backend: "python"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from serving.option_values import header_pattern
+from serving.cli.option_values import header_pattern
 from tests.e2e.extension_clients import PROTOCOLS, client_of, refused
 from tests.model_factory import python_model
 from tests.serving.raw_http import RawClient, infer_body

@@ -12,7 +12,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tritonclient.grpc import model_config_pb2 as mc
 
-from repository import validation
+from repository.config import validation
 from tests import model_factory
 from tests.e2e.fuzzing import sound
 from tests.serving.raw_http import infer_body, tensor

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tritonclient.grpc import service_pb2 as pb
 
 from benchmarks.load_cycles import resident
-from serving.frontends.grpc_methods import METHODS
+from serving.frontends.grpc.methods import METHODS
 from tests.e2e.fuzzing import KEPT, fuzzed, messages
 from tests.serving.raw_http import samples
 from tests.serving_process import PATIENCE_S, ServerProcess, wait_until

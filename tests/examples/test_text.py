@@ -8,9 +8,9 @@ import pytest
 import tritonclient.http as triton
 from numpy.typing import NDArray
 
-from repository import model_config
-from repository.layout import ModelRepository
-from repository.validation import validate
+from repository.config import model_config
+from repository.config.validation import validate
+from repository.core.layout import ModelRepository
 from tests.serving_process import ROOT, ServerProcess
 
 EXAMPLES = ModelRepository(ROOT / "examples" / "models")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from serving.devices import gpu_count
+from serving.core.devices import gpu_count
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -7,10 +7,10 @@ import sys
 import numpy as np
 import pytest
 
-from serving.datatypes import DATATYPES
-from serving.device_tensor import DeviceTensor
-from serving.output_target import Region, output_rule, read_tensor
-from serving.shared_memory import SharedMemory
+from serving.core.datatypes import DATATYPES
+from serving.core.device_tensor import DeviceTensor
+from serving.extensions.output_target import Region, output_rule, read_tensor
+from serving.extensions.shared_memory import SharedMemory
 from tests import model_factory
 from tests.serving.in_process import core, infer
 from tests.serving.test_device_tensors import X, ask, pipeline, step

@@ -5,9 +5,9 @@ import threading
 import numpy as np
 import pytest
 
-from serving.backends.onnxruntime_backend import OnnxRuntimeBackend
-from serving.device_tensor import DeviceTensor
-from serving.devices import Device
+from serving.backends.onnxruntime.backend import OnnxRuntimeBackend
+from serving.core.device_tensor import DeviceTensor
+from serving.core.devices import Device
 from tests import model_factory
 from tests.serving.backends.driving import execute, infer, instance_of, loaded, random_array, request
 

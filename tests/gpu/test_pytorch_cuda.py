@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from serving.device_tensor import DeviceTensor
-from serving.devices import Device
+from serving.core.device_tensor import DeviceTensor
+from serving.core.devices import Device
 from tests import model_factory
 from tests.serving.backends.cases import CASES, AddSub, write_export
 from tests.serving.backends.driving import config, execute, infer, instance_of, loaded, random_array, request
@@ -70,7 +70,7 @@ def test_device_memory_goes_with_the_model(tmp_path):
 
 
 def test_an_aotinductor_package_for_the_cpu_is_refused_on_a_gpu(tmp_path):
-    from serving.errors import ServingError
+    from serving.core.errors import ServingError
 
     folder = tmp_path / "model" / "1"
     folder.mkdir(parents=True)

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from serving.device_tensor import DeviceTensor
-from serving.devices import Device
-from serving.errors import Code, ServingError
+from serving.core.device_tensor import DeviceTensor
+from serving.core.devices import Device
+from serving.core.errors import Code, ServingError
 from tests import model_factory
 from tests.serving.backends.driving import config, execute, infer, instance_of, loaded, request, spec_of
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from repository import agents
-from repository.errors import InvalidConfig, RepositoryError
-from repository.model_config import parse
-from repository.validation import validate
+from repository.config.model_config import parse
+from repository.config.validation import validate
+from repository.core.errors import InvalidConfig, RepositoryError
 
 MD5 = hashlib.md5(b"weights", usedforsecurity=False).hexdigest()
 SHA256 = hashlib.sha256(b"weights").hexdigest()

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from repository.archive import Limits, extract
-from repository.errors import NoSpace, UnsafeArchive
+from repository.core.errors import NoSpace, UnsafeArchive
+from repository.files.archive import Limits, extract
 
 
 def archive(tmp_path: Path, entries: dict[str, bytes], compression: int = zipfile.ZIP_DEFLATED) -> Path:

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given, settings
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
-from repository import config_edit, model_config
-from repository.config_text import diff, dropped_comments, locate
-from repository.errors import InvalidConfig
+from repository.config import edit as config_edit
+from repository.config import model_config
+from repository.config.text import diff, dropped_comments, locate
+from repository.core.errors import InvalidConfig
 from tests.repository.samples import BERT_CLASSIFIER, RESNET50, model_configs
 
 WRITTEN = """# served since May

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from repository import drift, storage
+from repository.files import drift, storage
 
 
 @pytest.fixture

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from repository import execution, model_config
-from repository.execution import Contents, code_in
+from repository.config import model_config
+from repository.files import execution
+from repository.files.execution import Contents, code_in
 
 ONNX = b"\x08\x08\x12\x04onnx"
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from repository.errors import Conflict, InvalidName, NotFound, UnsafePath
-from repository.layout import ModelRepository, check_name, check_version, parse_version, relative_path
+from repository.core.errors import Conflict, InvalidName, NotFound, UnsafePath
+from repository.core.layout import ModelRepository, check_name, check_version, parse_version, relative_path
 from tests.model_factory import ODD_NAMES
 
 

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from repository import publish, storage
-from repository.errors import Conflict, NoSpace
-from repository.layout import ModelRepository
-from repository.progress import Progress
-from repository.workplace import remove_leftovers, workplace
+from repository.core.errors import Conflict, NoSpace
+from repository.core.layout import ModelRepository
+from repository.core.progress import Progress
+from repository.files import publish, storage
+from repository.files.workplace import remove_leftovers, workplace
 
 CONTENT = b"weights" * 1000
 

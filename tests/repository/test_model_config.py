@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
-from repository import model_config
-from repository.errors import InvalidConfig, NotFound
+from repository.config import model_config
+from repository.core.errors import InvalidConfig, NotFound
 from tests.repository.samples import BERT_CLASSIFIER, RESNET50, model_configs
 
 

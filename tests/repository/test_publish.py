@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from repository import publish, storage
-from repository.errors import Conflict, InvalidConfig, InvalidName, NoSpace, NotFound, UnsafePath
-from repository.layout import ModelRepository
-from repository.workplace import remove_leftovers
+from repository.core.errors import Conflict, InvalidConfig, InvalidName, NoSpace, NotFound, UnsafePath
+from repository.core.layout import ModelRepository
+from repository.files import publish, storage
+from repository.files.workplace import remove_leftovers
 
 CONFIG = 'name: "digits"\n# by hand\nmax_batch_size: 8\n'
 
@@ -199,8 +199,8 @@ def test_of_many_publications_of_one_number_exactly_one_succeeds(repository: Mod
 _PUBLISHER = """
 import sys
 from pathlib import Path
-from repository.layout import ModelRepository
-from repository.publish import publish_version
+from repository.core.layout import ModelRepository
+from repository.files.publish import publish_version
 repository, source = ModelRepository(Path(sys.argv[1])), Path(sys.argv[2])
 print("ready", flush=True)
 for version in range(1, 10_000):

@@ -8,9 +8,9 @@ from typing import Any
 import fsspec
 import pytest
 
-from repository.errors import NotFound, Unreachable, UnsafePath
-from repository.remote import RemoteRepository
-from repository.remote_address import parse
+from repository.core.errors import NotFound, Unreachable, UnsafePath
+from repository.remote.address import parse
+from repository.remote.repository import RemoteRepository
 
 
 @pytest.fixture

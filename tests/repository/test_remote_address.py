@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from repository.errors import InvalidName, RepositoryError
-from repository.remote_address import is_remote, parse, storage_options
+from repository.core.errors import InvalidName, RepositoryError
+from repository.remote.address import is_remote, parse, storage_options
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given, settings
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
-from repository.errors import InvalidConfig
-from repository.model_config import parse
-from repository.validation import check, validate
+from repository.config.model_config import parse
+from repository.config.validation import check, validate
+from repository.core.errors import InvalidConfig
 from tests.repository.samples import BERT_CLASSIFIER, RESNET50, model_configs
 
 BASE = """name: "m" backend: "onnxruntime" max_batch_size: 8

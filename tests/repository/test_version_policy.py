@@ -2,8 +2,8 @@
 
 import pytest
 
-from repository.model_config import parse
-from repository.version_policy import describe, missing, select, set_specific
+from repository.config.model_config import parse
+from repository.config.version_policy import describe, missing, select, set_specific
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,10 @@ from typing import Any
 
 import uvloop
 
-from serving.authorisation import Authoriser
+from serving.cli.options import Options
 from serving.frontends.grpc_server import GrpcServer
 from serving.frontends.http_server import HttpServer
-from serving.options import Options
+from serving.frontends.shared.authorisation import Authoriser
 from serving.server import InferenceServer
 from tests.serving_process import PATIENCE_S
 

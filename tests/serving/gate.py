@@ -15,14 +15,14 @@ import numpy as np
 from google.protobuf import text_format
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
-from serving.backends import BACKENDS
-from serving.backends.base import ArrayInstance, Backend, BackendInstance, ModelSpec
-from serving.devices import Device
-from serving.errors import ServingError
-from serving.model import Model
-from serving.request import InferenceRequest, InferenceResponse
-from serving.runtime import Runtime
-from serving.statistics import ModelStatistics
+from serving.backends.base.backend import ArrayInstance, Backend, BackendInstance, ModelSpec
+from serving.backends.table import BACKENDS
+from serving.core.devices import Device
+from serving.core.errors import ServingError
+from serving.core.request import InferenceRequest, InferenceResponse
+from serving.models.model import Model
+from serving.resources.runtime import Runtime
+from serving.telemetry.statistics import ModelStatistics
 from tests.serving_process import PATIENCE_S
 
 

@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-from serving.authorisation import Authoriser
-from serving.frontends.http_listener import Limits
+from serving.cli.options import Options
+from serving.frontends.http1.listener import Limits
 from serving.frontends.http_server import HttpServer
-from serving.options import Options
+from serving.frontends.shared.authorisation import Authoriser
 from serving.server import InferenceServer
 
 STANDARD = Limits()

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-from serving.options import Options
-from serving.request import InferenceRequest, InferenceResponse
+from serving.cli.options import Options
+from serving.core.request import InferenceRequest, InferenceResponse
 from serving.server import InferenceServer
 from tests.serving_process import PATIENCE_S
 

@@ -5,15 +5,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from repository import model_config
-from serving.autocomplete import complete
-from serving.backends import make_backend
-from serving.backends.base import BackendInstance, ModelSpec
-from serving.batch import Batch
-from serving.devices import CPU
-from serving.errors import ServingError
-from serving.request import InferenceRequest, InferenceResponse
-from serving.runtime import Runtime
+from repository.config import model_config
+from serving.backends.base.backend import BackendInstance, ModelSpec
+from serving.backends.table import make_backend
+from serving.core.batch import Batch
+from serving.core.devices import CPU
+from serving.core.errors import ServingError
+from serving.core.request import InferenceRequest, InferenceResponse
+from serving.models.autocomplete import complete
+from serving.resources.runtime import Runtime
 from tests.model_factory import python_model, tensors_text
 
 Tensors = list[tuple[str, str, list[int]]]

@@ -12,12 +12,12 @@ from pathlib import Path
 import numpy as np
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
-from serving.backends import BACKENDS
-from serving.backends.base import Backend, BackendInstance
-from serving.batch import Batch
-from serving.devices import Device
-from serving.errors import invalid
-from serving.request import InferenceRequest, InferenceResponse
+from serving.backends.base.backend import Backend, BackendInstance
+from serving.backends.table import BACKENDS
+from serving.core.batch import Batch
+from serving.core.devices import Device
+from serving.core.errors import invalid
+from serving.core.request import InferenceRequest, InferenceResponse
 from tests.model_factory import write_config
 from tests.serving_process import PATIENCE_S
 

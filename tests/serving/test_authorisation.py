@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-import serving.authorisation
-from serving.authorisation import Authoriser
-from serving.errors import PermissionDenied, ServingError, Unauthenticated
-from serving.option_values import Restriction
-from serving.options import Options
+import serving.frontends.shared.authorisation
+from serving.cli.option_values import Restriction
+from serving.cli.options import Options
+from serving.core.errors import PermissionDenied, ServingError, Unauthenticated
+from serving.frontends.shared.authorisation import Authoriser
 from tests.model_factory import onnx_identity
 from tests.serving.raw_http import RawClient, infer_body, tensor
 from tests.serving_process import ServerProcess
@@ -74,7 +74,7 @@ def test_a_token_is_for_its_models_and_rights_alone(tmp_path: Path) -> None:
 def test_a_changed_file_counts_a_broken_one_does_not_and_a_missing_one_denies(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(serving.authorisation, "RECHECK_S", 0.0)
+    monkeypatch.setattr(serving.frontends.shared.authorisation, "RECHECK_S", 0.0)
     checked = authoriser(tmp_path, entry("first", ["*"], ["infer"]))
     path = write_tokens(tmp_path / "auth.json", entry("second", ["*"], ["infer"]), entry("third", ["*"], ["infer"]))
     checked.check("inference", bearer("second"), "m")

@@ -12,9 +12,9 @@ import tritonclient.grpc
 import tritonclient.http
 from tritonclient.utils import InferenceServerException
 
-from serving.errors import Code, ServingError
-from serving.output_target import OutputRule, OutputTarget
-from serving.request import InferenceRequest, InferenceResponse
+from serving.core.errors import Code, ServingError
+from serving.core.request import InferenceRequest, InferenceResponse
+from serving.extensions.output_target import OutputRule, OutputTarget
 from serving.server import InferenceServer
 from tests import model_factory, pipelines
 from tests.serving.gate import until
@@ -62,47 +62,47 @@ class Boundary(NamedTuple):
 LOST = False  # what the request can do without: it is answered as if nothing had been
 
 BOUNDARIES = {
-    "forming a batch": Boundary("scale", "serving.schedulers.batch_rules:BatchRules.choose"),
-    "taking a batch from the queue": Boundary("scale", "serving.schedulers.queue:RequestQueue.remove"),
-    "making a batch": Boundary("scale", "serving.batch:Batch.__init__"),
-    "handing a batch over": Boundary("scale", "serving.instance:Instance.execute"),
-    "asking whether an instance may run": Boundary("scale", "serving.instance:Instance.available"),
-    "acquiring resources": Boundary("scale", "serving.rate_limiter:RateLimiter.acquire"),
-    "executing a batch": Boundary("scale", "serving.batch:Batch.gather"),
-    "counting a batch": Boundary("scale", "serving.statistics:ModelStatistics.count_batch", LOST),
-    "counting what was computed": Boundary("scale", "serving.statistics:ModelStatistics.count_computed", LOST),
-    "counting the time in the queue": Boundary("scale", "serving.statistics:ModelStatistics.count_queued"),
-    "counting a success": Boundary("scale", "serving.statistics:ModelStatistics.count_success"),
-    "counting a refusal": Boundary("waits", "serving.statistics:ModelStatistics.count_failure", ends="timeout"),
-    "counting a cancellation": Boundary("waits", "serving.statistics:ModelStatistics.count_cancel", ends="cancel"),
-    "checking a request": Boundary("scale", "serving.tensor_check:TensorCheck.request"),
-    "reshaping an answer": Boundary("scale", "serving.tensor_check:TensorCheck.response"),
-    "delivering outputs": Boundary("scale", "serving.model:deliver"),
-    "writing outputs to memory": Boundary("scale", "serving.instance:place_outputs", LOST),
-    "cancelling in the queue": Boundary("waits", "serving.schedulers.queue:RequestQueue.remove", ends="cancel"),
-    "timing out in the queue": Boundary("waits", "serving.schedulers.queue:RequestQueue._expire", ends="timeout"),
-    "looking up the cache": Boundary("cached", "serving.response_cache:ModelCache.look_up", LOST),
-    "keeping in the cache": Boundary("cached", "serving.response_cache:ModelCache.keep", LOST),
-    "forgetting in the cache": Boundary("cached", "serving.response_cache:ModelCache.forget", LOST),
-    "checking a sequence": Boundary("sum", "serving.schedulers.sequence_controls:SequenceControls.check"),
-    "making controls": Boundary("sum", "serving.schedulers.sequence_controls:SequenceControls.prepare"),
-    "keeping a state": Boundary("sum", "serving.schedulers.sequence_controls:SequenceControls.keep_state"),
-    "placing a sequence": Boundary("sum", "serving.schedulers.sequence_batch:SequenceBatchScheduler._place"),
-    "beginning an ensemble": Boundary("pipeline", "serving.schedulers.ensemble_run:Run.advance"),
-    "starting a step": Boundary("pipeline", "serving.schedulers.ensemble_run:Run._start"),
-    "sending a step's request": Boundary("pipeline", "serving.schedulers.ensemble:EnsembleScheduler.infer_step"),
-    "taking a step's answer": Boundary("pipeline", "serving.schedulers.ensemble_run:Run._take"),
-    "leaving a step": Boundary("pipeline", "serving.schedulers.ensemble:EnsembleScheduler.step_left"),
-    "answering for an ensemble": Boundary("pipeline", "serving.schedulers.ensemble:EnsembleScheduler._response"),
-    "cancelling an ensemble": Boundary("slowly", "serving.schedulers.ensemble_run:Run.abandon", ends="cancel"),
-    "placing a streamed response": Boundary("streaming", "serving.statistics:ModelStatistics.responses_of"),
-    "counting a streamed response": Boundary("streaming", "serving.statistics:ModelStatistics.count_first_response"),
-    "counting a response's time": Boundary("streaming", "serving.statistics:ResponseStatistics.count"),
-    "waking a sleeper": Boundary("sleeper", "serving.model_lifecycle:ModelLifecycle._awaken"),
-    "handing over to an awake model": Boundary("sleeper", "serving.model:Model.submit"),
-    "reading a model's call": Boundary("caller", "serving.backends.child_inferences:request_of"),
-    "following a model's call": Boundary("caller", "serving.backends.child_inferences:_cancel_with", LOST),
-    "handing an answer to a model": Boundary("caller", "serving.backends.child_calls:encode_answer"),
+    "forming a batch": Boundary("scale", "serving.scheduling.batch_rules:BatchRules.choose"),
+    "taking a batch from the queue": Boundary("scale", "serving.scheduling.queue:RequestQueue.remove"),
+    "making a batch": Boundary("scale", "serving.core.batch:Batch.__init__"),
+    "handing a batch over": Boundary("scale", "serving.execution.instance:Instance.execute"),
+    "asking whether an instance may run": Boundary("scale", "serving.execution.instance:Instance.available"),
+    "acquiring resources": Boundary("scale", "serving.resources.rate_limiter:RateLimiter.acquire"),
+    "executing a batch": Boundary("scale", "serving.core.batch:Batch.gather"),
+    "counting a batch": Boundary("scale", "serving.telemetry.statistics:ModelStatistics.count_batch", LOST),
+    "counting what was computed": Boundary("scale", "serving.telemetry.statistics:ModelStatistics.count_computed", LOST),
+    "counting the time in the queue": Boundary("scale", "serving.telemetry.statistics:ModelStatistics.count_queued"),
+    "counting a success": Boundary("scale", "serving.telemetry.statistics:ModelStatistics.count_success"),
+    "counting a refusal": Boundary("waits", "serving.telemetry.statistics:ModelStatistics.count_failure", ends="timeout"),
+    "counting a cancellation": Boundary("waits", "serving.telemetry.statistics:ModelStatistics.count_cancel", ends="cancel"),
+    "checking a request": Boundary("scale", "serving.core.tensor_check:TensorCheck.request"),
+    "reshaping an answer": Boundary("scale", "serving.core.tensor_check:TensorCheck.response"),
+    "delivering outputs": Boundary("scale", "serving.models.model:deliver"),
+    "writing outputs to memory": Boundary("scale", "serving.execution.instance:place_outputs", LOST),
+    "cancelling in the queue": Boundary("waits", "serving.scheduling.queue:RequestQueue.remove", ends="cancel"),
+    "timing out in the queue": Boundary("waits", "serving.scheduling.queue:RequestQueue._expire", ends="timeout"),
+    "looking up the cache": Boundary("cached", "serving.resources.response_cache:ModelCache.look_up", LOST),
+    "keeping in the cache": Boundary("cached", "serving.resources.response_cache:ModelCache.keep", LOST),
+    "forgetting in the cache": Boundary("cached", "serving.resources.response_cache:ModelCache.forget", LOST),
+    "checking a sequence": Boundary("sum", "serving.scheduling.sequence_controls:SequenceControls.check"),
+    "making controls": Boundary("sum", "serving.scheduling.sequence_controls:SequenceControls.prepare"),
+    "keeping a state": Boundary("sum", "serving.scheduling.sequence_controls:SequenceControls.keep_state"),
+    "placing a sequence": Boundary("sum", "serving.scheduling.sequence_batch:SequenceBatchScheduler._place"),
+    "beginning an ensemble": Boundary("pipeline", "serving.scheduling.ensemble_run:Run.advance"),
+    "starting a step": Boundary("pipeline", "serving.scheduling.ensemble_run:Run._start"),
+    "sending a step's request": Boundary("pipeline", "serving.scheduling.ensemble:EnsembleScheduler.infer_step"),
+    "taking a step's answer": Boundary("pipeline", "serving.scheduling.ensemble_run:Run._take"),
+    "leaving a step": Boundary("pipeline", "serving.scheduling.ensemble:EnsembleScheduler.step_left"),
+    "answering for an ensemble": Boundary("pipeline", "serving.scheduling.ensemble:EnsembleScheduler._response"),
+    "cancelling an ensemble": Boundary("slowly", "serving.scheduling.ensemble_run:Run.abandon", ends="cancel"),
+    "placing a streamed response": Boundary("streaming", "serving.telemetry.statistics:ModelStatistics.responses_of"),
+    "counting a streamed response": Boundary("streaming", "serving.telemetry.statistics:ModelStatistics.count_first_response"),
+    "counting a response's time": Boundary("streaming", "serving.telemetry.statistics:ResponseStatistics.count"),
+    "waking a sleeper": Boundary("sleeper", "serving.models.model_lifecycle:ModelLifecycle._awaken"),
+    "handing over to an awake model": Boundary("sleeper", "serving.models.model:Model.submit"),
+    "reading a model's call": Boundary("caller", "serving.backends.child.inferences:request_of"),
+    "following a model's call": Boundary("caller", "serving.backends.child.inferences:_cancel_with", LOST),
+    "handing an answer to a model": Boundary("caller", "serving.backends.child.calls:encode_answer"),
 }  # fmt: skip
 
 
@@ -234,7 +234,7 @@ async def test_whatever_a_boundary_raises_its_request_is_answered_and_its_instan
                 one.request.cancel()
         else:
             if model == "sleeper":
-                monkeypatch.setattr("serving.sleeping_model.RETRY_S", 0)
+                monkeypatch.setattr("serving.models.sleeping_model.RETRY_S", 0)
             again = [Asked(server, model)]
             assert not isinstance(await again[0].answer(), ServingError)
         await _unloaded(server, model)
@@ -285,7 +285,7 @@ async def test_an_instance_outlives_whatever_its_model_raises(
 
         await _load(server, tmp_path, "scale")
         with monkeypatch.context() as patch:
-            patch.setattr("serving.batch.Batch.gather", raising)
+            patch.setattr("serving.core.batch.Batch.gather", raising)
             answer = await Asked(server, "scale").answer()
         assert answer.code is Code.INTERNAL
         assert "0x" not in answer.message
@@ -294,7 +294,8 @@ async def test_an_instance_outlives_whatever_its_model_raises(
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize(
-    "target", ["serving.model.warmup_batches", "serving.model.placements", "serving.model.memory_use"]
+    "target",
+    ["serving.models.model.warmup_batches", "serving.models.model.placements", "serving.models.model.memory_use"],
 )
 async def test_a_load_in_which_something_raises_says_so_and_the_next_one_succeeds(
     target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from serving.errors import Code, ServingError
+from serving.core.errors import Code, ServingError
 from tests.serving.gate import Call, gated_model, until
 
 pytestmark = pytest.mark.asyncio

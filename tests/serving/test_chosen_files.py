@@ -3,10 +3,10 @@
 import pytest
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
-from repository.model_config import parse
-from serving import devices
-from serving.errors import Code, ServingError
-from serving.options import parse as parse_options
+from repository.config.model_config import parse
+from serving.cli.options import parse as parse_options
+from serving.core import devices
+from serving.core.errors import Code, ServingError
 from tests import model_factory
 from tests.serving.gate import until
 from tests.serving.in_process import core

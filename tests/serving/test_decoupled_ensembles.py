@@ -5,9 +5,9 @@ import asyncio
 import numpy as np
 import pytest
 
-from serving.errors import Code, ServingError
-from serving.request import InferenceRequest
-from serving.response_flow import ResponseFlow
+from serving.core.errors import Code, ServingError
+from serving.core.request import InferenceRequest
+from serving.core.response_flow import ResponseFlow
 from tests import model_factory
 from tests.pipelines import ensemble, step
 from tests.serving.gate import until

@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 import torch
 
-from serving.backends import base
-from serving.backends.onnxruntime_backend import OnnxRuntimeInstance
-from serving.backends.pytorch_backend import PytorchInstance
-from serving.datatypes import DATATYPES, datatype_of
-from serving.device_tensor import DeviceTensor, concatenate, host_array
-from serving.errors import ServingError
-from serving.output_target import Region, aim, output_rule, read_tensor
-from serving.request import InferenceRequest
-from serving.shared_memory import CudaRegion, SharedMemory
+from serving.backends.base import backend as base
+from serving.backends.onnxruntime.backend import OnnxRuntimeInstance
+from serving.backends.pytorch.backend import PytorchInstance
+from serving.core.datatypes import DATATYPES, datatype_of
+from serving.core.device_tensor import DeviceTensor, concatenate, host_array
+from serving.core.errors import ServingError
+from serving.core.request import InferenceRequest
+from serving.extensions.output_target import Region, aim, output_rule, read_tensor
+from serving.extensions.shared_memory import CudaRegion, SharedMemory
 from tests import model_factory
 from tests.serving.backends.driving import instance_of, random_array, request
 from tests.serving.in_process import core

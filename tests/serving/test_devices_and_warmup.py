@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from serving.errors import Code, ServingError
+from serving.core.errors import Code, ServingError
 from tests import model_factory
 from tests.serving.in_process import core, index, infer
 
@@ -15,7 +15,7 @@ GPU = "instance_group { kind: KIND_GPU count: 2 }"
 @pytest.fixture(autouse=True)
 def no_gpu(monkeypatch):
     """This file is about machines without one."""
-    monkeypatch.setattr("serving.devices.gpu_count", lambda: 0)
+    monkeypatch.setattr("serving.core.devices.gpu_count", lambda: 0)
 
 
 async def test_kind_gpu_falls_back_to_the_cpu_with_a_warning_that_the_index_shows(tmp_path):

@@ -5,7 +5,7 @@ import asyncio
 import numpy as np
 import pytest
 
-from serving.errors import Code, ServingError
+from serving.core.errors import Code, ServingError
 from tests import model_factory
 from tests.pipelines import WRONG, chain, ensemble, step, wrong_pipeline
 from tests.serving.gate import until

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from serving.frontends import prometheus
-from serving.frontends.hardware import Hardware
-from serving.request import InferenceRequest
+from serving.core.request import InferenceRequest
+from serving.frontends.metrics import prometheus
+from serving.frontends.metrics.hardware import Hardware
 from serving.server import InferenceServer
 from tests.model_factory import onnx_scale
 from tests.serving.in_process import core

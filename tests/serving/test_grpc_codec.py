@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tritonclient.grpc import service_pb2 as pb
 
-from serving.datatypes import DATATYPES, serialize_bytes
-from serving.errors import Code, ServingError
-from serving.frontends.grpc_codec import InferCodec
-from serving.request import InferenceRequest, InferenceResponse
-from serving.shared_memory import SharedMemory
+from serving.core.datatypes import DATATYPES, serialize_bytes
+from serving.core.errors import Code, ServingError
+from serving.core.request import InferenceRequest, InferenceResponse
+from serving.extensions.shared_memory import SharedMemory
+from serving.frontends.grpc.codec import InferCodec
 
 NO_REGIONS = SharedMemory(allowed=False)
 

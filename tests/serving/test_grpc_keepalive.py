@@ -12,7 +12,7 @@ import pytest
 import tritonclient.grpc as triton
 from tritonclient.grpc import service_pb2 as pb
 
-from serving.frontends.http2_keepalive import Keepalive, KeepaliveSettings
+from serving.frontends.http2.keepalive import Keepalive, KeepaliveSettings
 from tests.model_factory import onnx_identity
 from tests.serving.frontends_in_thread import frontends
 from tests.serving.http2_peer import ACK, GOAWAY, PING, Peer, frame, window_update

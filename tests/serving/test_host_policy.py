@@ -6,8 +6,8 @@ import os
 import numpy as np
 import pytest
 
-from serving.errors import ServingError
-from serving.host_policy import core_list, host_policies
+from serving.cli.host_policy import core_list, host_policies
+from serving.core.errors import ServingError
 from tests import model_factory
 from tests.serving.in_process import core, infer
 

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 from tritonclient.grpc import service_pb2 as pb
 
-from serving.authorisation import Authoriser
-from serving.frontends import grpc_server, http2_connection
+from serving.cli.options import Options
+from serving.frontends import grpc_server
 from serving.frontends.grpc_server import GrpcServer
-from serving.frontends.patience import Patience
-from serving.options import Options
+from serving.frontends.http2 import connection as http2_connection
+from serving.frontends.shared.authorisation import Authoriser
+from serving.frontends.shared.patience import Patience
 from tests.model_factory import onnx_identity
 from tests.serving.http2_peer import GOAWAY, PREFACE, RST_STREAM, Peer, framed, settings, window_update
 from tests.serving.in_process import core

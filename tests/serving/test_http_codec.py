@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.datatypes import DATATYPES, serialize_bytes
-from serving.errors import Code, ServingError
-from serving.frontends.http_codec import decode, encode
-from serving.frontends.http_tensors import SIMDJSON_FROM
-from serving.request import InferenceResponse
-from serving.shared_memory import SharedMemory
+from serving.core.datatypes import DATATYPES, serialize_bytes
+from serving.core.errors import Code, ServingError
+from serving.core.request import InferenceResponse
+from serving.extensions.shared_memory import SharedMemory
+from serving.frontends.rest.codec import decode, encode
+from serving.frontends.rest.tensors import SIMDJSON_FROM
 
 NO_REGIONS = SharedMemory(allowed=False)
 FUZZ = settings(max_examples=300, deadline=None, database=None)

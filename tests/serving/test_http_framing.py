@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.frontends.http_body import ChunkedBody
+from serving.frontends.http1.body import ChunkedBody
 from tests.serving.raw_http import RawClient, build, infer_body, samples, tensor
 from tests.serving_process import ServerProcess, wait_until
 

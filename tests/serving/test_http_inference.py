@@ -11,7 +11,7 @@ import pytest
 import tritonclient.http as triton
 from tritonclient.utils import InferenceServerException
 
-from serving.datatypes import DATATYPES
+from serving.core.datatypes import DATATYPES
 from tests.serving.raw_http import RawClient, infer_body, tensor
 from tests.serving_process import ServerProcess
 

@@ -11,7 +11,7 @@ import psutil
 import pytest
 import uvloop
 
-from serving.frontends.http_listener import Limits
+from serving.frontends.http1.listener import Limits
 from tests.model_factory import onnx_identity, onnx_slow
 from tests.serving.http_in_process import connection, http_frontend, read_answer
 from tests.serving.raw_http import RawClient, build, infer_body, tensor

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from serving.frontends import event_stream
-from serving.frontends.http_listener import Limits
-from serving.response_flow import ResponseFlow
+from serving.core.response_flow import ResponseFlow
+from serving.frontends.http1 import event_stream
+from serving.frontends.http1.listener import Limits
 from tests.serving.http_in_process import connection, http_frontend
 from tests.serving.raw_http import build
 from tests.serving.streaming_backend import StreamingBackend, streaming_model

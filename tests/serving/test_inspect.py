@@ -13,9 +13,9 @@ import pytest
 import torch
 from onnx import TensorProto, helper
 
-from repository import model_config
-from serving import autocomplete
+from repository.config import model_config
 from serving.inspection.report import inspect
+from serving.models import autocomplete
 from tests import model_factory
 from tests.serving.backends.cases import AddSub, write_export
 from tests.serving_process import PATIENCE_S

@@ -10,12 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from serving.errors import ServingError
-from serving.frontends import http_codec, http_infer, json_pieces
-from serving.frontends.http_codec import decode, encode
-from serving.request import InferenceResponse
-from serving.shared_memory import SharedMemory
-from serving.worker_threads import in_thread
+from serving.core.errors import ServingError
+from serving.core.request import InferenceResponse
+from serving.extensions.shared_memory import SharedMemory
+from serving.frontends.rest import codec as http_codec
+from serving.frontends.rest import infer as http_infer
+from serving.frontends.rest import json_pieces
+from serving.frontends.rest.codec import decode, encode
+from serving.frontends.shared.worker_threads import in_thread
 from tests.model_factory import onnx_identity
 from tests.serving.http_in_process import connection, http_frontend, read_answer
 from tests.serving.raw_http import build

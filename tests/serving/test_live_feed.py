@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from serving.frontends.live_feed import MAX_OF_ADDRESS
+from serving.frontends.metrics.live_feed import MAX_OF_ADDRESS
 from tests.serving.live_subscriber import PATH, Refused, Subscriber
 from tests.serving.raw_http import RawClient, infer_body, tensor
 from tests.serving_process import ServerProcess, wait_until

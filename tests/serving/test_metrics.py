@@ -7,9 +7,9 @@ import urllib.request
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from serving.frontends import prometheus
-from serving.frontends.hardware import Gpu, Hardware
-from serving.statistics import BOUNDS_US, BatchStatistics, Histogram, ModelStatistics
+from serving.frontends.metrics import prometheus
+from serving.frontends.metrics.hardware import Gpu, Hardware
+from serving.telemetry.statistics import BOUNDS_US, BatchStatistics, Histogram, ModelStatistics
 from tests.serving.raw_http import RawClient, infer_body, samples, tensor
 from tests.serving_process import PATIENCE_S, ServerProcess, wait_until
 

@@ -6,9 +6,9 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from serving.frontends.summaries import Summaries
-from serving.options import parse
-from serving.statistics import ModelStatistics
+from serving.cli.options import parse
+from serving.frontends.metrics.summaries import Summaries
+from serving.telemetry.statistics import ModelStatistics
 from tests.model_factory import onnx_scale
 from tests.serving_process import PATIENCE_S, ServerProcess
 

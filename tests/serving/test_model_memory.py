@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from serving.memory import FILES, MEASURED, MemoryMeter, MemoryReturn, memory_use
+from serving.resources.memory import FILES, MEASURED, MemoryMeter, MemoryReturn, memory_use
 from tests import model_factory
 from tests.serving.in_process import core, infer
 from tests.serving.live_subscriber import Subscriber

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from serving.errors import Code, ServingError
+from serving.core.errors import Code, ServingError
 from tests.model_factory import onnx_scale, pass_on_ensemble
 from tests.serving.in_process import core, infer
 

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from serving import readiness
-from serving.backends import process_instance
-from serving.errors import ServingError
+from serving.backends.child import instance as process_instance
+from serving.core.errors import ServingError
+from serving.execution import readiness
 from serving.server import InferenceServer
 from tests.serving.in_process import core, infer
 from tests.serving.instances import IDENTITY, written_model

@@ -9,7 +9,7 @@ import pytest
 from onnx import helper
 
 from dashboard.supervisor.process import Ending
-from repository import crash_trace
+from repository.core import crash_trace
 from tests.model_factory import onnx_bytes, onnx_scale, write_onnx
 from tests.serving_process import PATIENCE_S, ServerProcess
 

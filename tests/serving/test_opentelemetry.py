@@ -15,7 +15,7 @@ import tritonclient.http
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from tritonclient.utils import InferenceServerException
 
-from serving.request import InferenceRequest
+from serving.core.request import InferenceRequest
 from tests.model_factory import onnx_scale, write_config
 from tests.serving.in_process import core
 from tests.serving.streaming_backend import streaming_model

@@ -2,7 +2,7 @@
 
 import pytest
 
-from serving.options import OWN_FLAGS, build_parser, parse
+from serving.cli.options import OWN_FLAGS, build_parser, parse
 
 
 def _error(capsys, *arguments: str) -> str:

@@ -13,25 +13,25 @@ import hpack
 import pytest
 from tritonclient.grpc import service_pb2 as pb
 
-from repository.model_config import parse, parse_json
-from serving.authorisation import Authoriser
-from serving.errors import ServingError, invalid
-from serving.frontends import http_handlers
-from serving.frontends.grpc_codec import InferCodec
-from serving.frontends.grpc_messages import Messages
-from serving.frontends.grpc_status import error_response, parse_head, status_of
-from serving.frontends.http2_connection import Connection as Http2Connection
-from serving.frontends.http2_headers import HeaderDecoder
-from serving.frontends.http2_reader import make_scratch
-from serving.frontends.http_body import ChunkedBody
-from serving.frontends.http_codec import decode
-from serving.frontends.http_connection import Connection as HttpConnection
-from serving.frontends.http_listener import Listener
-from serving.frontends.http_message import parse_head as parse_http_head
-from serving.frontends.inflate import Inflater
-from serving.option_values import header_pattern
-from serving.request_memory import RequestMemory
-from serving.shared_memory import SharedMemory
+from repository.config.model_config import parse, parse_json
+from serving.cli.option_values import header_pattern
+from serving.core.errors import ServingError, invalid
+from serving.extensions.shared_memory import SharedMemory
+from serving.frontends.grpc.codec import InferCodec
+from serving.frontends.grpc.messages import Messages
+from serving.frontends.grpc.status import error_response, parse_head, status_of
+from serving.frontends.http1.body import ChunkedBody
+from serving.frontends.http1.connection import Connection as HttpConnection
+from serving.frontends.http1.listener import Listener
+from serving.frontends.http1.message import parse_head as parse_http_head
+from serving.frontends.http2.connection import Connection as Http2Connection
+from serving.frontends.http2.headers import HeaderDecoder
+from serving.frontends.http2.reader import make_scratch
+from serving.frontends.rest import handlers as http_handlers
+from serving.frontends.rest.codec import decode
+from serving.frontends.shared.authorisation import Authoriser
+from serving.frontends.shared.inflate import Inflater
+from serving.resources.request_memory import RequestMemory
 from tests.serving import http2_peer as h2
 from tests.serving.work_meter import work_of
 

@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from serving.backends import make_backend
-from serving.datatypes import DATATYPES
-from serving.devices import CPU
-from serving.errors import Code, ServingError
+from serving.backends.table import make_backend
+from serving.core.datatypes import DATATYPES
+from serving.core.devices import CPU
+from serving.core.errors import Code, ServingError
 from tests.model_factory import onnx_add_sub, onnx_identity, onnx_mlp, torchscript_add_sub
 from tests.serving.instances import execute, infer, instance_of, request, spec_of
 from tests.serving_process import kill_and_wait, new_descendants

@@ -6,9 +6,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from serving.datatypes import DATATYPES
-from serving.errors import Code, ServingError
-from serving.request import InferenceResponse
+from serving.core.datatypes import DATATYPES
+from serving.core.errors import Code, ServingError
+from serving.core.request import InferenceResponse
 from tests.serving.instances import IDENTITY, execute, infer, python_instance, request
 
 REPORT = [("REPORT", "BYTES", [1])]

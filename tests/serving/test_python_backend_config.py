@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from tritonclient.grpc.model_config_pb2 import TYPE_FP32, TYPE_INT32, ModelConfig, ModelInstanceGroup
 
-from repository import model_config
-from serving.autocomplete import complete
-from serving.backends import child_completion
-from serving.errors import Code, ServingError
+from repository.config import model_config
+from serving.backends.child import completion as child_completion
+from serving.core.errors import Code, ServingError
+from serving.models.autocomplete import complete
 from tests.model_factory import python_model, write_config
 from tests.serving import in_process
 from tests.serving.in_process import core

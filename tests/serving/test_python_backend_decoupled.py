@@ -6,10 +6,10 @@ import functools
 import numpy as np
 import pytest
 
-from serving.backends.child_pacing import WINDOW, ChildPace
-from serving.errors import Code, ServingError
-from serving.request import InferenceRequest, InferenceResponse
-from serving.response_flow import OVERHEAD, ResponseFlow
+from serving.backends.child.pacing import WINDOW, ChildPace
+from serving.core.errors import Code, ServingError
+from serving.core.request import InferenceRequest, InferenceResponse
+from serving.core.response_flow import OVERHEAD, ResponseFlow
 from tests.serving.gate import until
 from tests.serving.in_process import core
 from tests.serving.instances import written_model

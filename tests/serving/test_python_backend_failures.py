@@ -8,8 +8,8 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
-from serving.backends import process_instance
-from serving.errors import Code, ServingError
+from serving.backends.child import instance as process_instance
+from serving.core.errors import Code, ServingError
 from tests.serving.in_process import core
 from tests.serving.in_process import infer as core_infer
 from tests.serving.instances import IDENTITY, execute, infer, instance_of, python_instance, request, written_model

@@ -5,8 +5,8 @@ import asyncio
 import numpy as np
 import pytest
 
-from serving.errors import Code, ServingError
-from serving.request import InferenceRequest
+from serving.core.errors import Code, ServingError
+from serving.core.request import InferenceRequest
 from tests.serving import instances
 from tests.serving.in_process import core, infer
 from tests.serving.instances import IDENTITY, python_instance, written_model

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from serving.errors import Code, ServingError
-from serving.request import InferenceRequest
+from serving.core.errors import Code, ServingError
+from serving.core.request import InferenceRequest
 from tests.serving.in_process import core, infer
 from tests.serving.instances import written_model
 from tests.serving_process import PATIENCE_S, new_descendants, wait_until

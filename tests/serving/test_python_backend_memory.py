@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from serving.backends.python_child.segments import KEEP_BYTES, SegmentPool
+from serving.backends.channel.segments import KEEP_BYTES, SegmentPool
 from tests.model_factory import python_model
 from tests.serving.instances import IDENTITY, execute, infer, instance_of, python_instance, request, written_model
 from tests.serving_process import PATIENCE_S, ROOT, ServerProcess, descendants, new_descendants, open_files, wait_until

@@ -5,8 +5,8 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
-from serving.errors import Code
-from serving.runtime import Runtime
+from serving.core.errors import Code
+from serving.resources.runtime import Runtime
 from tests.serving.instances import execute, infer, python_instance, request
 from tests.serving_process import open_files, wait_until
 
@@ -18,7 +18,7 @@ SOURCE = """
     import gc
     import os
     import triton_python_backend_utils as pb_utils
-    from serving.backends.python_child.channel import Channel
+    from serving.backends.channel.channel import Channel
 
     class TritonPythonModel:
         def execute(self, requests):
@@ -90,7 +90,7 @@ CALLING = """
     import socket
     import time
     import triton_python_backend_utils as pb_utils
-    from serving.backends.python_child.server_link import server
+    from serving.child_program.server_link import server
 
     class TritonPythonModel:
         def execute(self, requests):

@@ -17,8 +17,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from serving.backends import packed_env
-from serving.errors import Code, ServingError
+from serving.backends.environments import packed_env
+from serving.core.errors import Code, ServingError
 from tests.serving.instances import IDENTITY, infer, python_instance
 from tests.serving_process import ROOT
 
@@ -187,7 +187,7 @@ def test_a_packed_environment_is_unpacked_relocated_activated_and_used(
 def test_several_servers_and_threads_unpack_it_once(packed: Path, cache: Path) -> None:
     program = f"""
 from pathlib import Path
-from serving.backends.packed_env import unpacked
+from serving.backends.environments.packed_env import unpacked
 print(unpacked(Path({str(packed)!r})))
 """
     command = [sys.executable, "-c", program]

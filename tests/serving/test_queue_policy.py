@@ -2,7 +2,7 @@
 
 import pytest
 
-from serving.errors import Code, ServingError
+from serving.core.errors import Code, ServingError
 from tests.serving.gate import Call, gated_model, until
 
 pytestmark = pytest.mark.asyncio

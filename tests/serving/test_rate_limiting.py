@@ -6,10 +6,10 @@ from functools import partial
 
 import pytest
 
-from serving.devices import CPU, Device
-from serving.errors import ServingError
-from serving.rate_limiter import ANYWHERE, Demand, RateLimiter
-from serving.runtime import Runtime
+from serving.core.devices import CPU, Device
+from serving.core.errors import ServingError
+from serving.resources.rate_limiter import ANYWHERE, Demand, RateLimiter
+from serving.resources.runtime import Runtime
 from tests.serving.gate import Call, gated_model, ignore, until
 
 R = ("R", str(CPU))

@@ -7,7 +7,7 @@ import shutil
 import numpy as np
 import pytest
 
-from serving.errors import Code, ServingError
+from serving.core.errors import Code, ServingError
 from tests import model_factory
 from tests.serving.gate import until
 from tests.serving.in_process import core, index, infer

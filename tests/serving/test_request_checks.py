@@ -5,9 +5,9 @@ import pytest
 from google.protobuf import text_format
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
-from serving.errors import Code, ServingError
-from serving.request import InferenceRequest, InferenceResponse
-from serving.tensor_check import TensorCheck
+from serving.core.errors import Code, ServingError
+from serving.core.request import InferenceRequest, InferenceResponse
+from serving.core.tensor_check import TensorCheck
 
 
 def _check(inputs="", outputs='output { name: "Y" data_type: TYPE_FP32 dims: 1 }', max_batch_size=4):

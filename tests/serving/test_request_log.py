@@ -13,8 +13,8 @@ import pytest
 import tritonclient.grpc
 import tritonclient.http
 
-from serving.request import InferenceRequest
-from serving.request_log import RequestLog
+from serving.core.request import InferenceRequest
+from serving.telemetry.request_log import RequestLog
 from tests.model_factory import onnx_identity
 from tests.serving.in_process import core, infer
 from tests.serving.streaming_backend import streaming_model

@@ -15,8 +15,8 @@ import tritonclient.http
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.utils import InferenceServerException
 
-from serving.errors import Exhausted
-from serving.request_memory import RequestMemory, machine_memory
+from serving.core.errors import Exhausted
+from serving.resources.request_memory import RequestMemory, machine_memory
 from tests.model_factory import onnx_identity
 from tests.serving.http2_peer import RST_STREAM, Peer, frame, framed, window_update
 from tests.serving.raw_http import RawClient

@@ -6,12 +6,13 @@ import json
 import numpy as np
 import pytest
 
-from repository.model_config import parse
-from repository.validation import validate
-from serving import memory, residency
-from serving.errors import Code, ServingError
-from serving.memory import files_bytes
-from serving.request import InferenceRequest
+from repository.config.model_config import parse
+from repository.config.validation import validate
+from serving.core.errors import Code, ServingError
+from serving.core.request import InferenceRequest
+from serving.models import residency
+from serving.resources import memory
+from serving.resources.memory import files_bytes
 from tests import model_factory
 from tests.serving.gate import until
 from tests.serving.in_process import core, index, infer
@@ -77,7 +78,7 @@ async def test_requests_that_wait_for_the_load_are_answered_in_order_and_may_be_
 
 
 async def test_when_the_load_fails_all_who_wait_are_told_why_and_a_later_request_tries_again(tmp_path, monkeypatch):
-    monkeypatch.setattr("serving.sleeping_model.RETRY_S", 0.05)
+    monkeypatch.setattr("serving.models.sleeping_model.RETRY_S", 0.05)
     folder = model_factory.onnx_scale(tmp_path, extra=asking_for("on_demand"))
     async with core(tmp_path, model_control_mode="none") as server:
         path = folder / "1" / "model.onnx"

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from serving.frontends import prometheus
-from serving.frontends.hardware import Hardware
-from serving.response_cache import ResponseCache
+from serving.frontends.metrics import prometheus
+from serving.frontends.metrics.hardware import Hardware
+from serving.resources.response_cache import ResponseCache
 from tests import model_factory
 from tests.model_factory import write_config
 from tests.pipelines import ensemble, step

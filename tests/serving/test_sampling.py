@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from serving import sampling
-from serving.frontends.hardware import Gpu, Hardware, SampledHardware
-from serving.memory import ChildMemory
+from serving.frontends.metrics.hardware import Gpu, Hardware, SampledHardware
+from serving.resources import sampling
+from serving.resources.memory import ChildMemory
 from tests.serving_process import PATIENCE_S
 
 GPU = Gpu("GPU-0", 0.5, 1, 2, 3.0, 4.0, 5.0)
@@ -104,7 +104,7 @@ async def test_the_memory_of_children_is_read_off_the_loop_and_forgotten_with_th
         readers.append(threading.current_thread())
         return sizes[pid]
 
-    monkeypatch.setattr("serving.memory.private_bytes", read)
+    monkeypatch.setattr("serving.resources.memory.private_bytes", read)
     memory = ChildMemory()
     assert memory.of([1, 2]) == 30
     readers.clear()

@@ -7,10 +7,10 @@ import numpy as np
 import onnx.helper
 import pytest
 
-from repository.model_config import parse
-from serving.datatypes import serialize_bytes
-from serving.errors import Code, ServingError
-from serving.schedulers.sequence_controls import SequenceControls
+from repository.config.model_config import parse
+from serving.core.datatypes import serialize_bytes
+from serving.core.errors import Code, ServingError
+from serving.scheduling.sequence_controls import SequenceControls
 from tests import model_factory
 from tests.serving.gate import until
 from tests.serving.in_process import core, index, infer
@@ -189,7 +189,7 @@ async def test_a_file_that_is_no_strings_of_the_state_is_refused_when_the_model_
 async def test_a_state_that_a_model_leaves_on_its_device_is_kept_on_the_host(tmp_path):
     import torch
 
-    from serving.device_tensor import DeviceTensor
+    from serving.core.device_tensor import DeviceTensor
 
     accumulator(tmp_path)
     config = parse((tmp_path / "sum" / "config.pbtxt").read_text())

@@ -4,13 +4,14 @@ from pathlib import Path
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
-from serving.frontends import http_server, metrics_server, prometheus
-from serving.frontends.hardware import Gpu, Hardware
-from serving.frontends.summaries import Summaries
-from serving.option_values import RESTRICTABLE
-from serving.request_log import RequestLog
-from serving.response_cache import ResponseCache
-from serving.statistics import ModelStatistics, PhaseHistograms
+from serving.cli.option_values import RESTRICTABLE
+from serving.frontends import http_server, metrics_server
+from serving.frontends.metrics import prometheus
+from serving.frontends.metrics.hardware import Gpu, Hardware
+from serving.frontends.metrics.summaries import Summaries
+from serving.resources.response_cache import ResponseCache
+from serving.telemetry.request_log import RequestLog
+from serving.telemetry.statistics import ModelStatistics, PhaseHistograms
 from tests.serving_process import ROOT
 
 TEXT = (ROOT / "docs" / "server.md").read_text()

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from serving.errors import Code, ServingError
-from serving.shared_memory import SharedMemory
+from serving.core.errors import Code, ServingError
+from serving.extensions.shared_memory import SharedMemory
 from tests.serving_process import open_files
 
 
@@ -138,7 +138,7 @@ def test_without_the_flag_nothing_is_registered(key):
 
 
 def test_cuda_regions_need_a_gpu(monkeypatch):
-    monkeypatch.setattr("serving.shared_memory.gpu_count", lambda: 0)
+    monkeypatch.setattr("serving.extensions.shared_memory.gpu_count", lambda: 0)
     code, message = _code(SharedMemory(allowed=True).register_cuda, "in", bytes(64), 0, 16)
     assert code is Code.UNAVAILABLE
     assert "needs GPU 0, but this machine has 0" in message

@@ -5,7 +5,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.statistics import BOUNDS_US, BUCKETS, Histogram, bucket_of
+from serving.telemetry.statistics import BOUNDS_US, BUCKETS, Histogram, bucket_of
 
 
 @given(st.integers(0, 2**33))

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from serving import request_trace, trace_file
-from serving.request import InferenceRequest, InferenceResponse
-from serving.trace_file import TraceFile
-from serving.trace_settings import TraceSettings
+from serving.core.request import InferenceRequest, InferenceResponse
+from serving.telemetry.traces import request_trace, trace_file
+from serving.telemetry.traces.trace_file import TraceFile
+from serving.telemetry.traces.trace_settings import TraceSettings
 
 
 def settings(path: Path, *changes: tuple[str, str]) -> TraceSettings:

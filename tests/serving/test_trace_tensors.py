@@ -3,7 +3,7 @@
 import ml_dtypes
 import numpy as np
 
-from serving.trace_tensors import MAX_ELEMENTS, MAX_TEXT, described
+from serving.telemetry.traces.trace_tensors import MAX_ELEMENTS, MAX_TEXT, described
 
 
 def test_bf16_has_its_values() -> None:

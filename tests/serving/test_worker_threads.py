@@ -10,7 +10,7 @@ import weakref
 
 import pytest
 
-from serving.worker_threads import THREADS, checkpoint, in_thread
+from serving.frontends.shared.worker_threads import THREADS, checkpoint, in_thread
 from tests.serving_process import PATIENCE_S, ROOT
 
 
@@ -78,7 +78,7 @@ def test_what_nobody_waits_for_ends_at_its_next_checkpoint_or_does_not_begin() -
 def test_a_process_ends_without_its_work() -> None:
     program = """
 import asyncio, threading
-from serving.worker_threads import in_thread
+from serving.frontends.shared.worker_threads import in_thread
 begun = threading.Event()
 def work():
     begun.set()

@@ -38,7 +38,7 @@ _OF_TORCHSCRIPT = tuple(name for name in _NUMERIC if name not in ("UINT16", "UIN
 
 
 def _torch_dtype(datatype: str) -> torch.dtype:
-    from serving.backends.torch_tensors import DATATYPES
+    from serving.backends.pytorch.tensors import DATATYPES
 
     return {name: dtype for dtype, name in DATATYPES.items()}[datatype]
 

@@ -9,13 +9,13 @@ import numpy as np
 from google.protobuf import text_format
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
-from serving import autocomplete
-from serving.backends import backend_class
-from serving.backends.base import ArrayInstance, Backend, BackendInstance, ModelSpec
-from serving.batch import Batch
-from serving.devices import CPU, Device
-from serving.errors import ServingError
-from serving.request import InferenceRequest, InferenceResponse
+from serving.backends.base.backend import ArrayInstance, Backend, BackendInstance, ModelSpec
+from serving.backends.table import backend_class
+from serving.core.batch import Batch
+from serving.core.devices import CPU, Device
+from serving.core.errors import ServingError
+from serving.core.request import InferenceRequest, InferenceResponse
+from serving.models import autocomplete
 
 
 def config(text: str) -> ModelConfig:
@@ -79,7 +79,7 @@ def infer(instance: BackendInstance, **inputs: np.ndarray) -> dict[str, Any]:
 
 def random_array(datatype: str, shape: tuple[int, ...]) -> np.ndarray:
     """Values that each datatype holds exactly, two's complement edges among them."""
-    from serving.datatypes import DATATYPES
+    from serving.core.datatypes import DATATYPES
 
     random = np.random.default_rng(3)
     dtype = DATATYPES[datatype].dtype

@@ -3,8 +3,8 @@
 import pytest
 from tritonclient.grpc.model_config_pb2 import TYPE_FP32, ModelConfig, ModelInstanceGroup
 
-from serving import autocomplete
-from serving.errors import Code, ServingError
+from serving.core.errors import Code, ServingError
+from serving.models import autocomplete
 from tests import model_factory
 from tests.serving.backends.driving import config
 from tests.serving.in_process import core

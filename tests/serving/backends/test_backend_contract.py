@@ -6,9 +6,9 @@ import weakref
 import numpy as np
 import pytest
 
-from serving.batch import Batch
-from serving.devices import CPU
-from serving.errors import Code, ServingError
+from serving.core.batch import Batch
+from serving.core.devices import CPU
+from serving.core.errors import Code, ServingError
 from tests.serving.backends.cases import CASES, Case
 from tests.serving.backends.driving import execute, infer, instance_of, loaded, random_array, request, spec_of
 

@@ -9,8 +9,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from tritonclient.grpc.model_config_pb2 import TYPE_FP32
 
-from serving.backends.onnx_model import read_onnx
-from serving.errors import Code, ServingError
+from serving.backends.onnxruntime.onnx_file import read_onnx
+from serving.core.errors import Code, ServingError
 from tests import model_factory
 from tests.serving.backends.driving import config, infer, instance_of, loaded, request, spec_of
 from tests.serving.backends.driving import execute as execute_requests
@@ -378,7 +378,7 @@ def test_a_shape_that_the_file_leaves_out_is_inferred(tmp_path):
 
 
 def test_a_file_of_endless_tiny_fields_is_given_up(tmp_path, monkeypatch):
-    from serving.backends import onnx_model
+    from serving.backends.onnxruntime import onnx_file as onnx_model
 
     monkeypatch.setattr(onnx_model, "_MAX_FIELDS", 1000)
     path = tmp_path / "model.onnx"

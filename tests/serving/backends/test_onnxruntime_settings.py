@@ -5,10 +5,10 @@ import os
 import onnxruntime as ort
 import pytest
 
-from serving.backends.onnxruntime_options import check_options, providers_for, run_options, session_options
-from serving.backends.parameters import available_cores
-from serving.devices import Device
-from serving.errors import Code, ServingError
+from serving.backends.base.parameters import available_cores
+from serving.backends.onnxruntime.options import check_options, providers_for, run_options, session_options
+from serving.core.devices import Device
+from serving.core.errors import Code, ServingError
 from tests import model_factory
 from tests.serving.backends.driving import config, instance_of, loaded, spec_of
 
@@ -190,7 +190,7 @@ def test_openvino_is_missing_and_the_error_says_so(tmp_path):
 
 
 def test_a_gpu_instance_without_a_gpu_says_what_is_missing_and_never_runs_on_the_cpu(tmp_path, monkeypatch):
-    from serving.backends import onnxruntime_options
+    from serving.backends.onnxruntime import options as onnxruntime_options
 
     monkeypatch.setattr(onnxruntime_options, "gpu_count", lambda: 0)
     onnxruntime_options.why_no_cuda.cache_clear()

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from serving.devices import CPU
-from serving.errors import Code, ServingError
+from serving.core.devices import CPU
+from serving.core.errors import Code, ServingError
 from tests import model_factory
 from tests.serving.backends.cases import AddSub, write_export
 from tests.serving.backends.driving import config, execute, infer, instance_of, loaded, request, spec_of

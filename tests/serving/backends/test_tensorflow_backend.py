@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from serving.errors import Code, ServingError
+from serving.core.errors import Code, ServingError
 from tests.model_factory import write_config
 from tests.saved_model import ENVIRONMENT, HERE, needs_tensorflow, saved_model
 from tests.serving.in_process import core, infer

@@ -5,10 +5,10 @@ from enum import Enum
 
 import pytest
 
-from serving.backends import tensorrt_engine
-from serving.backends.tensorrt_engine import choose_profile, engine_signature, plan_error, tensor_names
-from serving.devices import Device
-from serving.errors import Code, ServingError
+from serving.backends.tensorrt import engine as tensorrt_engine
+from serving.backends.tensorrt.engine import choose_profile, engine_signature, plan_error, tensor_names
+from serving.core.devices import Device
+from serving.core.errors import Code, ServingError
 from tests import model_factory
 from tests.serving.backends.driving import loaded, spec_of
 
@@ -150,7 +150,7 @@ def test_a_shape_that_no_profile_takes_is_the_clients_mistake():
 
 
 def test_a_device_without_a_gpu_is_refused(resnet50):
-    from serving.backends.tensorrt_backend import TensorrtBackend
+    from serving.backends.tensorrt.backend import TensorrtBackend
 
     backend = TensorrtBackend(spec_of(resnet50))
     with pytest.raises(ServingError, match="a TensorRT plan cannot run on the CPU"):

@@ -1,0 +1,243 @@
+"""Bringing a person's config.pbtxt to a new configuration with as little change to the text as possible."""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from google.protobuf import text_format
+from google.protobuf.message import Message
+from tritonclient.grpc.model_config_pb2 import ModelConfig
+
+from repository.config.model_config import format, parse
+from repository.config.text import Statement, Value, entry_key, statements
+from repository.core.errors import InvalidConfig
+
+
+class _Edit(NamedTuple):
+    """Replace text[start:end]."""
+
+    start: int
+    end: int
+    replacement: str
+
+
+class _Element(NamedTuple):
+    """One entry of a list or map. `key` tells it from the others: a map's key, a name, or its place."""
+
+    key: Any
+    message: Message
+
+
+def apply(text: str, config: ModelConfig) -> str:
+    """A text that means `config` and keeps of the old text, comments too, what need not change.
+
+    Without changes it is the text itself. InvalidConfig for an old text that does not parse.
+    """
+    old = parse(text)
+    if old == config:
+        return text
+    if text and not text.endswith("\n"):
+        text += "\n"
+    result = _Editor(text).root(old, config)
+    return result if _means(result, config) else format(config)
+
+
+def _means(text: str, config: ModelConfig) -> bool:
+    """The net under the editor: whatever it made of an odd text, the plain form is right."""
+    try:
+        return bool(parse(text) == config)
+    except InvalidConfig:
+        return False
+
+
+class _Editor:
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def root(self, old: Message, new: Message) -> str:
+        whole = Value(0, len(self.text), statements(self.text))
+        return self._changed(whole, old, new, root=True)
+
+    def _changed(self, value: Value, old: Message, new: Message, *, root: bool = False) -> str:
+        """The text of one message, changed from `old` to `new`."""
+        edits: list[_Edit] = []
+        kept = list(value.fields or [])
+        absent: list[Any] = []
+        for field in new.DESCRIPTOR.fields:
+            if not _differs(field, old, new):
+                continue
+            written = [statement for statement in value.fields or [] if statement.name == field.name]
+            if not written:
+                absent.append(field)
+            elif not _has(new, field) and not _is_number(field):
+                edits += [self._deletion(statement) for statement in written]
+                kept = [statement for statement in kept if statement not in written]
+            else:
+                edits += self._replaced(written, field, old, new)
+        edits += [self._insertion(value, kept, field, new, root=root) for field in absent]
+        return self._applied(value, edits)
+
+    def _applied(self, value: Value, edits: list[_Edit]) -> str:
+        pieces: list[str] = []
+        position = value.start
+        for edit in sorted(edits, key=lambda edit: edit[:2]):
+            pieces += [self.text[position : edit.start], edit.replacement]
+            position = max(edit.end, position)
+        return "".join([*pieces, self.text[position : value.end]])
+
+    # -- what is written already ---------------------------------------------------------------------------------------
+    def _replaced(self, written: list[Statement], field: Any, old: Message, new: Message) -> Iterator[_Edit]:
+        value = written[0].values[0] if written[0].values else None
+        if field.is_repeated and field.message_type is not None:
+            yield from self._replaced_elements(written, field, old, new)
+        elif field.message_type is not None and value is not None:
+            text = self._changed(value, getattr(old, field.name), getattr(new, field.name))
+            yield _Edit(value.start, value.end, text)
+        elif field.is_repeated or value is None:
+            yield from self._rewritten(written, field, _body(field, new))
+        else:
+            yield _Edit(value.start, value.end, _body(field, new))
+
+    def _rewritten(self, written: list[Statement], field: Any, body: str) -> Iterator[_Edit]:
+        """A list of numbers or strings: whole, in the place of its first statement."""
+        first, *rest = written
+        if self.text.startswith("[ ", first.value_start):
+            body = f"[ {body[1:-1]} ]"
+        yield _Edit(first.value_start, self._end(first), body)
+        yield from map(self._deletion, rest)
+
+    def _replaced_elements(self, written: list[Statement], field: Any, old: Message, new: Message) -> Iterator[_Edit]:
+        """A list of messages or a map: each element that stays keeps its text."""
+        places = [value for statement in written for value in statement.values]
+        before = {element.key: element.message for element in _elements(field, old)}
+        after = _elements(field, new)
+        keys = [entry_key(self.text, place) for place in places] if _is_map(field) else list(before)
+        place_of = dict(zip(keys, places, strict=False))
+        if _is_map(field):
+            after.sort(key=lambda element: keys.index(element.key) if element.key in place_of else len(keys))
+        if keys == [element.key for element in after] and len(keys) == len(places):
+            for element, place in zip(after, places, strict=True):
+                yield _Edit(place.start, place.end, self._changed(place, before[element.key], element.message))
+            return
+        indent = self._indent(written[0].start)
+        blocks = [
+            self._changed(place_of[element.key], before[element.key], element.message)
+            if element.key in place_of and element.key in before
+            else _block(element.message, indent)
+            for element in after
+        ]
+        lines = f"\n{indent}".join(f"{field.name} {block}" for block in blocks)
+        yield _Edit(written[0].start, self._end(written[0]), lines)
+        yield from map(self._deletion, written[1:])
+
+    def _deletion(self, statement: Statement) -> _Edit:
+        """Without the statement, and without its line and the comment behind it where nothing else stands there."""
+        line_start = self.text.rfind("\n", 0, statement.start) + 1
+        line_end = self.text.find("\n", statement.end)
+        line_end = len(self.text) if line_end < 0 else line_end
+        behind = self.text[statement.end : line_end].strip()
+        alone = not self.text[line_start : statement.start].strip() and (not behind or behind.startswith("#"))
+        if alone:
+            return _Edit(line_start, min(line_end + 1, len(self.text)), "")
+        return _Edit(statement.start, statement.end, "")
+
+    # -- what is new -----------------------------------------------------------------------------------------------------
+    def _insertion(self, value: Value, kept: list[Statement], field: Any, new: Message, *, root: bool) -> _Edit:
+        """A new statement, behind the nearest that comes before it in the .proto, or else at the beginning."""
+        order = {other.name: other.index for other in new.DESCRIPTOR.fields}
+        before = [statement for statement in kept if order[statement.name] < field.index]
+        anchor = max(before, key=lambda statement: (order[statement.name], statement.start), default=None)
+        if not root and "\n" not in self.text[value.start : value.end]:
+            place = anchor.end if anchor else value.start + 1
+            return _Edit(place, place, " " + _statement(field, new, "", one_line=True))
+        sample = anchor or (kept[0] if kept else None)
+        indent = self._indent(sample.start) if sample else ("" if root else self._indent(value.start) + "  ")
+        text = _statement(field, new, indent)
+        if anchor is not None:
+            return self._behind(anchor, text, indent)
+        if root:
+            place = self.text.rfind("\n", 0, kept[0].start) + 1 if kept else len(self.text)
+            return _Edit(place, place, f"{text}\n")
+        return _Edit(value.start + 1, value.start + 1, f"\n{indent}{text}")
+
+    def _behind(self, anchor: Statement, text: str, indent: str) -> _Edit:
+        """On the line below the anchor's, behind its comment; directly behind it where its line goes on."""
+        line_end = self.text.find("\n", anchor.end)
+        line_end = len(self.text) if line_end < 0 else line_end
+        rest = self.text[anchor.end : line_end].strip()
+        place = line_end if not rest or rest.startswith("#") else anchor.end
+        return _Edit(place, place, f"\n{indent}{text}" + ("" if place == line_end else f"\n{indent}"))
+
+    def _indent(self, place: int) -> str:
+        line = self.text[self.text.rfind("\n", 0, place) + 1 : place]
+        return line[: len(line) - len(line.lstrip())]
+
+    def _end(self, statement: Statement) -> int:
+        """The end of a statement, without a comma or semicolon that closes it."""
+        return statement.end - 1 if self.text[statement.end - 1] in ",;" else statement.end
+
+
+def _differs(field: Any, old: Message, new: Message) -> bool:
+    if _has(old, field) != _has(new, field):
+        return True
+    if _is_map(field):
+        return [*map(tuple, _elements(field, old))] != [*map(tuple, _elements(field, new))]
+    return bool(getattr(old, field.name) != getattr(new, field.name))
+
+
+def _has(message: Message, field: Any) -> bool:
+    if field.is_repeated:
+        return len(getattr(message, field.name)) > 0
+    if field.has_presence:
+        return bool(message.HasField(field.name))
+    return bool(getattr(message, field.name) != field.default_value)
+
+
+def _is_number(field: Any) -> bool:
+    """A single number or switch, which is set to 0 or false rather than removed."""
+    plain = field.message_type is None and not field.is_repeated and not field.has_presence
+    return plain and field.cpp_type not in (field.CPPTYPE_STRING, field.CPPTYPE_ENUM)
+
+
+def _is_map(field: Any) -> bool:
+    return bool(field.message_type is not None and field.message_type.GetOptions().map_entry)
+
+
+def _elements(field: Any, message: Message) -> list[_Element]:
+    values = getattr(message, field.name)
+    if _is_map(field):
+        entry = field.message_type._concrete_class
+        return [_Element(key, entry(key=key, value=values[key])) for key in sorted(values)]
+    names = [getattr(value, "name", "") for value in values]
+    named = all(names) and len(set(names)) == len(names)
+    return [_Element(names[index] if named else index, value) for index, value in enumerate(values)]
+
+
+def _statement(field: Any, message: Message, indent: str, *, one_line: bool = False) -> str:
+    """The statements of one field, as protobuf writes them, without the last line's end."""
+    only = type(message)()
+    if field.is_repeated:
+        getattr(only, field.name).MergeFrom(getattr(message, field.name))
+    elif field.message_type is not None:
+        getattr(only, field.name).CopyFrom(getattr(message, field.name))
+    else:
+        setattr(only, field.name, getattr(message, field.name))
+    text: str = text_format.MessageToString(
+        only, as_utf8=True, use_short_repeated_primitives=True, as_one_line=one_line, use_index_order=True
+    )
+    return text.strip().replace("\n", f"\n{indent}")
+
+
+def _body(field: Any, message: Message) -> str:
+    """What stands behind the colon."""
+    if not _has(message, field):
+        return "false" if field.cpp_type == field.CPPTYPE_BOOL else "0"
+    return _statement(field, message, "").removeprefix(field.name).lstrip(": ")
+
+
+def _block(message: Message, indent: str) -> str:
+    """A message in braces."""
+    text: str = text_format.MessageToString(
+        message, as_utf8=True, use_short_repeated_primitives=True, use_index_order=True
+    )
+    lines = "".join(f"{indent}  {line}\n" for line in text.splitlines())
+    return f"{{\n{lines}{indent}}}"

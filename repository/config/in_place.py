@@ -1,0 +1,48 @@
+"""What of a configuration can be changed while the model serves, and what makes the server build it anew.
+
+The server decides by this rule when it is asked to load a model again; the dashboard says by the same rule, before, what
+applying a change will do.
+"""
+
+from typing import Literal
+
+from tritonclient.grpc.model_config_pb2 import ModelConfig
+
+from repository.config.model_config import SLIPWAY_PREFIX
+
+# none: the same in another form. versions: some come or go, those that stay are not touched. reload: built beside the old.
+Effect = Literal["none", "in_place", "versions", "reload"]
+
+# Ours, and yet about how a model's instances are built.
+_BUILT_IN = ("slipway.isolation", "slipway.execution_timeout_s")
+
+
+def effect(old: ModelConfig, new: ModelConfig) -> Effect:
+    """What loading a model with `new` does where it serves with `old`."""
+    if not same_build(old, new):
+        return "reload"
+    if old.version_policy != new.version_policy:
+        return "versions"
+    return "none" if old == new else "in_place"
+
+
+def same_build(old: ModelConfig, new: ModelConfig) -> bool:
+    """Whether what was built for `old` can go on under `new`. An empty name stands for the folder's."""
+    one, other = _built(old), _built(new)
+    if not one.name or not other.name:
+        one.name = other.name = ""
+    return bool(one == other)
+
+
+def _built(config: ModelConfig) -> ModelConfig:
+    """The configuration without what is read anew by a model that serves."""
+    built = ModelConfig()
+    built.CopyFrom(config)
+    built.ClearField("version_policy")
+    if not config.HasField("sequence_batching"):
+        built.ClearField("dynamic_batching")
+    if not config.cc_model_filenames:  # where there is a file for each kind of GPU, the GPUs choose the file
+        built.ClearField("instance_group")
+    for key in [key for key in built.parameters if key.startswith(SLIPWAY_PREFIX) and key not in _BUILT_IN]:
+        del built.parameters[key]
+    return built

@@ -1,0 +1,306 @@
+"""config.pbtxt <-> the ModelConfig message, which is the configuration object throughout.
+
+The message comes from `tritonclient`; the text form is protobuf's own text format. What Triton has no field for lies in
+`parameters` under `slipway.<name>` as JSON, which stock Triton passes over.
+"""
+
+import difflib
+import json
+import os
+import re
+import stat
+from pathlib import Path
+from typing import Any
+
+from google.protobuf import text_format
+from google.protobuf.message import Message
+from tritonclient.grpc.model_config_pb2 import ModelConfig
+
+from repository.config import json as config_json
+from repository.core.errors import InvalidConfig, NotFound
+from repository.core.layout import CONFIG_FILE, CONFIGS_FOLDER, OVERLAY_FILE
+
+MAX_CONFIG_BYTES = 4 << 20
+SLIPWAY_PREFIX = "slipway."
+
+# platform -> the backend that runs it; "" where the server itself does.
+PLATFORMS = {
+    "onnxruntime_onnx": "onnxruntime",
+    "pytorch_libtorch": "pytorch",
+    "libtorch": "pytorch",
+    "torch_aoti": "pytorch",
+    "tensorrt_plan": "tensorrt",
+    "tensorflow_savedmodel": "tensorflow",
+    "tensorflow_graphdef": "tensorflow",
+    "ensemble": "",
+}
+
+# A configuration that names no backend has the one of the file that a version's folder holds, in this order.
+DEFAULT_FILENAMES: dict[str, str] = {
+    "model.onnx": "onnxruntime",
+    "model.pt": "pytorch",
+    "model.pt2": "pytorch",
+    "model.plan": "tensorrt",
+    "model.py": "python",
+    "model.savedmodel": "tensorflow",
+}
+
+# What one version may not decide for itself: these belong to the model.
+_NOT_IN_OVERLAY = ("name", "platform", "backend", "version_policy")
+
+
+def parse(text: str) -> ModelConfig:
+    """The message of a text; InvalidConfig with line and column, naming an unknown field, for a text that is none."""
+    config = ModelConfig()
+    try:
+        text_format.Parse(text, config)
+    except text_format.ParseError as error:
+        raise _explained(error) from None
+    _refuse_unknown_numbers(config)
+    return config
+
+
+def parse_bytes(content: bytes) -> ModelConfig:
+    """As `parse`, for a file's content."""
+    return parse(_decoded(content))
+
+
+def parse_file(path: Path) -> ModelConfig:
+    """As `parse`, for a file of at most MAX_CONFIG_BYTES."""
+    return parse_bytes(_content(path))
+
+
+def format(config: ModelConfig) -> str:
+    """The text of a message, fields in the order of Triton's model_config.proto, lists of numbers on one line."""
+    text: str = text_format.MessageToString(
+        config, as_utf8=True, use_short_repeated_primitives=True, use_index_order=True
+    )
+    return text
+
+
+def parse_json(text: str) -> ModelConfig:
+    """The message of a JSON text: the `config` parameter of Triton's repository load."""
+    config = ModelConfig()
+    if len(text) > MAX_CONFIG_BYTES:
+        raise InvalidConfig(f"the configuration is larger than {MAX_CONFIG_BYTES >> 20} MiB")
+    try:
+        config_json.parse_into(config, text)
+    except config_json.BadJson as error:
+        raise InvalidConfig(f"the configuration is not a ModelConfig in JSON: {error}") from None
+    _refuse_unknown_numbers(config)
+    return config
+
+
+def _refuse_unknown_numbers(message: Message) -> None:
+    """An enumeration's value may be given as any number; InvalidConfig for one that stands for nothing."""
+    for field, value in message.ListFields():
+        inner: Any = value
+        if field.message_type is not None and field.message_type.GetOptions().map_entry:
+            inner = value.values() if field.message_type.fields_by_name["value"].message_type is not None else ()
+        elif not field.is_repeated:
+            inner = [value]
+        for one in inner if field.message_type is not None else ():
+            _refuse_unknown_numbers(one)
+        if field.enum_type is None:
+            continue
+        for number in inner:
+            if number not in field.enum_type.values_by_number:
+                raise InvalidConfig(f"unknown value {number} of '{field.name}'", field=field.name)
+
+
+def read(model_dir: Path, version: int | None = None, custom: str = "") -> ModelConfig:
+    """A model's configuration, with the overlay of `version` merged in where that version has one.
+
+    Without a config.pbtxt it is empty but for the name: the server completes it from the model file. An empty name
+    becomes the folder's. `custom` names a file in configs/ that takes config.pbtxt's place where the model has it.
+    """
+    path = _chosen(model_dir, custom)
+    config = parse_file(path) if is_there(path) else ModelConfig()
+    if version is not None:
+        overlay = model_dir / str(version) / OVERLAY_FILE
+        if is_there(overlay):
+            merge_overlay(config, parse_file(overlay))
+    if not config.name:
+        config.name = model_dir.name
+    return config
+
+
+def is_there(path: Path) -> bool:
+    """Whether something has that name, be it a file or not: what is no file is refused when it is read."""
+    return os.path.lexists(path)
+
+
+def has_config(model_dir: Path, custom: str = "") -> bool:
+    """Whether a person has written a configuration, which `read` would read."""
+    return is_there(_chosen(model_dir, custom))
+
+
+def _chosen(model_dir: Path, custom: str) -> Path:
+    path = model_dir / CONFIGS_FOLDER / f"{custom}.pbtxt"
+    return path if custom and path.is_file() else model_dir / CONFIG_FILE
+
+
+def read_text(model_dir: Path) -> str:
+    """The text of config.pbtxt as a person wrote it; NotFound without one."""
+    path = model_dir / CONFIG_FILE
+    if not is_there(path):
+        raise NotFound(f"model '{model_dir.name}' has no {CONFIG_FILE}")
+    return _decoded(_content(path))
+
+
+def merge_overlay(config: ModelConfig, overlay: ModelConfig) -> None:
+    """Lay one version's settings over the model's: numbers and lists replace, messages and maps merge."""
+    for field in _NOT_IN_OVERLAY:
+        if _is_set(overlay, field):
+            raise InvalidConfig(f"{OVERLAY_FILE} may not set '{field}', which belongs to the whole model", field=field)
+    _overlay(config, overlay)
+
+
+def backend_of(config: ModelConfig) -> str:
+    """The backend a configuration names, directly or by its platform; "" for an ensemble or where neither is given."""
+    return config.backend or PLATFORMS.get(config.platform, "")
+
+
+def runner(config: ModelConfig, version_dir: Path) -> tuple[str, str]:
+    """(backend, file name) of a version: as configured, completed from each other and from the files in its folder.
+
+    "" for a backend that nothing tells, and for a file name where none is given and no default one of that backend is there.
+    """
+    backend = backend_of(config)
+    filename = config.default_model_filename or next(
+        (name for name, owner in DEFAULT_FILENAMES.items() if backend in ("", owner) and (version_dir / name).exists()),
+        "",
+    )
+    return backend or DEFAULT_FILENAMES.get(filename, ""), filename
+
+
+def is_ensemble(config: ModelConfig) -> bool:
+    return bool(config.platform == "ensemble" or config.WhichOneof("scheduling_choice") == "ensemble_scheduling")
+
+
+def get_parameter(config: ModelConfig, name: str, default: Any = None) -> Any:
+    """The JSON value of `slipway.<name>`; the default where it is absent."""
+    key = SLIPWAY_PREFIX + name
+    if key not in config.parameters:
+        return default
+    try:
+        return json.loads(config.parameters[key].string_value)
+    except ValueError:
+        raise InvalidConfig(f"the value of '{key}' is not JSON", field=f'parameters["{key}"]') from None
+
+
+def set_parameter(config: ModelConfig, name: str, value: Any) -> None:
+    """Store a JSON value as `slipway.<name>`; None removes it."""
+    key = SLIPWAY_PREFIX + name
+    if value is None:
+        config.parameters.pop(key, None)
+    else:
+        config.parameters[key].string_value = json.dumps(value, sort_keys=True)
+
+
+def _content(path: Path) -> bytes:
+    try:
+        # Without O_NONBLOCK, opening a named pipe would wait for ever.
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise InvalidConfig(f"{path.name} is no plain file; put a file in its place, or remove it")
+            content = file.read(MAX_CONFIG_BYTES + 1)
+    except OSError as error:
+        raise InvalidConfig(f"{path.name} cannot be read: {error.strerror}") from None
+    if len(content) > MAX_CONFIG_BYTES:
+        raise InvalidConfig(f"{path.name} is larger than {MAX_CONFIG_BYTES >> 20} MiB")
+    return content
+
+
+def _decoded(content: bytes) -> str:
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise InvalidConfig(f"line {line}: the text is not UTF-8", line=line, column=1) from None
+
+
+def _is_set(message: Message, field: str) -> bool:
+    return any(descriptor.name == field for descriptor, _ in message.ListFields())
+
+
+def _overlay(target: Message, source: Message) -> None:
+    for field, value in source.ListFields():
+        if field.is_repeated:
+            if field.message_type is not None and field.message_type.GetOptions().map_entry:
+                _overlay_map(getattr(target, field.name), value, field)
+            else:
+                target.ClearField(field.name)
+                getattr(target, field.name).MergeFrom(value)
+        elif field.message_type is not None:
+            getattr(target, field.name).SetInParent()
+            _overlay(getattr(target, field.name), value)
+        else:
+            setattr(target, field.name, value)
+
+
+def _overlay_map(target: Any, source: Any, field: Any) -> None:
+    holds_messages = field.message_type.fields_by_name["value"].message_type is not None
+    for key, value in source.items():
+        if holds_messages:
+            target[key].CopyFrom(value)
+        else:
+            target[key] = value
+
+
+_UNKNOWN_FIELD = re.compile(r'Message type "inference\.(?P<message>[\w.]+)" has no field named "(?P<field>\w+)"')
+_UNKNOWN_VALUE = re.compile(r'Enum type "inference\.(?P<enum>[\w.]+)" has no value named (?P<value>\w+)')
+_TWICE = re.compile(r'should not have multiple "(?P<field>\w+)" fields')
+_ONEOF = re.compile(r'Field "(?P<field>[\w.]+)" is specified along with field "(?P<other>[\w.]+)"')
+_POSITION = re.compile(r"^\d+:\d+ : ")
+_QUOTED_LINE = re.compile(r"^'.*': ", re.DOTALL)
+
+
+def _explained(error: text_format.ParseError) -> InvalidConfig:
+    """Protobuf's complaint as one sentence of ours."""
+    line, column = error.GetLine() or 0, error.GetColumn() or 0
+    message, field = _sentence(str(error))
+    place = f"line {line}, column {column}: " if line else ""
+    return InvalidConfig(place + message, line=line, column=column, field=field)
+
+
+def _sentence(text: str) -> tuple[str, str]:
+    """(sentence, field it is about) for a message of protobuf's parser."""
+    if found := _UNKNOWN_FIELD.search(text):
+        known = _fields_of(found["message"])
+        return f"unknown field '{found['field']}' in {found['message']}{_meant(found['field'], known)}", found["field"]
+    if found := _UNKNOWN_VALUE.search(text):
+        known = _values_of(found["enum"])
+        return f"unknown value '{found['value']}'; expected one of {', '.join(known)}", ""
+    if found := _TWICE.search(text):
+        return f"'{found['field']}' is given more than once", found["field"]
+    if found := _ONEOF.search(text):
+        field, other = found["field"].rpartition(".")[2], found["other"].rpartition(".")[2]
+        return f"'{field}' cannot be given together with '{other}'", field
+    plain = _QUOTED_LINE.sub("", _POSITION.sub("", text)).rstrip(".")
+    return plain[:1].lower() + plain[1:], ""
+
+
+def _meant(name: str, known: list[str]) -> str:
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"; did you mean '{close[0]}'?" if close else f"; it knows {', '.join(known)}"
+
+
+def _fields_of(message: str) -> list[str]:
+    """The fields of a message of model_config.proto, by its name without the package ("ModelEnsembling.Step")."""
+    outer, *inner = message.split(".")
+    descriptor = ModelConfig.DESCRIPTOR.file.message_types_by_name[outer]
+    for name in inner:
+        descriptor = descriptor.nested_types_by_name[name]
+    return [field.name for field in descriptor.fields]
+
+
+def _values_of(enum: str) -> list[str]:
+    *outer, name = enum.split(".")
+    types = ModelConfig.DESCRIPTOR.file
+    if not outer:
+        return [value.name for value in types.enum_types_by_name[name].values]
+    descriptor = types.message_types_by_name[outer[0]]
+    for part in outer[1:]:
+        descriptor = descriptor.nested_types_by_name[part]
+    return [value.name for value in descriptor.enum_types_by_name[name].values]

@@ -1,0 +1,123 @@
+"""Rules about optimization and parameters: those that a backend reads as numbers or switches, and slipway's own."""
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from tritonclient.grpc.model_config_pb2 import ModelConfig
+
+from repository.config import text_generation
+from repository.config.model_config import SLIPWAY_PREFIX, backend_of, get_parameter
+from repository.core.errors import InvalidConfig, Problem
+
+_ACCELERATORS = {
+    "gpu_execution_accelerator": ("tensorrt", "cuda", "auto_mixed_precision", "gpu_io"),
+    "cpu_execution_accelerator": ("openvino",),
+}
+
+EXECUTION_TIMEOUT = "execution_timeout_s"
+# Backends whose instances always run in processes of their own.
+_APART = ("python", "tensorflow")
+
+RESIDENCY_MODES = ("pinned", "on_demand", "evictable")
+
+_COUNT = (re.compile(r"[0-9]{1,9}"), "expected a whole number (0 for the default)")
+_BYTES = (re.compile(r"[0-9]{1,20}"), "expected a number of bytes")
+_SWITCH = (re.compile(r"0|1|true|false", re.IGNORECASE), "expected true or false")
+
+# backend -> parameter -> (pattern, what is expected). Names as in the README of Triton's backend of that name.
+_PARAMETERS: dict[str, dict[str, tuple[re.Pattern[str], str]]] = {
+    "onnxruntime": {
+        "intra_op_thread_count": _COUNT,
+        "inter_op_thread_count": _COUNT,
+        "execution_mode": (re.compile(r"[01]"), "expected 0 (sequential) or 1 (parallel)"),
+        "gpu_mem_limit": _BYTES,
+        "cudnn_conv_algo_search": (re.compile(r"[012]"), "expected 0 (exhaustive), 1 (heuristic) or 2 (default)"),
+        "arena_extend_strategy": (re.compile(r"[01]"), "expected 0 (next power of two) or 1 (same as requested)"),
+        "do_copy_in_default_stream": _SWITCH,
+        "enable_mem_arena": _SWITCH,
+        "enable_mem_pattern": _SWITCH,
+    },
+    "pytorch": {
+        "INTRA_OP_THREAD_COUNT": _COUNT,
+        "INTER_OP_THREAD_COUNT": _COUNT,
+        "DISABLE_OPTIMIZED_EXECUTION": _SWITCH,
+        "INFERENCE_MODE": _SWITCH,
+        "DISABLE_CUDNN": _SWITCH,
+        "ENABLE_WEIGHT_SHARING": _SWITCH,
+        "ENABLE_CACHE_CLEANING": _SWITCH,
+        "ENABLE_JIT_EXECUTOR": _SWITCH,
+        "ENABLE_JIT_PROFILING": _SWITCH,
+        "ENABLE_TENSOR_FUSER": _SWITCH,
+    },
+}
+
+
+def optimization(config: ModelConfig) -> Iterator[Problem]:
+    accelerators = config.optimization.execution_accelerators
+    for kind, known in _ACCELERATORS.items():
+        for index, accelerator in enumerate(getattr(accelerators, kind)):
+            if accelerator.name not in known:
+                field = f"optimization.execution_accelerators.{kind}[{index}].name"
+                yield Problem(field, f"expected one of {', '.join(known)}, not '{accelerator.name}'")
+    level = config.optimization.graph.level
+    if backend_of(config) == "onnxruntime" and level not in (-1, 0, 1, 2):
+        yield Problem(
+            "optimization.graph.level", f"expected -1 (basic), 0 (all), 1 (extended) or 2 (none), not {level}"
+        )
+
+
+def parameters(config: ModelConfig) -> Iterator[Problem]:
+    rules = _PARAMETERS.get(backend_of(config), {})
+    for key in sorted(config.parameters):
+        value = config.parameters[key].string_value
+        if key.startswith(SLIPWAY_PREFIX):
+            yield from _own(config, key)
+        elif key in rules and not rules[key][0].fullmatch(value):
+            yield Problem(f'parameters["{key}"]', f"{rules[key][1]}, not '{value}'")
+
+
+def _own(config: ModelConfig, key: str) -> Iterator[Problem]:
+    name = key.removeprefix(SLIPWAY_PREFIX)
+    try:
+        value = get_parameter(config, name)
+    except InvalidConfig as error:
+        yield Problem(error.field, error.message)
+        return
+    wrong = _OWN[name](value, config) if name in _OWN else ""
+    if wrong:
+        yield Problem(f'parameters["{key}"]', wrong)
+
+
+def _residency_problem(value: Any, config: ModelConfig) -> str:
+    if not isinstance(value, dict):
+        return 'expected an object such as {"mode": "on_demand", "idle_seconds": 300}'
+    unknown = sorted(value.keys() - {"mode", "idle_seconds"})
+    if unknown:
+        return f"expected 'mode' and 'idle_seconds', not '{unknown[0]}'"
+    if value.get("mode") not in RESIDENCY_MODES:
+        return f"expected a 'mode' of {', '.join(RESIDENCY_MODES)}, not {value.get('mode')!r}"
+    idle = value.get("idle_seconds", 1)
+    if isinstance(idle, bool) or not isinstance(idle, int | float) or not 0 < idle < 1e9:
+        return f"expected 'idle_seconds' to be a number over 0, not {idle!r}"
+    return ""
+
+
+def _execution_timeout_problem(value: Any, config: ModelConfig) -> str:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e9:
+        return f"expected a number of seconds over 0, not {value!r}"
+    try:
+        apart = backend_of(config) in _APART or get_parameter(config, "isolation") == "process"
+    except InvalidConfig:  # told of that parameter itself
+        return ""
+    if not apart:
+        return 'expected slipway.isolation "process" beside it: only a process of its own can be ended by itself'
+    return ""
+
+
+# name of a slipway.* parameter -> what is wrong with its value, "" for nothing
+_OWN: dict[str, Callable[[Any, ModelConfig], str]] = {
+    "residency": _residency_problem,
+    EXECUTION_TIMEOUT: _execution_timeout_problem,
+    text_generation.PARAMETER: text_generation.problem,
+}

@@ -1,0 +1,208 @@
+"""Where things lie in a model repository; the one place where a name becomes a path.
+
+<root>/<model>/config.pbtxt
+<root>/<model>/<version>/...            the version's files, and optionally slipway.pbtxt
+<root>/../staging                       what is being received or unpacked, outside of the root
+<root>/../archive/<model>/<version>     versions taken out of service, kept
+"""
+
+import os
+import re
+import unicodedata
+from pathlib import Path
+
+from repository.core.errors import Conflict, InvalidName, NotFound, UnsafePath
+
+CONFIG_FILE = "config.pbtxt"
+CONFIGS_FOLDER = "configs"  # custom configurations, one of which --model-config-name chooses
+OVERLAY_FILE = "slipway.pbtxt"
+_NO_VERSIONS = frozenset((CONFIGS_FOLDER, "warmup", "initial_state"))
+
+MAX_NAME_BYTES = 200  # a folder's name has 255 at most, and what is moved away beside it has a longer one
+MAX_VERSION = (1 << 63) - 1  # Triton keeps versions in an int64
+
+# Controls, formatting that shows a text otherwise than it is, halves of characters (what is no UTF-8 on disk), line ends.
+_UNPRINTABLE = frozenset(("Cc", "Cf", "Cs", "Zl", "Zp"))
+EVERY_MODEL = "*"  # of tokens and of --load-model
+_VERSION = re.compile(r"[1-9][0-9]{0,18}", re.ASCII)
+
+
+def check_name(name: str) -> str:
+    """The name itself when it may become a folder's name; InvalidName otherwise.
+
+    As in Triton that is any name of a folder, but hidden ones, what means every model, and what a log cannot show as it is.
+    """
+    if not isinstance(name, str) or not name:
+        raise InvalidName("a model name has at least one character")
+    if any(unicodedata.category(character) in _UNPRINTABLE for character in name):
+        raise InvalidName("a model name has no control characters, and is valid UTF-8")
+    if name.startswith(".") or "/" in name:
+        raise InvalidName("a model name does not begin with '.' and has no '/'")
+    if name == EVERY_MODEL:
+        raise InvalidName(f"'{EVERY_MODEL}' means every model, so that none can have this name")
+    if len(name.encode()) > MAX_NAME_BYTES:
+        raise InvalidName(
+            f"a model name has at most {MAX_NAME_BYTES} bytes in UTF-8, this one has {len(name.encode())}"
+        )
+    return name
+
+
+def check_version(version: int) -> int:
+    """The number itself when it may become a version folder's name; InvalidName otherwise."""
+    if not isinstance(version, int) or isinstance(version, bool) or not 1 <= version <= MAX_VERSION:
+        raise InvalidName("a version is a whole number from 1 up")
+    return version
+
+
+def parse_version(text: str) -> int | None:
+    """The version that a folder's name stands for; None for a folder that is no version, as Triton reads it.
+
+    Triton passes over folders whose names are not numbers or begin with a zero (docs/user_guide/model_repository.md).
+    """
+    if not _VERSION.fullmatch(text):
+        return None
+    version = int(text)
+    return version if version <= MAX_VERSION else None
+
+
+def relative_path(text: str) -> Path:
+    """A client's name for a file inside a version, as a relative path; UnsafePath for one that could leave it."""
+    path = Path(text)
+    bad_part = any(part in ("", ".", "..") or len(part.encode()) > 255 for part in text.split("/"))
+    if not text or "\\" in text or "\0" in text or path.is_absolute() or bad_part or len(text) > 1024:
+        raise UnsafePath(f"'{text[:80]}' is not a plain relative file name")
+    if any(ord(character) < 32 or ord(character) == 127 for character in text):
+        raise UnsafePath("a file name holds a control character")
+    return path
+
+
+class ModelRepository:
+    """The paths of one repository. Nothing is created by looking."""
+
+    def __init__(
+        self, root: Path, *, staging: Path | None = None, archive: Path | None = None, reserve: int | None = None
+    ) -> None:
+        """reserve: bytes to be left free on the disks, see storage.ensure_space."""
+        self.root = Path(root)
+        self.staging = staging or self.root.parent / "staging"
+        self.archive = archive or self.root.parent / "archive"
+        self.reserve = reserve
+
+    def models(self) -> list[str]:
+        """The names of the folders that can be models, sorted. What cannot be one is passed over."""
+        if not self.root.is_dir():
+            return []
+        with os.scandir(self.root) as entries:
+            return sorted(entry.name for entry in entries if self._is_model(entry))
+
+    def passed_over(self) -> list[str]:
+        """A sentence for each folder that cannot be a model, but hidden ones."""
+        if not self.root.is_dir():
+            return []
+        with os.scandir(self.root) as entries:
+            return sorted(filter(None, map(self._why_not, entries)))
+
+    def versions(self, name: str) -> list[int]:
+        """The versions on disk, ascending; empty where there are none (an ensemble's folder may be made by hand)."""
+        return version_folders(self.model_dir(name))
+
+    def has_model(self, name: str) -> bool:
+        return self.model_dir(name).is_dir()
+
+    def has_version(self, name: str, version: int) -> bool:
+        return self.version_dir(name, version).is_dir()
+
+    def model_dir(self, name: str) -> Path:
+        """<root>/<name>, whether it exists or not; UnsafePath where a symbolic link leads out of the root."""
+        return self._inside(self.root / check_name(name))
+
+    def version_dir(self, name: str, version: int) -> Path:
+        return self._inside(self.model_dir(name) / str(check_version(version)))
+
+    def config_path(self, name: str) -> Path:
+        return self._inside(self.model_dir(name) / CONFIG_FILE)
+
+    def archived_version_dir(self, name: str, version: int) -> Path:
+        return self.archive / check_name(name) / str(check_version(version))
+
+    def existing_model_dir(self, name: str) -> Path:
+        path = self.model_dir(name)
+        if not path.is_dir():
+            raise NotFound(f"there is no model '{name}'")
+        return path
+
+    def existing_version_dir(self, name: str, version: int) -> Path:
+        path = self.version_dir(name, version)
+        if not path.is_dir():
+            raise NotFound(f"model '{name}' has no version {version}")
+        return path
+
+    def create(self, name: str) -> Path:
+        """Make an empty model folder; Conflict where there is one."""
+        path = self.model_dir(name)
+        self.root.mkdir(parents=True, exist_ok=True)
+        try:
+            path.mkdir()
+        except FileExistsError:
+            raise Conflict(f"a model '{name}' exists already") from None
+        return path
+
+    def _is_model(self, entry: "os.DirEntry[str]") -> bool:
+        return not entry.name.startswith(".") and _is_folder(entry) and not self._why_not(entry)
+
+    def _why_not(self, entry: "os.DirEntry[str]") -> str:
+        """Why a folder is no model; "" for one that is, for hidden ones and for files."""
+        if entry.name.startswith(".") or not _is_folder(entry):
+            return ""
+        try:
+            check_name(entry.name)
+            if entry.is_symlink():
+                self.model_dir(entry.name)
+        except (InvalidName, UnsafePath) as error:
+            return f"folder {entry.name[:80]!a} is passed over: {error.message}"
+        return ""
+
+    def _inside(self, path: Path) -> Path:
+        """The path itself, unless a link in it, below the root, leads out of the root."""
+        below = path
+        while below != self.root:
+            if below.is_symlink() and not self._resolves_inside(below):
+                raise UnsafePath(f"'{below.name}' is a link that leads out of the repository")
+            below = below.parent
+        return path
+
+    def _resolves_inside(self, link: Path) -> bool:
+        try:
+            return link.resolve().is_relative_to(self.root.resolve())
+        except (OSError, RuntimeError):  # a link that leads to itself
+            return False
+
+
+def _is_folder(entry: "os.DirEntry[str]") -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link that leads to itself
+        return False
+
+
+def ignored_folders(model_dir: Path) -> list[str]:
+    """A sentence for each folder of a model that looks like one for a version and is none, in Triton's words."""
+    with os.scandir(model_dir) as entries:
+        names = sorted(entry.name for entry in entries if _is_folder(entry) and parse_version(entry.name) is None)
+    return [
+        f"ignore version directory '{name}' which contains leading zeros in its directory name"
+        if name.isdigit()
+        else f"ignore version directory '{name}' which fails to convert to integral number"
+        for name in names
+        if name.isprintable() and not name.startswith((".", "__")) and name not in _NO_VERSIONS
+    ]
+
+
+def version_folders(model_dir: Path) -> list[int]:
+    """The version numbers that are folders below a model's, ascending."""
+    try:
+        with os.scandir(model_dir) as entries:
+            found = [parse_version(entry.name) for entry in entries if _is_folder(entry)]
+    except OSError:  # there is none, or it may not be read
+        return []
+    return sorted(version for version in found if version is not None)

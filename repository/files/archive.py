@@ -1,0 +1,120 @@
+"""Unpacking what a client sent: zip files (a .mar is one), without leaving the folder or filling the disk."""
+
+import lzma
+import stat
+import zipfile
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from repository.core.errors import UnsafeArchive, UnsafePath
+from repository.core.layout import relative_path
+from repository.files import storage
+
+_CHUNK = 1 << 20
+_DAMAGED = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, NotImplementedError, UnicodeError, ValueError)
+_SMALL = 16 << 20  # below this size a high ratio does no harm
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds of one archive. Sizes in bytes."""
+
+    max_files: int = 10_000
+    max_bytes: int = 64 << 30
+    max_ratio: int = 200  # unpacked to packed, over the whole archive
+    reserve: int | None = None  # to be left free on the disk, see storage.ensure_space
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    name: str
+    is_dir: bool
+    size: int  # as the archive claims
+
+
+def extract(path: Path, destination: Path, limits: Limits | None = None) -> list[str]:
+    """Unpack into `destination`, a folder that does not exist yet; the names of its files, sorted.
+
+    UnsafeArchive for an entry that is absolute, has "..", is a link or device or comes twice, and for an archive over
+    its limits or damaged; NoSpace where the disk would fill. Nothing is left behind then.
+    """
+    destination.mkdir(parents=True)
+    try:
+        with storage.full_disk_is_no_space(0, destination):
+            _extract_zip(path, destination, limits or Limits())
+    except _DAMAGED as error:
+        storage.remove_tree(destination)
+        raise UnsafeArchive("the file is not a zip archive, or a damaged one") from error
+    except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
+        storage.remove_tree(destination)
+        raise UnsafeArchive("the archive uses one name for a file and a folder") from error
+    except BaseException:
+        storage.remove_tree(destination)
+        raise
+    return storage.plain_files(destination)
+
+
+def _extract_zip(path: Path, destination: Path, limits: Limits) -> None:
+    with zipfile.ZipFile(path) as archive:
+        infos = archive.infolist()
+        entries = [_zip_entry(info) for info in infos]
+        budget = _checked(entries, path, destination, limits)
+        for info, entry in zip(infos, entries, strict=True):
+            if not entry.is_dir:
+                with archive.open(info) as source:
+                    budget -= _write(source, destination / entry.name, budget)
+
+
+def _zip_entry(info: zipfile.ZipInfo) -> _Entry:
+    mode = info.external_attr >> 16
+    if stat.S_IFMT(mode) not in (0, stat.S_IFREG, stat.S_IFDIR):
+        raise UnsafeArchive(f"'{info.filename[:80]}' is a link or a device; only files and folders are unpacked")
+    if info.flag_bits & 0x1:
+        raise UnsafeArchive(f"'{info.filename[:80]}' is encrypted")
+    return _Entry(info.filename, info.is_dir(), info.file_size)
+
+
+def _checked(entries: list[_Entry], path: Path, destination: Path, limits: Limits) -> int:
+    """The bytes that unpacking may write at most."""
+    seen: set[str] = set()
+    for entry in entries:
+        name = _safe_name(entry)
+        if name in seen and not entry.is_dir:
+            raise UnsafeArchive(f"'{name[:80]}' is in the archive twice")
+        seen.add(name)
+    total = sum(entry.size for entry in entries)
+    packed = max(path.stat().st_size, 1)
+    if len(entries) > limits.max_files or total > limits.max_bytes:
+        raise UnsafeArchive(f"the archive holds more than {limits.max_files} files or {limits.max_bytes >> 20} MiB")
+    if total > _SMALL and total > limits.max_ratio * packed:
+        raise UnsafeArchive(
+            f"the archive unpacks to {total // packed} times its size; at most {limits.max_ratio} is allowed"
+        )
+    storage.ensure_space(destination, total, limits.reserve)
+    return total
+
+
+def _safe_name(entry: _Entry) -> str:
+    name = entry.name.rstrip("/") if entry.is_dir else entry.name
+    if entry.is_dir and name in ("", "."):
+        return name
+    try:
+        relative_path(name)
+    except UnsafePath:
+        raise UnsafeArchive(f"'{name[:80]}' in the archive is not a plain relative file name") from None
+    return name
+
+
+def _write(source: IO[bytes], target: Path, budget: int) -> int:
+    """Unpack one file; the bytes written, never more than the archive claimed in all."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    written = 0
+    with target.open("xb") as file:
+        while chunk := source.read(_CHUNK):
+            written += len(chunk)
+            if written > budget:
+                raise UnsafeArchive("the archive holds more than it says")
+            file.write(chunk)
+    return written

@@ -1,0 +1,87 @@
+"""Noticing what was changed in a model's folder by hand.
+
+A fingerprint is plain JSON data: {"config": sha256 or "", "files": {name: [size, mtime_ns, sha256]}}. Taking one again
+is cheap: a file of the same size and time as before is not read again.
+"""
+
+import re
+from pathlib import Path
+from typing import Any
+
+from repository.core.layout import CONFIG_FILE, OVERLAY_FILE, parse_version
+from repository.files.storage import hash_file
+
+Fingerprint = dict[str, Any]
+
+# Python writes these by itself when a model.py is imported.
+_IGNORED = re.compile(r"(^|/)(__pycache__(/|$)|\.[^/]*\.tmp$)|\.pyc$")
+
+
+def fingerprint(model_dir: Path, previous: Fingerprint | None = None) -> Fingerprint:
+    """What lies in a model's folder now; `previous` saves reading what has the same size and time."""
+    known = (previous or {}).get("files", {})
+    files: dict[str, list[int | str]] = {}
+    for path in sorted(model_dir.rglob("*")):
+        name = path.relative_to(model_dir).as_posix()
+        if _IGNORED.search(name):
+            continue
+        try:
+            if path.is_file():
+                files[name] = _entry(path, known.get(name))
+        except OSError:  # removed while we looked, or not to be read: the server says so when it loads the model
+            continue
+    config = files.pop(CONFIG_FILE, None)
+    return {"config": config[2] if config else "", "files": files}
+
+
+def compare(recorded: Fingerprint, current: Fingerprint) -> list[str]:
+    """What changed, one sentence each; empty when nothing did. Times alone are no change."""
+    sentences = _config_change(recorded["config"], current["config"])
+    before, after = recorded["files"], current["files"]
+    whole = _whole_versions(before, after)
+    for version, sentence in sorted(whole.items()):
+        sentences.append(sentence.format(version))
+    for name in sorted(before.keys() | after.keys()):
+        if _version_of(name) not in whole:
+            sentences.extend(_file_change(name, before.get(name), after.get(name)))
+    return sentences
+
+
+def _entry(path: Path, known: list[int | str] | None) -> list[int | str]:
+    status = path.stat()
+    if known is not None and known[:2] == [status.st_size, status.st_mtime_ns]:
+        return list(known)
+    return [status.st_size, status.st_mtime_ns, hash_file(path).sha256]
+
+
+def _config_change(before: str, after: str) -> list[str]:
+    if before == after:
+        return []
+    if not before:
+        return [f"{CONFIG_FILE} was added."]
+    return [f"{CONFIG_FILE} was edited." if after else f"{CONFIG_FILE} was removed."]
+
+
+def _whole_versions(before: dict[str, Any], after: dict[str, Any]) -> dict[int, str]:
+    """Versions that came or went as a whole -> the sentence that says so."""
+    old = {_version_of(name) for name in before} - {None}
+    new = {_version_of(name) for name in after} - {None}
+    came = {version: "Version {} was added." for version in new - old if version is not None}
+    went = {version: "Version {} was removed." for version in old - new if version is not None}
+    return came | went
+
+
+def _version_of(name: str) -> int | None:
+    return parse_version(name.partition("/")[0]) if "/" in name else None
+
+
+def _file_change(name: str, before: list[Any] | None, after: list[Any] | None) -> list[str]:
+    version = _version_of(name)
+    short = name.partition("/")[2] if version is not None else name
+    where = f" of version {version}" if version is not None else ""
+    what = f"The overlay {OVERLAY_FILE}" if short == OVERLAY_FILE else f"File {short}"
+    if before is None:
+        return [f"{what}{where} was added."]
+    if after is None:
+        return [f"{what}{where} was removed."]
+    return [] if before[2] == after[2] else [f"{what}{where} was changed."]

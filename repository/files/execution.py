@@ -1,0 +1,227 @@
+"""What of a model can run code on the server that serves it: the one place that says so.
+
+`runs` decides from what would be executed: a configuration, as each version completes and overlays it, with the files that
+lie there. `could_run` looks at files that arrive: what no backend is known to read as data may be made to run by a later
+configuration, or by stock Triton. Both deny whatever is not known to be data. Known to be data are an ONNX model with the
+weights that it names, and the label, warm-up and state files that the configuration names.
+
+Sources: Triton's docs/user_guide/model_configuration.md, the READMEs of its backends, ONNX Runtime's docs on EPContext nodes.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+from tritonclient.grpc.model_config_pb2 import ModelConfig
+
+from repository import agents
+from repository.config import model_config
+from repository.core.errors import InvalidConfig
+from repository.core.layout import CONFIG_FILE, CONFIGS_FOLDER, OVERLAY_FILE, parse_version, version_folders
+from repository.files import storage
+
+# Backends whose model files are data. Every other one runs what its files say, or is not known.
+DATA_BACKENDS = {"onnxruntime": "model.onnx"}
+# Execution providers that take compiled engines: from their caches, or from EPContext nodes in the ONNX file.
+_ENGINE_ACCELERATORS = ("tensorrt", "openvino")
+_ENVIRONMENT = "execution_env_path"
+_LIBRARY_KEY = re.compile(r"librar|custom_op", re.IGNORECASE)
+
+_CODE_NAME = re.compile(
+    r"\.(py|pyc|pyo|pyd|pyz|pyw|whl|egg|pth?|pt2|ptl|ckpt|torchscript|plan|engine|trt|mar|pkl|pickle|dill|joblib|dylib|dll|exe"
+    r"|sh|bash|jar|class|o|a|h5|hdf5|keras|pb|graphdef|savedmodel|npy|npz|tar|tgz|gz|bz2|xz|zst|so(\.\d+)*)$",
+    re.IGNORECASE,
+)
+_MAGIC = {
+    b"PK\x03\x04": "an archive",  # TorchScript, torch.export, .mar, wheels
+    b"PK\x05\x06": "an archive",
+    b"\x7fELF": "a program or library",
+    b"MZ": "a program or library",
+    b"\xcf\xfa\xed\xfe": "a program or library",
+    b"#!": "a script",
+    b"\x1f\x8b": "a packed archive",
+    b"BZh": "a packed archive",
+    b"\xfd7zXZ": "a packed archive",
+    b"\x28\xb5\x2f\xfd": "a packed archive",
+    b"ftrt": "a TensorRT engine",
+    b"\x89HDF": "an HDF5 file",
+    b"\x93NUMPY": "a NumPy file, which may hold a pickle",
+    **{bytes((0x80, protocol)): "a pickle" for protocol in range(2, 6)},
+}
+_TAR_MAGIC_AT = 257
+_CAN = "can run code, or be made to"
+_PYC_NUMBERS = range(3000, 4000)  # of CPython 3; two bytes in front of CR LF
+
+
+class Finding(NamedTuple):
+    """`where`: a file, from the model's folder on, or a field of the configuration. `sentence` has no full stop."""
+
+    where: str
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What lies in a model's folder, or will: the folder of each version, and name -> file of what lies beside them."""
+
+    versions: Mapping[int, Path] = field(default_factory=dict)
+    beside: Mapping[str, Path] = field(default_factory=dict)
+
+    def with_version(self, number: int, folder: Path, beside: Mapping[str, Path]) -> "Contents":
+        return Contents({**self.versions, number: folder}, {**self.beside, **beside})
+
+    def without(self, number: int) -> "Contents":
+        return Contents({key: folder for key, folder in self.versions.items() if key != number}, self.beside)
+
+
+def contents_of(model_dir: Path) -> Contents:
+    """Of a model's folder; empty where there is none."""
+    beside: dict[str, Path] = {}
+    for entry in sorted(model_dir.iterdir()) if model_dir.is_dir() else ():
+        if parse_version(entry.name) is None and entry.name != CONFIG_FILE:
+            files = entry.rglob("*") if entry.is_dir() else [entry]
+            beside |= {path.relative_to(model_dir).as_posix(): path for path in files if path.is_file()}
+    return Contents({number: model_dir / str(number) for number in version_folders(model_dir)}, beside)
+
+
+# -- what the configuration makes run ----------------------------------------------------------------------------------
+def runs(config: ModelConfig, contents: Contents) -> frozenset[Finding]:
+    """What a server would execute of these versions, under this configuration or one of `configs/`."""
+    found: set[Finding] = set()
+    for where, base in _configurations(config, contents.beside):
+        for number, folder in contents.versions.items():
+            found |= {Finding(where + one.where, one.sentence) for one in _version_runs(base, number, folder)}
+    return frozenset(found)
+
+
+def _configurations(config: ModelConfig, beside: Mapping[str, Path]) -> Iterator[tuple[str, ModelConfig]]:
+    """The configuration, and every custom one that --model-config-name may choose in its place."""
+    yield "", config
+    for name, path in sorted(beside.items()):
+        if _is_custom_config(name):
+            custom = _parsed(path)
+            if custom is not None:  # what does not parse is loaded by no server
+                yield f"{name}: ", custom
+
+
+def _is_custom_config(name: str) -> bool:
+    return name.startswith(f"{CONFIGS_FOLDER}/") and name.endswith(".pbtxt")
+
+
+def _version_runs(config: ModelConfig, number: int, folder: Path) -> Iterator[Finding]:
+    effective = _overlaid(config, folder)
+    if effective is None or _is_plain_ensemble(effective):
+        return
+    backend, filename = model_config.runner(effective, folder)
+    files = ", ".join(f"'{name}'" for name in sorted({filename, *effective.cc_model_filenames.values()}) if name)
+    if not backend:
+        yield Finding(f"{number}/", f"version {number} has no file that tells what runs it, and no backend is given")
+    elif backend not in DATA_BACKENDS:
+        what = files or "its files"
+        yield Finding(f"{number}/{filename}", f"backend '{backend}' runs {what} of version {number} as code")
+    yield from _settings(effective, number)
+
+
+def _settings(config: ModelConfig, number: int) -> Iterator[Finding]:
+    """Fields that bring code of their own, whatever the backend."""
+    for key in sorted(config.parameters):
+        value = config.parameters[key].string_value
+        if key.lower() == _ENVIRONMENT and value:
+            yield Finding(f'parameters["{key}"]', f"{key} runs the Python of '{value}' for version {number}")
+        elif _LIBRARY_KEY.search(key):
+            yield Finding(f'parameters["{key}"]', f"parameter '{key}' names a library for version {number}: '{value}'")
+    for name in config.model_operations.op_library_filename:
+        yield Finding("model_operations", f"version {number} loads the library '{name}' of custom operators")
+    accelerators = config.optimization.execution_accelerators
+    for one in (*accelerators.gpu_execution_accelerator, *accelerators.cpu_execution_accelerator):
+        if one.name in _ENGINE_ACCELERATORS:
+            sentence = f"accelerator '{one.name}' runs compiled engines that version {number} may bring"
+            yield Finding("optimization.execution_accelerators", sentence)
+    for agent in config.model_repository_agents.agents:
+        if agent.name not in agents.AGENTS:
+            yield Finding("model_repository_agents", f"repository agent '{agent.name}' is not one of this server's")
+
+
+def _is_plain_ensemble(config: ModelConfig) -> bool:
+    return model_config.is_ensemble(config) and not config.backend
+
+
+def _overlaid(config: ModelConfig, folder: Path) -> ModelConfig | None:
+    """As the version reads it; None where its overlay cannot be read, for then no server loads it."""
+    if not model_config.is_there(folder / OVERLAY_FILE):
+        return config
+    overlay = _parsed(folder / OVERLAY_FILE)
+    effective = ModelConfig()
+    effective.CopyFrom(config)
+    try:
+        if overlay is not None:
+            model_config.merge_overlay(effective, overlay)
+    except InvalidConfig:
+        return None
+    return None if overlay is None else effective
+
+
+def _parsed(path: Path) -> ModelConfig | None:
+    try:
+        return model_config.parse_file(path)
+    except InvalidConfig:
+        return None
+
+
+# -- files that arrive -------------------------------------------------------------------------------------------------
+def could_run(
+    config: ModelConfig, number: int, folder: Path, beside: Mapping[str, Path], named: Iterable[str] = ()
+) -> list[Finding]:
+    """The files of a new version, and those beside the versions that come with it, which are not known to be data.
+
+    named: the files of the version that its model file itself names as its weights (ONNX's external data).
+    """
+    effective = _overlaid(config, folder) or config
+    backend, filename = ("", "") if _is_plain_ensemble(effective) else model_config.runner(effective, folder)
+    found = list(_beside(effective, beside))
+    if backend and backend not in DATA_BACKENDS:
+        return found  # it runs the version as a whole, as `runs` says
+    read = {OVERLAY_FILE}
+    if backend:
+        names = {filename or DATA_BACKENDS[backend], *effective.cc_model_filenames.values()}
+        read |= names | {f"{name}/model.onnx" for name in names} | set(named)
+    return found + list(_unknown(number, folder, read))
+
+
+def _beside(config: ModelConfig, beside: Mapping[str, Path]) -> Iterator[Finding]:
+    named = {output.label_filename for output in config.output}
+    for sample in config.model_warmup:
+        named |= {f"warmup/{tensor.input_data_file}" for tensor in sample.inputs.values()}
+    for state in config.sequence_batching.state:
+        named |= {f"initial_state/{initial.data_file}" for initial in state.initial_state}
+    for name, path in sorted(beside.items()):
+        if _is_custom_config(name) and _parsed(path) is not None:
+            continue  # a configuration: `runs` judges what it says
+        why = code_in(name, path) or ("" if name in named else "the configuration does not name it")
+        if why:
+            yield Finding(name, f"'{name}' {_CAN}: {why}")
+
+
+def _unknown(number: int, folder: Path, read: set[str]) -> Iterator[Finding]:
+    for name in storage.plain_files(folder):
+        why = code_in(name, folder / name) or ("" if name in read else "its backend does not read it")
+        if why:
+            yield Finding(f"{number}/{name}", f"'{name}' of version {number} {_CAN}: {why}")
+
+
+def code_in(name: str, path: Path | None = None) -> str:
+    """Why a file can be code, by its name or, where that is given, its content; "" where neither says so."""
+    suffix = _CODE_NAME.search(PurePosixPath(name).name)
+    if suffix:
+        return f"files that end in {suffix[0].lower()} can hold code"
+    if path is None:
+        return ""
+    with path.open("rb") as file:
+        head = file.read(_TAR_MAGIC_AT + 5)
+    if head[_TAR_MAGIC_AT:] == b"ustar":
+        return "it is a packed archive"
+    if head[2:4] == b"\r\n" and int.from_bytes(head[:2], "little") in _PYC_NUMBERS:
+        return "it is a compiled Python module"
+    return next((f"it is {what}" for magic, what in _MAGIC.items() if head.startswith(magic)), "")

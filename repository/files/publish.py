@@ -1,0 +1,253 @@
+"""Putting versions into the repository and taking them out: all or nothing, never half, never twice.
+
+Everything is made ready out of sight, on the repository's own disk, hashed and flushed; one rename then makes it visible
+(repository.files.workplace). What is moved between the repository and an archive on another disk is copied whole before it
+leaves; asked again after it was broken off, a move goes on where it stood.
+"""
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from repository.config.model_config import parse
+from repository.core.errors import Conflict, NotFound, UnsafePath
+from repository.core.layout import (
+    CONFIG_FILE,
+    ModelRepository,
+    check_name,
+    parse_version,
+    relative_path,
+    version_folders,
+)
+from repository.core.progress import SILENT, Progress
+from repository.files import storage
+from repository.files.storage import Manifest
+from repository.files.workplace import copied, remove, rename, same_content, workplace
+
+_LOCKS = ".locks"
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """A version's files on the repository's disk, hashed and flushed, where no reader looks."""
+
+    folder: Path
+    manifest: Manifest
+
+
+def publish_version(
+    repository: ModelRepository,
+    *,
+    name: str,
+    version: int,
+    source: Path | None,
+    config_text: str | None = None,
+    model_files: Mapping[str, bytes] | None = None,
+    move: bool = False,
+) -> Manifest:
+    """Make the files in `source` version `version` of model `name`, which is made where there is none.
+
+    source: a folder of plain files; None for an ensemble, whose version folder is empty. With move=True it is used up.
+    Raises what `stage_version` and `place_version` do: all is then as it was.
+    """
+    refuse_used(repository, name, version)
+    with stage_version(repository, version=version, source=source, move=move) as staged:
+        place_version(repository, staged, name=name, config_text=config_text, model_files=model_files)
+    if move and source is not None:
+        storage.remove_tree(source)
+    return staged.manifest
+
+
+@contextlib.contextmanager
+def stage_version(
+    repository: ModelRepository, *, version: int, source: Path | None, move: bool = False, progress: Progress = SILENT
+) -> Iterator[Staged]:
+    """The long part of publishing; what is not placed within the block is gone after it. NoSpace, UnsafePath.
+
+    move: hard links will do, where the source is on the repository's disk.
+    """
+    with workplace(repository, repository.root) as work:
+        yield _stage(repository, source, work / str(version), move, progress)
+
+
+def place_version(
+    repository: ModelRepository,
+    staged: Staged,
+    *,
+    name: str,
+    config_text: str | None = None,
+    model_files: Mapping[str, bytes] | None = None,
+) -> None:
+    """The short part: one rename. config_text becomes config.pbtxt; model_files (labels, say) lie beside it.
+
+    Raises Conflict where the version exists or is archived, UnsafePath, InvalidConfig: all is then as it was.
+    """
+    contents = _contents(config_text, model_files)
+    version = int(staged.folder.name)
+    with _locked(repository, name):
+        refuse_used(repository, name, version)
+        if repository.has_model(name):
+            _add_version(repository, name, staged.folder, contents)
+        else:
+            _add_model(repository, name, staged.folder, contents)
+
+
+def write_beside(repository: ModelRepository, *, name: str, config_text: str, model_files: Mapping[str, bytes]) -> None:
+    """What `place_version` writes beside a version, for one that was placed by a process that died then."""
+    contents = _contents(config_text, model_files)
+    with _locked(repository, name):
+        _write_contents(repository.existing_model_dir(name), contents)
+
+
+def write_config(repository: ModelRepository, *, name: str, text: str) -> None:
+    """Replace config.pbtxt by a text that parses."""
+    parse(text)
+    with _locked(repository, name):
+        repository.existing_model_dir(name)
+        storage.write_atomic(repository.config_path(name), text.encode())
+
+
+def archive_version(repository: ModelRepository, *, name: str, version: int, progress: Progress = SILENT) -> None:
+    """Take a version out of service and keep its files. Does nothing where that was done before."""
+    source, target = repository.version_dir(name, version), repository.archived_version_dir(name, version)
+    if target.is_dir() and not source.is_dir():
+        return
+    repository.existing_version_dir(name, version)
+    _move(repository, name, source, target, (repository.root, repository.archive), progress)
+
+
+def restore_version(repository: ModelRepository, *, name: str, version: int, progress: Progress = SILENT) -> None:
+    """Bring an archived version back, under its own number. Does nothing where that was done before."""
+    source, target = repository.archived_version_dir(name, version), repository.version_dir(name, version)
+    repository.existing_model_dir(name)
+    if target.is_dir() and not source.is_dir():
+        return
+    if not source.is_dir():
+        raise NotFound(f"version {version} of '{name}' is not archived")
+    _move(repository, name, source, target, (repository.archive, repository.root), progress)
+
+
+def _move(
+    repository: ModelRepository,
+    name: str,
+    source: Path,
+    target: Path,
+    places: tuple[Path, Path],
+    progress: Progress,
+) -> None:
+    """Between the repository and the archive. From one disk to another the files are copied first, without a lock."""
+    begin, end = places
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if target.is_dir():
+        same_content(source, target, f"version {source.name} of '{name}'")
+    elif storage.same_disk(source, target.parent):
+        with _locked(repository, name):
+            rename(source, target)
+        return
+    else:
+        with workplace(repository, end) as work:
+            copy = copied(repository, source, work, progress)
+            with _locked(repository, name):
+                rename(copy, target)
+    remove(repository, source, begin)
+
+
+def archived_versions(repository: ModelRepository, name: str) -> list[int]:
+    return version_folders(repository.archive / check_name(name))
+
+
+def delete_archived_version(repository: ModelRepository, *, name: str, version: int) -> None:
+    """Remove an archived version's files for good."""
+    with _locked(repository, name):
+        source = repository.archived_version_dir(name, version)
+        if not source.is_dir():
+            raise NotFound(f"version {version} of '{name}' is not archived")
+        remove(repository, source, repository.archive)
+
+
+def delete_model(repository: ModelRepository, *, name: str) -> None:
+    """Remove a model with all its versions, archived ones too. It disappears at once, its files a little later."""
+    with _locked(repository, name):
+        remove(repository, repository.existing_model_dir(name), repository.root)
+        archived = repository.archive / check_name(name)
+        if archived.is_dir():
+            remove(repository, archived, repository.archive)
+
+
+@contextlib.contextmanager
+def _locked(repository: ModelRepository, name: str) -> Iterator[None]:
+    """Hold one model against changes by other processes, for the moment that a rename takes."""
+    with storage.locked(repository.staging / _LOCKS / check_name(name), f"model '{name}'"):
+        yield
+
+
+def _contents(config_text: str | None, model_files: Mapping[str, bytes] | None) -> dict[str, bytes]:
+    """Name inside the model's folder -> content of what lies beside the versions."""
+    contents: dict[str, bytes] = {}
+    for name, content in (model_files or {}).items():
+        first = relative_path(name).parts[0]
+        if name == CONFIG_FILE or parse_version(first) is not None:
+            raise UnsafePath(f"'{name}' cannot lie beside the versions of a model")
+        contents[name] = content
+    if config_text is not None:
+        parse(config_text)
+        contents[CONFIG_FILE] = config_text.encode()
+    return contents
+
+
+def refuse_used(repository: ModelRepository, name: str, version: int) -> None:
+    """Conflict where the number was given to other files."""
+    if repository.version_dir(name, version).exists() or repository.archived_version_dir(name, version).exists():
+        raise Conflict(f"version {version} of '{name}' exists already; versions are never changed or replaced")
+
+
+def _stage(repository: ModelRepository, source: Path | None, staged: Path, move: bool, progress: Progress) -> Staged:
+    """Bring the files of a version together, read-only, hashed and flushed to disk."""
+    if source is None:
+        staged.mkdir()
+        return Staged(staged, Manifest({}))
+    size = storage.tree_size(source)
+    if move and storage.same_disk(source, staged.parent):
+        progress.plan(2 * size)
+        storage.link_tree(source, staged)
+    else:
+        storage.ensure_space(staged.parent, size, repository.reserve)
+        progress.plan(3 * size)
+        progress.step("Copying to the repository")
+        with storage.full_disk_is_no_space(size, staged.parent):
+            storage.copy_tree(source, staged, progress)
+    for name in storage.plain_files(staged):
+        (staged / name).chmod(0o444)
+    progress.step("Hashing")
+    manifest = storage.hash_tree(staged, progress)
+    progress.step("Flushing to the disk")
+    storage.sync_tree(staged, progress)
+    return Staged(staged, manifest)
+
+
+def _add_model(repository: ModelRepository, name: str, staged: Path, contents: Mapping[str, bytes]) -> None:
+    """One rename shows the new model with everything in it."""
+    folder = staged.parent / "model"
+    folder.mkdir()
+    staged.rename(folder / staged.name)
+    _write_contents(folder, contents)
+    storage.sync_tree(folder)
+    rename(folder, repository.model_dir(name))
+
+
+def _add_version(repository: ModelRepository, name: str, staged: Path, contents: Mapping[str, bytes]) -> None:
+    placed = repository.version_dir(name, int(staged.name))
+    rename(staged, placed)
+    try:
+        _write_contents(repository.model_dir(name), contents)
+    except BaseException:
+        rename(placed, staged)
+        raise
+
+
+def _write_contents(folder: Path, contents: Mapping[str, bytes]) -> None:
+    for name, content in contents.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        storage.write_atomic(path, content)

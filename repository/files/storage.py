@@ -1,0 +1,215 @@
+"""Files that are there whole or not at all: hashing, flushing to disk, atomic writes, free space, locks."""
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import os
+import shutil
+import stat
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from repository.core.errors import Conflict, NoSpace, UnsafePath
+from repository.core.layout import relative_path
+from repository.core.progress import SILENT, Progress
+
+# Left free on a disk, so that databases and logs can still be written: this much, or 5 % where that is less.
+MOST_RESERVE_BYTES = 1 << 30
+_CHUNK = 1 << 20
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+class FileEntry(NamedTuple):
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What a folder holds: relative name -> size and SHA-256, and one SHA-256 over all of it."""
+
+    files: dict[str, FileEntry]
+
+    @property
+    def size(self) -> int:
+        return sum(entry.size for entry in self.files.values())
+
+    @property
+    def sha256(self) -> str:
+        """Over the lines "<sha256>  <name>\\n" sorted by name, as `sha256sum` writes them."""
+        digest = hashlib.sha256()
+        for name in sorted(self.files):
+            digest.update(f"{self.files[name].sha256}  {name}\n".encode())
+        return digest.hexdigest()
+
+
+def hash_file(path: Path, progress: Progress = SILENT) -> FileEntry:
+    """Size and SHA-256 of a file, read in bounded memory."""
+    digest = hashlib.sha256()
+    size = 0
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            digest.update(chunk)
+            size += len(chunk)
+            progress.advance(len(chunk))
+    return FileEntry(size, digest.hexdigest())
+
+
+def plain_files(folder: Path) -> list[str]:
+    """The relative names of all files below a folder, sorted; UnsafePath for a link, a device or an odd name."""
+    names: list[str] = []
+    for directory, folders, files in os.walk(folder):
+        for name in [*folders, *files]:
+            path = Path(directory, name)
+            mode = path.lstat().st_mode
+            relative = path.relative_to(folder).as_posix()
+            relative_path(relative)
+            if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+                raise UnsafePath(f"'{relative}' is neither a file nor a folder")
+            if stat.S_ISREG(mode):
+                names.append(relative)
+    return sorted(names)
+
+
+def hash_tree(folder: Path, progress: Progress = SILENT) -> Manifest:
+    """The manifest of a folder of plain files."""
+    return Manifest({name: hash_file(folder / name, progress) for name in plain_files(folder)})
+
+
+def sync_tree(folder: Path, progress: Progress = SILENT) -> None:
+    """Flush every file and folder below, and the folder itself, to the disk."""
+    for directory, _, files in os.walk(folder, topdown=False):
+        for name in files:
+            path = Path(directory, name)
+            sync(path)
+            progress.advance(path.stat().st_size)
+        sync(Path(directory))
+
+
+def sync(path: Path) -> None:
+    """Flush one file's content, or a folder's list of names, to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_atomic(path: Path, content: bytes, *, mode: int = 0o644) -> None:
+    """Replace a file's content: a reader sees the old or the new one, also after a power cut. Conflict for a folder."""
+    if path.is_dir():
+        raise Conflict(f"'{path.name}' is a folder, where a file belongs; move it away by hand")
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
+    try:
+        with full_disk_is_no_space(len(content), path.parent):
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    sync(path.parent)
+
+
+def copy_tree(source: Path, destination: Path, progress: Progress = SILENT) -> None:
+    """Copy a folder of plain files into a new folder."""
+    names = plain_files(source)
+    destination.mkdir(parents=True)
+    for name in names:
+        target = destination / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        _copy_file(source / name, target, progress)
+
+
+def _copy_file(source: Path, target: Path, progress: Progress) -> None:
+    """With its time and mode."""
+    with source.open("rb") as reader, target.open("xb") as writer:
+        while chunk := reader.read(_CHUNK):
+            writer.write(chunk)
+            progress.advance(len(chunk))
+    shutil.copystat(source, target)
+
+
+def same_disk(one: Path, other: Path) -> bool:
+    """Whether a rename or a hard link can lead from one folder to the other."""
+    return one.stat().st_dev == other.stat().st_dev
+
+
+def link_tree(source: Path, destination: Path) -> None:
+    """Give a folder's files a second name in a new folder on the same disk, which takes no space."""
+    names = plain_files(source)
+    destination.mkdir()
+    for name in names:
+        target = destination / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        os.link(source / name, target)
+
+
+def tree_size(folder: Path) -> int:
+    """Bytes of all files below a folder."""
+    return sum((folder / name).stat().st_size for name in plain_files(folder))
+
+
+def ensure_space(folder: Path, needed: int, reserve: int | None = None) -> None:
+    """NoSpace unless `needed` bytes fit where `folder` is, or will be made, with `reserve` bytes left free.
+
+    reserve: None is MOST_RESERVE_BYTES, or 5 % of the disk where that is less.
+    """
+    total, _, free = disk_usage(folder)
+    kept = min(MOST_RESERVE_BYTES, total // 20) if reserve is None else reserve
+    if needed + kept > free:
+        raise NoSpace(needed, max(free - kept, 0), kept)
+
+
+def disk_usage(folder: Path) -> tuple[int, int, int]:
+    """Bytes in all, used and free of the disk where `folder` is, or will be made."""
+    while not folder.exists():
+        folder = folder.parent
+    return shutil.disk_usage(folder)
+
+
+@contextlib.contextmanager
+def full_disk_is_no_space(needed: int, folder: Path) -> Iterator[None]:
+    """Turn the system's "no space left" and "quota exceeded" into NoSpace."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _FULL:
+            raise NoSpace(needed, disk_usage(folder)[2]) from error
+        raise
+
+
+def remove_tree(path: Path) -> None:
+    """Remove a folder; one that is not there is no error."""
+    with contextlib.suppress(FileNotFoundError):
+        shutil.rmtree(path)
+
+
+@contextlib.contextmanager
+def locked(path: Path, what: str, *, wait_s: float = 10.0) -> Iterator[None]:
+    """Hold a lock file for the block; Conflict where another holds it for `wait_s`. A process that dies frees it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        _wait_for_lock(descriptor, what, time.monotonic() + wait_s)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _wait_for_lock(descriptor: int, what: str, deadline: float) -> None:
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise Conflict(f"{what} is being changed by someone else; try again in a moment") from None
+        time.sleep(0.02)

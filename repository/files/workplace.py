@@ -1,0 +1,103 @@
+"""Folders made ready out of sight, on the disk where they will lie, and moved into place by one rename.
+
+What a killed process leaves behind lies under `.publish-*`, where no reader looks; `remove_leftovers` clears it away.
+"""
+
+import contextlib
+import fcntl
+import os
+import shutil
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+from repository.core.errors import Conflict
+from repository.core.layout import ModelRepository
+from repository.core.progress import Progress
+from repository.files import storage
+
+_PREFIX = ".publish-"
+LEFTOVER_AGE_S = 60.0  # a folder made a moment ago may not be locked yet
+
+
+@contextlib.contextmanager
+def workplace(repository: ModelRepository, near: Path) -> Iterator[Path]:
+    """A new folder on the disk of `near` (the root or the archive), gone afterwards: in staging, where that is there."""
+    for folder in (near, repository.staging):
+        folder.mkdir(parents=True, exist_ok=True)
+    work = (
+        repository.staging if storage.same_disk(repository.staging, near) else near
+    ) / f"{_PREFIX}{uuid.uuid4().hex}"
+    work.mkdir()
+    lock = _locked(work)
+    try:
+        yield work
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+        os.close(lock)
+
+
+def _locked(folder: Path) -> int:
+    """A descriptor that holds the folder until it is closed, or its process ends; BlockingIOError where another does."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def remove_leftovers(repository: ModelRepository, *, older_than_s: float = LEFTOVER_AGE_S) -> int:
+    """Clear away what killed processes left, and no longer hold; the number of folders removed."""
+    limit = time.time() - older_than_s
+    removed = 0
+    for place in {repository.staging, repository.root, repository.archive}:
+        for entry in place.glob(f"{_PREFIX}*"):
+            with contextlib.suppress(BlockingIOError, FileNotFoundError):
+                if entry.lstat().st_mtime <= limit:
+                    _remove_unheld(entry)
+                    removed += 1
+    return removed
+
+
+def _remove_unheld(folder: Path) -> None:
+    lock = _locked(folder)
+    try:
+        storage.remove_tree(folder)
+    finally:
+        os.close(lock)
+
+
+def rename(source: Path, target: Path) -> None:
+    """Move a folder to a place on its disk that does not exist yet, and flush both places' lists of names."""
+    os.rename(source, target)
+    storage.sync(target.parent)
+    storage.sync(source.parent)
+
+
+def copied(repository: ModelRepository, source: Path, work: Path, progress: Progress) -> Path:
+    """A flushed copy of a folder in `work`; NoSpace before anything is written."""
+    size = storage.tree_size(source)
+    storage.ensure_space(work, size, repository.reserve)
+    progress.plan(2 * size)
+    progress.step("Copying to another disk")
+    copy = work / source.name
+    with storage.full_disk_is_no_space(size, work):
+        storage.copy_tree(source, copy, progress)
+    progress.step("Flushing to the disk")
+    storage.sync_tree(copy, progress)
+    return copy
+
+
+def same_content(one: Path, other: Path, what: str) -> None:
+    """Conflict unless two folders hold the same files: then a move between disks was broken off before its end."""
+    if storage.hash_tree(one) != storage.hash_tree(other):
+        raise Conflict(f"{what} lies in the repository and in the archive, with different files; remove one by hand")
+
+
+def remove(repository: ModelRepository, path: Path, near: Path) -> None:
+    """Take a folder below `near` (the root or the archive) out of sight with one rename, then remove its files."""
+    with workplace(repository, near) as work:
+        rename(path, work / path.name)

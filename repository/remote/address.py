@@ -1,0 +1,123 @@
+"""Addresses of model repositories in the cloud, as tritonserver's command line writes them, and their credentials.
+
+s3://bucket/path   s3://host:port/bucket/path   s3://https://host:port/bucket/path
+gs://bucket/path   as://account/container/path   any other address that fsspec knows
+Source: Triton, docs/user_guide/model_repository.md, "Model Repository Locations".
+"""
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from repository.core.errors import InvalidName, RepositoryError
+
+CREDENTIALS_VARIABLE = "TRITON_CLOUD_CREDENTIAL_PATH"
+
+_ADDRESS = re.compile(r"(?P<protocol>[A-Za-z][A-Za-z0-9+.-]*)://(?P<rest>.*)", re.DOTALL)
+_S3_HOST = re.compile(r"(?P<endpoint>https?://[^/]+|[^/:]+:\d+)/(?P<path>.+)")
+_USER = re.compile(r"//[^/@]*@")
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteAddress:
+    """`protocol` and `url` are fsspec's; `text` is what was given, kept out of sight because it may hold a password."""
+
+    protocol: str
+    url: str = field(repr=False)
+    text: str = field(repr=False)
+    endpoint: str = ""
+    account: str = ""
+
+    @property
+    def shown(self) -> str:
+        """For logs: without a user's name or password."""
+        return _USER.sub("//", self.text)
+
+
+def is_remote(text: str) -> bool:
+    return _ADDRESS.fullmatch(text) is not None
+
+
+def parse(text: str) -> RemoteAddress:
+    """InvalidName with one sentence for an address that names no bucket or container."""
+    match = _ADDRESS.fullmatch(text)
+    if match is None:
+        raise InvalidName(f"expected an address such as s3://bucket/path, got '{text}'")
+    protocol, rest = match["protocol"].lower(), match["rest"].rstrip("/")
+    if protocol == "s3":
+        return _s3(text, rest)
+    if protocol == "as":
+        account, _, path = rest.partition("/")
+        if not account or not path:
+            raise InvalidName("expected as://account/container/path")
+        return RemoteAddress("abfs", f"abfs://{path}", text, account=account.partition(".")[0])
+    if not rest:
+        raise InvalidName(f"expected {protocol}://bucket/path")
+    return RemoteAddress(protocol, f"{protocol}://{rest}", text)
+
+
+def _s3(text: str, rest: str) -> RemoteAddress:
+    """A host needs a port, or a scheme before it: a bucket's name cannot hold a colon. Without a scheme it is http."""
+    host = _S3_HOST.fullmatch(rest)
+    if host is None:
+        if not rest or ":" in rest.partition("/")[0]:
+            raise InvalidName(
+                "expected s3://bucket/path, s3://host:port/bucket/path or s3://https://host:port/bucket/path"
+            )
+        return RemoteAddress("s3", f"s3://{rest}", text)
+    endpoint = host["endpoint"] if "://" in host["endpoint"] else f"http://{host['endpoint']}"
+    return RemoteAddress("s3", f"s3://{host['path']}", text, endpoint=endpoint)
+
+
+def storage_options(address: RemoteAddress, environment: Mapping[str, str] = os.environ) -> dict[str, Any]:
+    """What fsspec's file system is made with. Without a credentials file each provider's own chain finds them."""
+    given = _credentials(address, environment)
+    if address.protocol == "s3":
+        return _s3_options(address, given)
+    if address.protocol == "gs":
+        return {"token": given} if given else {}
+    if address.protocol == "abfs":
+        return _azure_options(address, given or {}, environment)
+    return {}
+
+
+def _s3_options(address: RemoteAddress, given: Any) -> dict[str, Any]:
+    client: dict[str, Any] = {}
+    config: dict[str, Any] = {"connect_timeout": 5, "read_timeout": 60, "retries": {"max_attempts": 2}}
+    if address.endpoint:
+        client["endpoint_url"] = address.endpoint
+        config["s3"] = {"addressing_style": "path"}
+    options: dict[str, Any] = {"client_kwargs": client, "config_kwargs": config}
+    if given:
+        names = {"key": "key_id", "secret": "secret_key", "token": "session_token", "profile": "profile"}
+        options |= {name: given[field] for name, field in names.items() if given.get(field)}
+        if given.get("region"):
+            client["region_name"] = given["region"]
+    return options
+
+
+def _azure_options(address: RemoteAddress, given: Any, environment: Mapping[str, str]) -> dict[str, Any]:
+    key = given.get("account_key") or environment.get("AZURE_STORAGE_KEY")
+    kind = given.get("auth_type") or environment.get("AZURE_STORAGE_AUTH_TYPE", "")
+    options: dict[str, Any] = {"account_name": address.account}
+    if key and not kind:
+        return options | {"account_key": key}
+    return options | {"anon": False}
+
+
+def _credentials(address: RemoteAddress, environment: Mapping[str, str]) -> Any:
+    """The entry of Triton's credentials file whose name is the longest beginning of the address; None without a file."""
+    path = environment.get(CREDENTIALS_VARIABLE)
+    if not path:
+        return None
+    try:
+        document = json.loads(Path(path).read_text())
+        section = document.get(address.text.partition("://")[0], {})
+        names = [name for name in section if address.text.startswith(name)]
+        return section[max(names, key=len)] if names else None
+    except (OSError, ValueError, AttributeError):
+        raise RepositoryError(f"the file that {CREDENTIALS_VARIABLE} names is not a readable JSON object") from None

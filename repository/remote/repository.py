@@ -1,0 +1,246 @@
+"""A model repository in the cloud, copied model by model into a folder of this machine.
+
+What is there is known from listings (name, size, and ETag or time of each object). A model is copied beside what serves,
+its sizes are compared and it is listed again: only a copy of what was there before and after is taken. Each entry of a
+model's folder (a version, config.pbtxt) that did not change stays as it is on disk.
+"""
+
+import os
+import shutil
+import threading
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+from repository.core import layout
+from repository.core.errors import InvalidName, NotFound, RepositoryError, Unreachable, UnsafePath
+from repository.remote.address import RemoteAddress, storage_options
+
+# (path inside the model, size, what changes with the content); a path with a closing "/" is an empty folder
+Listing = tuple[tuple[str, int, str], ...]
+
+COPY_ATTEMPTS = 3
+_TOKENS = ("ETag", "etag", "md5Hash", "generation", "mtime", "LastModified", "last_modified", "updated", "created")
+_PACKAGES = {"s3": "s3fs", "gs": "gcsfs", "abfs": "adlfs"}
+
+
+class RemoteRepository:
+    """Methods that speak to the network block: they belong on a worker thread. The others only look at what is known."""
+
+    def __init__(self, address: RemoteAddress, cache: Path) -> None:
+        self.address = address
+        self._local = layout.ModelRepository(cache / "models")
+        self._staging = cache / "staging"
+        self._lock = threading.Lock()
+        self._fetching: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+        self._listed: dict[str, Listing] = {}
+        self._last: dict[str, Listing] = {}  # the last look's raw answer
+        self._copied: dict[str, Listing] = {}
+        self._settling = False
+        self._opened: tuple[Any, str] | None = None
+
+    # -- what is known -----------------------------------------------------------------------------------------------
+    def models(self) -> list[str]:
+        return sorted(self._listed)
+
+    def has_model(self, name: str) -> bool:
+        return layout.check_name(name) in self._listed
+
+    def model_dir(self, name: str) -> Path:
+        """Where the copy lies, or will."""
+        return self._local.model_dir(name)
+
+    def listing(self, name: str) -> Listing:
+        return self._listed.get(name, ())
+
+    def is_copied(self, name: str) -> bool:
+        """Whether the copy is what was last listed."""
+        return name in self._copied and self._copied[name] == self._listed.get(name)
+
+    # -- the network -------------------------------------------------------------------------------------------------
+    def look(self, *, settling: bool = False) -> None:
+        """List everything; Unreachable with the reason, and nothing forgotten, where that fails.
+
+        With `settling` a change counts once two looks running have seen the same: an upload of several objects is over.
+        """
+        found = self._list("")
+        with self._lock:
+            last, self._last, self._settling = self._last, found, settling
+            if settling:
+                found = {
+                    name: listing
+                    for name in found.keys() | self._listed.keys()
+                    if (listing := self._settled(found.get(name), last.get(name), self._listed.get(name))) is not None
+                }
+            self._listed = found
+
+    @staticmethod
+    def _settled(now: Listing | None, before: Listing | None, known: Listing | None) -> Listing | None:
+        return now if now == before else known
+
+    def look_at(self, name: str) -> None:
+        """List one model, whatever the last look saw of it."""
+        self._note(name, self._list(layout.check_name(name)).get(name))
+
+    def _note(self, name: str, listing: Listing | None) -> None:
+        with self._lock:
+            others = {other: known for other, known in self._listed.items() if other != name}
+            self._listed = others if listing is None else others | {name: listing}
+
+    def fetch(self, name: str) -> Path:
+        """The folder with a whole copy of what was last listed; Unreachable or NotFound where there cannot be one."""
+        with self._fetching[name]:
+            for _ in range(1 if self._settling else COPY_ATTEMPTS):
+                wanted = self._listed.get(name)
+                if wanted is None:
+                    raise NotFound(f"there is no model '{name}' in the {self._kind}")
+                if self._copied.get(name) == wanted:
+                    return self.model_dir(name)
+                if self._copy(name, wanted):
+                    return self.model_dir(name)
+            raise Unreachable(f"model '{name}' changed in the {self._kind} while it was copied; it is tried again")
+
+    def forget(self, name: str) -> None:
+        """Delete the copy of a model that is no longer there."""
+        with self._fetching[name]:
+            self._copied.pop(name, None)
+            shutil.rmtree(self.model_dir(name), ignore_errors=True)
+
+    # -- copying -----------------------------------------------------------------------------------------------------
+    def _copy(self, name: str, wanted: Listing) -> bool:
+        """False where the model changed meanwhile, which is then noted."""
+        old, new = _entries(self._copied.get(name, ())), _entries(wanted)
+        changed = {entry for entry in new if old.get(entry) != new[entry]}
+        staging = self._staging / name
+        shutil.rmtree(staging, ignore_errors=True)
+        try:
+            whole = self._download(name, [row for row in wanted if _entry(row[0]) in changed], staging)
+            now = self._list(name).get(name)
+            if not whole or now != wanted:
+                if not self._settling:
+                    self._note(name, now)
+                return False
+            self._copied.pop(name, None)
+            self._install(self.model_dir(name), staging, changed, old.keys() - new.keys())
+            self._copied[name] = wanted
+        except OSError as error:
+            raise Unreachable(
+                f"model '{name}' could not be copied: {error.strerror or type(error).__name__}"
+            ) from error
+        finally:
+            shutil.rmtree(staging, ignore_errors=True)
+        return True
+
+    def _download(self, name: str, rows: list[tuple[str, int, str]], staging: Path) -> bool:
+        """Whether every object arrived with the size that the listing gave."""
+        staging.mkdir(parents=True)
+        sources, targets = [], []
+        for path, _, _ in rows:
+            target = staging / layout.relative_path(path.rstrip("/"))
+            folder = target if path.endswith("/") else target.parent
+            folder.mkdir(parents=True, exist_ok=True)
+            if not path.endswith("/"):
+                sources.append(f"{self._system()[1]}/{name}/{path}")
+                targets.append(str(target))
+        try:
+            if sources:
+                self._system()[0].get(sources, targets)
+        except FileNotFoundError:  # deleted since it was listed
+            return False
+        except Exception as error:
+            raise self._explained(error) from error
+        return all((staging / path).stat().st_size == size for path, size, _ in rows if not path.endswith("/"))
+
+    @staticmethod
+    def _install(model_dir: Path, staging: Path, changed: set[str], gone: set[str]) -> None:
+        """Exchange the changed entries, each by renaming. Whoever loads this model waits meanwhile."""
+        model_dir.mkdir(parents=True, exist_ok=True)
+        for entry in sorted(changed | gone):
+            target = model_dir / entry
+            if target.exists() and (entry in gone or target.is_dir() or (staging / entry).is_dir()):
+                target.rename(staging / f".old-{entry}")
+            if entry in changed:
+                os.replace(staging / entry, target)
+
+    # -- listing -----------------------------------------------------------------------------------------------------
+    def _list(self, name: str) -> dict[str, Listing]:
+        """model -> what lies in its folder; of one model or of all."""
+        system, root = self._system()
+        try:
+            system.invalidate_cache()
+            objects = system.find(f"{root}/{name}" if name else root, detail=True)
+        except Exception as error:
+            raise self._explained(error) from error
+        found: defaultdict[str, list[tuple[str, int, str]]] = defaultdict(list)
+        for path, details in objects.items():
+            model, slash, inside = path.removeprefix(root).lstrip("/").partition("/")
+            if slash and inside and _may_be_model(model):
+                found[model].append((inside, int(details.get("size") or 0), _token(details)))
+        return {model: tuple(sorted(rows)) for model, rows in found.items()}
+
+    def _system(self) -> tuple[Any, str]:
+        """fsspec's file system and the repository's root in it, without a closing slash."""
+        if self._opened is None:
+            try:
+                import fsspec
+
+                kind = fsspec.get_filesystem_class(self.address.protocol)
+            except (ImportError, ValueError) as error:
+                raise Unreachable(_missing(self.address.protocol)) from error
+            options = storage_options(self.address) | {"skip_instance_cache": True, "use_listings_cache": False}
+            try:
+                system = kind(**options)
+            except Exception as error:
+                raise self._explained(error) from error
+            if hasattr(system, "retries"):
+                system.retries = 2
+            self._opened = system, str(kind._strip_protocol(self.address.url)).rstrip("/")
+        return self._opened
+
+    @property
+    def _kind(self) -> str:
+        return f"{self.address.text.partition('://')[0]} model repository"
+
+    def _explained(self, error: Exception) -> RepositoryError:
+        """What went wrong in one sentence; the library's own words may hold addresses or keys and are left out."""
+        if isinstance(error, RepositoryError):
+            return error
+        names = {kind.__name__ for kind in type(error).__mro__}
+        if any("Credential" in name or "RefreshError" in name for name in names):
+            return Unreachable(f"no valid credentials were found for the {self._kind}")
+        if isinstance(error, PermissionError):
+            return Unreachable(f"access to the {self._kind} was denied: check its credentials and permissions")
+        if isinstance(error, FileNotFoundError):
+            return Unreachable(f"the bucket or folder of the {self._kind} does not exist")
+        return Unreachable(f"the {self._kind} cannot be reached ({type(error).__name__})")
+
+
+def _token(details: dict[str, Any]) -> str:
+    """What tells one content of an object from another: its ETag, else a hash or generation, else its time."""
+    return next((str(details[key]) for key in _TOKENS if details.get(key)), "")
+
+
+def _entry(path: str) -> str:
+    return path.partition("/")[0]
+
+
+def _entries(listing: Listing) -> dict[str, Listing]:
+    """The listing by what lies directly in the model's folder."""
+    found: defaultdict[str, list[tuple[str, int, str]]] = defaultdict(list)
+    for row in listing:
+        found[_entry(row[0])].append(row)
+    return {entry: tuple(rows) for entry, rows in found.items()}
+
+
+def _may_be_model(name: str) -> bool:
+    try:
+        return bool(layout.check_name(name))
+    except (InvalidName, UnsafePath):
+        return False
+
+
+def _missing(protocol: str) -> str:
+    package = _PACKAGES.get(protocol)
+    if package is None:
+        return f"no installed package reads '{protocol}://' addresses"
+    return f"'{protocol}' addresses need the package {package}: pip install -r requirements-cloud.txt"

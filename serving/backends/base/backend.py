@@ -1,0 +1,143 @@
+"""What a backend is: it reads one model version's weights once and makes the instances that execute batches.
+
+    backend = backend_class("onnxruntime")(spec)      loop-independent; no heavy work
+    backend.complete_config(config, version_dir)      classmethod: fill in what the file knows, refuse contradictions
+    backend.load()                                    worker thread: read weights that instances share
+    instance = backend.create_instance(device, name)  on the instance's own thread
+    instance.execute(batch)                           on that thread, one batch at a time
+    instance.close(); backend.unload()                after the last request; must free all memory
+
+Only `execute` is on the hot path. Everything raises ServingError with one sentence; any other exception is reported as
+INTERNAL with its text.
+"""
+
+from abc import ABC, abstractmethod
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from numpy.typing import NDArray
+from tritonclient.grpc.model_config_pb2 import ModelConfig
+
+from serving.core.batch import Batch
+from serving.core.device_tensor import host_array
+from serving.core.devices import Device, gpu_count
+from serving.extensions.ragged import RaggedLayout
+from serving.resources.runtime import Runtime
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSpec:
+    """What a backend is made from. `config` is complete and validated; `version_dir` holds the model file."""
+
+    name: str
+    version: int
+    config: ModelConfig
+    version_dir: Path
+    model_file: Path  # version_dir / default_model_filename (or the backend's default)
+    strict_devices: bool = False
+    runtime: Runtime | None = None  # the server's, for models that call it; None outside one
+
+
+class BackendInstance(ABC):
+    """One execution context on one device, used by one thread."""
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+
+    @abstractmethod
+    def execute(self, batch: Batch) -> None:
+        """Answer the batch (see Batch). `batch.requests` is never empty.
+
+        Inputs may be DeviceTensors. Outputs are host arrays, unless every request of the batch has `device_outputs` and
+        the backend finds it cheaper to leave them on the device.
+        """
+
+    def processes(self) -> list[int]:
+        """The ids of the processes that hold the model for this instance, where the server's own does not; any thread."""
+        return []
+
+    def available(self) -> bool:
+        """Whether it would answer now: a scheduler prefers other instances to one that would not. Any thread asks."""
+        return True
+
+    def complaint(self) -> str:
+        """Why it would not answer at once, in words that follow its name; "" where it would. Any thread asks."""
+        return ""
+
+    def readiness(self) -> "Future[bool] | None":
+        """What the model itself says when it is asked whether it is ready; None where it has no say. Any thread asks."""
+        return None
+
+    def close(self) -> None:  # noqa: B027
+        """Free what this instance holds. Called once, on its thread."""
+
+
+class ArrayInstance(BackendInstance):
+    """For backends that map arrays to arrays: implement `run`, leave gathering, splitting and timing to this class."""
+
+    def __init__(self, spec: ModelSpec, device: Device) -> None:
+        super().__init__(device)
+        self.spec = spec
+        # A step of an ensemble on the CPU after one on a GPU.
+        self._on_host_beside_gpus = device.kind == "cpu" and gpu_count() > 0
+        states = [state.output_name for state in spec.config.sequence_batching.state]
+        self._ragged = RaggedLayout(spec.config) if RaggedLayout.needed(spec.config) else None
+        self.output_names = list(dict.fromkeys([*(output.name for output in spec.config.output), *states]))
+
+    @abstractmethod
+    def run(self, inputs: dict[str, NDArray[Any]], outputs: list[str]) -> dict[str, Any]:
+        """Inputs by name, shape [batch, ...] (no batch dimension when max_batch_size is 0) -> the named outputs."""
+
+    def execute(self, batch: Batch) -> None:
+        ragged = self._ragged
+        inputs = batch.gather() if ragged is None else ragged.gather(batch)
+        if self._on_host_beside_gpus:
+            inputs = {name: host_array(tensor) for name, tensor in inputs.items()}
+        batch.input_done()
+        outputs = self.run(inputs, batch.union_of_requested(self.output_names))
+        batch.infer_done()
+        if ragged is None:
+            batch.scatter(outputs, self.spec.name, self.spec.version)
+        else:
+            ragged.scatter(batch, outputs, self.spec.name, self.spec.version)
+
+
+class Backend(ABC):
+    """One loaded model version."""
+
+    default_filename: ClassVar[str]
+    own_process: ClassVar[bool] = False  # whether its instances never run in the server's process
+    # Whether instances may share `load()`ed weights, so that a changed instance count needs no reload. A backend whose
+    # instances each load their own may leave `load` empty.
+
+    def __init__(self, spec: ModelSpec) -> None:
+        self.spec = spec
+
+    @classmethod
+    @abstractmethod
+    def complete_config(cls, config: ModelConfig, version_dir: Path) -> None:
+        """Fill what is missing in `config` (max_batch_size where inputs are also missing, inputs, outputs) from the model
+        file, in place; INVALID_ARG where what is given contradicts the file. Used by the server and by serving.inspect.
+        """
+
+    @classmethod
+    def complete_here(cls, config: ModelConfig, model_file: Path) -> None:
+        """In a child process: the part of `complete_config` that a backend with `own_process` does there."""
+        cls.complete_config(config, model_file.parent)
+
+    def load(self) -> None:  # noqa: B027
+        """Read what the instances share."""
+
+    @abstractmethod
+    def create_instance(self, device: Device, name: str) -> BackendInstance:
+        """Make one instance; `name` is "<model>_<group>_<index>", Triton's instance name."""
+
+    def unload(self) -> None:  # noqa: B027
+        """Free what `load` read."""
+
+    @classmethod
+    def gpu_available(cls) -> tuple[bool, str]:
+        """Whether this backend can use a GPU here, and if not one sentence why (driver, library, provider missing)."""
+        return False, "this backend runs on the CPU"

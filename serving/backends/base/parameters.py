@@ -1,0 +1,84 @@
+"""Typed reading of the strings in config.pbtxt: `parameters { key: "..." value { string_value: "..." } }`."""
+
+import logging
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from tritonclient.grpc.model_config_pb2 import ModelConfig
+
+from serving.core.errors import invalid
+
+log = logging.getLogger(__name__)
+
+_BOOLEANS = {"true": True, "1": True, "on": True, "false": False, "0": False, "off": False}
+
+
+class Parameters:
+    """String settings by key; every reader names the key, what it expects and what came when a value is wrong."""
+
+    def __init__(self, values: Mapping[str, str], what: str = "parameter") -> None:
+        self.values = dict(values)
+        self.what = what
+
+    @classmethod
+    def of(cls, config: ModelConfig) -> "Parameters":
+        return cls({key: value.string_value for key, value in config.parameters.items()})
+
+    def integer(self, key: str, default: int, minimum: int = 0, maximum: int = 2**63 - 1) -> int:
+        text = self.values.get(key)
+        if text is None:
+            return default
+        try:
+            value = int(text)
+        except ValueError:
+            raise self.wrong(key, "an integer") from None
+        if not minimum <= value <= maximum:
+            raise self.wrong(key, f"an integer from {minimum} to {maximum}")
+        return value
+
+    def boolean(self, key: str, default: bool) -> bool:
+        text = self.values.get(key)
+        if text is None:
+            return default
+        try:
+            return _BOOLEANS[text.strip().lower()]
+        except KeyError:
+            raise self.wrong(key, "'true' or 'false'") from None
+
+    def choice(self, key: str, choices: Mapping[str, str], default: str) -> str:
+        """The meaning of one of `choices`' keys."""
+        text = self.values.get(key)
+        if text is None:
+            return default
+        try:
+            return choices[text]
+        except KeyError:
+            raise self.wrong(key, "one of " + ", ".join(choices)) from None
+
+    def wrong(self, key: str, expected: str) -> Exception:
+        return invalid(f"{self.what} '{key}' must be {expected}, but is '{self.values[key]}'")
+
+    def warn_of_unknown(self, known: set[str], prefixes: tuple[str, ...] = ()) -> None:
+        """As in Triton an unknown key is no error (it may be meant for a client), but it is often a misspelt one."""
+        for key in sorted(self.values.keys() - known):
+            if not key.startswith(("slipway.", *prefixes)):
+                log.warning("%s '%s' means nothing to this backend and is ignored", self.what, key)
+
+
+def available_cores() -> int:
+    """The cores that this process may use: its affinity, and a container's CPU quota where there is one."""
+    cores = len(os.sched_getaffinity(0))
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        if quota != "max":
+            cores = min(cores, max(1, round(int(quota) / int(period))))
+    except (OSError, ValueError):
+        pass  # no cgroup v2: no quota to read
+    return cores
+
+
+def default_threads(config: ModelConfig) -> int:
+    """Threads for each instance on the CPU such that all instances together fit the cores that this process may use."""
+    instances: int = sum(group.count for group in config.instance_group)
+    return max(1, available_cores() // max(1, instances))

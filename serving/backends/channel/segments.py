@@ -1,0 +1,177 @@
+"""Shared memory between the server and a child process: sealed memory files without a name.
+
+One side writes into segments of its `SegmentPool`; the other maps them when their descriptor arrives (`SegmentMap`). A
+memory file vanishes with its last user, so nothing is left behind however either side ends. It is sealed against
+shrinking: a mapping that was checked once cannot be pulled away under the reader.
+
+A segment up to KEEP_BYTES stays mapped on both sides and is written again after the reader has given it back. A larger
+one is used once: an idle instance must not hold the largest batch that it ever saw.
+"""
+
+import fcntl
+import mmap
+import os
+
+from serving.backends.channel.channel import Channel, Message, ProtocolError
+from serving.backends.channel.tensors import Writer
+
+KEEP_BYTES = 32 << 20
+MIN_BYTES = 64 << 10
+_SPARE = 3  # free segments that a pool keeps
+
+
+class Segment:
+    """`size` bytes of shared memory; `fresh` until the reader has its descriptor."""
+
+    __slots__ = ("descriptor", "fresh", "id", "memory", "size")
+
+    def __init__(self, identifier: int, size: int) -> None:
+        self.id = identifier
+        self.size = size
+        self.fresh = True
+        self.descriptor = os.memfd_create("slipway", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        try:
+            os.ftruncate(self.descriptor, size)
+            fcntl.fcntl(self.descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
+            self.memory = mmap.mmap(self.descriptor, size)
+        except BaseException:
+            os.close(self.descriptor)
+            raise
+
+    @property
+    def kept(self) -> bool:
+        return self.size <= KEEP_BYTES
+
+    def close(self) -> None:
+        """Give up this side's hold; the memory itself goes when nobody views it."""
+        self.memory.close()
+        os.close(self.descriptor)
+
+
+class SegmentPool:
+    """The writer's segments: `acquire`, write, send, and `release` when the reader is done."""
+
+    def __init__(self) -> None:
+        self._next_id = 1
+        self._segments: dict[int, Segment] = {}
+        self._free: list[Segment] = []
+        self._dropped: list[int] = []
+
+    def acquire(self, size: int) -> Segment:
+        """A segment of at least `size` bytes that no reader uses."""
+        fitting = [segment for segment in self._free if segment.size >= size]
+        if fitting:
+            segment = min(fitting, key=lambda one: one.size)
+            self._free.remove(segment)
+            return segment
+        if size <= KEEP_BYTES:
+            self._drop_free()
+        segment = Segment(self._next_id, _rounded(size))
+        self._next_id += 1
+        if segment.kept:
+            self._segments[segment.id] = segment
+        return segment
+
+    def sent(self, segment: Segment) -> None:
+        """The reader has it now, or will: one that is used once is given up here."""
+        if segment.fresh:
+            segment.fresh = False
+            if not segment.kept:
+                segment.close()
+
+    def release(self, identifier: int) -> None:
+        """The reader is done with a segment; unknown ids and those used once need nothing."""
+        segment = self._segments.get(identifier)
+        if segment is None or segment in self._free:
+            return
+        if len(self._free) < _SPARE:
+            self._free.append(segment)
+        else:
+            self._drop(segment)
+
+    def take_dropped(self) -> list[int]:
+        """Ids that the reader should forget."""
+        dropped, self._dropped = self._dropped, []
+        return dropped
+
+    def close(self) -> None:
+        for segment in self._segments.values():
+            segment.close()
+        self._segments.clear()
+        self._free.clear()
+
+    def _drop_free(self) -> None:
+        """All free segments are too small: the batches have grown."""
+        for segment in self._free:
+            self._drop(segment)
+        self._free.clear()
+
+    def _drop(self, segment: Segment) -> None:
+        del self._segments[segment.id]
+        segment.close()
+        if not segment.fresh:
+            self._dropped.append(segment.id)
+
+
+class SegmentMap:
+    """The reader's mappings of the other side's segments."""
+
+    def __init__(self, writable: bool, limit: int = 256) -> None:
+        self._access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
+        self._limit = limit
+        self._maps: dict[int, mmap.mmap] = {}
+
+    def __len__(self) -> int:
+        return len(self._maps)
+
+    def open(self, identifier: int, descriptor: int) -> mmap.mmap:
+        """Map a segment that arrived; the caller closes the descriptor. ProtocolError unless it is a sealed memory file."""
+        memory = map_sealed(descriptor, self._access)
+        if len(memory) <= KEEP_BYTES:
+            if len(self._maps) >= self._limit:
+                raise ProtocolError(f"more than {self._limit} segments are in use")
+            self._maps[identifier] = memory
+        return memory
+
+    def get(self, identifier: int) -> mmap.mmap:
+        try:
+            return self._maps[identifier]
+        except (KeyError, TypeError):
+            raise ProtocolError(f"segment {identifier!r} is unknown") from None
+
+    def clear(self) -> None:
+        self._maps.clear()
+
+    def drop(self, identifiers: list[int]) -> None:
+        for identifier in identifiers:
+            self._maps.pop(identifier, None)
+
+
+def map_sealed(descriptor: int, access: int) -> mmap.mmap:
+    """The memory behind a descriptor that arrived; ProtocolError unless it is a sealed memory file."""
+    try:
+        if fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK == 0:
+            raise ProtocolError("a segment is not sealed against shrinking")
+        return mmap.mmap(descriptor, os.fstat(descriptor).st_size, access=access)
+    except (OSError, ValueError) as error:
+        raise ProtocolError(f"a segment cannot be mapped: {error}") from None
+
+
+def send_tensors(channel: Channel, message: Message, writer: Writer | None) -> None:
+    """Send a message with the tensors that belong to it in a segment that is used once."""
+    if writer is None or not writer.size:
+        channel.send(message)
+        return
+    segment = Segment(0, writer.size)
+    try:
+        writer.write(segment.memory)
+        channel.send(message, [segment.descriptor])
+    finally:
+        segment.close()
+
+
+def _rounded(size: int) -> int:
+    """Grow in powers of two up to 1 MiB, then by whole MiB."""
+    if size <= 1 << 20:
+        return max(MIN_BYTES, 1 << max(size - 1, 1).bit_length())
+    return -(-size // (1 << 20)) << 20

@@ -1,0 +1,81 @@
+"""`slipway.isolation: process`: any backend, with its instances in child processes. A scheduler cannot tell.
+
+A crash or a leak ends with the process, and unloading gives all memory back. Each instance reads the weights for itself.
+"""
+
+from base64 import b64encode
+from pathlib import Path
+from typing import Any, ClassVar
+
+from tritonclient.grpc.model_config_pb2 import ModelConfig
+
+from repository.config.model_config import get_parameter
+from repository.core.errors import RepositoryError
+from serving.backends.base.backend import Backend, BackendInstance, ModelSpec
+from serving.backends.child.instance import ProcessInstance
+from serving.backends.environments.child_environment import Interpreter
+from serving.backends.environments.execution_env import interpreter
+from serving.core.devices import Device
+from serving.core.errors import invalid, unsupported
+
+
+def wants_process(config: ModelConfig) -> bool:
+    """Whether the configuration asks for it; INVALID_ARG for a word that is neither "none" nor "process".
+
+    User code of the Python backend has a process of its own in any case.
+    """
+    try:
+        value: Any = get_parameter(config, "isolation", "none")
+    except RepositoryError as error:
+        raise invalid(str(error)) from None
+    if value not in ("none", "process"):
+        raise invalid(f"""slipway.isolation must be "none" or "process", but is {value!r}""")
+    return bool(value == "process") and config.backend != "python"
+
+
+def isolated(inner: type[Backend], spec: ModelSpec) -> Backend:
+    """The backend `inner` for this model, its instances in processes. What it can do and complete is the inner one's."""
+
+    class Isolated(IsolatedBackend):
+        default_filename: ClassVar[str] = inner.default_filename
+
+        @classmethod
+        def complete_config(cls, config: ModelConfig, version_dir: Path) -> None:
+            inner.complete_config(config, version_dir)
+
+        @classmethod
+        def gpu_available(cls) -> tuple[bool, str]:
+            return inner.gpu_available()
+
+        @property
+        def python(self) -> Interpreter:
+            own = inner.own_process
+            return interpreter(self.spec.config, self.spec.version_dir.parent) if own else Interpreter()
+
+    return Isolated(spec)
+
+
+class IsolatedBackend(Backend):
+    @property
+    def python(self) -> Interpreter:
+        """The interpreter of its processes."""
+        return Interpreter()
+
+    def load(self) -> None:
+        if self.spec.config.model_transaction_policy.decoupled:
+            raise unsupported("a decoupled model cannot run with slipway.isolation 'process' yet")
+
+    def create_instance(self, device: Device, name: str) -> BackendInstance:
+        spec = self.spec
+        hello = {
+            "op": "initialize",
+            "servant": "backend",
+            "folder": str(spec.version_dir),
+            "model_file": str(spec.model_file),
+            "config": b64encode(spec.config.SerializeToString()).decode(),
+            "version": spec.version,
+            "strict_devices": spec.strict_devices,
+            "device": list(device),
+            "name": name,
+        }
+        return ProcessInstance(spec, device, name, hello, self.python)

@@ -1,0 +1,59 @@
+"""A model's own word on whether it is ready: `is_ready` of TritonPythonModel, asked in its process."""
+
+import logging
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+
+from serving.backends.channel.channel import Message
+
+log = logging.getLogger(__name__)
+
+
+class ChildReadiness:
+    """One call is under way at a time: whoever asks meanwhile gets its answer. `send` puts the question to the child."""
+
+    def __init__(self, name: str, send: Callable[[], None]) -> None:
+        self._name = name
+        self._send = send
+        self._lock = threading.Lock()
+        self._asked: Future[bool] | None = None
+        self._ended = False
+        self._reason = ""  # why it was not ready when it was last asked
+
+    def ask(self) -> "Future[bool]":
+        """Any thread. The answer may never come in time: the caller decides how long to wait."""
+        with self._lock:
+            if self._asked is not None:
+                return self._asked
+            asked = self._asked = Future()
+            ended = self._ended
+        if ended:
+            self._settle(False)
+        else:
+            self._send()
+        return asked
+
+    def answered(self, message: Message) -> None:
+        """{"value": bool}, or {"error": text} where the method failed."""
+        ready = message.get("value") is True
+        reason = "" if ready else str(message.get("error") or "is_ready returned False")[:1000]
+        if reason != self._reason:
+            log.warning("%s is not ready: %s", self._name, reason) if reason else log.info("%s is ready", self._name)
+        self._reason = reason
+        self._settle(ready)
+
+    def unheard(self) -> None:
+        """The child gives no sign of life: whoever asks need not wait for it."""
+        self._settle(False)
+
+    def close(self) -> None:
+        """The child has ended."""
+        self._ended = True
+        self._settle(False)
+
+    def _settle(self, ready: bool) -> None:
+        with self._lock:
+            asked, self._asked = self._asked, None
+        if asked is not None:
+            asked.set_result(ready)

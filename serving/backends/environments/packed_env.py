@@ -1,0 +1,215 @@
+"""Packed Python environments (conda-pack, venv-pack, tar), unpacked once to a cache and kept there by their contents.
+
+Several models, instances and servers may want one at the same time: one of them unpacks it, the others wait for it. Nothing is
+written outside its folder, whatever the archive says: no link exists while files are written.
+"""
+
+import fcntl
+import functools
+import hashlib
+import logging
+import lzma
+import os
+import shutil
+import subprocess
+import tarfile
+import tempfile
+import threading
+import time
+import zlib
+from pathlib import Path
+
+from serving.backends.environments.child_environment import child_environment
+from serving.core.errors import internal, invalid
+
+log = logging.getLogger(__name__)
+
+MAX_BYTES = 64 << 30
+MAX_ENTRIES = 2_000_000
+RELOCATE_TIMEOUT_S = 600.0
+_KEPT_S = 7 * 86400.0  # how long one that no server uses stays
+_DONE = b"done"
+_ARCHIVE = "the packed environment of EXECUTION_ENV_PATH"
+
+_in_use: dict[tuple[Path, str], int] = {}  # (cache, digest) -> the lock that this server holds from then on
+_one_at_a_time = threading.Lock()
+
+
+def cache_folder() -> Path:
+    """This user's, below the system's folder for temporary files (TMPDIR), which nobody else may write."""
+    folder = Path(tempfile.gettempdir()) / f"slipway-environments-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    status = folder.lstat()
+    if folder.is_symlink() or status.st_uid != os.getuid() or status.st_mode & 0o022:
+        raise internal("the folder for unpacked environments is not this user's alone: remove it, or set TMPDIR")
+    return folder
+
+
+def unpacked(archive: Path) -> Path:
+    """The folder with what the archive holds; INVALID_ARG where it is none, or none that may be unpacked."""
+    cache = cache_folder()
+    status = archive.stat()
+    digest = _digest(archive, status.st_ino, status.st_size, status.st_mtime_ns)
+    folder = cache / digest
+    with _one_at_a_time:
+        if (cache, digest) not in _in_use or not folder.is_dir():
+            held = _in_use.pop((cache, digest), None)
+            if held is not None:  # somebody has removed the folder
+                os.close(held)
+            _in_use[cache, digest] = _take(archive, folder)
+            _remove_unused(cache)
+    return folder
+
+
+@functools.lru_cache(64)
+def _digest(archive: Path, inode: int, size: int, changed_ns: int) -> str:
+    with archive.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+# -- the cache -----------------------------------------------------------------------------------------------------------
+def _take(archive: Path, folder: Path) -> int:
+    """Unpack unless it is done; the lock file, locked against removal."""
+    lock = os.open(f"{folder}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        if not _is_done(lock, folder):
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not _is_done(lock, folder):  # nobody has done it meanwhile
+                _fill(archive, folder)
+                os.pwrite(lock, _DONE, 0)
+            fcntl.flock(lock, fcntl.LOCK_SH)
+        os.utime(lock)
+    except BaseException:
+        os.close(lock)
+        raise
+    return lock
+
+
+def _is_done(lock: int, folder: Path) -> bool:
+    return os.pread(lock, len(_DONE), 0) == _DONE and folder.is_dir()
+
+
+def _fill(archive: Path, folder: Path) -> None:
+    began = time.monotonic()
+    shutil.rmtree(folder, ignore_errors=True)  # what a killed server has left
+    folder.mkdir(mode=0o700)
+    try:
+        _extract(archive, folder)
+        _relocate(folder)
+    except BaseException as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise _told(error) from error
+    log.info("unpacked the environment %s in %.1f s", archive.name, time.monotonic() - began)
+
+
+def _told(error: BaseException) -> BaseException:
+    """As a sentence without paths, where it is about the archive or the disk."""
+    if isinstance(error, tarfile.TarError | EOFError | zlib.error | lzma.LZMAError):
+        return invalid(f"{_ARCHIVE} is no whole tar archive, plain or compressed by gzip, bzip2 or xz")
+    if isinstance(error, FileExistsError):
+        return invalid(f"{_ARCHIVE} has one name twice")
+    if isinstance(error, OSError):
+        return internal(f"{_ARCHIVE} cannot be unpacked: {error.strerror or error}")
+    return error
+
+
+def _remove_unused(cache: Path) -> None:
+    """Those that no server holds, and that none has taken for a week."""
+    for path in cache.glob("*.lock"):
+        try:
+            if time.time() - path.stat().st_mtime < _KEPT_S:
+                continue
+            lock = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except OSError:
+            continue
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.truncate(lock, 0)
+            shutil.rmtree(path.with_suffix(""), ignore_errors=True)
+        except BlockingIOError:
+            pass
+        finally:
+            os.close(lock)
+
+
+# -- the archive ---------------------------------------------------------------------------------------------------------
+def _extract(archive: Path, folder: Path) -> None:
+    """Folders and files first, then links: so no path leads through a link while something is written."""
+    links: list[tarfile.TarInfo] = []
+    size = 0
+    with tarfile.open(archive, "r|*") as packed:
+        for count, member in enumerate(packed, 1):
+            size += member.size
+            if count > MAX_ENTRIES or size > MAX_BYTES:
+                raise invalid(f"{_ARCHIVE} has over {MAX_ENTRIES} entries or {MAX_BYTES >> 30} GiB")
+            path = _inside(folder, member.name)
+            if member.issym():
+                links.append(member)
+            elif member.isdir():
+                path.mkdir(parents=True, exist_ok=True)
+            elif member.isreg():
+                _write(packed, member, path)
+            elif member.islnk():
+                path.parent.mkdir(parents=True, exist_ok=True)
+                os.link(_inside(folder, member.linkname), path, follow_symlinks=False)
+            else:
+                raise invalid(f"{_ARCHIVE} has '{member.name}', which is no file, folder or link")
+    for member in links:
+        _link(folder, member)
+
+
+def _inside(folder: Path, name: str) -> Path:
+    """Where an entry goes; INVALID_ARG for a name that leads out of the folder."""
+    parts = [part for part in name.split("/") if part not in ("", ".")]
+    if name.startswith("/") or ".." in parts:
+        raise invalid(f"{_ARCHIVE} has '{name}', which leads out of it")
+    return folder.joinpath(*parts)
+
+
+def _write(packed: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> None:
+    source = packed.extractfile(member)
+    assert source is not None
+    path.parent.mkdir(parents=True, exist_ok=True)
+    mode = 0o600 | (member.mode & 0o111)
+    with source, open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode), "wb") as target:
+        shutil.copyfileobj(source, target, 1 << 20)
+        os.utime(target.fileno(), (member.mtime, member.mtime))  # compiled modules know when their source was written
+
+
+def _link(folder: Path, member: tarfile.TarInfo) -> None:
+    """A symbolic link that stays inside; only the interpreter may lie outside, as that of a virtual environment does."""
+    path = _inside(folder, member.name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.parent.resolve() != folder.resolve() / path.parent.relative_to(folder):
+        raise invalid(f"{_ARCHIVE} has '{member.name}', which lies behind a link")
+    target = member.linkname
+    is_interpreter = path.parent == folder / "bin" and path.name.startswith("python")
+    if not (is_interpreter and target.startswith("/")):
+        below = os.path.normpath(os.path.join(path.parent.relative_to(folder), target))
+        if below.startswith(("/", "..")):
+            raise invalid(f"{_ARCHIVE} has the link '{member.name}', which leads out of it")
+    path.symlink_to(target)
+
+
+def _relocate(folder: Path) -> None:
+    """Let conda-unpack, where the archive brings it, write the new folder into the files that name the old one."""
+    script = folder / "bin" / "conda-unpack"
+    if not script.is_file():
+        return
+    command = [str(folder / "bin" / "python"), str(script)]
+    try:
+        done = subprocess.run(
+            command,
+            env=child_environment(os.environ),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=RELOCATE_TIMEOUT_S,
+        )
+    except subprocess.TimeoutExpired:
+        raise invalid(f"conda-unpack of the environment took longer than {RELOCATE_TIMEOUT_S:g} s") from None
+    if done.returncode:
+        lines = done.stderr.strip().splitlines()
+        raise invalid(f"conda-unpack of the environment failed: {lines[-1] if lines else done.returncode}")

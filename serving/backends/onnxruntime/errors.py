@@ -1,0 +1,89 @@
+"""ONNX Runtime's errors as one sentence without paths, and the versions that this runtime can run."""
+
+import re
+
+import onnxruntime as ort
+
+from serving.backends.onnxruntime.onnx_file import OnnxModel
+from serving.core.errors import ServingError, internal, invalid
+from serving.core.texts import without_addresses
+
+_STATUS = re.compile(r"^\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : ")
+# "/onnxruntime_src/onnxruntime/core/graph/model.cc:256 onnxruntime::Model::Model(const T&, ...) " before the message
+_ORIGIN = re.compile(r"/\S+:\d+ [^()]*\((?:[^()]|\([^()]*\))*\)(?: const)? ?")
+_LOAD = re.compile(r"Load model from .*? failed:")
+_ADVICE = re.compile(r"for the following indices|Please fix either the inputs/outputs or the model\.?")
+_MISFIT = re.compile(r"broadcast|dimension|shape|element count", re.IGNORECASE)
+_PATH = re.compile(r"(?<![\w.])/(?:[\w.+-]+/)+[\w.+-]*")
+_OPSET = re.compile(
+    r"Opset (\d+) is under development.*Current official support for domain (\S+) is till opset (\d+)", re.S
+)
+_IR = re.compile(r"Unsupported model IR version: (\d+), max supported IR version: (\d+)")
+
+
+def sentence(error: Exception) -> str:
+    """The error's own words without status codes, C++ signatures, paths, addresses and line breaks."""
+    text = _STATUS.sub("", str(error))
+    for pattern in (_LOAD, _ORIGIN, _ADVICE, _PATH):
+        text = pattern.sub("", text)
+    text = without_addresses(text)
+    return " ".join(text.split()).rstrip(". ") or type(error).__name__
+
+
+def session_error(error: Exception) -> ServingError:
+    """A model that ONNX Runtime refuses to load."""
+    return invalid(_version_problem(str(error)) or f"ONNX Runtime cannot load the model: {sentence(error)}")
+
+
+def run_error(error: Exception, shapes_vary: bool) -> ServingError:
+    """INVALID_ARG where the inputs are to blame (by the status, or free dimensions that do not fit), INTERNAL otherwise."""
+    if type(error).__name__ == "InvalidArgument" or (shapes_vary and _MISFIT.search(str(error))):
+        return invalid(f"the model refuses the inputs: {sentence(error)}")
+    return internal(f"the model failed: {sentence(error)}")
+
+
+def unsupported_version(model: OnnxModel) -> str:
+    """A sentence that names both versions where this runtime is too old for the file; empty where it is not.
+
+    Asked of the runtime itself, by an empty model with the same versions: there is no call that tells them.
+    """
+    try:
+        ort.InferenceSession(_empty_model(model), providers=["CPUExecutionProvider"])
+    except Exception as error:
+        return _version_problem(str(error))
+    return ""
+
+
+def _version_problem(text: str) -> str:
+    match = _OPSET.search(text)
+    if match:
+        opset, domain, newest = match.groups()
+        return (
+            f"the model needs opset {opset} of {domain}, but ONNX Runtime {ort.__version__} runs at most opset {newest}"
+        )
+    match = _IR.search(text)
+    if match:
+        return f"the model has ONNX IR version {match[1]}, but ONNX Runtime {ort.__version__} reads at most {match[2]}"
+    return ""
+
+
+def _empty_model(model: OnnxModel) -> bytes:
+    """ModelProto: ir_version = 1, graph = 7 (with only a name), opset_import = 8 (domain = 1, version = 2)."""
+    opsets = [
+        _length_delimited(8, _length_delimited(1, domain.encode()) + b"\x10" + _varint(version))
+        for domain, version in model.opsets.items()
+    ]
+    return b"\x08" + _varint(model.ir_version) + _length_delimited(7, _length_delimited(2, b"empty")) + b"".join(opsets)
+
+
+def _length_delimited(number: int, payload: bytes) -> bytes:
+    return _varint(number << 3 | 2) + _varint(len(payload)) + payload
+
+
+def _varint(value: int) -> bytes:
+    encoded = bytearray()
+    while value > 0x7F:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)

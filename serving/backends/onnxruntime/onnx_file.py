@@ -1,0 +1,346 @@
+"""Reads what an ONNX file says of itself without reading its weights.
+
+The file is mapped and its protobuf fields are walked by their lengths: a file of 2 GB costs no more than its node list.
+Field numbers are those of onnx.proto3 (ONNX IR specification).
+"""
+
+import mmap
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+
+from serving.backends.base.signature import Signature, TensorSignature
+from serving.backends.base.text import looks_like_text
+from serving.core.errors import invalid
+
+# TensorProto.DataType -> KServe datatype
+_DATATYPES = {
+    1: "FP32", 2: "UINT8", 3: "INT8", 4: "UINT16", 5: "INT16", 6: "INT32", 7: "INT64", 8: "BYTES",
+    9: "BOOL", 10: "FP16", 11: "FP64", 12: "UINT32", 13: "UINT64", 16: "BF16",
+}  # fmt: skip
+
+# Types of ONNX that no KServe datatype carries, to be named in an error.
+_OTHER_TYPES = {
+    14: "COMPLEX64", 15: "COMPLEX128", 17: "FLOAT8E4M3FN", 18: "FLOAT8E4M3FNUZ", 19: "FLOAT8E5M2", 20: "FLOAT8E5M2FNUZ",
+    21: "UINT4", 22: "INT4", 23: "FLOAT4E2M1",
+}  # fmt: skip
+
+# Where tensors hide: message -> {field number: message}. Walked for external data, which may lie in any of them.
+_TENSOR_PATHS: dict[str, dict[int, str]] = {
+    "Model": {7: "Graph", 20: "TrainingInfo", 25: "Function"},
+    "Graph": {1: "Node", 5: "Tensor", 15: "SparseTensor"},
+    "Node": {5: "Attribute"},
+    "Attribute": {5: "Tensor", 6: "Graph", 10: "Tensor", 11: "Graph", 22: "SparseTensor", 23: "SparseTensor"},
+    "SparseTensor": {1: "Tensor", 2: "Tensor"},
+    "Function": {7: "Node", 11: "Attribute"},
+    "TrainingInfo": {1: "Graph", 2: "Graph"},
+}
+_MAX_DEPTH = 100  # as protobuf's own limit for nested messages
+_MAX_PROTOBUF = 2**31 - 1
+_MAX_FIELDS = 20_000_000  # about half a minute
+
+
+@dataclass(slots=True)
+class ExternalData:
+    location: str
+    offset: int = 0
+    length: int = 0  # 0: the rest of the file
+
+
+@dataclass(slots=True)
+class OnnxModel:
+    """What the file says. `unsupported` names inputs and outputs that are no tensors of a KServe datatype."""
+
+    ir_version: int = 0
+    producer: str = ""
+    opsets: dict[str, int] = field(default_factory=dict)  # domain ("" is ai.onnx) -> version
+    inputs: list[TensorSignature] = field(default_factory=list)
+    outputs: list[TensorSignature] = field(default_factory=list)
+    unsupported: dict[str, str] = field(default_factory=dict)
+    external: list[ExternalData] = field(default_factory=list)
+
+    @property
+    def opset(self) -> int:
+        return self.opsets.get("", 0)
+
+    def signature(self) -> Signature:
+        """Outputs that KServe has no datatype for (a sequence of maps, say) are left out; such an input is an error."""
+        for tensor in self.inputs:
+            if tensor.name in self.unsupported:
+                raise invalid(
+                    f"input '{tensor.name}' is {self.unsupported[tensor.name]}, which the protocol cannot carry"
+                )
+        outputs = tuple(tensor for tensor in self.outputs if tensor.name not in self.unsupported)
+        if not outputs:
+            raise invalid(
+                f"none of the model's outputs {sorted(self.unsupported)} is a tensor that the protocol can carry"
+            )
+        return Signature(tuple(self.inputs), outputs)
+
+
+class _Truncated(Exception):
+    """A length that points past the end, or bytes that are no protobuf."""
+
+
+class _Source:
+    """The mapped file, and how many fields may still be read: a hostile file of tiny fields must not take hours."""
+
+    def __init__(self, data: mmap.mmap) -> None:
+        self.data = data
+        self.fields_left = _MAX_FIELDS
+
+
+_Field = tuple[int, int, int, int]  # field number, varint value, start, end of the bytes (start = end = 0 for numbers)
+
+
+def read_onnx(path: Path) -> OnnxModel:
+    """Parse an ONNX file; INVALID_ARG in one sentence for what is none."""
+    size = path.stat().st_size
+    if size == 0:
+        raise invalid("the ONNX file is empty")
+    if size > _MAX_PROTOBUF:
+        raise invalid(
+            f"the ONNX file has {size} bytes, but protobuf ends at 2 GB: "
+            "save its weights as external data in the same folder"
+        )
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        head = data[:512]
+        try:
+            model = _model(_Source(data), size)
+        except _Truncated:
+            raise invalid(_why_unreadable(head, size)) from None
+    if not model.ir_version or not (model.inputs or model.outputs):
+        raise invalid(_why_unreadable(head, size))
+    return model
+
+
+def _why_unreadable(head: bytes, size: int) -> str:
+    if looks_like_text(head):
+        return "expected an ONNX model, but the file is text"
+    if head.startswith(b"\x08"):  # ir_version, the first field of every ONNX file
+        return f"the ONNX file is truncated or damaged: its {size} bytes end in the middle of the model"
+    return "expected an ONNX model, but the file is no ONNX protobuf"
+
+
+def _fields(source: _Source, start: int, end: int) -> Iterator[_Field]:
+    """The fields of one message: the walk that all else here uses."""
+    data = source.data
+    position = start
+    while position < end:
+        source.fields_left -= 1
+        if source.fields_left < 0:
+            raise invalid(f"the ONNX file has more than {_MAX_FIELDS} fields")
+        key, position = _varint(data, position, end)
+        kind = key & 7
+        if kind == 0:
+            value, position = _varint(data, position, end)
+            yield key >> 3, value, 0, 0
+        elif kind == 2:
+            length, position = _varint(data, position, end)
+            if length > end - position:
+                raise _Truncated
+            yield key >> 3, 0, position, position + length
+            position += length
+        elif kind in (1, 5):
+            position += 8 if kind == 1 else 4
+            if position > end:
+                raise _Truncated
+            yield key >> 3, 0, 0, 0
+        else:
+            raise _Truncated
+
+
+def _varint(data: mmap.mmap, position: int, end: int) -> tuple[int, int]:
+    value = shift = 0
+    while position < end and shift < 70:
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position
+        shift += 7
+    raise _Truncated
+
+
+def _text(source: _Source, start: int, end: int) -> str:
+    try:
+        return source.data[start:end].decode()
+    except UnicodeDecodeError:
+        raise _Truncated from None
+
+
+def _signed(value: int) -> int:
+    return value - 2**64 if value >= 2**63 else value
+
+
+def _model(source: _Source, size: int) -> OnnxModel:
+    model = OnnxModel()
+    graph = (0, 0)
+    for number, value, start, end in _fields(source, 0, size):
+        if number == 1:
+            model.ir_version = value
+        elif number in (2, 3) and end > start:
+            model.producer = f"{model.producer} {_text(source, start, end)}".strip()
+        elif number == 7:
+            graph = (start, end)
+        elif number == 8:
+            domain, version = _opset(source, start, end)
+            model.opsets["" if domain == "ai.onnx" else domain] = version
+    _graph_signature(source, *graph, model)
+    model.external = list(_external_data(source, 0, size, "Model", 0))
+    return model
+
+
+def _opset(source: _Source, start: int, end: int) -> tuple[str, int]:
+    domain, version = "", 0
+    for number, value, first, last in _fields(source, start, end):
+        if number == 1:
+            domain = _text(source, first, last)
+        elif number == 2:
+            version = value
+    return domain, version
+
+
+def _graph_signature(source: _Source, start: int, end: int, model: OnnxModel) -> None:
+    initializers = set()
+    inputs = []
+    for number, _, first, last in _fields(source, start, end):
+        if number == 11:
+            inputs.append(_value_info(source, first, last, model))
+        elif number == 12:
+            model.outputs.append(_value_info(source, first, last, model))
+        elif number == 5:
+            initializers.add(_name_of_tensor(source, first, last))
+    for tensor in inputs:
+        if tensor.name not in initializers:
+            model.inputs.append(tensor)
+        elif (
+            model.ir_version >= 4
+        ):  # a default that a caller may override; before IR 4 every initialiser was listed as input
+            model.inputs.append(tensor._replace(optional=True))
+
+
+def _name_of_tensor(source: _Source, start: int, end: int) -> str:
+    for number, _, first, last in _fields(source, start, end):
+        if number == 8:
+            return _text(source, first, last)
+    return ""
+
+
+def _value_info(source: _Source, start: int, end: int, model: OnnxModel) -> TensorSignature:
+    name, datatype, shape = "", "", None
+    problem = ""  # a tensor whose type the file does not say may be inferred
+    for number, _, first, last in _fields(source, start, end):
+        if number == 1:
+            name = _text(source, first, last)
+        elif number == 2:
+            for kind, _, type_start, type_end in _fields(source, first, last):
+                if kind == 1:
+                    element, shape = _tensor_type(source, type_start, type_end)
+                    datatype = _DATATYPES.get(element, "")
+                    problem = f"a tensor of ONNX type {_OTHER_TYPES.get(element, element)}" if element else ""
+                else:
+                    problem = {4: "a sequence", 5: "a map", 8: "a sparse tensor", 9: "an optional"}.get(kind, problem)
+    if problem and not datatype:
+        model.unsupported[name] = problem
+    return TensorSignature(name, datatype, shape)
+
+
+def _tensor_type(source: _Source, start: int, end: int) -> tuple[int, tuple[int, ...] | None]:
+    element, shape = 0, None
+    for number, value, first, last in _fields(source, start, end):
+        if number == 1:
+            element = value
+        elif number == 2:
+            shape = tuple(
+                _dimension(source, begin, stop)
+                for field_, _, begin, stop in _fields(source, first, last)
+                if field_ == 1
+            )
+    return element, shape
+
+
+def _dimension(source: _Source, start: int, end: int) -> int:
+    for number, value, _, _ in _fields(source, start, end):
+        if number == 1 and _signed(value) >= 0:
+            return value
+    return -1  # a symbol, or nothing
+
+
+def _external_data(source: _Source, start: int, end: int, message: str, depth: int) -> Iterator[ExternalData]:
+    """Every external_data entry (TensorProto field 13) in the model, however deep."""
+    if depth > _MAX_DEPTH:
+        raise _Truncated
+    if message == "Tensor":
+        found = _external_entry(source, start, end)
+        if found is not None:
+            yield found
+        return
+    inner = _TENSOR_PATHS[message]
+    for number, _, first, last in _fields(source, start, end):
+        if number in inner:
+            yield from _external_data(source, first, last, inner[number], depth + 1)
+
+
+def _external_entry(source: _Source, start: int, end: int) -> ExternalData | None:
+    entries: dict[str, str] = {}
+    for number, _, first, last in _fields(source, start, end):
+        if number == 13:
+            pair = {key: _text(source, begin, stop) for key, _, begin, stop in _fields(source, first, last)}
+            entries[pair.get(1, "")] = pair.get(2, "")
+    if not entries:
+        return None
+    try:
+        return ExternalData(entries.get("location", ""), int(entries.get("offset", 0)), int(entries.get("length", 0)))
+    except ValueError:
+        raise invalid("the ONNX file's external data has an offset or length that is no number") from None
+
+
+def check_external_data(model: OnnxModel, folder: Path) -> None:
+    """Refuse weights outside the model's own folder, by path or by symbolic link, and those missing or too short.
+
+    onnx#3991 and CVE-2026-27489 are what happens otherwise: a model that reads any file of the server.
+    """
+    sizes: dict[str, int] = {}
+    for entry in model.external:
+        if entry.location not in sizes:
+            sizes[entry.location] = _size_inside(entry.location, folder)
+        size = sizes[entry.location]
+        if entry.offset < 0 or entry.length < 0 or entry.offset + entry.length > size:
+            raise invalid(
+                f"external data '{PurePosixPath(entry.location).name}' has {size} bytes, "
+                f"but the model expects {entry.length} bytes at {entry.offset}"
+            )
+
+
+def _size_inside(location: str, folder: Path) -> int:
+    relative = PurePosixPath(location)
+    name = relative.name
+    parts = relative.parts
+    # A leading '*' is ONNX Runtime's mark for weights at a memory address.
+    if (
+        not parts
+        or relative.is_absolute()
+        or ".." in parts
+        or "\\" in location
+        or "\0" in location
+        or location[0] == "*"
+    ):
+        raise invalid(
+            f"external data '{name}' must lie in the model's version folder, but its location leads out of it"
+        )
+    path = folder
+    for part in parts:
+        path = path / part
+        try:
+            mode = path.lstat().st_mode
+        except OSError:
+            raise invalid(f"external data '{name}' is missing from the model's version folder") from None
+        if stat.S_ISLNK(mode):
+            raise invalid(
+                f"external data '{name}' must be a file in the model's version folder, but is a symbolic link"
+            )
+    if not stat.S_ISREG(mode):
+        raise invalid(f"external data '{name}' must be a regular file in the model's version folder")
+    return path.stat().st_size

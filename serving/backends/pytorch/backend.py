@@ -1,0 +1,358 @@
+"""PyTorch: TorchScript (.pt), torch.export and AOTInductor archives (.pt2), told apart by their content.
+
+Each instance loads its own weights, as in Triton, unless ENABLE_WEIGHT_SHARING lets those of one device share them. On a GPU
+each instance has a CUDA stream of its own. Parameters are those of Triton's pytorch_backend (README, "Parameters").
+"""
+
+import copy
+import logging
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from numpy.typing import NDArray
+from tritonclient.grpc import model_config_pb2 as mc
+from tritonclient.grpc.model_config_pb2 import ModelConfig
+
+from serving.backends.base.backend import ArrayInstance, Backend, ModelSpec
+from serving.backends.base.parameters import Parameters, default_threads
+from serving.backends.base.signature import Signature, complete_config, fed_by_scheduler
+from serving.backends.pytorch.archive import Archive, Kind, export_signature, read_archive
+from serving.backends.pytorch.tensors import from_strings, to_device_tensor, to_numpy, to_strings, to_torch
+from serving.backends.pytorch.torch_model import (
+    TorchModel,
+    forget_exported_programs,
+    indexed,
+    load_model,
+    positions,
+    run_error,
+    torch_device,
+)
+from serving.backends.pytorch.torch_signature import torchscript_signature
+from serving.core.batch import Batch
+from serving.core.datatypes import BY_CONFIG
+from serving.core.device_tensor import DeviceTensor
+from serving.core.devices import Device, gpu_count
+from serving.core.errors import internal, invalid, not_found
+
+log = logging.getLogger(__name__)
+
+_KNOWN = {
+    "INFERENCE_MODE",
+    "DISABLE_OPTIMIZED_EXECUTION",
+    "DISABLE_CUDNN",
+    "ENABLE_CACHE_CLEANING",
+    "ENABLE_JIT_EXECUTOR",
+    "ENABLE_JIT_PROFILING",
+    "ENABLE_TENSOR_FUSER",
+    "ENABLE_WEIGHT_SHARING",
+    "INTRA_OP_THREAD_COUNT",
+    "INTER_OP_THREAD_COUNT",
+    "NUM_THREADS",
+    "NUM_INTEROP_THREADS",
+}
+
+_NOT_OF_TORCHSCRIPT = frozenset((mc.TYPE_UINT16, mc.TYPE_UINT32, mc.TYPE_UINT64))
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The parameters of one model. `threads` is for each instance on the CPU; interop_threads 0 leaves torch's own."""
+
+    inference_mode: bool
+    optimized_execution: bool
+    cache_cleaning: bool
+    weight_sharing: bool
+    threads: int
+    interop_threads: int
+
+    @classmethod
+    def of(cls, config: ModelConfig) -> "Settings":
+        parameters = Parameters.of(config)
+        parameters.warn_of_unknown(_KNOWN)
+        threads = parameters.integer("INTRA_OP_THREAD_COUNT", 0, maximum=1024)
+        interop_threads = parameters.integer("INTER_OP_THREAD_COUNT", 0, maximum=1024)
+        return cls(
+            inference_mode=parameters.boolean("INFERENCE_MODE", True),
+            optimized_execution=not parameters.boolean("DISABLE_OPTIMIZED_EXECUTION", False),
+            cache_cleaning=parameters.boolean("ENABLE_CACHE_CLEANING", False),
+            weight_sharing=parameters.boolean("ENABLE_WEIGHT_SHARING", False),
+            threads=parameters.integer("NUM_THREADS", threads, maximum=1024) or default_threads(config),
+            interop_threads=parameters.integer("NUM_INTEROP_THREADS", interop_threads, maximum=1024),
+        )
+
+
+class PytorchBackend(Backend):
+    default_filename = "model.pt"
+
+    def __init__(self, spec: ModelSpec) -> None:
+        super().__init__(spec)
+        self._shared: dict[Device, TorchModel] = {}
+        self._lock = threading.Lock()  # instances are made on their own threads
+
+    @classmethod
+    def complete_config(cls, config: ModelConfig, version_dir: Path) -> None:
+        path = _model_file(version_dir, config.default_model_filename)
+        archive = read_archive(path)
+        if archive.kind is Kind.AOTINDUCTOR and not config.platform:
+            config.platform = "torch_aoti"
+        signature = _signature(path, archive, config)
+        if signature is not None:
+            complete_config(config, signature)
+        _check_datatypes(config, archive.kind)
+
+    def load(self) -> None:
+        """Check the file and every setting; the instances read the weights."""
+        self._settings = Settings.of(self.spec.config)
+        self.complete_config(copy.deepcopy(self.spec.config), self.spec.version_dir)
+        _set_process_wide(self.spec, self._settings)
+
+    def create_instance(self, device: Device, name: str) -> "PytorchInstance":
+        if not self._settings.weight_sharing:
+            model = load_model(self.spec.model_file, device)
+        else:
+            with self._lock:
+                if device not in self._shared:
+                    self._shared[device] = load_model(self.spec.model_file, device)
+                model = self._shared[device]
+        return PytorchInstance(self.spec, device, model, self._settings)
+
+    def unload(self) -> None:
+        self._shared.clear()
+        forget_exported_programs()
+
+    @classmethod
+    def gpu_available(cls) -> tuple[bool, str]:
+        if not gpu_count():
+            return False, "this machine has no CUDA device"
+        if torch.version.cuda is None:
+            return False, "this torch package was built without CUDA"
+        if not torch.cuda.is_available():
+            return False, f"torch {torch.__version__} cannot start CUDA on this machine's driver"
+        return True, ""
+
+
+def _model_file(version_dir: Path, filename: str) -> Path:
+    names = [filename] if filename else ["model.pt", "model.pt2"]
+    for name in names:
+        if (version_dir / name).is_file():
+            return version_dir / name
+    raise not_found(f"the version folder has no '{names[0]}'")
+
+
+def _signature(path: Path, archive: Archive, config: ModelConfig) -> Signature | None:
+    """What the file says; None where it says nothing that the configuration does not (TorchScript, AOTInductor)."""
+    if archive.kind is Kind.TORCH_EXPORT:
+        return _renamed(export_signature(path), config)
+    if _is_complete(config):
+        return None
+    if archive.kind is Kind.AOTINDUCTOR:
+        raise invalid(
+            "an AOTInductor package does not say its inputs and outputs: the configuration must give all of them"
+        )
+    return _renamed(torchscript_signature(path, archive), config)
+
+
+def _check_datatypes(config: ModelConfig, kind: Kind) -> None:
+    """INVALID_ARG for those that torch, or Triton's backend for TorchScript, has no tensors of.
+
+    TorchScript does not say its own datatypes: a wrong one would only show when a request comes.
+    """
+    refused = _NOT_OF_TORCHSCRIPT if kind is Kind.TORCHSCRIPT else frozenset()
+    for what, tensors in (("input", config.input), ("output", config.output)):
+        for tensor in tensors:
+            if tensor.data_type in refused:
+                raise _unsupported(tensor.data_type, f"{what} '{tensor.name}'", config)
+    batching = config.sequence_batching
+    for tensor in batching.control_input:
+        for control in tensor.control:
+            if control.data_type in refused | {mc.TYPE_STRING}:
+                raise _unsupported(control.data_type, f"input '{tensor.name}'", config)
+    for state in batching.state:
+        if state.data_type in refused | {mc.TYPE_STRING}:
+            raise _unsupported(state.data_type, f"state '{state.input_name}'", config)
+
+
+def _unsupported(data_type: int, what: str, config: ModelConfig) -> Exception:
+    return invalid(f"unsupported datatype {mc.DataType.Name(data_type)} for {what} for model '{config.name}'")
+
+
+def _is_complete(config: ModelConfig) -> bool:
+    tensors = [*config.input, *config.output]
+    return bool(config.input and config.output) and all(t.data_type != mc.TYPE_INVALID and t.dims for t in tensors)
+
+
+def _renamed(signature: Signature, config: ModelConfig) -> Signature:
+    """The signature under the configuration's names, which may go by index or by order."""
+    inputs, outputs = list(signature.inputs), list(signature.outputs)
+    if config.input:
+        names = [entry.name for entry in config.input]
+        wanted = positions(names, [tensor.name for tensor in inputs])
+        for name, index in zip(names, wanted, strict=True):
+            if index >= len(inputs):
+                raise invalid(
+                    f"input '{name}' is number {index}, but the model's forward takes {len(inputs)}, counted from 0"
+                )
+            inputs[index] = inputs[index]._replace(name=name)
+    if config.output:
+        names = [entry.name for entry in config.output]
+        for name, index in zip(names, positions(names, [tensor.name for tensor in outputs]), strict=True):
+            if index >= len(outputs):
+                raise invalid(
+                    f"output '{name}' is number {index}, but the model returns {len(outputs)}, counted from 0"
+                )
+            outputs[index] = outputs[index]._replace(name=name)
+    return Signature(tuple(inputs), tuple(outputs), signature.max_batch_size, signature.batch_limit)
+
+
+def _set_process_wide(spec: ModelSpec, settings: Settings) -> None:
+    """What torch has only one of for the whole process: the last model that asks for it decides."""
+    parameters = Parameters.of(spec.config)
+    switches = {
+        "ENABLE_JIT_EXECUTOR": torch._C._jit_set_profiling_executor,
+        "ENABLE_JIT_PROFILING": torch._C._jit_set_profiling_mode,
+        "ENABLE_TENSOR_FUSER": torch._C._jit_set_texpr_fuser_enabled,
+    }
+    for key, switch in switches.items():
+        if key in parameters.values:
+            switch(parameters.boolean(key, True))
+    if "DISABLE_CUDNN" in parameters.values:
+        torch.backends.cudnn.enabled = not parameters.boolean("DISABLE_CUDNN", False)
+    if settings.interop_threads:
+        try:
+            torch.set_num_interop_threads(settings.interop_threads)
+        except RuntimeError:  # only before the first parallel work, and once
+            log.warning("model '%s': torch's inter-op threads are set already and stay as they are", spec.name)
+
+
+class PytorchInstance(ArrayInstance):
+    """A module on one device; inputs are placed by position, outputs found by name or position."""
+
+    def __init__(self, spec: ModelSpec, device: Device, model: TorchModel, settings: Settings) -> None:
+        super().__init__(spec, device)
+        config = spec.config
+        self._model: TorchModel | None = model
+        self._settings = settings
+        self._device = torch_device(device)
+        self._stream = torch.cuda.Stream(self._device) if device.kind == "gpu" else None
+        self._names = _placed_inputs(config, model)
+        self._inputs = list(enumerate(self._names))
+        self._call = model.call if settings.optimized_execution else _unoptimized(model.call)
+        self._strings = {entry.name for entry in config.input if entry.data_type == mc.TYPE_STRING}
+        output_indexes = indexed(self.output_names)
+        self._output_index = dict(zip(self.output_names, output_indexes or range(len(self.output_names)), strict=True))
+        states = {state.output_name: state.data_type for state in config.sequence_batching.state}
+        types = {**states, **{entry.name: entry.data_type for entry in config.output}}
+        self._dtypes = {name: BY_CONFIG[data_type].dtype for name, data_type in types.items()}
+        inner = 0 if config.max_batch_size else 1  # a List[str] has one dimension: the batch, or else the first of dims
+        self._string_dims = {entry.name: [1] * (len(entry.dims) - inner) for entry in config.output}
+        self._shapes_vary = any(-1 in entry.dims for entry in config.input)
+        self._stay_on_device = False
+        if device.kind == "cpu":
+            torch.set_num_threads(settings.threads)  # for this thread: OpenMP counts them for each thread that asks
+
+    def execute(self, batch: Batch) -> None:
+        self._stay_on_device = self._stream is not None and all(request.device_outputs for request in batch.requests)
+        super().execute(batch)
+
+    def run(self, inputs: dict[str, NDArray[Any]], outputs: list[str]) -> dict[str, Any]:
+        assert self._model is not None
+        with self._mode():
+            if self._stream is None:
+                return self._forward(self._model, inputs, outputs)
+            with torch.cuda.stream(self._stream):
+                found = self._forward(self._model, inputs, outputs)
+                self._stream.synchronize()
+        if self._settings.cache_cleaning:
+            torch.cuda.empty_cache()
+        return found
+
+    def _forward(self, model: TorchModel, inputs: dict[str, Any], outputs: list[str]) -> dict[str, Any]:
+        arguments = [self._argument(inputs.get(name), name, index in model.written) for index, name in self._inputs]
+        if model.takes_dict:
+            arguments = [dict(zip(self._names, arguments, strict=True))]
+        try:
+            result = self._call(*arguments)
+        except Exception as error:
+            raise run_error(error, self._shapes_vary) from None
+        return {name: self._output(result, name) for name in outputs}
+
+    def close(self) -> None:
+        """Let go of the module; on a GPU give its memory back to the driver."""
+        self._model = None
+        del self._call
+        if self._stream is not None:
+            torch.cuda.empty_cache()
+
+    def _mode(self) -> AbstractContextManager[None]:
+        mode: AbstractContextManager[None]
+        mode = torch.inference_mode() if self._settings.inference_mode else torch.no_grad()
+        return mode
+
+    def _argument(self, array: Any, name: str, written: bool) -> Any:
+        if array is None:
+            return None  # an Optional[Tensor] that the request leaves out
+        if name in self._strings:
+            return to_strings(array, name)
+        if isinstance(array, DeviceTensor):
+            return array.tensor.to(self._device, copy=written)
+        tensor = to_torch(array, copy=written and self._stream is None)
+        return tensor if self._stream is None else tensor.to(self._device, non_blocking=True)
+
+    def _output(self, result: Any, name: str) -> Any:
+        value = self._pick(result, name)
+        if isinstance(value, list) and all(isinstance(element, str) for element in value):
+            return from_strings(value).reshape(len(value), *self._string_dims.get(name, []))
+        if not isinstance(value, torch.Tensor):
+            raise internal(f"the model's output '{name}' is a {type(value).__name__}, expected a tensor")
+        array = to_device_tensor(value, name) if self._stay_on_device else to_numpy(value, name)
+        if array.dtype != self._dtypes[name]:
+            raise internal(
+                f"the model's output '{name}' is {array.dtype}, but the configuration says {self._dtypes[name]}"
+            )
+        return array
+
+    def _pick(self, result: Any, name: str) -> Any:
+        if isinstance(result, torch.Tensor):
+            result = (result,)
+        if isinstance(result, dict):
+            if name in result:
+                return result[name]
+            result = list(result.values())
+        elif isinstance(result, list) and result and isinstance(result[0], str):
+            result = (result,)
+        try:
+            return result[self._output_index[name]]
+        except (IndexError, TypeError):
+            count = len(result) if isinstance(result, list | tuple) else 0
+            raise internal(
+                f"the model returned {count} outputs, but '{name}' is number {self._output_index[name]}"
+            ) from None
+
+
+def _unoptimized(call: Callable[..., Any]) -> Callable[..., Any]:
+    def run(*arguments: Any) -> Any:
+        with torch.jit.optimized_execution(False):
+            return call(*arguments)
+
+    return run
+
+
+def _placed_inputs(config: ModelConfig, model: TorchModel) -> list[str]:
+    """The configured input of each argument, in the order of the call."""
+    names = [*(entry.name for entry in config.input), *fed_by_scheduler(config)]
+    if model.takes_dict:
+        return names
+    indexes = positions(names, model.arguments)
+    count = len(model.arguments)
+    by_index = dict(zip(indexes, names, strict=True))
+    if sorted(by_index) != list(range(len(names))) or not model.required <= len(names) <= count:
+        arguments = ", ".join(model.arguments)
+        raise invalid(
+            f"the model's forward takes {count} inputs ({arguments}), but the configuration has {', '.join(names)}"
+        )
+    return [by_index[index] for index in range(len(names))]

@@ -1,0 +1,86 @@
+"""What can be learned of a TorchScript module's inputs and outputs, which its file hardly says.
+
+A traced module may keep its example inputs. Their shapes and types, and what comes out when the module runs on torch's `meta`
+device (which has shapes but no data: nothing is computed and no weights are read), give the signature; running it with two
+other batch sizes tells whether the first dimension is free. A scripted module gives its argument names and nothing more.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from serving.backends.base.signature import Signature, TensorSignature
+from serving.backends.pytorch.archive import Archive
+from serving.backends.pytorch.tensors import DATATYPES
+from serving.backends.pytorch.torch_model import open_torchscript
+
+_META = torch.device("meta")
+_PROBES = (2, 3)  # batch sizes: 1 could be broadcast, so it proves nothing
+
+Example = tuple[tuple[int, ...], torch.dtype]
+
+
+def torchscript_signature(path: Path, archive: Archive) -> Signature:
+    """Shapes are None and datatypes "" where they cannot be known."""
+    module = open_torchscript(path, _META, restore_shapes=archive.has_example)
+    names = [argument.name for argument in module.forward.schema.arguments[1:] if not argument.has_default_value()]
+    examples = _examples(module, len(names)) if archive.has_example else None
+    if examples is None:
+        unknown = tuple(TensorSignature(name, "", None) for name in names)
+        return Signature(unknown, tuple(TensorSignature(name, "", None) for name in _result_names(module)))
+    free = _first_dimension_is_free(module, examples)
+    results = _run(module, examples) or []
+    return Signature(
+        tuple(_tensor(name, shape, dtype, free) for name, (shape, dtype) in zip(names, examples, strict=True)),
+        tuple(_tensor(name, tuple(value.shape), value.dtype, free) for name, value in results),
+    )
+
+
+def _tensor(name: str, shape: tuple[int, ...], dtype: torch.dtype, free: bool) -> TensorSignature:
+    return TensorSignature(name, DATATYPES.get(dtype, ""), (-1, *shape[1:]) if free else shape)
+
+
+def _examples(module: Any, count: int) -> list[Example] | None:
+    """Shape and dtype of each traced input, from the types that torch restored in the graph."""
+    values = list(module.graph.inputs())[1:]
+    types = [value.type() for value in values]
+    if len(types) != count or not all(type_.isSubtypeOf(torch._C.TensorType.get()) for type_ in types):
+        return None
+    examples = [(type_.sizes(), type_.dtype()) for type_ in types]
+    if any(shape is None or dtype is None for shape, dtype in examples):
+        return None
+    return [(tuple(shape), dtype) for shape, dtype in examples]
+
+
+def _first_dimension_is_free(module: Any, examples: Sequence[Example]) -> bool:
+    """Whether the module takes other batch sizes and every output follows them."""
+    if any(not shape for shape, _ in examples) or len({shape[0] for shape, _ in examples}) != 1:
+        return False
+    for size in _PROBES:
+        results = _run(module, [((size, *shape[1:]), dtype) for shape, dtype in examples])
+        if not results or any(value.shape[:1] != (size,) for _, value in results):
+            return False
+    return True
+
+
+def _run(module: Any, examples: Sequence[Example]) -> list[tuple[str, torch.Tensor]] | None:
+    """(name, tensor without data) for each output; None where the module does not run on the meta device."""
+    try:
+        with torch.inference_mode():
+            result = module(*(torch.empty(shape, dtype=dtype, device=_META) for shape, dtype in examples))
+    except Exception:  # a constant on another device, an operator without a meta kernel, a shape that does not fit
+        return None
+    if isinstance(result, torch.Tensor):
+        result = (result,)
+    named = result.items() if isinstance(result, dict) else ((f"OUTPUT__{i}", value) for i, value in enumerate(result))
+    flat = list(named)
+    return flat if all(isinstance(value, torch.Tensor) for _, value in flat) else None
+
+
+def _result_names(module: Any) -> list[str]:
+    """Triton's ordinal names for as many outputs as the return type says."""
+    kind = module.forward.schema.returns[0].type
+    count = len(kind.elements()) if kind.kind() == "TupleType" else 1
+    return [f"OUTPUT__{index}" for index in range(count)]

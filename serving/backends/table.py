@@ -1,0 +1,39 @@
+"""The table of backends: a name in config.pbtxt -> the class, imported when a model first needs it.
+
+A new backend is one file beside this one and one line here (and, where Triton has a `platform` for it, one in
+repository/config/model_config.py, with the file name that tells it).
+"""
+
+import importlib
+from typing import TYPE_CHECKING
+
+from serving.core.errors import invalid
+
+if TYPE_CHECKING:
+    from serving.backends.base.backend import Backend, ModelSpec
+
+BACKENDS: dict[str, str] = {
+    "onnxruntime": "serving.backends.onnxruntime.backend:OnnxRuntimeBackend",
+    "pytorch": "serving.backends.pytorch.backend:PytorchBackend",
+    "tensorrt": "serving.backends.tensorrt.backend:TensorrtBackend",
+    "python": "serving.backends.python.backend:PythonBackend",
+    "tensorflow": "serving.backends.tensorflow.backend:TensorflowBackend",
+}
+
+
+def backend_class(name: str) -> "type[Backend]":
+    """The class of a backend name; INVALID_ARG that lists the known ones."""
+    try:
+        module, _, attribute = BACKENDS[name].partition(":")
+    except KeyError:
+        raise invalid(f"unknown backend '{name}'; expected one of {', '.join(BACKENDS)}, ensemble") from None
+    found: type[Backend] = getattr(importlib.import_module(module), attribute)
+    return found
+
+
+def make_backend(spec: "ModelSpec") -> "Backend":
+    """The backend of one model version, not yet loaded; in processes of its own where it asks for them."""
+    from serving.backends.child.isolation import isolated, wants_process
+
+    backend = backend_class(spec.config.backend)
+    return isolated(backend, spec) if wants_process(spec.config) or backend.own_process else backend(spec)

@@ -1,0 +1,145 @@
+"""TensorFlow SavedModels, always in processes of their own: TensorFlow's libraries do not share one with the others' well.
+
+Optional: it needs requirements-tensorflow.txt in the server's environment, or in the one that EXECUTION_ENV_PATH names. The
+server's side of the class imports nothing of TensorFlow; `load` and what follows run in the child.
+"""
+
+import importlib.util
+import os
+from base64 import b64decode, b64encode
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from tritonclient.grpc.model_config_pb2 import ModelConfig
+
+from serving.backends.base import signature
+from serving.backends.base.backend import ArrayInstance, Backend, BackendInstance, ModelSpec
+from serving.backends.base.parameters import Parameters, default_threads
+from serving.backends.base.signature import Signature, TensorSignature
+from serving.backends.child.completion import complete_in_child
+from serving.backends.environments.child_environment import Interpreter
+from serving.backends.environments.execution_env import interpreter
+from serving.core.datatypes import BY_DTYPE
+from serving.core.devices import Device
+from serving.core.errors import Code, ServingError, internal, invalid, not_found, unavailable
+
+MISSING = (
+    "TensorFlow is not installed: run pip install -r requirements-tensorflow.txt in the server's environment, or name an "
+    "environment that has it in the model's parameter EXECUTION_ENV_PATH"
+)
+
+
+class TensorflowBackend(Backend):
+    default_filename: ClassVar[str] = "model.savedmodel"
+    own_process: ClassVar[bool] = True
+
+    @classmethod
+    def complete_config(cls, config: ModelConfig, version_dir: Path) -> None:
+        """From the signature, which only TensorFlow can read: in a process of its own."""
+        folder = version_dir / (config.default_model_filename or cls.default_filename)
+        if not (folder / "saved_model.pb").is_file():
+            raise invalid(f"'{folder.name}' is no SavedModel: expected a folder with a saved_model.pb in it")
+        python = interpreter(config, version_dir.parent)
+        if python.folder is None and importlib.util.find_spec("tensorflow") is None:
+            raise unavailable(MISSING)
+        config.CopyFrom(_completed(config, folder, python))
+
+    @classmethod
+    def complete_here(cls, config: ModelConfig, folder: Path) -> None:
+        """The same, where TensorFlow may be imported: in the child."""
+        signature.complete_config(config, _signature(_serving_function(_load(folder), config)))
+
+    def load(self) -> None:
+        tensorflow = _tensorflow()
+        tensorflow.config.set_visible_devices([], "GPU")
+        tensorflow.config.threading.set_intra_op_parallelism_threads(default_threads(self.spec.config))
+        tensorflow.config.threading.set_inter_op_parallelism_threads(1)
+        self._model = _load(self.spec.model_file)
+        self._function = _serving_function(self._model, self.spec.config)
+        config = ModelConfig()
+        config.CopyFrom(self.spec.config)
+        signature.complete_config(config, _signature(self._function))  # refuses what contradicts the file
+
+    def create_instance(self, device: Device, name: str) -> BackendInstance:
+        return TensorflowInstance(self.spec, device, self._function)
+
+
+class TensorflowInstance(ArrayInstance):
+    def __init__(self, spec: ModelSpec, device: Device, function: Any) -> None:
+        super().__init__(spec, device)
+        self._function = function
+        self._constant = _tensorflow().constant
+
+    def run(self, inputs: dict[str, NDArray[Any]], outputs: list[str]) -> dict[str, Any]:
+        errors = _tensorflow().errors
+        try:
+            found = self._function(**{name: self._constant(array) for name, array in inputs.items()})
+        except (errors.InvalidArgumentError, ValueError) as error:
+            raise invalid(f"TensorFlow refused the request: {_first_line(error)}") from None
+        except errors.OpError as error:
+            raise internal(f"TensorFlow failed: {_first_line(error)}") from None
+        return {name: np.asarray(found[name].numpy()) for name in outputs}
+
+
+# -- on the server's side ----------------------------------------------------------------------------------------------
+def _completed(config: ModelConfig, folder: Path, python: Interpreter) -> ModelConfig:
+    given = b64encode(config.SerializeToString()).decode()
+    place, work = "while it read the SavedModel", "reading the SavedModel"
+    answer = complete_in_child(config.name, python, "backend", folder, given, place, work)
+    if answer.get("op") != "completed":
+        code = str(answer.get("code"))
+        raise ServingError(Code[code] if code in Code.__members__ else Code.INTERNAL, str(answer.get("message")))
+    return ModelConfig.FromString(b64decode(answer["config"]["message"]))
+
+
+# -- in the child ------------------------------------------------------------------------------------------------------
+def _tensorflow() -> Any:
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    try:
+        import tensorflow
+    except ImportError:
+        raise unavailable(MISSING) from None
+    return tensorflow
+
+
+def _load(folder: Path) -> Any:
+    if not (folder / "saved_model.pb").is_file():
+        raise not_found(f"the version folder has no SavedModel '{folder.name}'")
+    try:
+        return _tensorflow().saved_model.load(str(folder))
+    except ServingError:
+        raise
+    except Exception as error:  # TensorFlow raises what it likes for a damaged one
+        raise invalid(f"the SavedModel cannot be loaded: {_first_line(error)}") from None
+
+
+def _serving_function(model: Any, config: ModelConfig) -> Any:
+    name = Parameters.of(config).values.get("TF_SIGNATURE_DEF", "serving_default")
+    found = dict(model.signatures)
+    if name not in found:
+        there = ", ".join(sorted(found)) or "none"
+        raise invalid(f"the SavedModel has no signature '{name}'; it has {there}")
+    return found[name]
+
+
+def _signature(function: Any) -> Signature:
+    """Of a function's keyword inputs and its outputs, by name."""
+    inputs = tuple(_tensor(name, spec) for name, spec in function.structured_input_signature[1].items())
+    outputs = tuple(_tensor(name, spec) for name, spec in function.structured_outputs.items())
+    return Signature(inputs, outputs)
+
+
+def _tensor(name: str, spec: Any) -> TensorSignature:
+    shape = None if spec.shape.rank is None else tuple(-1 if size is None else int(size) for size in spec.shape)
+    if spec.dtype.name == "string":
+        return TensorSignature(name, "BYTES", shape)
+    row = BY_DTYPE.get(np.dtype(spec.dtype.as_numpy_dtype))
+    if row is None:
+        raise invalid(f"tensor '{name}' is of TensorFlow's type {spec.dtype.name}, which the protocol does not have")
+    return TensorSignature(name, row.name, shape)
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:500]

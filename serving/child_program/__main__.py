@@ -1,0 +1,61 @@
+"""Run by path: `python .../child_program/__main__.py DESCRIPTOR LINK BEATS PARENT NAME`: two connected Unix sockets, an
+eventfd, the server's pid, the instance's name.
+
+The process asks the kernel to be killed when its parent ends, so that nothing outlives a server that was itself killed.
+"""
+
+import ctypes
+import faulthandler
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from pathlib import Path
+
+_PR_SET_PDEATHSIG = 1
+HEARTBEAT_S = 1.0
+
+
+def die_with(parent: int) -> None:
+    """SIGKILL this process when `parent` ends; at once if that has happened already."""
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def beat(counter: int) -> None:
+    """Tell the server for ever that this process runs, whatever its model does meanwhile."""
+    while True:
+        try:
+            os.eventfd_write(counter, 1)
+        except BlockingIOError:  # a server that was stopped for very long has read nothing
+            pass
+        time.sleep(HEARTBEAT_S)
+
+
+def main() -> None:
+    descriptor, link, beats, parent = map(int, sys.argv[1:5])
+    die_with(parent)
+    os.set_inheritable(beats, False)
+    threading.Thread(target=beat, args=(beats,), name="heartbeat", daemon=True).start()
+    faulthandler.enable()
+    sys.dont_write_bytecode = True  # a version folder stays as it was published
+    ends = [socket.socket(fileno=number) for number in (descriptor, link)]
+    for end in ends:
+        end.set_inheritable(False)
+    # The script's own folder makes way for the project's root, and that goes again: a model's imports are its own.
+    sys.path[0] = str(Path(__file__).resolve().parents[2])
+    from serving.backends.channel.channel import Channel
+    from serving.child_program import loop
+    from serving.child_program.server_link import ServerLink
+
+    sys.argv[1:] = []
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    loop.serve(Channel(ends[0]), ServerLink(ends[1]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,123 @@
+"""Runs any backend in the child, for `slipway.isolation: process`: the server's own classes around shared memory."""
+
+import time
+from base64 import b64decode, b64encode
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from tritonclient.grpc.model_config_pb2 import ModelConfig
+
+from serving.backends.base.backend import ModelSpec
+from serving.backends.channel.channel import Message
+from serving.backends.channel.tensors import TYPES, Writer, deserialize, type_of
+from serving.backends.table import backend_class
+from serving.child_program.loop import Servant
+from serving.child_program.server_link import ServerLink
+from serving.core.batch import Batch
+from serving.core.datatypes import DATATYPES
+from serving.core.device_tensor import host_array
+from serving.core.devices import Device
+from serving.core.errors import ServingError, internal
+from serving.core.request import InferenceRequest, InferenceResponse
+
+
+class SharedBatch(Batch):
+    """A batch whose inputs lie in one segment, those of one name side by side: gathering them copies nothing."""
+
+    __slots__ = ("_memory", "_rows")
+
+    def __init__(self, requests: list[InferenceRequest], rows: list[list[Any]], memory: Any) -> None:
+        super().__init__(requests, sum(request.batch_size for request in requests))
+        self._rows = rows
+        self._memory = memory
+        self.started_ns = time.monotonic_ns()
+
+    def gather(self) -> dict[str, NDArray[Any]]:
+        if len(self.requests) == 1:
+            return self.requests[0].inputs
+        return {name: self._joined(name) for name in self.requests[0].inputs}
+
+    def _joined(self, name: str) -> NDArray[Any]:
+        rows = [row for request_rows in self._rows for row in request_rows if row[0] == name]
+        _, kind, first_shape, start, _ = rows[0]
+        offset = start
+        for _, _, shape, row_offset, length in rows:
+            if kind == "BYTES" or row_offset != offset or shape[1:] != first_shape[1:]:
+                return np.concatenate([request.inputs[name] for request in self.requests])
+            offset += length
+        return _view(kind, [sum(row[2][0] for row in rows), *first_shape[1:]], self._memory, start, offset - start)
+
+
+class BackendServant(Servant):
+    def __init__(self, message: Message, link: ServerLink) -> None:
+        config = ModelConfig.FromString(b64decode(message["config"]))
+        spec = ModelSpec(
+            name=config.name,
+            version=message["version"],
+            config=config,
+            version_dir=Path(message["folder"]),
+            model_file=Path(message["model_file"]),
+            strict_devices=message["strict_devices"],
+        )
+        self._backend = backend_class(config.backend)(spec)
+        self._backend.load()
+        self._instance = self._backend.create_instance(Device(*message["device"]), message["name"])
+
+    def execute(self, requests: list[Message], memory: Any, writer: Writer) -> list[Message]:
+        batch = SharedBatch(
+            [_request(message, memory) for message in requests], [message["inputs"] for message in requests], memory
+        )
+        self._instance.execute(batch)
+        return [_describe(response, writer) for response in batch.responses]
+
+    @staticmethod
+    def complete_config(message: Message) -> Message | None:
+        config = ModelConfig.FromString(b64decode(message["config"]))
+        backend_class(config.backend).complete_here(config, Path(message["model_file"]))
+        return {"message": b64encode(config.SerializeToString()).decode()}
+
+    def finalize(self) -> None:
+        self._instance.close()
+        self._backend.unload()
+
+
+def _view(kind: str, shape: list[int], memory: Any, offset: int, length: int) -> NDArray[Any]:
+    if kind == "BYTES":
+        return deserialize(bytes(memory[offset : offset + length]), shape)
+    array: NDArray[Any] = np.ndarray(shape, TYPES[kind].dtype, memory, offset)
+    return array.view(DATATYPES[kind].dtype) if kind == "BF16" else array
+
+
+def _request(message: Message, memory: Any) -> InferenceRequest:
+    return InferenceRequest(
+        model_name="",
+        inputs={
+            name: _view(kind, shape, memory, offset, length) for name, kind, shape, offset, length in message["inputs"]
+        },
+        on_response=lambda response, final: None,  # the server's side answers
+        id=message["id"],
+        requested=tuple(message.get("requested", ())),
+        parameters=message.get("parameters", {}),
+        priority=message.get("priority", 0),
+        timeout_us=message.get("timeout", 0),
+        sequence_id=message.get("sequence", 0),
+        sequence_start=bool(message.get("flags", 0) & 1),
+        sequence_end=bool(message.get("flags", 0) & 2),
+        batch_size=message["batch_size"],
+    )
+
+
+def _describe(response: InferenceResponse | ServingError | None, writer: Writer) -> Message:
+    if response is None:
+        response = internal("the backend gave no response")
+    if isinstance(response, ServingError):
+        return {"error": [response.code.value, response.message]}
+    outputs = [_add(writer, name, tensor) for name, tensor in response.outputs.items()]
+    return {"outputs": outputs, "parameters": response.parameters} if response.parameters else {"outputs": outputs}
+
+
+def _add(writer: Writer, name: str, tensor: Any) -> list[Any]:
+    array = host_array(tensor)
+    return writer.add(name, type_of(array).name, array)

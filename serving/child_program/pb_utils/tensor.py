@@ -1,0 +1,151 @@
+"""pb_utils.Tensor."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from serving.backends.channel.tensors import BFLOAT16, TYPES, deserialize, type_of
+from serving.child_program.pb_utils import dlpack
+from serving.child_program.pb_utils.errors import TritonModelException
+from serving.child_program.pb_utils.parameters import text
+
+
+def checked_tensors(name: str, tensors: Iterable["Tensor"]) -> "list[Tensor]":
+    found = list(tensors)
+    for tensor in found:
+        if not isinstance(tensor, Tensor):
+            raise TritonModelException(f"{name} must be pb_utils.Tensor objects, not {type(tensor).__name__}")
+    return found
+
+
+class Tensor:
+    """A named tensor: a numpy array on the host, or whatever came by DLPack on a GPU.
+
+    The arrays of a request's inputs are views of shared memory and are gone when `execute` returns: copy what must stay.
+    """
+
+    __slots__ = ("_array", "_data", "_gpu", "_name", "_shape", "_type")
+
+    def __init__(self, name: str, numpy_array: NDArray[Any]) -> None:
+        self._name = text("a tensor's name", name)
+        if not isinstance(numpy_array, np.ndarray | np.generic):
+            raise TypeError(f"tensor '{name}' must be made from a numpy array, not from {type(numpy_array).__name__}")
+        if not name:
+            raise TritonModelException("a tensor's name must not be empty")
+        array = np.asarray(numpy_array)
+        self._type = type_of(array)
+        self._array: NDArray[Any] | None = array if array.flags.c_contiguous else np.ascontiguousarray(array)
+        self._shape = list(array.shape)
+        self._data: memoryview | None = None
+        self._gpu: Any = None
+
+    @classmethod
+    def _from_memory(cls, name: str, kind: str, shape: list[int], memory: Any, offset: int, length: int) -> "Tensor":
+        """A view of `length` bytes of a segment; strings are read when somebody asks for them."""
+        self = object.__new__(cls)
+        self._name = name
+        self._type = TYPES[kind]
+        self._shape = shape
+        self._gpu = self._array = self._data = None
+        if kind == "BYTES":
+            self._data = memoryview(memory)[offset : offset + length]
+        else:
+            self._array = np.ndarray(shape, self._type.dtype, memory, offset)
+            if kind == "BF16" and BFLOAT16 is not None:
+                self._array = self._array.view(BFLOAT16)
+        return self
+
+    def name(self) -> str:
+        return self._name
+
+    def shape(self) -> list[int]:
+        return self._shape
+
+    def triton_dtype(self) -> int:
+        """The number of TRITONSERVER_DataType."""
+        return self._type.number
+
+    def is_cpu(self) -> bool:
+        return self._gpu is None
+
+    def as_numpy(self) -> NDArray[Any]:
+        """The array; strings as an object array of bytes. BF16 needs the ml_dtypes package."""
+        if self._gpu is not None:
+            raise TritonModelException(f"tensor '{self._name}' is on a GPU and cannot be given as a numpy array")
+        if self._array is None:
+            assert self._data is not None
+            self._array = deserialize(bytes(self._data), self._shape)
+        if self._type.name == "BF16" and self._array.dtype != BFLOAT16:
+            raise TritonModelException(
+                f"tensor '{self._name}' is BF16: use to_dlpack, or install the ml_dtypes package"
+            )
+        return self._array
+
+    def to_dlpack(self) -> Any:
+        return self.__dlpack__()
+
+    def __dlpack__(self, stream: Any = None, **_: Any) -> Any:
+        if self._gpu is not None:
+            return self._gpu.__dlpack__(stream=stream)
+        if self._type.name == "BYTES":
+            raise TritonModelException(f"tensor '{self._name}' holds strings, which DLPack has no type for")
+        assert self._array is not None
+        if self._type.name == "BF16" and BFLOAT16 is None:
+            return dlpack.as_bfloat16(self._array)
+        return dlpack.to_capsule(self._array)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0) if self._gpu is None else dlpack.device(self._gpu)
+
+    @staticmethod
+    def from_dlpack(name: str, tensor: Any) -> "Tensor":
+        """A tensor that shares the memory of a capsule, or of an object with `__dlpack__`, in C order."""
+        if not hasattr(tensor, "__dlpack__") and type(tensor).__name__ != "PyCapsule":
+            raise TritonModelException(
+                f"a DLPack capsule or tensor is needed for '{name}', not {type(tensor).__name__}"
+            )
+        if dlpack.device(tensor)[0] in dlpack.CPU_DEVICES:
+            array = dlpack.from_capsule(tensor)
+            if not array.flags.c_contiguous:
+                raise TritonModelException(f"the DLPack tensor for '{name}' is not contiguous in C order")
+            return Tensor(name, array)
+        return Tensor._on_gpu(name, tensor)
+
+    def _copied_to(self, device: str) -> "Tensor":
+        """On that GPU, as torch names it; strings stay where they are."""
+        import torch
+
+        return self if self._type.name == "BYTES" else Tensor._on_gpu(self._name, torch.from_dlpack(self).to(device))
+
+    @classmethod
+    def _on_gpu(cls, name: str, tensor: Any) -> "Tensor":
+        import torch
+
+        gpu = tensor if isinstance(tensor, torch.Tensor) else torch.from_dlpack(tensor)
+        if not gpu.is_contiguous():
+            raise TritonModelException(f"the DLPack tensor for '{name}' is not contiguous in C order")
+        kind = str(gpu.dtype).removeprefix("torch.")
+        short = {"bool": "BOOL", "bfloat16": "BF16", "float16": "FP16", "float32": "FP32", "float64": "FP64"}
+        self = object.__new__(cls)
+        self._name = name
+        self._type = TYPES[short.get(kind, kind.upper())]
+        self._shape = list(gpu.shape)
+        self._array = self._data = None
+        self._gpu = gpu
+        return self
+
+    def _host(self) -> tuple[str, NDArray[Any]]:
+        """Wire datatype and a contiguous host array for the response; BF16 may come as uint16."""
+        if self._gpu is None:
+            if self._array is None:
+                self.as_numpy()
+            assert self._array is not None
+            return self._type.name, self._array
+        host = self._gpu.detach().cpu()
+        if self._type.name == "BF16":
+            import torch
+
+            host = host.view(torch.uint16)
+        return self._type.name, host.numpy()

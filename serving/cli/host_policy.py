@@ -1,0 +1,49 @@
+"""--host-policy: the cores that a model instance runs on. Source: Triton, docs/user_guide/optimization.md (Host Policy).
+
+A NUMA node stands for its cores: Linux gives memory on the node of the thread that first writes to it.
+"""
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from serving.core.errors import invalid
+
+HostPolicySetting = tuple[str, str, str]  # policy, setting, value
+Cores = frozenset[int]
+_NODES = Path("/sys/devices/system/node")
+
+
+def host_policies(settings: Iterable[HostPolicySetting]) -> dict[str, Cores]:
+    """Policy -> its cores; of several settings what they have in common. INVALID_ARG where this machine lacks them."""
+    policies: dict[str, Cores] = {}
+    for policy, setting, value in settings:
+        cores = _of_node(int(value)) if setting == "numa-node" else core_list(value)
+        policies[policy] = policies.get(policy, cores) & cores
+    usable = os.sched_getaffinity(0)
+    for policy, cores in policies.items():
+        if not cores & usable:
+            raise invalid(f"--host-policy: policy '{policy}' has no core that this process may use")
+    return policies
+
+
+def core_list(text: str) -> Cores:
+    """ "0-3,8" as Linux writes it; ValueError for anything else."""
+    cores: set[int] = set()
+    for part in text.strip().split(","):
+        first, dash, last = part.partition("-")
+        cores.update(range(int(first), int(last if dash else first) + 1))
+    return frozenset(cores)
+
+
+def bind_thread(cores: Cores | None) -> None:
+    """The calling thread, and the threads and processes that it starts."""
+    if cores:
+        os.sched_setaffinity(0, cores & os.sched_getaffinity(0))
+
+
+def _of_node(node: int) -> Cores:
+    try:
+        return core_list((_NODES / f"node{node}" / "cpulist").read_text())
+    except (OSError, ValueError):
+        raise invalid(f"--host-policy: this machine has no NUMA node {node}") from None

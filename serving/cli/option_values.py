@@ -1,0 +1,262 @@
+"""The values of command-line flags: text in, a checked value out; argparse tells the person what is wrong."""
+
+import argparse
+import dataclasses
+import math
+import re
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import re2
+
+from repository.core.errors import RepositoryError
+from repository.core.layout import check_name
+from repository.remote.address import RemoteAddress, is_remote
+from repository.remote.address import parse as parse_address
+from serving.cli.host_policy import HostPolicySetting, core_list
+
+RESTRICTABLE = (
+    "health",
+    "metadata",
+    "inference",
+    "shared-memory",
+    "model-config",
+    "model-repository",
+    "statistics",
+    "trace",
+    "logging",
+)
+
+_INTEGER = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Restriction:
+    """--http-restricted-api / --grpc-restricted-protocol: these groups of routes need this header with this value."""
+
+    apis: tuple[str, ...]
+    header: str
+    value: str = dataclasses.field(repr=False)
+
+
+class Parser(argparse.ArgumentParser):
+    """A flag may be shortened as getopt_long lets tritonserver's be: what is short for one of its own flags means that one."""
+
+    def __init__(self, **named: Any) -> None:
+        super().__init__(**named, allow_abbrev=True)
+        self.own: set[str] = set()  # the names of the flags that tritonserver does not have
+
+    def _get_option_tuples(self, option_string: str) -> list[Any]:
+        found = super()._get_option_tuples(option_string)
+        return [one for one in found if one[0].option_strings[0] not in self.own] or found
+
+
+def boolean(text: str) -> bool:
+    if text.lower() in ("true", "1", "on", "yes"):
+        return True
+    if text.lower() in ("false", "0", "off", "no"):
+        return False
+    raise argparse.ArgumentTypeError(f"expected true or false, got '{text}'")
+
+
+def whole(text: str) -> int:
+    if not text.isdigit():
+        raise argparse.ArgumentTypeError(f"expected a whole number, got '{text}'")
+    return int(text)
+
+
+def gpu_limit(text: str) -> tuple[int, float]:
+    device, _, fraction = text.partition(":")
+    try:
+        value = float(fraction)
+    except ValueError:
+        value = -1.0
+    if not device.isdigit() or not 0 <= value <= 1:
+        raise argparse.ArgumentTypeError(f"expected <device>:<fraction from 0 to 1>, got '{text}'")
+    return int(device), value
+
+
+def config_name(text: str) -> str:
+    try:
+        return check_name(text)
+    except RepositoryError as error:
+        raise argparse.ArgumentTypeError(f"'{text}' cannot be the name of a configuration: {error.message}") from None
+
+
+def repository(text: str) -> Path | RemoteAddress:
+    if not is_remote(text):
+        return Path(text)
+    try:
+        return parse_address(text)
+    except RepositoryError as error:
+        raise argparse.ArgumentTypeError(error.message) from None
+
+
+def number(text: str) -> int:
+    """Of either sign; what it may be depends on other flags."""
+    if not _INTEGER.fullmatch(text):
+        raise argparse.ArgumentTypeError(f"expected a whole number, got '{text}'")
+    return int(text)
+
+
+def at_least_one(text: str) -> int:
+    """What is below counts as 1, as in tritonserver."""
+    return max(1, number(text))
+
+
+def verbosity(text: str) -> int:
+    """tritonserver takes true and false for 1 and 0."""
+    return {"true": 1, "false": 0}[text.lower()] if text.lower() in ("true", "false") else number(text)
+
+
+def lowered(text: str) -> str:
+    """Of a flag whose values may be written in either case."""
+    return text.lower()
+
+
+def address(text: str) -> str:
+    """An IPv6 address may come as [::1] or ipv6:[::1], as tritonserver takes it."""
+    host = text.removeprefix("ipv6:")
+    return host[1:-1] if host.startswith("[") and host.endswith("]") else host
+
+
+def host_policy(text: str) -> HostPolicySetting:
+    name, _, value = text.partition("=")
+    policy, _, setting = name.partition(",")
+    try:
+        good = bool(policy) and (bool(core_list(value)) if setting == "cpu-cores" else value.isdigit())
+    except ValueError:
+        good = False
+    if not good or setting not in ("cpu-cores", "numa-node"):
+        raise argparse.ArgumentTypeError(
+            f"expected <policy>,cpu-cores=<cores, such as 0-3,8> or <policy>,numa-node=<number>, got '{text}'"
+        )
+    return policy, setting, value
+
+
+def count(text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, got '{text}'")
+    return int(text)
+
+
+def seconds(text: str) -> float:
+    """What is below 0 counts as 0, as in tritonserver."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not value < 1e9:
+        raise argparse.ArgumentTypeError(f"expected a number of seconds, got '{text}'")
+    return max(0.0, value)
+
+
+def heartbeat_timeout(text: str) -> float:
+    """A model's process gives a heartbeat each second."""
+    value = seconds(text)
+    if value < 2:
+        raise argparse.ArgumentTypeError(f"expected at least 2 seconds, got '{text}'")
+    return value
+
+
+def fraction(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0.01 <= value <= 1:
+        raise argparse.ArgumentTypeError(f"expected a number from 0.01 to 1, got '{text}'")
+    return value
+
+
+def backend_setting(text: str) -> tuple[str, str, str]:
+    """(backend, setting, value); of the settings for all backends there is one."""
+    name, _, value = text.partition("=")
+    backend, comma, setting = name.rpartition(",")
+    if not (setting and value) or (comma and not backend):
+        raise argparse.ArgumentTypeError(f"expected <backend>,<setting>=<value>, got '{text}'")
+    if setting == "default-max-batch-size":
+        whole(value)
+    elif not backend:
+        raise argparse.ArgumentTypeError(
+            f"expected <backend>,<setting>=<value> or default-max-batch-size=<n>, got '{text}'"
+        )
+    return backend, setting, value
+
+
+def metrics_setting(text: str) -> tuple[str, str]:
+    setting, _, value = text.partition("=")
+    if setting in ("counter_latencies", "histogram_latencies", "summary_latencies"):
+        boolean(value)
+    elif setting != "summary_quantiles" or not all(_is_quantile(one) for one in value.split(",")):
+        raise argparse.ArgumentTypeError(
+            "expected counter_latencies, histogram_latencies or summary_latencies=<true or false>, "
+            f"or summary_quantiles=<quantile>:<error>[,...], got '{text}'"
+        )
+    return setting, value
+
+
+def _is_quantile(text: str) -> bool:
+    try:
+        return all(0 <= float(part) <= 1 for part in text.split(":"))
+    except ValueError:
+        return False
+
+
+def cache_setting(text: str) -> tuple[str, str, str]:
+    cache, setting, value = backend_setting(text)
+    if cache != "local" or setting != "size" or not value.isdigit() or not int(value):
+        raise argparse.ArgumentTypeError(f"expected local,size=<bytes>, got '{text}'")
+    return cache, setting, value
+
+
+def cache_size(text: str) -> tuple[str, str, str]:
+    """--response-cache-byte-size, tritonserver's older name of --cache-config=local,size=<bytes>."""
+    return cache_setting(f"local,size={text}")
+
+
+def resource(text: str) -> tuple[str, int, int | None]:
+    name, _, rest = text.partition(":")
+    count, colon, device = rest.partition(":")
+    if not name or not count.isdigit() or (colon and not device.isdigit()):
+        raise argparse.ArgumentTypeError(f"expected <name>:<count>[:<device>], got '{text}'")
+    return name, int(count), int(device) if device else None
+
+
+def restriction(kind: str, text: str) -> Restriction:
+    """Triton's form: "model-repository,logging:admin-key=secret"; `kind` is Triton's word for what is restricted."""
+    names, colon, rest = text.partition(":")
+    header, equals, value = rest.partition("=")
+    apis = tuple(name.strip() for name in names.split(","))
+    if not (colon and equals and header and value):
+        raise argparse.ArgumentTypeError("expected <api>[,<api>]:<header>=<value>")
+    for name in apis:
+        if name not in RESTRICTABLE:
+            raise argparse.ArgumentTypeError(
+                f"unknown restricted {kind} '{name}'; expected one of {', '.join(RESTRICTABLE)}"
+            )
+    return Restriction(apis, header.strip().lower(), value)
+
+
+def restricted_twice(restrictions: list[Restriction]) -> str:
+    """The first api that more than one flag names, or ""."""
+    counted = Counter(api for restriction in restrictions for api in restriction.apis)
+    return next((api for api, times in counted.items() if times > 1), "")
+
+
+def pattern(text: str) -> str:
+    try:
+        header_pattern(text)
+    except re2.error as error:
+        reason = error.args[0].decode(errors="replace")
+        raise argparse.ArgumentTypeError(f"expected a regular expression, got '{text}': {reason}") from None
+    return text
+
+
+def header_pattern(text: str) -> re2._Regexp | None:
+    """Matched by RE2, as in Triton: in time proportional to a name, and in either case unless the pattern says (?-i)."""
+    options = re2.Options()
+    options.log_errors = False
+    return re2.compile(f"(?i){text}", options) if text else None

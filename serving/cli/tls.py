@@ -1,0 +1,88 @@
+"""TLS for a frontend: the server's certificate and, where mutual, the authority that clients' certificates must come from."""
+
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from serving.cli.options import Options
+from serving.core.errors import invalid
+
+HANDSHAKE_TIMEOUT_S = 10.0
+SHUTDOWN_TIMEOUT_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class TlsFiles:
+    """--<protocol>-use-ssl and what goes with it. `mutual` turns TLS on by itself, as in Triton."""
+
+    protocol: str
+    use_ssl: bool
+    mutual: bool
+    cert: Path | None
+    key: Path | None
+    root: Path | None
+
+    @classmethod
+    def of_grpc(cls, options: Options) -> "TlsFiles":
+        return cls(
+            "grpc",
+            options.grpc_use_ssl,
+            options.grpc_use_ssl_mutual,
+            options.grpc_server_cert,
+            options.grpc_server_key,
+            options.grpc_root_cert,
+        )
+
+    @classmethod
+    def of_http(cls, options: Options) -> "TlsFiles":
+        return cls(
+            "http",
+            options.http_use_ssl,
+            options.http_use_ssl_mutual,
+            options.http_server_cert,
+            options.http_server_key,
+            options.http_root_cert,
+        )
+
+
+def server_context(files: TlsFiles, application: str) -> ssl.SSLContext | None:
+    """The context of a listener that speaks `application` (an ALPN name); None without TLS. INVALID_ARG for files that are
+    missing or do not belong together."""
+    if not files.use_ssl and not files.mutual:
+        return None
+    if files.cert is None or files.key is None:
+        raise invalid(
+            f"--{files.protocol}-use-ssl needs --{files.protocol}-server-cert and --{files.protocol}-server-key"
+        )
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_RENEGOTIATION
+    context.set_alpn_protocols([application])
+    _load(files, "server-cert", lambda: context.load_cert_chain(files.cert, files.key))  # type: ignore[arg-type]
+    if files.mutual:
+        if files.root is None:
+            raise invalid(f"--{files.protocol}-use-ssl-mutual needs --{files.protocol}-root-cert")
+        _load(files, "root-cert", lambda: context.load_verify_locations(files.root))
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+def _load(files: TlsFiles, what: str, load: Callable[[], None]) -> None:
+    try:
+        load()
+    except OSError as error:  # ssl.SSLError too
+        reason = error.strerror or type(error).__name__
+        raise invalid(f"--{files.protocol}-{what} cannot be used: {reason}") from None
+
+
+def listener_options(context: ssl.SSLContext | None) -> dict[str, Any]:
+    """What a loop's create_server takes for this context."""
+    if context is None:
+        return {}
+    return {
+        "ssl": context,
+        "ssl_handshake_timeout": HANDSHAKE_TIMEOUT_S,
+        "ssl_shutdown_timeout": SHUTDOWN_TIMEOUT_S,
+    }

@@ -1,0 +1,118 @@
+"""A batch: the requests that one execution of a model instance answers."""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from numpy.typing import NDArray
+
+from serving.core.device_tensor import concatenate
+from serving.core.errors import ServingError, internal
+from serving.core.request import InferenceRequest, InferenceResponse, Parameters, Tensor
+
+# Set by the instance: hand one response of a decoupled model to the loop's thread at once.
+Send = Callable[[InferenceRequest, "InferenceResponse | ServingError | None", bool], None]
+
+
+class Batch:
+    """Requests in, one response for each out, and when each phase began (monotonic ns).
+
+    A backend instance reads `requests` (or `gather()`s them), calls `input_done()` when the inputs are ready and
+    `infer_done()` when the model has run, and fills `responses` (or `scatter()`s the outputs). A position left None by a
+    non-decoupled backend becomes an INTERNAL error; a raised exception fails all requests that have no response yet.
+    A decoupled backend leaves positions None and calls `send(request, response, final)`, from any thread; another one may do
+    so once, with its one response, for the requests that it puts into `later`.
+    """
+
+    __slots__ = (
+        "ended_ns",
+        "infer_done_ns",
+        "input_done_ns",
+        "later",
+        "padding",
+        "requests",
+        "rescheduled",
+        "responses",
+        "send",
+        "size",
+        "started_ns",
+    )
+
+    def __init__(self, requests: list[InferenceRequest], size: int, padding: int = 0) -> None:
+        self.requests = requests
+        self.size = size  # the sum of the requests' batch sizes
+        self.padding = padding  # how many of them only fill an empty slot of the sequence batcher
+        self.responses: list[InferenceResponse | ServingError | None] = [None] * len(requests)
+        self.later: set[InferenceRequest] = set()  # to be answered by `send`, after the batch
+        self.rescheduled: set[InferenceRequest] = set()  # to be executed again (iterative sequences)
+        self.send: Send = _no_send
+        self.started_ns = 0
+        self.input_done_ns = 0
+        self.infer_done_ns = 0
+        self.ended_ns = 0
+
+    def fail(self, error: ServingError) -> None:
+        """Answer with an error what has no response yet; all, where the responses are not one for each request."""
+        if len(self.responses) != len(self.requests):
+            self.responses = [None] * len(self.requests)
+        self.responses = [error if answer is None else answer for answer in self.responses]
+
+    def input_done(self) -> None:
+        self.input_done_ns = time.monotonic_ns()
+
+    def infer_done(self) -> None:
+        self.infer_done_ns = time.monotonic_ns()
+
+    def timing(self, waited_ns: int) -> Parameters:
+        """What `slipway_timing` tells of a request that has waited so long."""
+        return {"slipway_queue_us": waited_ns // 1000, "slipway_compute_us": (self.ended_ns - self.started_ns) // 1000}
+
+    def gather(self) -> dict[str, NDArray[Any]]:
+        """Inputs by name, shape [size, ...]: the one request's own arrays, or one concatenation per input.
+
+        Requests of one batch have the same inputs and, ragged inputs aside, equal non-batch dims: the scheduler saw to it.
+        """
+        requests = self.requests
+        if len(requests) == 1:
+            return requests[0].inputs
+        return {name: concatenate([request.inputs[name] for request in requests]) for name in requests[0].inputs}
+
+    def scatter(self, outputs: dict[str, Tensor], model_name: str, model_version: int) -> None:
+        """Give each request its rows of `outputs`, as views. With one request, whole: there need be no batch dimension."""
+        requests = self.requests
+        if len(requests) == 1:
+            request = requests[0]
+            self.responses[0] = InferenceResponse(
+                model_name, model_version, request.id, _wanted(outputs, request.requested)
+            )
+            return
+        for name, output in outputs.items():
+            if not output.shape or output.shape[0] != self.size:
+                raise internal(f"output '{name}' has shape {list(output.shape)}, but the batch has {self.size} rows")
+        start = 0
+        for index, request in enumerate(requests):
+            stop = start + request.batch_size
+            rows = {name: output[start:stop] for name, output in outputs.items()}
+            self.responses[index] = InferenceResponse(
+                model_name, model_version, request.id, _wanted(rows, request.requested)
+            )
+            start = stop
+
+    def union_of_requested(self, all_outputs: Sequence[str]) -> list[str]:
+        """The outputs that at least one request asks for, in the model's order."""
+        wanted: set[str] = set()
+        for request in self.requests:
+            if not request.requested:
+                return list(all_outputs)
+            wanted.update(request.requested)
+        return [name for name in all_outputs if name in wanted]
+
+
+def _wanted(outputs: dict[str, Tensor], requested: tuple[str, ...]) -> dict[str, Tensor]:
+    if not requested:
+        return outputs
+    return {name: output for name, output in outputs.items() if name in requested}
+
+
+def _no_send(request: InferenceRequest, response: "InferenceResponse | ServingError | None", final: bool) -> None:
+    """Warm-up requests have nobody who waits for their streamed responses."""

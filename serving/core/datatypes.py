@@ -1,0 +1,99 @@
+"""The KServe V2 datatypes and their numpy, configuration and byte forms.
+
+Source: KServe V2 "Tensor Data Types" and Triton's binary tensor data extension. FP16, BF16 and BYTES exist only in Triton.
+"""
+
+from typing import Any, NamedTuple
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+from tritonclient.grpc import model_config_pb2 as mc
+from typing_extensions import Buffer
+
+from serving.core.errors import invalid
+
+
+class Datatype(NamedTuple):
+    name: str  # as on the wire, "FP32"
+    dtype: np.dtype[Any]  # BYTES is object; each element is `bytes`
+    itemsize: int  # bytes on the wire; 0 for BYTES, which is length-prefixed
+    config: int  # the ModelConfig enum value, mc.TYPE_FP32
+    contents: str  # the gRPC InferTensorContents field; empty where the protocol has none
+
+
+_ROWS = [
+    ("BOOL", np.bool_, 1, mc.TYPE_BOOL, "bool_contents"),
+    ("UINT8", np.uint8, 1, mc.TYPE_UINT8, "uint_contents"),
+    ("UINT16", np.uint16, 2, mc.TYPE_UINT16, "uint_contents"),
+    ("UINT32", np.uint32, 4, mc.TYPE_UINT32, "uint_contents"),
+    ("UINT64", np.uint64, 8, mc.TYPE_UINT64, "uint64_contents"),
+    ("INT8", np.int8, 1, mc.TYPE_INT8, "int_contents"),
+    ("INT16", np.int16, 2, mc.TYPE_INT16, "int_contents"),
+    ("INT32", np.int32, 4, mc.TYPE_INT32, "int_contents"),
+    ("INT64", np.int64, 8, mc.TYPE_INT64, "int64_contents"),
+    ("FP16", np.float16, 2, mc.TYPE_FP16, ""),
+    ("BF16", ml_dtypes.bfloat16, 2, mc.TYPE_BF16, ""),
+    ("FP32", np.float32, 4, mc.TYPE_FP32, "fp32_contents"),
+    ("FP64", np.float64, 8, mc.TYPE_FP64, "fp64_contents"),
+    ("BYTES", np.object_, 0, mc.TYPE_STRING, "bytes_contents"),
+]
+
+DATATYPES: dict[str, Datatype] = {
+    name: Datatype(name, np.dtype(dtype), size, config, contents) for name, dtype, size, config, contents in _ROWS
+}
+BY_CONFIG: dict[int, Datatype] = {row.config: row for row in DATATYPES.values()}
+BY_DTYPE: dict[np.dtype[Any], Datatype] = {row.dtype: row for row in DATATYPES.values()}
+
+
+def datatype(name: str) -> Datatype:
+    """The row of a wire name; INVALID_ARG for an unknown one."""
+    try:
+        return DATATYPES[name]
+    except (KeyError, TypeError):
+        raise invalid(f"unknown datatype '{name}'; expected one of {', '.join(DATATYPES)}") from None
+
+
+def datatype_of(array: NDArray[Any]) -> Datatype:
+    """The row of an array's dtype; strings of any numpy kind (S, U, O) are BYTES."""
+    row = BY_DTYPE.get(array.dtype)
+    if row is not None:
+        return row
+    if array.dtype.kind in "SU":
+        return DATATYPES["BYTES"]
+    raise invalid(f"numpy dtype '{array.dtype}' has no KServe V2 datatype")
+
+
+def serialize_bytes(array: NDArray[Any]) -> bytes:
+    """BYTES elements in row-major order, each behind its length as a little-endian uint32."""
+    parts: list[bytes] = []
+    for element in array.ravel():
+        value = element if isinstance(element, bytes) else str(element).encode()
+        parts.append(len(value).to_bytes(4, "little"))
+        parts.append(value)
+    return b"".join(parts)
+
+
+def deserialize_bytes(buffer: Buffer, count: int) -> NDArray[Any]:
+    """The inverse of `serialize_bytes`: object array of shape [count]; INVALID_ARG unless exactly `count` elements fit.
+
+    The array is allocated only when the buffer can hold that many, so a huge claimed shape costs nothing.
+    """
+    view = memoryview(buffer).cast("B")
+    total = len(view)
+    if count * 4 > total:
+        raise invalid(f"expected {count} string elements, but {total} bytes cannot hold them")
+    result = np.empty(count, dtype=np.object_)
+    offset = 0
+    for index in range(count):
+        if offset + 4 > total:
+            raise invalid(f"expected {count} string elements, but the data ends after {index}")
+        length = int.from_bytes(view[offset : offset + 4], "little")
+        offset += 4
+        if length > total - offset:
+            raise invalid(f"string element {index} claims {length} bytes, but {total - offset} remain")
+        result[index] = bytes(view[offset : offset + length])
+        offset += length
+    if offset != total:
+        raise invalid(f"expected {count} string elements, but {total - offset} bytes follow them")
+    return result

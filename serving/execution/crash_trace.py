@@ -1,0 +1,20 @@
+"""Runs what belongs to a model under a name of its own, so that a crash in native code tells the model and the file."""
+
+from collections.abc import Callable
+from pathlib import Path
+from types import FunctionType
+from typing import Any
+
+from repository.core.crash_trace import Doing, frame_name
+
+Runner = Callable[..., Any]
+
+
+def runner(doing: Doing, model: str, version: int, file: Path) -> Runner:
+    """A function that calls its first argument with the others, and is named by what that does."""
+    name = frame_name(doing, model, version, file.name)
+    return FunctionType(_run.__code__.replace(co_name=name), {}, name)
+
+
+def _run(function: Callable[..., Any], *arguments: Any) -> Any:
+    return function(*arguments)

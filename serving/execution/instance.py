@@ -1,0 +1,163 @@
+"""A model instance: one thread that makes one backend instance and executes batches on it, one at a time."""
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from queue import SimpleQueue
+
+from serving.backends.base.backend import Backend, BackendInstance
+from serving.cli.host_policy import Cores, bind_thread
+from serving.core.batch import Batch, Send
+from serving.core.errors import ServingError, internal, unavailable
+from serving.core.request import InferenceRequest, InferenceResponse
+from serving.core.response_flow import OVERHEAD
+from serving.core.texts import without_addresses, without_paths
+from serving.execution.crash_trace import runner
+from serving.execution.instance_groups import Placement
+from serving.extensions.output_target import place_outputs
+
+log = logging.getLogger(__name__)
+
+OnDone = Callable[["Instance", Batch], None]
+
+
+class Instance:
+    """Owned by a scheduler. One hand-off to the thread and one back for each batch."""
+
+    def __init__(
+        self, backend: Backend, place: Placement, loop: asyncio.AbstractEventLoop, cores: Cores | None = None
+    ) -> None:
+        self.place = place
+        self.name = place.name
+        self.device = place.device
+        self.on_done: OnDone = lambda instance, batch: None
+        self.processes: Callable[[], list[int]] = list  # ids of the processes that it runs in, besides the server's
+        self.on_streamed: Send = lambda request, response, final: None
+        self.decoupled = False  # the model answers by `on_streamed`
+        self._backend = backend
+        self._executing = runner("executing", backend.spec.name, backend.spec.version, backend.spec.model_file)
+        self._cores = cores
+        self._impl: BackendInstance | None = None
+        self._loop = loop
+        self._batches: SimpleQueue[Batch | None] = SimpleQueue()
+        self._started: asyncio.Future[None] = loop.create_future()
+        self._stopped: asyncio.Future[None] = loop.create_future()
+        self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
+
+    async def start(self, warmup: "list[Batch]") -> None:
+        """Make the backend's instance and run the warm-up batches on it; raises ServingError."""
+        self._warmup = warmup
+        self._thread.start()
+        await self._started
+
+    def execute(self, batch: Batch) -> None:
+        """Hand a batch over; `on_done` is called on the loop's thread when it has run."""
+        batch.send = self._send
+        for request in batch.requests:
+            request.begun = True
+        self._batches.put(batch)
+
+    def available(self) -> bool:
+        """Whether it would answer now; False while its process is held back after crashes."""
+        return self._impl is None or self._impl.available()
+
+    def complaint(self) -> str:
+        """Why it would not answer at once, with its name; "" where it would."""
+        complaint = "" if self._impl is None else self._impl.complaint()
+        return complaint and f"{self.name}: {complaint}"
+
+    def readiness(self) -> "Future[bool] | None":
+        """What the model itself says of this instance, where it has a say."""
+        return None if self._impl is None else self._impl.readiness()
+
+    async def stop(self) -> None:
+        """Free the instance. Nothing may be executing."""
+        if self._thread.ident is not None:
+            self._batches.put(None)
+            await self._stopped
+
+    # -- on the instance's thread ----------------------------------------------------------------------------------
+    def _run(self) -> None:
+        try:
+            bind_thread(self._cores)
+            spec = self._backend.spec
+            loading = runner("loading", spec.name, spec.version, spec.model_file)
+            self._impl = impl = loading(self._backend.create_instance, self.device, self.name)
+        except BaseException as error:
+            self._tell(self._started, self._as_error(error))
+            self._tell(self._stopped)
+            return
+        self.processes = impl.processes
+        try:
+            for batch in self._warmup:
+                self._execute(impl, batch)
+                failed = next((answer for answer in batch.responses if isinstance(answer, ServingError)), None)
+                if failed is not None:
+                    raise ServingError(failed.code, f"failed to run warmup: {failed.message}")
+        except BaseException as error:
+            self._tell(self._started, self._as_error(error))
+        else:
+            self._tell(self._started)
+            self._serve(impl)
+        finally:
+            self.processes = list
+            try:
+                impl.close()
+            except Exception:
+                log.exception("instance %s did not close cleanly", self.name)
+            self._tell(self._stopped)
+
+    def _serve(self, impl: BackendInstance) -> None:
+        get = self._batches.get
+        call_soon = self._loop.call_soon_threadsafe
+        while (batch := get()) is not None:
+            self._execute(impl, batch)
+            call_soon(self._done, batch)
+            del batch  # or its tensors would stay until the next batch comes
+
+    def _execute(self, impl: BackendInstance, batch: Batch) -> None:
+        batch.started_ns = time.monotonic_ns()
+        if self.decoupled:
+            for request in batch.requests:
+                request.executing, request.response_from_ns = True, batch.started_ns
+        try:
+            self._executing(impl.execute, batch)
+            place_outputs(batch.requests, batch.responses)
+        except BaseException as error:  # a model may raise SystemExit: its thread has to go on
+            batch.fail(self._as_error(error))
+        batch.ended_ns = time.monotonic_ns()
+
+    def _tell(self, future: "asyncio.Future[None]", error: ServingError | None = None) -> None:
+        def settle() -> None:
+            if not future.done():
+                if error is None:
+                    future.set_result(None)
+                else:
+                    future.set_exception(error)
+
+        try:
+            self._loop.call_soon_threadsafe(settle)
+        except RuntimeError:  # the loop closed: the server gave up waiting for this instance
+            log.debug("instance %s ended after its server", self.name)
+
+    def _send(self, request: InferenceRequest, response: InferenceResponse | ServingError | None, final: bool) -> None:
+        flow = request.flow if self.decoupled and not request.finished else None
+        if flow is not None and isinstance(response, InferenceResponse) and not response.size:  # else it is counted
+            response.size = OVERHEAD + sum(output.nbytes for output in response.outputs.values())
+            if not flow.wait(response.size):
+                response, final = unavailable("the client took no response for too long"), True
+        self._loop.call_soon_threadsafe(self.on_streamed, request, response, final)
+
+    def _as_error(self, error: BaseException) -> ServingError:
+        if isinstance(error, ServingError):
+            return error
+        log.error("instance %s failed", self.name, exc_info=error)
+        text = without_paths(without_addresses(str(error)))
+        return internal(f"{type(error).__name__}: {text}" if text else type(error).__name__)
+
+    # -- on the loop's thread --------------------------------------------------------------------------------------
+    def _done(self, batch: Batch) -> None:
+        self.on_done(self, batch)

@@ -1,0 +1,96 @@
+"""The classification extension: an output as the names of its highest values, and the label files that name them.
+
+Source: Triton, docs/protocol/extension_classification.md; the form of the values is C's "%f" and "%d", as Triton writes them.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from tritonclient.grpc.model_config_pb2 import ModelConfig
+
+from serving.core.datatypes import datatype_of
+from serving.core.device_tensor import host_array
+from serving.core.errors import invalid
+
+Labels = Mapping[str, Sequence[str]]  # output -> the names of its classes, by index
+
+MAX_ELEMENTS = 1_000_000  # of one classified output
+MAX_LABEL_FILE = 64 << 20  # bytes
+
+
+def top_classes(name: str, output: NDArray[Any], count: int, labels: Sequence[str], batched: bool) -> NDArray[Any]:
+    """The `count` highest values of each row as "value:index[:label]" bytes: shape [batch, count], or [count] without a
+    batch dimension. Equal values keep the order of their indexes; NaN ranks lowest. INVALID_ARG for BYTES and BOOL."""
+    output = host_array(output)
+    row = datatype_of(output)
+    if row.name in ("BYTES", "BOOL"):
+        raise invalid(f"class result not available for output '{name}' due to unsupported type '{row.name}'")
+    if output.size > MAX_ELEMENTS:
+        raise invalid(f"output '{name}' has {output.size} elements; at most {MAX_ELEMENTS} can be classified")
+    rows = len(output) if batched and output.ndim else 1
+    width = math.prod(output.shape[1:]) if batched and output.ndim else output.size
+    count = min(count, width)
+    values = output.reshape(rows, width)
+    found = np.empty((rows, count), np.object_)
+    for number in range(rows):
+        for place, index in enumerate(_highest(values[number], count)):
+            text = f"{_number(values[number, index])}:{index}"
+            found[number, place] = (f"{text}:{labels[index]}" if index < len(labels) else text).encode()
+    return found if batched else found.reshape(count)
+
+
+def _highest(values: NDArray[Any], count: int) -> list[int]:
+    """Indexes of the highest values. Only those at or above the last one's value are sorted."""
+    if values.dtype.kind not in "iuf":
+        values = values.astype(np.float32)  # BF16, which numpy cannot sort
+    if values.dtype.kind == "f":
+        values = np.where(np.isnan(values), -np.inf, values)
+    chosen = np.arange(len(values))
+    if 0 < count < len(values):
+        threshold = np.partition(values, len(values) - count)[len(values) - count]
+        chosen = np.flatnonzero(values >= threshold)
+    # lexsort by index, then by falling value, without negating what has no negative
+    order = np.argsort(values[chosen][::-1], kind="stable")[::-1]
+    ranked: list[int] = (len(chosen) - 1 - order)[:count].tolist()
+    return [int(chosen[place]) for place in ranked]
+
+
+def _number(value: Any) -> str:
+    return str(int(value)) if value.dtype.kind in "iu" else f"{float(value):f}"
+
+
+def read_labels(config: ModelConfig, model_dir: Path) -> dict[str, list[str]]:
+    """Output name -> its labels, one a line of `label_filename` in the model's folder."""
+    return {
+        output.name: _read(output.name, model_dir, output.label_filename)
+        for output in config.output
+        if output.label_filename
+    }
+
+
+def inherited_labels(config: ModelConfig, labels_of: Callable[[str, int], Labels]) -> dict[str, Sequence[str]]:
+    """Of an ensemble's outputs: those that the step which makes the output has for it. `labels_of`: of a step's model."""
+    found: dict[str, Sequence[str]] = {}
+    for step in config.ensemble_scheduling.step:
+        labels = labels_of(step.model_name, step.model_version)
+        found |= {value: labels[key] for key, value in step.output_map.items() if labels.get(key)}
+    return found
+
+
+def _read(output: str, model_dir: Path, filename: str) -> list[str]:
+    path = model_dir / filename
+    if not path.resolve().is_relative_to(model_dir.resolve()):
+        raise invalid(f"label_filename of output '{output}' leaves the model's folder")
+    try:
+        if path.stat().st_size > MAX_LABEL_FILE:
+            raise invalid(f"label_filename of output '{output}': expected at most {MAX_LABEL_FILE} bytes")
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise invalid(f"label_filename '{filename}' of output '{output}' cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise invalid(f"label_filename '{filename}' of output '{output}' is not UTF-8") from None
+    return lines

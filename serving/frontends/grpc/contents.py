@@ -1,0 +1,137 @@
+"""Tensors of a ModelInferRequest: raw bytes or typed contents -> numpy arrays."""
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from tritonclient.grpc import service_pb2 as pb
+
+from serving.core.datatypes import DATATYPES, Datatype, datatype, deserialize_bytes
+from serving.core.errors import ServingError, invalid
+from serving.extensions.output_target import Region, read_tensor, region_of
+from serving.extensions.shared_memory import SharedMemory
+
+MAX_DIMS = 32
+CONTENTS_FIELDS = sorted({row.contents for row in DATATYPES.values() if row.contents})
+
+
+class InputSpec(NamedTuple):
+    """One declared input tensor."""
+
+    name: str
+    row: Datatype
+    shape: tuple[int, ...]
+    elements: int
+    region: Region | None = None  # where its data lies in shared memory
+
+
+def input_spec(tensor: Any, model_name: str) -> InputSpec:
+    """The declaration of an InferInputTensor, checked; nothing is allocated by its claims."""
+    if len(tensor.shape) > MAX_DIMS:
+        raise invalid(
+            f"input '{tensor.name}' for model '{model_name}' has the impossible shape of {len(tensor.shape)} dimensions; "
+            f"expected at most {MAX_DIMS}"
+        )
+    shape = tuple(tensor.shape)
+    if any(dim < 0 for dim in shape):
+        raise invalid(f"input '{tensor.name}' for model '{model_name}' has shape {list(shape)}; expected dims >= 0")
+    region = None
+    if tensor.parameters:
+        region = region_of(f"input '{tensor.name}'", plain_parameters(tensor.parameters))
+        if region is not None and tensor.HasField("contents"):
+            raise invalid(
+                f"input '{tensor.name}' of model '{model_name}' can't set both 'contents' and 'shared_memory_region'"
+            )
+    return InputSpec(tensor.name, datatype(tensor.datatype), shape, math.prod(shape), region)
+
+
+def plain_parameters(parameters: Any) -> dict[str, Any]:
+    """InferParameters as Python values; None where one is not set."""
+    return {key: getattr(value, value.WhichOneof("parameter_choice") or "", None) for key, value in parameters.items()}
+
+
+def from_raw(data: "bytes | memoryview", spec: InputSpec, model_name: str) -> NDArray[Any]:
+    """The array of little-endian row-major bytes (BYTES: each element behind its uint32 length).
+
+    A view of `data`, except for BYTES and where `data` is not aligned for the datatype.
+    """
+    if not spec.row.itemsize:
+        try:
+            return _reshape(deserialize_bytes(data, spec.elements), spec, model_name)
+        except ServingError as error:
+            raise invalid(f"input '{spec.name}' for model '{model_name}': {error.message}") from None
+    if len(data) != spec.elements * spec.row.itemsize:
+        raise _size_mismatch(spec, model_name, len(data))
+    if not spec.elements:
+        return _reshape(np.empty(0, spec.row.dtype), spec, model_name)
+    array = np.frombuffer(data, spec.row.dtype)
+    if not isinstance(data, bytes) and not array.flags.aligned:
+        array = array.copy()
+    return _reshape(array, spec, model_name)
+
+
+def from_contents(tensor: Any, spec: InputSpec, model_name: str) -> NDArray[Any]:
+    """The array of the typed `contents` of an InferInputTensor, values checked against the narrower integer types."""
+    used = [name for name in CONTENTS_FIELDS if len(getattr(tensor.contents, name))]
+    if used and used != [spec.row.contents]:
+        raise invalid(
+            f"unexpected explicit tensor data in {', '.join(used)} for input tensor '{spec.name}' for model "
+            f"'{model_name}' of type '{spec.row.name}', expected {spec.row.contents or 'raw_input_contents'}"
+        )
+    values = getattr(tensor.contents, used[0]) if used else ()
+    if len(values) != spec.elements:
+        if spec.row.itemsize:
+            raise _size_mismatch(spec, model_name, len(values) * spec.row.itemsize)
+        raise invalid(
+            f"expected {spec.elements} elements for input '{spec.name}' for model '{model_name}', got {len(values)}"
+        )
+    if not spec.row.itemsize:
+        array = np.empty(spec.elements, np.object_)
+        array[:] = list(values)
+        return _reshape(array, spec, model_name)
+    return _reshape(_narrowed(values, spec, model_name), spec, model_name)
+
+
+def _narrowed(values: Any, spec: InputSpec, model_name: str) -> NDArray[Any]:
+    if spec.row.dtype.kind not in "iu" or spec.row.itemsize >= 4:
+        return np.fromiter(values, spec.row.dtype, len(values))
+    array = np.fromiter(values, np.int64, len(values))
+    limits = np.iinfo(spec.row.dtype)
+    if len(array) and (array.min() < limits.min or array.max() > limits.max):
+        raise invalid(
+            f"input '{spec.name}' for model '{model_name}' has values from {array.min()} to {array.max()}; "
+            f"{spec.row.name} holds {limits.min} to {limits.max}"
+        )
+    return array.astype(spec.row.dtype)
+
+
+def _reshape(array: NDArray[Any], spec: InputSpec, model_name: str) -> NDArray[Any]:
+    try:
+        return array.reshape(spec.shape)
+    except ValueError:
+        raise invalid(
+            f"input '{spec.name}' for model '{model_name}' has the impossible shape {list(spec.shape)}"
+        ) from None
+
+
+def _size_mismatch(spec: InputSpec, model_name: str, got: int) -> ServingError:
+    expected = spec.elements * spec.row.itemsize
+    return invalid(
+        f"input byte size mismatch for input '{spec.name}' for model '{model_name}'. Expected {expected}, got {got}"
+    )
+
+
+def inputs_of(message: pb.ModelInferRequest, specs: list[InputSpec], memory: SharedMemory) -> dict[str, NDArray[Any]]:
+    """The arrays of a message whose tensors have typed contents."""
+    inputs = {}
+    for tensor, spec in zip(message.inputs, specs, strict=True):
+        if spec.region is not None:
+            inputs[spec.name] = read_tensor(memory, message.model_name, spec.name, spec.row, spec.shape, spec.region)
+            continue
+        if not tensor.HasField("contents") and spec.elements:
+            raise invalid(
+                f"unable to find data for input tensor '{spec.name}' for model '{message.model_name}' in request."
+            )
+        inputs[spec.name] = from_contents(tensor, spec, message.model_name)
+    return inputs

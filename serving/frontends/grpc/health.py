@@ -1,0 +1,73 @@
+"""grpc.health.v1.Health: whether the server is ready, asked once or watched.
+
+Source: grpc.io, "GRPC Health Checking Protocol".
+"""
+
+import asyncio
+from typing import Any
+
+from serving.core.errors import invalid, not_found
+from serving.frontends.grpc.call import Call, CallError
+from serving.frontends.grpc.protos import message_class
+from serving.frontends.grpc.status import Status
+from serving.server import InferenceServer
+
+SERVICES = ("", "inference.GRPCInferenceService")
+SERVING, NOT_SERVING, SERVICE_UNKNOWN = 1, 2, 3
+LOOK_S = 0.5  # how soon a change is told
+
+HealthCheckRequest = message_class("grpc.health.v1.HealthCheckRequest")
+HealthCheckResponse = message_class("grpc.health.v1.HealthCheckResponse")
+
+
+async def check(server: InferenceServer, request: Any) -> Any:
+    if request.service not in SERVICES:
+        raise not_found(f"there is no service '{request.service[:200]}' to check")
+    return HealthCheckResponse(status=await _status(server, request.service))
+
+
+async def _status(server: InferenceServer, service: str) -> int:
+    if service not in SERVICES:
+        return SERVICE_UNKNOWN
+    return SERVING if await server.confirm_ready() else NOT_SERVING
+
+
+class WatchCall(Call):
+    """Health.Watch: the status now, and then each change of it, until the client goes."""
+
+    __slots__ = ("service", "told", "watcher")
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.service: str | None = None
+        self.told = 0
+        self.watcher: asyncio.Task[None] | None = None
+
+    def message(self, body: "bytes | memoryview", start: int) -> None:
+        if self.service is not None:
+            raise CallError(Status.INVALID_ARGUMENT, "Watch takes one message")
+        try:
+            self.service = HealthCheckRequest.FromString(bytes(body[start:])).service
+        except ValueError:  # protobuf's DecodeError
+            raise invalid("the message is not a HealthCheckRequest in protobuf's encoding") from None
+
+    def half_closed(self) -> None:
+        if self.service is None:
+            raise CallError(Status.INVALID_ARGUMENT, "Watch takes one message, but none came")
+        self.watcher = asyncio.get_running_loop().create_task(self._watch(self.service))
+
+    async def _watch(self, service: str) -> None:
+        while True:
+            status = await _status(self.frontend.server, service)
+            if status != self.told:
+                self.told = status
+                data = HealthCheckResponse(status=status).SerializeToString()
+                self.respond((data,), len(data), final=False)
+            if self.connection.draining:
+                self.fail(Status.UNAVAILABLE, "the server is shutting down")
+                return
+            await asyncio.sleep(LOOK_S)
+
+    def abandon(self) -> None:
+        if self.watcher is not None:
+            self.watcher.cancel()

@@ -1,0 +1,154 @@
+"""Request bodies that do not come as they are: chunked, gzip, deflate. And compressed answers.
+
+Source: RFC 9112 section 7.1 (chunked).
+"""
+
+import re
+import zlib
+
+from serving.frontends.http1.message import Chunk, HttpError
+from serving.frontends.shared.inflate import WINDOW_BITS, Holder, TooLargeError, inflate
+from serving.frontends.shared.worker_threads import checkpoint
+from serving.resources.request_memory import RequestMemory
+
+CONTROL_BODY = 1 << 20  # bytes of a body where no tensors and no files are expected
+MAX_CHUNK_LINE = 256  # chunk size with its extensions, and each trailer line
+MAX_TRAILERS = 8 << 10
+MAX_OVERHEAD = 16 << 10  # bytes of chunk lines beyond what chunks of a few bytes each need
+_SMALL_CHUNK = re.compile(rb"([0-9a-fA-F]{1,3})\r\n")
+_LOOKED_AT = 16 << 10  # bytes; more than one small chunk has
+_LINE = 16  # bytes of chunk line that a chunk may have beside twice its data
+_STEP = 1 << 20
+SMALL = 2048  # bytes; shorter answers are compressed with little memory, which takes a tenth of the time
+
+
+class ChunkedBody:
+    """An incremental decoder. `feed` returns how many bytes it took; `done` says that the body is whole in `data`."""
+
+    def __init__(self, limit: int) -> None:
+        self.data = bytearray()
+        self.done = False
+        self._limit = limit
+        self._state = self._size
+        self._line = bytearray()
+        self._left = 0
+        self._overhead = 0
+        self._trailers = 0
+
+    def feed(self, view: memoryview) -> int:
+        position = 0
+        while position < len(view) and not self.done:
+            if self._state == self._size and not self._line:
+                position = self._small_chunks(view, position)
+            position = self._state(view, position) if position < len(view) else position
+        return position
+
+    def _small_chunks(self, view: memoryview, position: int) -> int:
+        """The quick way through small chunks without extensions, of which there may be one for each byte of the body."""
+        data = bytes(view[position : position + _LOOKED_AT])
+        done = 0
+        room = self._limit - len(self.data)
+        pieces = []
+        while found := _SMALL_CHUNK.match(data, done):
+            start = found.end()
+            stop = start + int(found[1], 16)
+            if stop == start or data[stop : stop + 2] != b"\r\n":
+                break
+            room -= stop - start
+            if room < 0:
+                raise too_large(self._limit)
+            pieces.append(data[start:stop])
+            done = stop + 2
+        self.data += b"".join(pieces)
+        return position + done
+
+    def _read_line(self, view: memoryview, position: int) -> tuple[int, bytes | None]:
+        """Take bytes up to CRLF; (new position, line), or None for the line while its end is not there yet."""
+        piece = bytes(view[position : position + MAX_CHUNK_LINE])
+        end = piece.find(b"\n")
+        self._line += piece if end < 0 else piece[: end + 1]
+        if len(self._line) > MAX_CHUNK_LINE:
+            raise HttpError(400, "a line of the chunked body is too long")
+        if end < 0:
+            return position + len(piece), None
+        line = bytes(self._line)
+        self._line.clear()
+        if not line.endswith(b"\r\n"):
+            raise HttpError(400, "expected CRLF at the end of a chunk line")
+        return position + end + 1, line[:-2]
+
+    def _size(self, view: memoryview, position: int) -> int:
+        position, line = self._read_line(view, position)
+        if line is None:
+            return position
+        digits = line.partition(b";")[0].rstrip(b" \t")
+        if not digits or len(digits) > 12 or digits.strip(b"0123456789abcdefABCDEF"):
+            raise HttpError(400, "expected a chunk size in hexadecimal digits")
+        self._left = int(digits, 16)
+        self._overhead = max(0, self._overhead + len(line) - _LINE - 2 * self._left)
+        if self._overhead > MAX_OVERHEAD:
+            raise HttpError(400, "the chunks of the body have more extensions than data")
+        if len(self.data) + self._left > self._limit:
+            raise too_large(self._limit)
+        self._state = self._content if self._left else self._trailer
+        return position
+
+    def _content(self, view: memoryview, position: int) -> int:
+        piece = view[position : position + self._left]
+        self.data += piece
+        self._left -= len(piece)
+        if not self._left:
+            self._state = self._end_of_chunk
+        return position + len(piece)
+
+    def _end_of_chunk(self, view: memoryview, position: int) -> int:
+        position, line = self._read_line(view, position)
+        if line:
+            raise HttpError(400, "expected CRLF behind a chunk")
+        if line is not None:
+            self._state = self._size
+        return position
+
+    def _trailer(self, view: memoryview, position: int) -> int:
+        position, line = self._read_line(view, position)
+        if line is not None:
+            self._trailers += len(line)
+            self.done = not line
+            if self._trailers > MAX_TRAILERS:
+                raise HttpError(431, "the trailers of the chunked body are too long")
+        return position
+
+
+def too_large(limit: int) -> HttpError:
+    advice = "" if limit == CONTROL_BODY else "; use --http-max-input-size to increase the limit"
+    return HttpError(400, f"the request body exceeds the maximum allowed value of {limit} bytes{advice}")
+
+
+async def decompress(data: Chunk, encoding: str, limit: int, holder: Holder, memory: RequestMemory) -> memoryview:
+    """The body behind Content-Encoding `encoding`."""
+    if encoding not in WINDOW_BITS:
+        message = f"expected Content-Encoding {' or '.join(WINDOW_BITS)}, got '{encoding[:40]}'"
+        raise HttpError(415, message, (("Accept-Encoding", ", ".join(WINDOW_BITS)),))
+    try:
+        inflater = await inflate(data, encoding, limit, holder, memory)
+    except TooLargeError:
+        raise too_large(limit) from None
+    except zlib.error:
+        raise HttpError(400, f"the request body is not valid {encoding}") from None
+    if not inflater.whole:
+        raise HttpError(400, f"the request body is not one complete {encoding} stream")
+    return memoryview(inflater.made)
+
+
+def compress(parts: list[Chunk], encoding: str, size: int) -> bytes:
+    """`size`: of all parts."""
+    window = WINDOW_BITS[encoding]
+    small = size < SMALL
+    deflater = zlib.compressobj(1, wbits=window - 4 if small else window, memLevel=3 if small else 8)
+    out = []
+    for part in parts:
+        for start in range(0, len(part), _STEP):
+            checkpoint()
+            out.append(deflater.compress(part[start : start + _STEP]))
+    out.append(deflater.flush())
+    return b"".join(out)

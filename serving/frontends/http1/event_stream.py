@@ -1,0 +1,57 @@
+"""Responses of models as server-sent events over HTTP, for generate_stream and the OpenAI routes."""
+
+import orjson
+
+from serving.core.errors import ServingError
+from serving.core.request import InferenceResponse
+from serving.core.response_flow import ResponseFlow
+from serving.frontends.http1.exchange import Exchange
+
+CONTENT_TYPE = "text/event-stream; charset=utf-8"
+
+
+class EventStream:
+    """Begins with its first event: until then an error can still be an answer of its own.
+
+    Requests that get its `flow` wait while the client does not take what they have sent.
+    """
+
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange = exchange
+        self._sent = 0  # bytes of the flow that the client has not taken
+        self.flow = ResponseFlow()
+        self.started = False
+
+    def send(self, value: object, status: int = 200) -> None:
+        """One event with a JSON value, or with text as it is. The first one decides on the status."""
+        if self._exchange.done:
+            return
+        self._start(status)
+        data = value.encode() if isinstance(value, str) else orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY)
+        self._exchange.write(b"data: " + data + b"\n\n")
+
+    def count(self, response: InferenceResponse) -> None:
+        """Call it before sending what this response has become."""
+        self._sent += response.size
+
+    def end(self) -> None:
+        if not self._exchange.done:
+            self._start(200)
+            self._exchange.end()
+        self.flow.close()
+
+    def _start(self, status: int) -> None:
+        if not self.started:
+            self.started = True
+            self._exchange.on_drained = self._drained
+            self._exchange.start_stream(CONTENT_TYPE, status)
+
+    def _drained(self) -> None:
+        if self._sent:
+            taken, self._sent = self._sent, 0
+            self.flow.taken(taken)
+
+
+def text_of(error: ServingError) -> str:
+    """A message may quote what the client sent, half a surrogate pair for one."""
+    return error.message.encode("utf-8", "replace").decode()

@@ -1,0 +1,253 @@
+"""One HTTP/1.1 request head and one reply, apart from any connection.
+
+parse_head(bytes) -> Head           httptools (llhttp, strict) on exactly the bytes up to the empty line
+Reply                               status, body and headers of an answer; `encode` makes the bytes
+error_reply(exception) -> Reply     the one table from neutral codes to HTTP statuses
+HttpError                           a refusal that belongs to HTTP itself (404 route, 405, 408, 411, 413, 415, 431)
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import unquote
+
+import httptools
+import orjson
+
+from serving.core.errors import Code, NotYet, PermissionDenied, ServingError, Unauthenticated
+from serving.frontends.openai.errors import PREFIX, error_object
+
+MAX_HEADERS = 100
+ENCODINGS = ("gzip", "deflate")
+_WEIGHT = re.compile(r"q\s*=\s*([01](?:\.[0-9]{0,3})?)")
+
+STATUS = {
+    Code.INTERNAL: 500,
+    Code.NOT_FOUND: 404,
+    Code.UNAVAILABLE: 503,
+    Code.UNSUPPORTED: 501,
+    Code.CANCELLED: 499,
+    Code.UNKNOWN: 400,
+    Code.INVALID_ARG: 400,
+    Code.ALREADY_EXISTS: 400,
+}
+
+REASONS = {status.value: status.phrase for status in HTTPStatus} | {499: "Client Closed Request"}
+_STATUS_LINES = {status: f"HTTP/1.1 {status} {reason}\r\n" for status, reason in REASONS.items()}
+
+Chunk = bytes | memoryview
+
+
+class HttpError(Exception):
+    """A refusal in HTTP's own terms."""
+
+    def __init__(self, status: int, message: str, headers: Sequence[tuple[str, str]] = ()) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.headers = headers
+
+
+@dataclass(slots=True)
+class Head:
+    """A parsed request head. `headers` has lower-case names; repeated ones are joined with ", ". `names` has those that the
+    client has written otherwise.
+
+    `content_length` is -1 for a chunked body. `handler`, `group`, `params`, `refusal` and `max_body` come from the route table.
+    """
+
+    method: str
+    path: str
+    headers: dict[str, str]
+    keep_alive: bool
+    http_1_0: bool
+    content_length: int
+    header_length: int | None  # Inference-Header-Content-Length
+    expects_continue: bool
+    accept: str = ""  # "gzip" or "deflate" where the client takes compressed answers
+    handler: Any = None
+    group: str = ""
+    params: dict[str, str] = field(default_factory=dict)
+    refusal: HttpError | None = None
+    max_body: int = 0  # bytes
+    names: dict[str, str] = field(default_factory=dict)
+
+    def as_sent(self) -> Iterator[tuple[str, str]]:
+        """The headers by their names as the client has written them."""
+        for name, value in self.headers.items():
+            yield self.names.get(name, name), value
+
+
+class _Collector:
+    """httptools' callbacks for one head."""
+
+    def __init__(self) -> None:
+        self.url = b""
+        self.headers: dict[str, str] = {}
+        self.names: dict[str, str] = {}
+        self.count = 0
+        self.complete = False
+        self.keep_alive = False
+        self.parser: Any = None
+
+    def on_url(self, url: bytes) -> None:
+        self.url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self.count += 1
+        if self.count > MAX_HEADERS:  # to be refused: nothing is kept
+            return
+        written = name.decode("latin-1")
+        key = written.lower()
+        if key != written:
+            self.names[key] = written
+        text = value.decode("latin-1")
+        known = self.headers.get(key)
+        self.headers[key] = text if known is None else f"{known}, {text}"
+
+    def on_headers_complete(self) -> None:
+        self.complete = True
+        self.keep_alive = self.parser.should_keep_alive()  # llhttp forgets it once a message without a body is over
+
+
+def parse_head(data: bytes) -> Head:
+    """Parse a head that ends with its empty line. HttpError for whatever is malformed: the connection must then close."""
+    collector = _Collector()
+    parser = collector.parser = httptools.HttpRequestParser(collector)
+    try:
+        parser.feed_data(data)
+    except httptools.HttpParserUpgrade:
+        pass  # an upgrade is not taken: the request is answered as HTTP/1.1
+    except httptools.HttpParserError:
+        raise HttpError(400, "the request is not valid HTTP/1.1") from None
+    if not collector.complete:
+        raise HttpError(400, "the request is not valid HTTP/1.1")
+    if collector.count > MAX_HEADERS:
+        raise HttpError(431, f"expected at most {MAX_HEADERS} headers, got {collector.count}")
+    headers = collector.headers
+    return Head(
+        method=parser.get_method().decode("latin-1"),
+        path=_path(collector.url),
+        headers=headers,
+        keep_alive=collector.keep_alive,
+        http_1_0=parser.get_http_version() == "1.0",
+        content_length=_content_length(headers),
+        header_length=_header_length(headers),
+        expects_continue=headers.get("expect", "").lower() == "100-continue",
+        accept=_accepted_encoding(headers.get("accept-encoding", "")),
+        names=collector.names,
+    )
+
+
+def _path(url: bytes) -> str:
+    if url == b"*":
+        return "*"
+    try:
+        path = httptools.parse_url(url).path
+    except httptools.HttpParserInvalidURLError:
+        path = None
+    if path is None:
+        raise HttpError(400, "the request target is not a valid path")
+    return unquote(path.decode("latin-1").rstrip("/") or "/")
+
+
+def _content_length(headers: dict[str, str]) -> int:
+    encoding = headers.get("transfer-encoding")
+    if encoding is not None:
+        if encoding.lower() != "chunked":
+            raise HttpError(501, f"expected transfer encoding 'chunked', got '{encoding[:40]}'")
+        return -1
+    return int(headers.get("content-length", "0"))  # llhttp has checked that it is one decimal number
+
+
+def _header_length(headers: dict[str, str]) -> int | None:
+    text = headers.get("inference-header-content-length")
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) < 16):
+        raise HttpError(400, f"expected a number of bytes in Inference-Header-Content-Length, got '{text[:40]}'")
+    return int(text)
+
+
+def _accepted_encoding(header: str) -> str:
+    """The encoding of ours that the client likes best, the first of equals; "" where that is identity, or none."""
+    best, weight = "", 0.0
+    for item in header.lower().split(","):
+        name, _, parameters = item.partition(";")
+        liked = _weight(parameters)
+        if name.strip() in (*ENCODINGS, "identity") and liked > weight:
+            best, weight = name.strip(), liked
+    return best if best in ENCODINGS else ""
+
+
+def _weight(parameters: str) -> float:
+    """Of `q=0.5`; 0 for what is no number from 0 to 1."""
+    if not parameters:
+        return 1.0
+    match = _WEIGHT.fullmatch(parameters.strip())
+    return float(match[1]) if match else 0.0
+
+
+@dataclass(slots=True)
+class Reply:
+    """An answer with a known length. `body` chunks are written in order, without joining large ones."""
+
+    status: int = 200
+    body: Sequence[Chunk] = ()
+    content_type: str = ""
+    headers: Iterable[tuple[str, str]] = ()
+
+    def encode(self, head: Head, closing: bool) -> list[Chunk]:
+        """Status line, headers and body; for HEAD the body stays away, for 204 its length too."""
+        lines = [status_line(self.status)]
+        if self.content_type:
+            lines.append(f"Content-Type: {self.content_type}\r\n")
+        lines.extend(f"{name}: {value}\r\n" for name, value in self.headers)
+        if self.status != 204:
+            lines.append(f"Content-Length: {sum(len(chunk) for chunk in self.body)}\r\n")
+        lines.append(connection_header(head, closing))
+        lines.append("\r\n")
+        start = "".join(lines).encode("latin-1", "replace")
+        return [start] if head.method == "HEAD" else [start, *self.body]
+
+
+def status_line(status: int) -> str:
+    return _STATUS_LINES[status]
+
+
+def connection_header(head: Head, closing: bool) -> str:
+    if closing or not head.keep_alive:
+        return "Connection: close\r\n"
+    return "Connection: keep-alive\r\n" if head.http_1_0 else ""
+
+
+def json_reply(value: Any, status: int = 200, headers: Iterable[tuple[str, str]] = ()) -> Reply:
+    return Reply(status, (orjson.dumps(value),), "application/json", headers)
+
+
+def error_reply(error: Exception, path: str = "") -> Reply:
+    """What a client is told of an exception, in the form of the routes that `path` belongs to; anything unforeseen is 500
+    without its text."""
+    status, message, headers = _described(error)
+    message = message.encode("utf-8", "replace").decode()  # it may quote half a surrogate pair that the client sent
+    body = error_object(error, status, message) if path.startswith(PREFIX) else {"error": message}
+    return json_reply(body, status, headers)
+
+
+def _described(error: Exception) -> tuple[int, str, Sequence[tuple[str, str]]]:
+    if isinstance(error, HttpError):
+        return error.status, error.message, error.headers
+    if isinstance(error, Unauthenticated):
+        return 401, error.message, (("WWW-Authenticate", "Bearer"),)
+    if isinstance(error, PermissionDenied):
+        return 403, error.message, ()
+    if isinstance(error, NotYet):
+        return 503, error.message, (("Retry-After", str(NotYet.RETRY_AFTER_S)),)
+    if isinstance(error, ServingError):
+        return STATUS[error.code], error.message, ()
+    return 500, "the server failed to answer this request", ()
+
+
+UNKNOWN_HEAD = Head("GET", "*", {}, False, False, 0, None, False)

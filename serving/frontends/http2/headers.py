@@ -1,0 +1,96 @@
+"""Header blocks: HPACK decoding with a cache of repeated blocks, and encoding that needs no state (RFC 7541)."""
+
+from collections.abc import Callable, Iterable
+from typing import Generic, TypeVar
+
+import hpack
+from hpack.table import HeaderTable
+
+from serving.frontends.http2.frames import ConnectionFailure, ErrorCode
+
+MAX_HEADER_LIST_SIZE = 64 * 1024  # bytes, as RFC 9113 counts them: name + value + 32 for each field
+_CACHED_BLOCKS = 64
+_CACHED_BLOCK_SIZE = 2048  # bytes
+_STATIC = HeaderTable()
+
+Head = TypeVar("Head")
+HeaderList = list[tuple[bytes, bytes]]
+
+
+class _WatchedTable(HeaderTable):  # type: ignore[misc]
+    """The dynamic table, which also says whether a block has changed it."""
+
+    changed = False
+
+    def add(self, name: bytes, value: bytes) -> None:
+        self.changed = True
+        super().add(name, value)
+
+
+class HeaderDecoder(Generic[Head]):
+    """Decodes the blocks of one connection and hands each to `parse`.
+
+    A client repeats the same block for every call, made of references to the dynamic table. Its meaning is fixed until
+    the table changes, so that what `parse` made of it is kept until then.
+    """
+
+    def __init__(self, parse: Callable[[HeaderList], Head]) -> None:
+        self._parse = parse
+        self._decoder = hpack.Decoder(max_header_list_size=MAX_HEADER_LIST_SIZE)
+        self._table = self._decoder.header_table = _WatchedTable()
+        self._heads: dict[bytes, Head] = {}
+
+    def decode(self, block: bytes) -> Head:
+        """What `parse` makes of the block; ConnectionFailure where it cannot be decoded, as the state is lost then."""
+        head = self._heads.get(block)
+        if head is not None:
+            return head
+        head = self._parse(self.decode_fields(block))
+        if not self._table.changed and len(self._heads) < _CACHED_BLOCKS and len(block) <= _CACHED_BLOCK_SIZE:
+            self._heads[block] = head
+        return head
+
+    def decode_fields(self, block: bytes) -> HeaderList:
+        """The fields of a block in order; keeps the table in step even where nobody wants them (trailers)."""
+        resizes = bool(block) and block[0] & 0xE0 == 0x20
+        self._table.changed = False
+        try:
+            fields: HeaderList = self._decoder.decode(block, raw=True)
+        except hpack.OversizedHeaderListError:
+            message = f"the header list is larger than {MAX_HEADER_LIST_SIZE} bytes"
+            raise ConnectionFailure(ErrorCode.ENHANCE_YOUR_CALM, message) from None
+        except (hpack.HPACKError, ValueError, IndexError):
+            raise ConnectionFailure(ErrorCode.COMPRESSION_ERROR, "the header block cannot be decoded") from None
+        if resizes or self._table.changed:
+            self._table.changed = True
+            self._heads.clear()
+        return fields
+
+
+def _integer(value: int, prefix_bits: int, pattern: int) -> bytes:
+    """RFC 7541 section 5.1."""
+    limit = (1 << prefix_bits) - 1
+    if value < limit:
+        return bytes([pattern | value])
+    result = bytearray([pattern | limit])
+    value -= limit
+    while value >= 0x80:
+        result.append(value & 0x7F | 0x80)
+        value >>= 7
+    result.append(value)
+    return bytes(result)
+
+
+def encode_headers(fields: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """A header block that touches no dynamic table, so that it may be made once and sent on every connection."""
+    block = bytearray()
+    for name, value in fields:
+        index, _, full = _STATIC.search(name, value) or (0, name, None)
+        if full is not None:
+            block += _integer(index, 7, 0x80)
+            continue
+        block += _integer(index, 4, 0x00)
+        if not index:
+            block += _integer(len(name), 7, 0) + name
+        block += _integer(len(value), 7, 0) + value
+    return bytes(block)

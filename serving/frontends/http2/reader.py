@@ -1,0 +1,211 @@
+"""The bytes that a client sends -> frames: connection preface, frame boundaries, whole header blocks (RFC 9113, sections
+3.4, 4 and 6.10). Bodies are handed over as they come, so that a large DATA frame is never collected first. All connections of a
+listener read into one scratch buffer, out of which only what must outlive a read is copied."""
+
+import asyncio
+import logging
+from abc import abstractmethod
+
+from serving.frontends.http2 import frames as h2
+from serving.frontends.http2.frames import ConnectionFailure, ErrorCode, StreamFailure
+from serving.frontends.http2.headers import MAX_HEADER_LIST_SIZE
+
+log = logging.getLogger(__name__)
+
+RECEIVED_FRAME_SIZE = 256 * 1024  # our SETTINGS_MAX_FRAME_SIZE
+# What is longer has no use, and is collected before it is looked at.
+_LONGEST = {h2.DATA: RECEIVED_FRAME_SIZE, h2.HEADERS: RECEIVED_FRAME_SIZE, h2.CONTINUATION: RECEIVED_FRAME_SIZE}
+MAX_CONTINUATIONS = 16
+_COPIED = 16 * 1024  # bytes read at once: small frames are cheaper to cut out of bytes than out of a memoryview
+
+
+def make_scratch() -> memoryview:
+    return memoryview(bytearray(RECEIVED_FRAME_SIZE))
+
+
+class FrameReader(asyncio.BufferedProtocol):
+    """The receiving half of a connection. What the `on_...` methods raise ends the stream or the connection."""
+
+    __slots__ = (
+        "_block",
+        "_block_ends",
+        "_block_of",
+        "_continuations",
+        "_expects_preface",
+        "_needed",
+        "_part_ends",
+        "_part_left",
+        "_part_of",
+        "_rest",
+        "_scratch",
+        "closing",
+        "expects_settings",
+    )
+
+    def __init__(self, scratch: memoryview) -> None:
+        self._scratch = scratch
+        self.closing = False  # whatever comes now is ignored
+        self.expects_settings = True
+        self._expects_preface = True
+        self._rest: bytes | bytearray = b""  # the beginning of what is to be handled whole
+        self._needed = 0  # bytes of it before there is anything to handle
+        self._part_left = 0  # bytes of a DATA frame that is being received in parts
+        self._part_of = 0
+        self._part_ends = False
+        self._block: bytearray | None = None  # a header block that CONTINUATION frames complete
+        self._block_of = 0
+        self._block_ends = False
+        self._continuations = 0
+
+    # -- for the connection ------------------------------------------------------------------------------------------
+    @abstractmethod
+    def on_data(self, stream_id: int, flags: int, data: "bytes | memoryview") -> None:
+        """A whole DATA frame; a memoryview is good until this returns."""
+
+    @abstractmethod
+    def on_part_begins(self, stream_id: int, length: int, ends: bool) -> None:
+        """A DATA frame of `length` bytes without padding begins; it comes in parts."""
+
+    @abstractmethod
+    def on_part(self, stream_id: int, data: memoryview, ends: bool) -> None:
+        """The next part of that frame, good until this returns; `ends`: the last one of the stream."""
+
+    @abstractmethod
+    def on_header_block(self, stream_id: int, block: bytes, ends: bool) -> None:
+        """HEADERS with all its CONTINUATION frames."""
+
+    @abstractmethod
+    def on_frame(self, kind: int, stream_id: int, flags: int, payload: bytes) -> None:
+        """Any other frame."""
+
+    @abstractmethod
+    def on_stream_failure(self, failure: StreamFailure) -> None:
+        """The peer broke one stream."""
+
+    @abstractmethod
+    def fail(self, code: ErrorCode, message: str) -> None:
+        """The peer broke the connection."""
+
+    # -- asyncio -----------------------------------------------------------------------------------------------------
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._scratch
+
+    def buffer_updated(self, count: int) -> None:
+        if self.closing:
+            return
+        data: bytes | memoryview = self._scratch[:count]
+        if self._rest:
+            self._rest += data
+            if len(self._rest) < self._needed:
+                return
+            data = bytes(self._rest)
+        elif count <= _COPIED:
+            data = bytes(data)
+        try:
+            self._parse(data)
+        except ConnectionFailure as failure:
+            self.fail(failure.code, failure.message)
+        except Exception:
+            log.exception("an HTTP/2 connection failed")
+            self.fail(ErrorCode.INTERNAL_ERROR, "internal error")
+
+    def _parse(self, data: "bytes | memoryview") -> None:
+        """Handle every whole frame, and what there is of an unfinished DATA frame; keep the rest."""
+        position = 0
+        end = len(data)
+        self._needed = h2.HEADER_SIZE
+        if self._expects_preface:
+            position = self._skip_preface(data)
+        while not self.closing and not self._expects_preface:
+            if self._part_left:
+                position = self._continue_part(data, position)
+            if end - position < h2.HEADER_SIZE:
+                break
+            high, low, kind, flags, stream_id = h2.FRAME_HEADER.unpack_from(data, position)
+            stream_id &= h2.MAX_WINDOW
+            start = position + h2.HEADER_SIZE
+            stop = start + (high << 8 | low)
+            self._check_order(kind, stream_id, flags, stop - start)
+            if stop > end and (kind != h2.DATA or flags & h2.FLAG_PADDED):
+                self._needed = stop - position
+                break
+            try:
+                if stop > end:
+                    stop = start
+                    self._begin_part(stream_id, flags, high << 8 | low)
+                elif kind == h2.DATA:
+                    self.on_data(stream_id, flags, data[start:stop])
+                elif kind == h2.HEADERS:
+                    self._on_headers(stream_id, flags, bytes(data[start:stop]))
+                elif kind == h2.CONTINUATION:
+                    self._on_continuation(stream_id, flags, bytes(data[start:stop]))
+                else:
+                    self.on_frame(kind, stream_id, flags, bytes(data[start:stop]))
+            except StreamFailure as failure:
+                self.on_stream_failure(failure)
+            position = stop
+        self._rest = bytearray(data[position:]) if position < end else b""
+
+    def _skip_preface(self, data: "bytes | memoryview") -> int:
+        if not h2.PREFACE.startswith(bytes(data[: len(h2.PREFACE)])):
+            raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, "expected HTTP/2; this port speaks gRPC")
+        if len(data) < len(h2.PREFACE):
+            self._needed = 0  # each byte may show that this is not HTTP/2
+            return 0
+        self._expects_preface = False
+        return len(h2.PREFACE)
+
+    def _check_order(self, kind: int, stream_id: int, flags: int, length: int) -> None:
+        """What a frame may not be whatever it holds: too long, before SETTINGS, inside a header block."""
+        if length > h2.DEFAULT_MAX_FRAME_SIZE:
+            longest = _LONGEST.get(kind, h2.DEFAULT_MAX_FRAME_SIZE)
+            if length > longest:
+                raise ConnectionFailure(ErrorCode.FRAME_SIZE_ERROR, f"a frame is over {longest} bytes")
+        if self.expects_settings and (kind != h2.SETTINGS or flags & h2.FLAG_ACK):
+            raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, "the first frame is not SETTINGS")
+        if self._block is not None and (kind != h2.CONTINUATION or stream_id != self._block_of):
+            raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, "a header block was interrupted")
+
+    def _begin_part(self, stream_id: int, flags: int, length: int) -> None:
+        self._part_of = stream_id
+        self._part_left = length
+        self._part_ends = bool(flags & h2.FLAG_END_STREAM)
+        self.on_part_begins(stream_id, length, self._part_ends)
+
+    def _continue_part(self, data: "bytes | memoryview", position: int) -> int:
+        """Deliver what has come of the unfinished DATA frame; returns where the next frame begins."""
+        stop = min(len(data), position + self._part_left)
+        self._part_left -= stop - position
+        if stop > position:
+            self.on_part(self._part_of, memoryview(data)[position:stop], self._part_ends and not self._part_left)
+        return stop
+
+    def _on_headers(self, stream_id: int, flags: int, block: bytes) -> None:
+        if not stream_id & 1:
+            raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, f"a client cannot open stream {stream_id}")
+        block = h2.header_fragment(flags, block)
+        ends = bool(flags & h2.FLAG_END_STREAM)
+        if flags & h2.FLAG_END_HEADERS:
+            self._hand_over_block(stream_id, block, ends)
+            return
+        self._block = bytearray(block)
+        self._block_of = stream_id
+        self._block_ends = ends
+        self._continuations = 0
+
+    def _on_continuation(self, stream_id: int, flags: int, block: bytes) -> None:
+        if self._block is None:
+            raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, "CONTINUATION without HEADERS")
+        self._block += block
+        self._continuations += 1
+        if len(self._block) > MAX_HEADER_LIST_SIZE or self._continuations > MAX_CONTINUATIONS:
+            raise ConnectionFailure(ErrorCode.ENHANCE_YOUR_CALM, "the header block is too long")
+        if flags & h2.FLAG_END_HEADERS:
+            whole = bytes(self._block)
+            self._block = None
+            self._hand_over_block(stream_id, whole, self._block_ends)
+
+    def _hand_over_block(self, stream_id: int, block: bytes, ends: bool) -> None:
+        if len(block) > MAX_HEADER_LIST_SIZE:
+            raise ConnectionFailure(ErrorCode.ENHANCE_YOUR_CALM, "the header block is too long")
+        self.on_header_block(stream_id, block, ends)

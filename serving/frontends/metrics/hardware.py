@@ -1,0 +1,140 @@
+"""What the metrics say of this process, the machine's CPU and memory, and its GPUs. Read only when asked, off the loop."""
+
+import asyncio
+import logging
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import psutil
+import pynvml
+
+from serving.resources.sampling import Sample
+
+log = logging.getLogger(__name__)
+
+_CHILDREN_LISTED = Path("/proc/thread-self/children").exists()  # CONFIG_PROC_CHILDREN
+
+
+class Gpu(NamedTuple):
+    """One GPU. What the driver does not tell is None. utilization: 0 to 1; power in watts; energy in joules."""
+
+    uuid: str
+    utilization: float | None
+    memory_used: int | None
+    memory_total: int | None
+    power_w: float | None
+    power_limit_w: float | None
+    energy_j: float | None
+
+
+class Host(NamedTuple):
+    """CPU utilization: of all cores since the reading before, 0 to 1."""
+
+    cpu_utilization: float
+    memory_total: int
+    memory_used: int
+
+
+class Hardware:
+    """Reads at once; keeps handles and starting points."""
+
+    def __init__(self, gpus: bool = True) -> None:
+        self._process = psutil.Process()
+        self._gpus = _gpu_handles() if gpus else []
+        self._energy_at_start = [_read(pynvml.nvmlDeviceGetTotalEnergyConsumption, gpu) for _, gpu in self._gpus]
+        psutil.cpu_percent()  # the first call only sets the starting point
+
+    def process(self) -> dict[str, Any]:
+        """Of the server and its child processes: resident bytes, CPU seconds, threads of the server itself."""
+        rss = 0
+        cpu = 0.0
+        for process in (self._process, *_descendants(self._process)):
+            try:
+                with process.oneshot():
+                    times = process.cpu_times()
+                    rss += process.memory_info().rss
+                    cpu += times.user + times.system
+            except psutil.NoSuchProcess:
+                continue
+        return {"rss_bytes": rss, "cpu_seconds": round(cpu, 3), "threads": self._process.num_threads()}
+
+    def host(self) -> Host:
+        memory = psutil.virtual_memory()
+        return Host(psutil.cpu_percent() / 100, memory.total, memory.total - memory.available)
+
+    def gpus(self) -> list[Gpu]:
+        return [
+            _gpu(uuid, handle, base) for (uuid, handle), base in zip(self._gpus, self._energy_at_start, strict=True)
+        ]
+
+
+class SampledHardware:
+    """The same, as it was when it was last read; one for each server. A GPU's driver that hangs holds up nothing else."""
+
+    def __init__(self, hardware: Hardware, interval_s: float = 0.0) -> None:
+        """interval_s: of the machine's own values, so that it does not matter who else asks."""
+        self._process = Sample("server's processes", hardware.process)
+        self._host = Sample("machine", hardware.host, interval_s)
+        self._gpus = Sample("GPUs", hardware.gpus, interval_s)
+
+    async def refreshed(self) -> None:
+        await asyncio.gather(*(one.refreshed() for one in (self._process, self._host, self._gpus)))
+
+    def process(self) -> dict[str, Any]:
+        return self._process.latest
+
+    def host(self) -> Host:
+        return self._host.latest
+
+    def gpus(self) -> list[Gpu]:
+        return self._gpus.latest
+
+
+def _descendants(process: psutil.Process) -> list[psutil.Process]:
+    """Children and their children. psutil looks at every process of the machine for that: here the kernel's own lists are
+    read, where it keeps them."""
+    found: list[psutil.Process] = []
+    pending = [process.pid]
+    try:
+        while pending:
+            for path in Path(f"/proc/{pending.pop()}/task").glob("*/children"):
+                pids = [int(pid) for pid in path.read_text().split()]
+                pending += pids
+                found += [psutil.Process(pid) for pid in pids]
+    except (OSError, psutil.NoSuchProcess):
+        return process.children(recursive=True)
+    return found if _CHILDREN_LISTED else process.children(recursive=True)
+
+
+def _gpu_handles() -> list[tuple[str, Any]]:
+    try:
+        pynvml.nvmlInit()
+        handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
+        return [(str(pynvml.nvmlDeviceGetUUID(handle)), handle) for handle in handles]
+    except pynvml.NVMLError as error:
+        log.debug("no GPU metrics: %s", error)
+        return []
+
+
+def _gpu(uuid: str, handle: Any, energy_at_start: Any) -> Gpu:
+    rates = _read(pynvml.nvmlDeviceGetUtilizationRates, handle)
+    memory = _read(pynvml.nvmlDeviceGetMemoryInfo, handle)
+    power = _read(pynvml.nvmlDeviceGetPowerUsage, handle)
+    limit = _read(pynvml.nvmlDeviceGetPowerManagementLimit, handle)
+    energy = _read(pynvml.nvmlDeviceGetTotalEnergyConsumption, handle)
+    return Gpu(
+        uuid=uuid,
+        utilization=None if rates is None else rates.gpu / 100,
+        memory_used=None if memory is None else int(memory.used),
+        memory_total=None if memory is None else int(memory.total),
+        power_w=None if power is None else power / 1000,
+        power_limit_w=None if limit is None else limit / 1000,
+        energy_j=None if energy is None or energy_at_start is None else (energy - energy_at_start) / 1000,
+    )
+
+
+def _read(function: Any, handle: Any) -> Any:
+    try:
+        return function(handle)
+    except pynvml.NVMLError:
+        return None

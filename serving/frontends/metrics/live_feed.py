@@ -1,0 +1,206 @@
+"""GET /v2/slipway/live: server-sent events, once a second the counters and histograms that changed.
+
+event: hello    {server_id, instance, started, bounds_us}: the exclusive upper bounds of the histograms' buckets
+event: stats    {time, server, models}: cumulative values, of the models that changed since this subscriber's last event
+
+One timer serves all subscribers and stops with the last. A subscriber that does not keep up is given fewer events, and
+loses nothing, for the values are cumulative; one that takes nothing at all is closed.
+"""
+
+import asyncio
+import time
+import uuid
+from ipaddress import ip_address, ip_network
+from typing import Any
+
+import orjson
+
+from serving.core.errors import unavailable
+from serving.frontends.http1.exchange import Exchange
+from serving.frontends.metrics.hardware import SampledHardware
+from serving.resources.memory import MemoryUse
+from serving.server import InferenceServer
+from serving.telemetry.statistics import BOUNDS_US, Duration, Histogram, Key, ModelStatistics
+
+PERIOD_S = 1.0
+SLOW_ABOVE = 256 << 10  # bytes not yet taken: skip this one until it catches up
+MAX_SUBSCRIBERS = 64  # with a key, and as many without
+MAX_OF_ADDRESS = 16  # without a key, of one address
+
+Stamp = tuple[int, int, int, str, str, bool, MemoryUse]
+
+
+class LiveFeed:
+    """The subscribers and their timer."""
+
+    def __init__(self, server: InferenceServer, hardware: SampledHardware) -> None:
+        self._server = server
+        self._hardware = hardware
+        self._subscribers: dict[Exchange, dict[Key, Stamp]] = {}  # -> what each was last told
+        self._addresses: dict[Exchange, str] = {}  # of each subscriber; "" of one with a key
+        self._clock: asyncio.Task[None] | None = None
+        self._beginning: set[asyncio.Task[None]] = set()
+        self._hello = _event(
+            "hello",
+            {
+                "server_id": server.options.server_id,
+                "instance": str(uuid.uuid4()),
+                "started": time.time(),
+                "bounds_us": BOUNDS_US,
+            },
+        )
+
+    def subscribe(self, exchange: Exchange, with_key: bool) -> None:
+        """Begin the stream: hello and a first event with every model at once. UNAVAILABLE where there is no place: who has a
+        key has one whatever others do, and one address does not have all of the others'."""
+        address = "" if with_key else _address(exchange)
+        taken = list(self._addresses.values())
+        alike = taken.count("") if with_key else len(taken) - taken.count("")
+        if alike >= MAX_SUBSCRIBERS or (address and taken.count(address) >= MAX_OF_ADDRESS):
+            raise unavailable("the live feed has as many subscribers as it takes")
+        self._addresses[exchange] = address
+        exchange.start_stream("text/event-stream")
+        exchange.write(self._hello)
+        self._subscribers[exchange] = {}
+        loop = asyncio.get_running_loop()
+        beginning = loop.create_task(self._begin(exchange))
+        self._beginning.add(beginning)
+        beginning.add_done_callback(self._beginning.discard)
+        if self._clock is None:
+            self._clock = loop.create_task(self._run())
+
+    def unsubscribe(self, exchange: Exchange) -> None:
+        self._subscribers.pop(exchange, None)
+        self._addresses.pop(exchange, None)
+
+    def close(self) -> None:
+        """End every stream."""
+        for task in (*self._beginning, *([self._clock] if self._clock else [])):
+            task.cancel()
+        self._clock = None
+        subscribers, self._subscribers = self._subscribers, {}
+        self._addresses.clear()
+        for exchange in subscribers:
+            exchange.end()
+
+    async def _run(self) -> None:
+        """Stops with the last subscriber."""
+        loop = asyncio.get_running_loop()
+        due = loop.time()
+        while True:
+            due = max(due + PERIOD_S, loop.time())
+            await asyncio.sleep(due - loop.time())
+            if not self._subscribers:
+                self._clock = None
+                return
+            await self._read()
+            self._tell([exchange for exchange in self._subscribers if exchange.backlog < SLOW_ABOVE])
+
+    async def _begin(self, exchange: Exchange) -> None:
+        await self._read()
+        if exchange in self._subscribers:
+            self._tell([exchange])
+
+    async def _read(self) -> None:
+        await asyncio.gather(self._hardware.refreshed(), self._server.memory_read())
+
+    def _tell(self, exchanges: list[Exchange]) -> None:
+        stamped = []
+        for model in self._server.known_statistics():
+            stamp = (
+                model.revision,
+                model.pending,
+                model.in_flight,
+                model.state,
+                model.condition,
+                model.failed,
+                model.memory,
+            )
+            stamped.append((model.key, stamp, model))
+        server = orjson.dumps(self._describe_server())
+        encoded: dict[Key, bytes] = {}  # each model is rendered once for all subscribers
+        now = time.time()
+        for exchange in exchanges:
+            told = self._subscribers[exchange]
+            rows = []
+            for key, stamp, model in stamped:
+                if told.get(key) != stamp:
+                    told[key] = stamp
+                    if key not in encoded:
+                        encoded[key] = orjson.dumps(describe_model(model), option=orjson.OPT_NON_STR_KEYS)
+                    rows.append(encoded[key])
+            exchange.write(
+                b'event: stats\ndata: {"time":%.3f,"server":%b,"models":[%b]}\n\n' % (now, server, b",".join(rows))
+            )
+
+    def _describe_server(self) -> dict[str, Any]:
+        gpus = [
+            {
+                "uuid": gpu.uuid,
+                "utilization": gpu.utilization,
+                "memory_used": gpu.memory_used,
+                "memory_total": gpu.memory_total,
+                "power_w": gpu.power_w,
+            }
+            for gpu in self._hardware.gpus()
+        ]
+        return self._hardware.process() | {"gpus": gpus}
+
+
+def _address(exchange: Exchange) -> str:
+    """The client's address; of IPv6 the network, since one client has 2^64 addresses in it."""
+    transport = exchange.connection.transport
+    name = transport.get_extra_info("peername") if transport is not None else None
+    host = str(name[0]) if name else "unknown"
+    try:
+        address = ip_address(host.partition("%")[0])
+    except ValueError:
+        return host
+    return str(ip_network((address, 64), strict=False)) if address.version == 6 else host
+
+
+def _event(kind: str, value: Any) -> bytes:
+    return b"event: %b\ndata: %b\n\n" % (kind.encode(), orjson.dumps(value))
+
+
+def describe_model(model: ModelStatistics) -> dict[str, Any]:
+    """The cumulative values of one version."""
+    return {
+        "name": model.model_name,
+        "version": str(model.model_version),
+        "namespace": model.namespace,
+        "state": model.state,
+        "condition": model.condition,
+        "failed": model.failed,
+        "pending": model.pending,
+        "in_flight": model.in_flight,
+        "memory": _memory(model.memory),
+        "success": _duration(model.success),
+        "fail": _duration(model.fail),
+        "cancel": _duration(model.cancel),
+        "queue": _duration(model.queue),
+        "compute_input": _duration(model.compute_input),
+        "compute_infer": _duration(model.compute_infer),
+        "compute_output": _duration(model.compute_output),
+        "inference_count": model.inference_count,
+        "execution_count": model.execution_count,
+        "failures": model.failures,
+        "cache_hits": model.cache_hit.count,
+        "cache_misses": model.cache_miss.count,
+        "batches": {size: batch.count for size, batch in model.batches.items()},
+        "request_latency": _histogram(model.request_latency),
+        "queue_latency": _histogram(model.queue_latency),
+        "compute_latency": _histogram(model.compute_latency),
+    }
+
+
+def _memory(memory: MemoryUse) -> dict[str, Any]:
+    return {"host_bytes": memory.host, "gpu_bytes": dict(memory.gpus), "basis": memory.basis}
+
+
+def _duration(duration: Duration) -> dict[str, int]:
+    return {"count": duration.count, "ns": duration.ns}
+
+
+def _histogram(histogram: Histogram) -> dict[str, Any]:
+    return {"total": histogram.total, "sum_ns": histogram.sum_ns, "counts": histogram.counts}

@@ -1,0 +1,268 @@
+"""Prometheus text with Triton's names and labels, and Slipway's own histograms. Rendered only when scraped.
+
+Source of the nv_* names: Triton, docs/user_guide/metrics.md. prometheus_client is not used: it forces a `_total` suffix
+that those names do not have.
+"""
+
+import functools
+import re
+from collections.abc import Callable, Iterable, Iterator
+from itertools import accumulate
+from operator import attrgetter
+from typing import NamedTuple
+
+from serving.frontends.metrics.hardware import Gpu, Hardware, SampledHardware
+from serving.frontends.metrics.summaries import Summaries
+from serving.resources.memory import MEASURED
+from serving.resources.response_cache import ResponseCache
+from serving.telemetry import first_response
+from serving.telemetry.request_log import RequestLog
+from serving.telemetry.statistics import BOUNDS_US, Histogram, ModelStatistics
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+# Upper bounds of the exported buckets, in microseconds: 64 us to 67 s, doubling. Each is a bound of the fine buckets too.
+LATENCY_BOUNDS_US = [1 << power for power in range(6, 27)]
+BATCH_BOUNDS = [1 << power for power in range(11)]
+_LATENCY_LE = [*(f"{bound / 1e6:.12g}" for bound in LATENCY_BOUNDS_US), "+Inf"]
+_BATCH_LE = [*map(str, BATCH_BOUNDS), "+Inf"]
+MODELS_IN_PIECE = 50
+_NO_LABEL = re.compile(r"\W", re.ASCII)
+REASONS = ("REJECTED", "CANCELED", "BACKEND", "OTHER")
+
+# name, attribute of ModelStatistics (nanoseconds where the name says duration), help
+_COUNTERS = [
+    ("nv_inference_request_success", "success.count", "Number of successful inference requests"),
+    ("nv_inference_count", "inference_count", "Number of inferences performed, without cached requests"),
+    ("nv_inference_exec_count", "execution_count", "Number of model executions, without cached requests"),
+    ("nv_inference_request_duration_us", "success.ns", "Cumulative inference request duration in microseconds"),
+    ("nv_inference_queue_duration_us", "queue.ns", "Cumulative inference queuing duration in microseconds"),
+    ("nv_inference_compute_input_duration_us", "compute_input.ns", "Cumulative compute input duration in microseconds"),
+    ("nv_inference_compute_infer_duration_us", "compute_infer.ns", "Cumulative compute duration in microseconds"),
+    (
+        "nv_inference_compute_output_duration_us",
+        "compute_output.ns",
+        "Cumulative compute output duration in microseconds",
+    ),
+]
+
+# Of models whose answers the response cache keeps.
+_CACHE_COUNTERS = [
+    ("nv_cache_num_hits_per_model", "cache_hit.count", "Number of cache hits per model"),
+    ("nv_cache_num_misses_per_model", "cache_miss.count", "Number of cache misses per model"),
+    ("nv_cache_hit_duration_per_model", "cache_hit.ns", "Total cache hit duration per model, in microseconds"),
+    ("nv_cache_miss_duration_per_model", "cache_miss.ns", "Total cache miss duration per model, in microseconds"),
+]
+
+_HISTOGRAMS: list[tuple[str, str, Callable[[ModelStatistics], Histogram]]] = [
+    ("slipway_request_duration_seconds", "Time from a request's arrival to its answer", lambda m: m.request_latency),
+    ("slipway_queue_duration_seconds", "Time a request waited for an instance", lambda m: m.queue_latency),
+    ("slipway_compute_duration_seconds", "Time a request's batch took to execute", lambda m: m.compute_latency),
+]
+
+_GAUGES: list[tuple[str, str, Callable[[ModelStatistics], float | None]]] = [
+    ("nv_inference_pending_request_count", "Number of requests that wait for an instance now", lambda m: m.pending),
+    ("nv_model_load_duration_secs", "How long the last load took, in seconds", lambda m: m.load_s),
+]
+
+# Of the whole cache. Source: the README of triton-inference-server/local_cache, where all of them are gauges.
+_CACHE_GAUGES: list[tuple[str, str, Callable[[ResponseCache], int | float]]] = [
+    ("nv_cache_util", "Cache utilization [0.0 - 1.0]", lambda c: c.used / c.size),
+    ("nv_cache_num_entries", "Number of responses stored in response cache", len),
+    ("nv_cache_num_lookups", "Number of cache lookups in response cache", lambda c: c.hits + c.misses),
+    ("nv_cache_num_hits", "Number of cache hits in response cache", lambda c: c.hits),
+    ("nv_cache_num_misses", "Number of cache misses in response cache", lambda c: c.misses),
+    ("nv_cache_num_evictions", "Number of cache evictions in response cache", lambda c: c.evictions),
+    ("nv_cache_lookup_duration", "Total cache lookup duration (hit and miss), in microseconds", lambda c: c.lookup_ns // 1000),
+    ("nv_cache_insertion_duration", "Total cache insertion duration, in microseconds", lambda c: c.insertion_ns // 1000),
+]  # fmt: skip
+
+# This server has no such pool: its size is 0.
+_PINNED_MEMORY = (
+    ("nv_pinned_memory_pool_total_bytes", "gauge", "Pinned memory pool total memory size, in bytes", 0),
+    ("nv_pinned_memory_pool_used_bytes", "gauge", "Pinned memory pool used memory size, in bytes", 0),
+)
+
+_GPU_GAUGES: list[tuple[str, str, str, Callable[[Gpu], int | float | None]]] = [
+    ("nv_gpu_utilization", "gauge", "GPU utilization rate [0.0 - 1.0]", lambda g: g.utilization),
+    ("nv_gpu_memory_total_bytes", "gauge", "GPU total memory, in bytes", lambda g: g.memory_total),
+    ("nv_gpu_memory_used_bytes", "gauge", "GPU used memory, in bytes", lambda g: g.memory_used),
+    ("nv_gpu_power_usage", "gauge", "GPU power usage in watts", lambda g: g.power_w),
+    ("nv_gpu_power_limit", "gauge", "GPU power management limit in watts", lambda g: g.power_limit_w),
+    ("nv_energy_consumption", "counter", "GPU energy consumption in joules since the server started", lambda g: g.energy_j),
+]  # fmt: skip
+
+
+class _Model(NamedTuple):
+    names: dict[str, str]
+    labels: str  # as they stand between the braces
+    statistics: ModelStatistics
+
+
+Lines = Callable[[_Model], Iterable[str]]
+
+
+def render(
+    models: Iterable[ModelStatistics],
+    hardware: Hardware | SampledHardware,
+    cache: ResponseCache | None = None,
+    request_log: RequestLog | None = None,
+    summaries: Summaries | None = None,
+    counter_latencies: bool = True,
+    cpu: bool = True,
+) -> Iterator[str]:
+    """The page in pieces that each take about a millisecond, so that the caller can let requests through between them.
+
+    Without `counter_latencies` the cumulative durations and the counters of the cache are left out, as --metrics-config
+    has it. A family that no model has is left out too.
+    """
+    labelled = [_Model(names := _label_names(model), _labels(names), model) for model in models]
+    for name, attribute, text in _COUNTERS:
+        if counter_latencies or not name.endswith("_duration_us"):
+            yield from _family(name, "counter", text, labelled, _counter_lines(name, attribute))
+    if counter_latencies:
+        caching = [model for model in labelled if model.statistics.caches]
+        for name, attribute, text in _CACHE_COUNTERS:
+            yield from _family(name, "counter", text, caching, _counter_lines(name, attribute))
+    yield from _family(
+        "nv_inference_request_failure", "counter", "Number of failed inference requests", labelled, _failures
+    )
+    for name, text, gauge in _GAUGES:
+        yield from _family(name, "gauge", text, labelled, _gauge_lines(name, gauge))
+    yield from _family(
+        "slipway_model_memory_bytes", "gauge", "Memory that a loaded model holds, by device", labelled, _memory_lines
+    )
+    for name, text, histogram in _HISTOGRAMS:
+        lines = functools.partial(_latency_lines, name, histogram)
+        yield from _family(name, "histogram", text, labelled, lines)
+    yield from _family("slipway_batch_size", "histogram", "Rows of each model execution", labelled, _batch_lines)
+    first = "Duration from request to first response in milliseconds"
+    yield from _family(first_response.FAMILY, "histogram", first, labelled, _first_response_lines)
+    if summaries is not None:
+        yield from summaries.render([(model.labels, model.statistics) for model in labelled])
+    if cache is not None:
+        yield "".join(f"{_header(name, 'gauge', text)}{name} {value(cache)}\n" for name, text, value in _CACHE_GAUGES)
+    if request_log is not None:
+        name = "slipway_request_log_dropped"
+        yield f"{_header(name, 'counter', 'Lines that the request log lost')}{name} {request_log.dropped}\n"
+    yield _machine(hardware, cpu)
+
+
+def _family(name: str, kind: str, text: str, models: list[_Model], lines: Lines) -> Iterator[str]:
+    header = _header(name, kind, text)
+    for start in range(0, len(models), MODELS_IN_PIECE):
+        piece = models[start : start + MODELS_IN_PIECE]
+        rows = "".join(f"{line}\n" for model in piece for line in lines(model))
+        if rows:
+            yield header + rows
+            header = ""
+
+
+def _counter_lines(name: str, attribute: str) -> Lines:
+    value = attrgetter(attribute)
+    unit = 1000 if attribute.endswith(".ns") else 1
+    return lambda m: [f"{name}{{{m.labels}}} {value(m.statistics) // unit}"]
+
+
+def _gauge_lines(name: str, gauge: Callable[[ModelStatistics], float | None]) -> Lines:
+    def lines(model: _Model) -> list[str]:
+        value = gauge(model.statistics)
+        return [] if value is None else [f"{name}{{{model.labels}}} {value}"]
+
+    return lines
+
+
+def _failures(model: _Model) -> list[str]:
+    counts = model.statistics.failures
+    labels = {reason: _labels(model.names | {"reason": reason}) for reason in REASONS}
+    return [f"nv_inference_request_failure{{{labels[reason]}}} {counts.get(reason, 0)}" for reason in REASONS]
+
+
+def _memory_lines(model: _Model) -> list[str]:
+    memory = model.statistics.memory
+    held = [("cpu", memory.basis, memory.host), *((f"gpu:{device}", MEASURED, size) for device, size in memory.gpus)]
+    return [
+        f'slipway_model_memory_bytes{{{model.labels},device="{device}",basis="{basis}"}} {size}'
+        for device, basis, size in held
+    ]
+
+
+def _latency_lines(name: str, histogram_of: Callable[[ModelStatistics], Histogram], model: _Model) -> list[str]:
+    """The fine buckets merged into the exported ones: fine bucket i belongs to the first bound not below its own."""
+    histogram = histogram_of(model.statistics)
+    merged = [0] * (len(LATENCY_BOUNDS_US) + 1)
+    for index, count in histogram.counts.items():
+        merged[_coarse(BOUNDS_US[index])] += count
+    return _histogram_lines(name, model.labels, _LATENCY_LE, merged, histogram.sum_ns / 1e9)
+
+
+def _coarse(bound_us: int) -> int:
+    """Index into LATENCY_BOUNDS_US of the first power of two that is at least `bound_us`; its length where none is."""
+    return min(max((bound_us - 1).bit_length() - 6, 0), len(LATENCY_BOUNDS_US))
+
+
+def _batch_lines(model: _Model) -> list[str]:
+    merged = [0] * (len(BATCH_BOUNDS) + 1)
+    rows = 0
+    for size, batch in model.statistics.batches.items():
+        merged[min(max(size - 1, 0).bit_length(), len(BATCH_BOUNDS))] += batch.count
+        rows += size * batch.count
+    return _histogram_lines("slipway_batch_size", model.labels, _BATCH_LE, merged, rows)
+
+
+def _first_response_lines(model: _Model) -> list[str]:
+    found = model.statistics.first_response
+    if found is None:
+        return []
+    bounds = [*(f"{bound:.12g}" for bound in found.bounds_ms), "+Inf"]
+    return _histogram_lines(first_response.FAMILY, model.labels, bounds, found.counts, found.sum_ms)
+
+
+def _histogram_lines(name: str, labels: str, bounds: list[str], counts: list[int], total: float) -> list[str]:
+    cumulative = list(accumulate(counts))
+    lines = [f'{name}_bucket{{{labels},le="{bound}"}} {count}' for bound, count in zip(bounds, cumulative, strict=True)]
+    return [*lines, f"{name}_sum{{{labels}}} {total}", f"{name}_count{{{labels}}} {cumulative[-1]}"]
+
+
+def _machine(hardware: Hardware | SampledHardware, cpu: bool) -> str:
+    parts = []
+    machine, gpus = hardware.host(), hardware.gpus()
+    for name, kind, text, value in _GPU_GAUGES:
+        read = [(_labels({"gpu_uuid": gpu.uuid}), value(gpu)) for gpu in gpus]
+        lines = [f"{name}{{{labels}}} {number}\n" for labels, number in read if number is not None]
+        if lines:
+            parts += [_header(name, kind, text), *lines]
+    process = hardware.process()
+    cpu_gauges = (
+        ("nv_cpu_utilization", "gauge", "CPU utilization rate [0.0 - 1.0]", machine.cpu_utilization),
+        ("nv_cpu_memory_total_bytes", "gauge", "CPU total memory (RAM), in bytes", machine.memory_total),
+        ("nv_cpu_memory_used_bytes", "gauge", "CPU used memory (RAM), in bytes", machine.memory_used),
+    )
+    for name, kind, text, number in (
+        *(cpu_gauges if cpu else ()),
+        *_PINNED_MEMORY,
+        ("slipway_process_cpu_seconds", "counter", "CPU time of the server and its children", process["cpu_seconds"]),
+        ("slipway_process_resident_bytes", "gauge", "Memory of the server and its children", process["rss_bytes"]),
+    ):
+        parts += [_header(name, kind, text), f"{name} {number}\n"]
+    return "".join(parts)
+
+
+def _header(name: str, kind: str, text: str) -> str:
+    return f"# HELP {name} {text}\n# TYPE {name} {kind}\n"
+
+
+def _label_names(model: ModelStatistics) -> dict[str, str]:
+    """With --model-namespacing the namespace too, and the configuration's metric_tags, whose names Triton begins with "_"."""
+    namespace = {"namespace": model.namespace} if model.namespace else {}
+    tags = {"_" + _NO_LABEL.sub("_", name): value for name, value in model.tags.items()}
+    return {"model": model.model_name, "version": str(model.model_version)} | namespace | tags
+
+
+def _labels(labels: dict[str, str]) -> str:
+    """In Triton's order, that of the names."""
+    return ",".join(f'{name}="{_escape(text)}"' for name, text in sorted(labels.items()))
+
+
+def _escape(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

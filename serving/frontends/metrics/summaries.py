@@ -1,0 +1,89 @@
+"""Triton's latency summaries: quantiles over about the last minute, from the difference between two states of a histogram.
+
+States are kept at scrapes, so the window is a minute and at most one interval between scrapes longer; a quantile is the upper
+bound of a fine bucket, at most 6 % too high. Source of the names: Triton, docs/user_guide/metrics.md.
+"""
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+
+from serving.telemetry.statistics import BOUNDS_US, Histogram, ModelStatistics
+
+WINDOW_S = 60.0
+STEP_S = 5.0  # states are at least so far apart, however often somebody scrapes
+
+Counts = dict[int, int]
+
+# Name, what it is of, None for a model that has none of it.
+FAMILIES: list[tuple[str, str, Callable[[ModelStatistics], Histogram | None]]] = [
+    ("nv_inference_request_summary_us", "inference request", lambda m: m.request_latency),
+    ("nv_inference_queue_summary_us", "inference queuing", lambda m: m.queue_latency),
+    ("nv_inference_compute_input_summary_us", "compute input", lambda m: m.phases.compute_input if m.phases else None),
+    (
+        "nv_inference_compute_infer_summary_us",
+        "compute inference",
+        lambda m: m.phases.compute_infer if m.phases else None,
+    ),
+    (
+        "nv_inference_compute_output_summary_us",
+        "compute output",
+        lambda m: m.phases.compute_output if m.phases else None,
+    ),
+    ("nv_cache_hit_summary_per_model", "cache hit", lambda m: m.phases.cache_hit if m.phases and m.caches else None),
+    ("nv_cache_miss_summary_per_model", "cache miss", lambda m: m.phases.cache_miss if m.phases and m.caches else None),
+]
+
+
+class Summaries:
+    """Of all models; made once, asked at each scrape."""
+
+    def __init__(self, quantiles: Iterable[float], clock: Callable[[], float] = time.monotonic) -> None:
+        self._quantiles = list(quantiles)
+        self._clock = clock
+        self._states: deque[tuple[float, dict[tuple[str, ModelStatistics], Counts]]] = deque()
+
+    def render(self, models: list[tuple[str, ModelStatistics]]) -> Iterable[str]:
+        """A piece of the page for each family; `models` with their labels as they stand between the braces."""
+        base = self._base(models)
+        for family, text, histogram in FAMILIES:
+            found = [(labels, model, now) for labels, model in models if (now := histogram(model)) is not None]
+            if not found:
+                continue
+            lines = [f"# HELP {family} Summary of {text} duration in microseconds\n# TYPE {family} summary"]
+            for labels, model, now in found:
+                recent = _difference(now.counts, base.get((family, model), {}))
+                lines += [f'{family}{{{labels},quantile="{q:g}"}} {_quantile(recent, q)}' for q in self._quantiles]
+                lines += [f"{family}_sum{{{labels}}} {now.sum_ns // 1000}", f"{family}_count{{{labels}}} {now.total}"]
+            yield "\n".join(lines) + "\n"
+
+    def _base(self, models: list[tuple[str, ModelStatistics]]) -> dict[tuple[str, ModelStatistics], Counts]:
+        """The youngest state that is older than the window, else nothing: all since the start counts. Keeps today's state."""
+        now = self._clock()
+        while len(self._states) > 1 and self._states[1][0] <= now - WINDOW_S:
+            self._states.popleft()
+        base = self._states[0][1] if self._states and self._states[0][0] <= now - WINDOW_S else {}
+        if not self._states or self._states[-1][0] <= now - STEP_S:
+            state = {
+                (family, model): dict(found.counts)
+                for family, _, histogram in FAMILIES
+                for _, model in models
+                if (found := histogram(model)) is not None
+            }
+            self._states.append((now, state))
+        return base
+
+
+def _difference(now: Counts, before: Counts) -> Counts:
+    return {index: count - before.get(index, 0) for index, count in now.items() if count > before.get(index, 0)}
+
+
+def _quantile(counts: Counts, quantile: float) -> str:
+    """In microseconds; NaN where nothing happened, as Prometheus' own clients say."""
+    wanted = quantile * sum(counts.values())
+    reached = 0
+    for index in sorted(counts):
+        reached += counts[index]
+        if reached >= wanted:
+            return str(BOUNDS_US[index])
+    return "NaN"

@@ -1,0 +1,25 @@
+"""Errors on the OpenAI-compatible routes, as {"error": {"message", "type", "param", "code"}}.
+
+Source: OpenAI API reference, Errors.
+"""
+
+from typing import Any
+
+from serving.core.errors import Code, ServingError
+
+PREFIX = "/v1/"  # of those routes
+_CODES = {401: "invalid_api_key", 404: "model_not_found"}
+
+
+class WrongField(ServingError):
+    """A field of the request that cannot be taken as it is."""
+
+    def __init__(self, param: str, message: str) -> None:
+        super().__init__(Code.INVALID_ARG, message)
+        self.param = param
+
+
+def error_object(error: Exception, status: int, message: str) -> dict[str, Any]:
+    kind = "invalid_request_error" if status < 500 else "server_error"
+    param = error.param if isinstance(error, WrongField) else None
+    return {"error": {"message": message, "type": kind, "param": param, "code": _CODES.get(status)}}

@@ -1,0 +1,112 @@
+"""OpenAI-compatible /v1/models, /v1/completions and /v1/chat/completions, for models that say with `slipway.text_generation`
+that they generate text (repository/config/text_generation.py).
+
+Each answer to each prompt is one request of the model. Sampling settings go to the inputs of their names, else into
+parameters; a model written for the vLLM or TensorRT-LLM backend's interface gets that backend's inputs too.
+Source: OpenAI API reference; Triton, python/openai.
+"""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from tritonclient.grpc.model_config_pb2 import ModelConfig
+
+from repository.config.text_generation import TextGeneration, text_generation
+from serving.core.errors import ServingError, invalid, not_found
+from serving.core.request import InferenceRequest
+from serving.frontends.http1.exchange import Exchange
+from serving.frontends.http1.message import Reply, json_reply
+from serving.frontends.openai.answer import INPUT_TOKENS, OUTPUT_TOKENS, Answer, Choice
+from serving.frontends.openai.request import Asked, model_of, read_chat, read_completion
+from serving.frontends.rest.generate import by_name, start
+from serving.frontends.rest.json_body import with_json
+from serving.server import InferenceServer
+
+
+# -- routes ------------------------------------------------------------------------------------------------------------
+def models(server: InferenceServer, exchange: Exchange) -> Reply:
+    names = sorted({row.name for row in server.repository_index()})
+    return json_reply({"object": "list", "data": [_model(name) for name in names if _generates(server, name)]})
+
+
+def model(server: InferenceServer, exchange: Exchange) -> Reply:
+    name = exchange.head.params["model"]
+    if not _generates(server, name):
+        raise not_found(f"the model '{name}' does not exist or does not generate text")
+    return json_reply(_model(name))
+
+
+@with_json
+def completions(server: InferenceServer, exchange: Exchange, body: dict[str, Any]) -> None:
+    _answer(server, exchange, body, read_completion, chat=False)
+
+
+@with_json
+def chat_completions(server: InferenceServer, exchange: Exchange, body: dict[str, Any]) -> None:
+    _answer(server, exchange, body, read_chat, chat=True)
+
+
+def _model(name: str) -> dict[str, Any]:
+    return {"id": name, "object": "model", "created": 0, "owned_by": "slipway"}
+
+
+def _generates(server: InferenceServer, name: str) -> bool:
+    """Also of a model that would load on its first request; False for one that takes none."""
+    try:
+        return text_generation(server.model_config(name)) is not None
+    except ServingError:
+        return False
+
+
+# -- requests ----------------------------------------------------------------------------------------------------------
+def _answer(
+    server: InferenceServer,
+    exchange: Exchange,
+    body: dict[str, Any],
+    read: Callable[[dict[str, Any], TextGeneration], Asked],
+    chat: bool,
+) -> None:
+    name = model_of(body)
+    exchange.connection.listener.authoriser.check("inference", exchange.head.headers, name)
+    config = server.model_config(name)
+    declared = text_generation(config)
+    if declared is None:
+        raise invalid(f"the model '{name}' does not generate text: it has no slipway.text_generation")
+    asked = read(body, declared)
+    answer = Answer(exchange, asked, declared.output, chat)
+    start(server, exchange, *(_request(config, declared, answer, choice) for choice in answer.choices))
+
+
+def _request(config: ModelConfig, declared: TextGeneration, answer: Answer, choice: Choice) -> InferenceRequest:
+    asked = answer.asked
+    prompt = asked.prompts[choice.index // asked.n]
+    settings = dict(asked.settings)
+    if "seed" in settings:  # or all answers to a prompt would be the same
+        settings["seed"] = int(settings["seed"]) + choice.index % asked.n
+    known = {tensor.name for tensor in config.input}
+    extra = {key: value for key, value in _of_backends(asked, settings).items() if key in known}
+    inputs, parameters = by_name(config, {asked.input_name: prompt} | settings | extra)
+    counts = [output.name for output in config.output if output.name in (INPUT_TOKENS, OUTPUT_TOKENS)]
+    return InferenceRequest(
+        asked.model,
+        inputs,
+        choice.on_response,
+        id=answer.id,
+        requested=(declared.output, *counts),
+        parameters=parameters,
+        flow=answer.stream.flow if answer.stream is not None else None,
+    )
+
+
+def _of_backends(asked: Asked, settings: dict[str, Any]) -> dict[str, Any]:
+    """What models for the vLLM and TensorRT-LLM backends take beside the settings. The prompt is echoed here, not there."""
+    return {
+        "stream": asked.stream,
+        "sampling_parameters": json.dumps(settings | ({"stop": list(asked.stops)} if asked.stops else {})),
+        "stop_words": list(asked.stops) or None,
+        "exclude_input_in_output": True,
+        "sampling_param_exclude_input_from_output": True,
+        f"return_{INPUT_TOKENS}": True,
+        f"return_{OUTPUT_TOKENS}": True,
+    }

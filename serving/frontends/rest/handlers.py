@@ -1,0 +1,119 @@
+"""Handlers of every V2 route but inference: decode, call the server, encode."""
+
+import binascii
+from typing import Any
+
+from serving.core.errors import invalid, unsupported
+from serving.core.message_json import message_to_json
+from serving.frontends.http1.exchange import Exchange
+from serving.frontends.http1.message import Reply, json_reply
+from serving.frontends.rest.json_body import json_object, with_json
+from serving.frontends.shared.worker_threads import checkpoint, in_thread
+from serving.server import InferenceServer
+
+_BASE64_PIECE = 1 << 20  # characters, a multiple of 4
+
+
+def server_metadata(server: InferenceServer, exchange: Exchange) -> Reply:
+    return json_reply(message_to_json(server.metadata()))
+
+
+def server_live(server: InferenceServer, exchange: Exchange) -> Reply:
+    return _ready_reply(server.live(), "the server is not live")
+
+
+async def server_ready(server: InferenceServer, exchange: Exchange) -> Reply:
+    return _ready_reply(await server.confirm_ready(), "the server is not ready")
+
+
+async def model_ready(server: InferenceServer, exchange: Exchange) -> Reply:
+    name, version = _model(exchange)
+    ready = await server.confirm_model_ready(name, version)
+    why = "" if ready else server.why_not_ready(name, version)
+    return _ready_reply(ready, f"model '{name}' is not ready" + (why and f": {why}"))
+
+
+def model_metadata(server: InferenceServer, exchange: Exchange) -> Reply:
+    return json_reply(message_to_json(server.model_metadata(*_model(exchange))))
+
+
+def model_config(server: InferenceServer, exchange: Exchange) -> Reply:
+    return json_reply(message_to_json(server.model_config(*_model(exchange))))
+
+
+def model_statistics(server: InferenceServer, exchange: Exchange) -> Reply:
+    return json_reply(message_to_json(server.model_statistics(*_model(exchange)), unset_messages=True))
+
+
+def repository_index(server: InferenceServer, exchange: Exchange) -> Reply:
+    _default_repository(exchange)
+    ready = json_object(exchange).get("ready", False)
+    if not isinstance(ready, bool):
+        raise invalid("invalid value for 'ready': expected a boolean")
+    return json_reply([row._asdict() if row.state else {"name": row.name} for row in server.repository_index(ready)])
+
+
+@with_json
+async def load_model(server: InferenceServer, exchange: Exchange, body: dict[str, Any]) -> Reply:
+    _default_repository(exchange)
+    exchange.body = b""
+    parameters = _parameters(body)
+    config = ""
+    files = {}
+    for key, value in parameters.items():
+        if key != "config" and not key.startswith("file:"):
+            raise invalid(f"unrecognised load parameter '{key}'; expected 'config' or 'file:<version>/<name>'")
+        if not isinstance(value, str):
+            raise invalid(f"load parameter '{key}' must be a string")
+        if key == "config":
+            config = value
+        else:
+            files[key] = await in_thread(_base64, key, value)
+    await server.load_model(exchange.head.params["model"], config, files or None)
+    return Reply()
+
+
+async def unload_model(server: InferenceServer, exchange: Exchange) -> Reply:
+    _default_repository(exchange)
+    dependents = _parameters(json_object(exchange)).get("unload_dependents", False)
+    if not isinstance(dependents, bool):
+        raise invalid("unload parameter 'unload_dependents' must be a boolean")
+    await server.unload_model(exchange.head.params["model"], dependents)
+    return Reply()
+
+
+def _ready_reply(ready: bool, otherwise: str) -> Reply:
+    """Triton answers "not ready" with 400."""
+    return Reply() if ready else json_reply({"error": otherwise}, 400)
+
+
+def _model(exchange: Exchange) -> tuple[str, str]:
+    params = exchange.head.params
+    return params.get("model", ""), params.get("version", "")
+
+
+def _default_repository(exchange: Exchange) -> None:
+    if "repository" in exchange.head.params:
+        raise unsupported("'repository_name' specification is not supported")
+
+
+def _parameters(body: dict[str, Any]) -> dict[str, Any]:
+    parameters = body.get("parameters", {})
+    if not isinstance(parameters, dict):
+        raise invalid("expected 'parameters' to be a JSON object")
+    return parameters
+
+
+def _base64(key: str, value: str) -> bytes:
+    """In pieces, between which other threads have their turn."""
+    content = bytearray()
+    try:
+        for start in range(0, len(value), _BASE64_PIECE):
+            checkpoint()
+            piece = binascii.a2b_base64(value[start : start + _BASE64_PIECE], strict_mode=True)
+            if start + _BASE64_PIECE < len(value) and len(piece) < _BASE64_PIECE // 4 * 3:
+                raise ValueError  # padding before the end
+            content += piece
+    except (binascii.Error, ValueError):
+        raise invalid(f"load parameter '{key[:200]}' is not valid base64") from None
+    return bytes(content)

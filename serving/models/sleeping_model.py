@@ -1,0 +1,106 @@
+"""A model version whose weights are not in memory. It stands where a Model would: the first request loads it.
+
+submit(request) -> waiting -> the lifecycle builds the Model -> hand_over(model): every waiting request, in order
+"""
+
+import asyncio
+import dataclasses
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from tritonclient.grpc.model_config_pb2 import ModelConfig
+
+from serving.backends.base.backend import ModelSpec
+from serving.core.errors import ServingError, safely, unavailable, unexpected
+from serving.core.request import InferenceRequest
+from serving.extensions.classification import Labels
+from serving.models.model import Model
+from serving.resources.memory import NOTHING
+from serving.telemetry.statistics import ModelStatistics
+
+ASLEEP = "asleep: loads on its first request"
+RETRY_S = 1.0  # after a load that failed, requests fail at once for this long
+
+# Builds the model, puts it in its sleeper's place and calls `hand_over`, in one step of the event loop; or raises.
+Wake = Callable[["SleepingModel"], Coroutine[Any, Any, None]]
+
+
+class SleepingModel:
+    """`config` is complete and checked, so that metadata and configuration are answered without the weights."""
+
+    memory = NOTHING
+
+    def __init__(self, spec: ModelSpec, statistics: ModelStatistics, wake: Wake, labels: Labels) -> None:
+        self.spec = spec
+        self.config = spec.config
+        self.statistics = statistics
+        self.warnings: list[str] = []
+        self.labels = labels  # for ensembles that it has answered a moment ago
+        self._wake = wake
+        self._waiting: dict[InferenceRequest, None] = {}  # in the order of arrival
+        self._task: asyncio.Task[None] | None = None
+        self._failed: ServingError | None = None
+        self._failed_at = 0.0
+
+    @property
+    def pending(self) -> int:
+        return len(self._waiting)
+
+    in_flight = pending
+
+    def submit(self, request: InferenceRequest) -> None:
+        """Keep the request and begin to load. UNAVAILABLE where the last try has failed a moment ago."""
+        if self._failed is not None and time.monotonic() < self._failed_at + RETRY_S:
+            self.statistics.count_failure(request, "REJECTED")
+            raise self._failed
+        request.on_cancel = self._cancelled
+        self._waiting[request] = None
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._wake_up())
+
+    def complaints(self) -> list[str]:
+        return []
+
+    async def confirm_ready(self) -> bool:
+        """It is there for its first request; nothing of it runs that could be asked."""
+        return True
+
+    async def reconfigure(self, config: ModelConfig) -> None:
+        self.config = config
+        self.spec = dataclasses.replace(self.spec, config=config)
+
+    async def drain(self) -> None:
+        """Returns when whoever waits has been handed on or told."""
+        if self._task is not None:
+            await self._task
+
+    def hand_over(self, model: "Model | SleepingModel") -> None:
+        waiting, self._waiting = self._waiting, {}
+        for request in waiting:
+            request.on_cancel = None
+            try:
+                model.submit(request)
+            except Exception as error:
+                request.respond(unexpected(error, f"handing a request to '{self.spec.name}'"))
+
+    async def _wake_up(self) -> None:
+        try:
+            await self._wake(self)
+        except Exception as error:
+            self._fail(unexpected(error, f"loading '{self.spec.name}'").message)
+        finally:
+            self._task = None
+
+    def _fail(self, reason: str) -> None:
+        self._failed = unavailable(f"model '{self.spec.name}' could not be loaded for its first request: {reason}")
+        self._failed_at = time.monotonic()
+        waiting, self._waiting = self._waiting, {}
+        for request in waiting:
+            request.on_cancel = None
+            safely("counting a failure", self.statistics.count_failure, request, "OTHER")
+            request.respond(self._failed)
+
+    def _cancelled(self, request: InferenceRequest) -> None:
+        self._waiting.pop(request, None)
+        self.statistics.count_cancel(request)

@@ -1,0 +1,238 @@
+"""The model repositories of one server: folders of this machine, and copies of what lies in the cloud.
+
+A model is served from the one repository of its namespace that has it: with --model-namespacing each repository is a
+namespace, without it all of them are one, "". Methods that read files or speak to the network say so.
+"""
+
+import fcntl
+import logging
+import os
+import shutil
+import tempfile
+from collections import defaultdict
+from pathlib import Path
+
+from repository.core.errors import NotFound, RepositoryError, Unreachable
+from repository.core.layout import ModelRepository
+from repository.remote.address import RemoteAddress
+from repository.remote.repository import RemoteRepository
+from serving.cli.options import Options
+from serving.core.errors import ServingError, invalid, not_found, unavailable
+from serving.core.model_identifier import ModelIdentifier
+from serving.repositories.model_source import fingerprint
+
+log = logging.getLogger(__name__)
+
+_PREFIX = "slipway-models-"
+_LOCK = "in-use"
+# Triton's variables for the folder of the copies, by protocol.
+_MOUNT_DIRECTORIES = {
+    "s3": "TRITON_AWS_MOUNT_DIRECTORY",
+    "gs": "TRITON_GCS_MOUNT_DIRECTORY",
+    "abfs": "TRITON_AZURE_MOUNT_DIRECTORY",
+}
+
+Repository = ModelRepository | RemoteRepository
+
+
+class Repositories:
+    """All that --model-repository names, in its order."""
+
+    def __init__(self, options: Options) -> None:
+        self._caches: dict[Path | None, CacheFolder] = {}  # by the folder that holds them; None: the system's
+        self._spaces: defaultdict[str, list[Repository]] = defaultdict(list)
+        self.remote: list[RemoteRepository] = []
+        for place in options.model_repository:
+            namespace = place.shown if isinstance(place, RemoteAddress) else str(place)
+            self._spaces[namespace if options.model_namespacing else ""].append(self._open(place, options))
+        self._troubles: dict[str, str] = {}  # address -> why the last look failed
+        self._missing = [place for place in options.model_repository if isinstance(place, Path) and not place.is_dir()]
+
+    def _open(self, place: Path | RemoteAddress, options: Options) -> Repository:
+        if isinstance(place, Path):
+            return ModelRepository(place)
+        folder = options.repository_cache_folder or _mount_directory(place)
+        if folder not in self._caches:
+            self._caches[folder] = CacheFolder(folder)
+        self.remote.append(RemoteRepository(place, self._caches[folder].path / str(len(self.remote))))
+        return self.remote[-1]
+
+    @property
+    def missing(self) -> list[Path]:
+        """Folders that were not there when the server started, and have not come since."""
+        self._missing = [place for place in self._missing if not place.is_dir()]
+        return self._missing
+
+    def passed_over(self) -> list[str]:
+        """A sentence for each folder of this machine's repositories that cannot be a model."""
+        local = [
+            one for repositories in self._spaces.values() for one in repositories if isinstance(one, ModelRepository)
+        ]
+        return [sentence for repository in local for sentence in repository.passed_over()]
+
+    # -- what is known ---------------------------------------------------------------------------------------------
+    def models(self) -> list[ModelIdentifier]:
+        """Every model, sorted. Of the cloud: as last listed."""
+        found = {
+            ModelIdentifier(name, namespace)
+            for namespace, repositories in self._spaces.items()
+            for repository in repositories
+            for name in repository.models()
+        }
+        return sorted(found)
+
+    def having(self, name: str) -> list[ModelIdentifier]:
+        """The models of that name, one in each namespace at most. INVALID_ARG for one in two places of a namespace."""
+        models = [ModelIdentifier(name, namespace) for namespace in self._spaces]
+        return [model for model in models if self._owner(model) is not None]
+
+    def why_not(self, model: ModelIdentifier) -> str:
+        """Why a model that is there cannot be loaded, whatever is in its folder; "" where it can."""
+        try:
+            self._owner(model)
+        except ServingError as error:
+            return error.message
+        return ""
+
+    def _owner(self, model: ModelIdentifier) -> Repository | None:
+        try:
+            owners = [repository for repository in self._in(model) if repository.has_model(model.name)]
+        except RepositoryError as error:
+            raise invalid(str(error)) from error
+        if len(owners) > 1:
+            raise invalid("model appears in two or more repositories")
+        return owners[0] if owners else None
+
+    def _in(self, model: ModelIdentifier) -> list[Repository]:
+        """The repositories of its namespace."""
+        return self._spaces.get(model.namespace, [])
+
+    def _remote_in(self, model: ModelIdentifier) -> list[RemoteRepository]:
+        return [repository for repository in self._in(model) if isinstance(repository, RemoteRepository)]
+
+    # -- files and network -----------------------------------------------------------------------------------------
+    def look(self, *, settling: bool) -> list[tuple[str, ServingError]]:
+        """List what is in the cloud; the addresses that did not answer keep what was known of them. See RemoteRepository."""
+        failures = []
+        for repository in self.remote:
+            shown = repository.address.shown
+            trouble = ""
+            try:
+                repository.look(settling=settling)
+            except RepositoryError as error:
+                trouble = error.message
+                failures.append((shown, unavailable(trouble)))
+            if trouble and trouble != self._troubles.get(shown):
+                log.warning("%s: %s", shown, trouble)
+            elif not trouble and self._troubles.get(shown):
+                log.info("%s: answers again", shown)
+            self._troubles[shown] = trouble
+        return failures
+
+    def ask_for(self, name: str) -> None:
+        """Look for a model in the cloud, where it may have been published a moment ago; UNAVAILABLE without an answer."""
+        trouble = _refresh(name, self.remote)
+        if trouble and not self.having(name):
+            raise next(iter(trouble.values()))
+
+    def fetch(self, model: ModelIdentifier, *, refresh: bool) -> Path | None:
+        """The folder with the model's files, copied first where they lie in the cloud; None where there is no such model.
+
+        `refresh` lists the model anew. UNAVAILABLE where the cloud does not answer.
+        """
+        trouble = _refresh(model.name, self._remote_in(model)) if refresh else {}
+        owner = self._owner(model)
+        if owner is None and trouble:
+            raise next(iter(trouble.values()))
+        if not isinstance(owner, RemoteRepository):
+            return owner.model_dir(model.name) if owner is not None else None
+        if owner in trouble:
+            raise trouble[owner]
+        try:
+            return owner.fetch(model.name)
+        except RepositoryError as error:
+            raise _told(error) from error
+
+    def fingerprints(self) -> dict[ModelIdentifier, object]:
+        """What each model looks like, to be compared with an earlier look; of a model that cannot be loaded, why."""
+        found: dict[ModelIdentifier, object] = {}
+        for model in self.models():
+            try:
+                owner = self._owner(model)
+                if isinstance(owner, RemoteRepository):
+                    found[model] = owner.listing(model.name)
+                elif owner is not None:
+                    found[model] = fingerprint(owner.model_dir(model.name))
+            except FileNotFoundError:  # deleted since it was listed
+                continue
+            except ServingError as error:
+                found[model] = error.message
+        return found
+
+    def is_current(self, model: ModelIdentifier) -> bool:
+        """False where a copy of the model has still to be made."""
+        copies = self._remote_in(model)
+        return all(not repository.has_model(model.name) or repository.is_copied(model.name) for repository in copies)
+
+    def forget(self, model: ModelIdentifier) -> None:
+        """Delete the copies of a model that is gone."""
+        for repository in self._remote_in(model):
+            repository.forget(model.name)
+
+    def close(self) -> None:
+        for cache in self._caches.values():
+            cache.close()
+
+
+def _mount_directory(place: RemoteAddress) -> Path | None:
+    folder = os.environ.get(_MOUNT_DIRECTORIES.get(place.protocol, ""), "")
+    return Path(folder) if folder else None
+
+
+class CacheFolder:
+    """A folder for copies that lives as long as the server; what a killed server left is removed by the next one."""
+
+    def __init__(self, parent: Path | None) -> None:
+        base = parent or Path(tempfile.gettempdir())
+        base.mkdir(parents=True, exist_ok=True)
+        for leftover in base.glob(f"{_PREFIX}*/{_LOCK}"):
+            _remove_unless_used(leftover)
+        self.path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=base))
+        beginning = self.path / "beginning"
+        self._lock = os.open(beginning, os.O_CREAT | os.O_RDWR, 0o600)
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        beginning.rename(self.path / _LOCK)  # locked from the moment it can be seen
+
+    def close(self) -> None:
+        shutil.rmtree(self.path, ignore_errors=True)
+        os.close(self._lock)
+
+
+def _remove_unless_used(lock: Path) -> None:
+    try:
+        descriptor = os.open(lock, os.O_RDWR)
+    except OSError:  # another user's
+        return
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(lock.parent, ignore_errors=True)
+    except BlockingIOError:
+        pass
+    finally:
+        os.close(descriptor)
+
+
+def _refresh(name: str, repositories: list[RemoteRepository]) -> dict[RemoteRepository, ServingError]:
+    trouble = {}
+    for repository in repositories:
+        try:
+            repository.look_at(name)
+        except RepositoryError as error:
+            trouble[repository] = _told(error)
+    return trouble
+
+
+def _told(error: RepositoryError) -> ServingError:
+    if isinstance(error, Unreachable):
+        return unavailable(error.message)
+    return not_found(error.message) if isinstance(error, NotFound) else invalid(error.message)

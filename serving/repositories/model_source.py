@@ -1,0 +1,173 @@
+"""What lies on disk for a model: its configuration and the files of the versions that its policy selects.
+
+Two reads with equal keys would load the same thing; that is what makes loading idempotent and polling cheap.
+"""
+
+import contextlib
+import os
+import posixpath
+import stat
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tritonclient.grpc.model_config_pb2 import ModelConfig
+
+from repository.config import model_config, version_policy
+from repository.core import layout
+from repository.core.errors import NotFound, RepositoryError
+from serving.core.errors import Code, ServingError, invalid, not_found
+
+# (relative path, size, mtime ns, inode) of each file
+Files = tuple[tuple[str, int, int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class VersionSource:
+    """`config` is as written, with the version's overlay merged in; completion comes later."""
+
+    version: int
+    model_dir: Path
+    config: ModelConfig
+    files: Files
+
+    @property
+    def key(self) -> tuple[Files, bytes]:
+        return self.files, self.config.SerializeToString(deterministic=True)
+
+
+class NothingSelected(ServingError):
+    """The model is there, and its version policy selects no version."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(Code.INVALID_ARG, message)
+
+
+def read_source(
+    name: str, model_dir: Path, override: str = "", custom: str = "", *, strict: bool = False
+) -> list[VersionSource]:
+    """The selected versions, ascending; `override` is a JSON configuration to use in place of config.pbtxt,
+    `custom` the name of one in configs/ to use where the model has it; `strict`: one of them must be there.
+
+    NOT_FOUND without the folder or what must be there; INVALID_ARG for a configuration that does not parse; NothingSelected.
+    """
+    if not model_dir.is_dir():
+        raise not_found(f"model '{name}' has no folder in the model repository")
+    try:
+        base = _named(name, _overriding(override) if override else _written(model_dir, None, custom, strict))
+        available = layout.version_folders(model_dir)
+        selected = version_policy.select(base, available)
+        if not selected:
+            raise NothingSelected(_nothing_selected(name, base, available))
+        configured = {layout.CONFIG_FILE, layout.CONFIGS_FOLDER}  # what they mean is in the configuration
+        common = _files(model_dir, skip=frozenset(str(version) for version in available) | configured)
+        configs = {
+            version: base if override else _named(name, _written(model_dir, version, custom, strict))
+            for version in selected
+        }
+        return [_version(model_dir, version, config, common) for version, config in configs.items()]
+    except RepositoryError as error:
+        raise invalid(f"model '{name}': {error}") from error
+
+
+def fingerprint(model_dir: Path) -> Files:
+    """Of all files of a model, for the poller."""
+    return _files(model_dir, skip=frozenset())
+
+
+def write_override(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Store Triton's `file:<version>/<name>` parameters below `folder`, whatever way leads there; UnsafePath for one that would
+    leave it."""
+    for name, content in files.items():
+        relative = layout.relative_path(posixpath.normpath(name.removeprefix("file:").lstrip("/")))
+        target = folder / relative
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(content)
+
+
+def _version(model_dir: Path, version: int, config: ModelConfig, common: Files) -> VersionSource:
+    return VersionSource(version, model_dir, config, common + _files(model_dir / str(version), frozenset()))
+
+
+def _overriding(text: str) -> ModelConfig:
+    try:
+        return model_config.parse_json(text)
+    except RepositoryError as error:
+        raise invalid(f"Invalid config override: {error}") from error
+
+
+def _written(model_dir: Path, version: int | None, custom: str, strict: bool) -> ModelConfig:
+    """config.pbtxt; an empty configuration where there is none, to be completed from the model file."""
+    if strict and not model_config.has_config(model_dir, custom):
+        raise not_found(
+            f"failed to open text file for read {model_dir.name}/{layout.CONFIG_FILE}: No such file or directory, and "
+            "--disable-auto-complete-config needs one"
+        )
+    try:
+        return model_config.read(model_dir, version, custom)
+    except NotFound:
+        return ModelConfig()
+
+
+def _named(name: str, config: ModelConfig) -> ModelConfig:
+    if config.name and config.name != name:
+        raise invalid(
+            f"model '{name}': the configuration's name is '{config.name}', expected the folder's name '{name}'"
+        )
+    config.name = name
+    return config
+
+
+def _nothing_selected(name: str, config: ModelConfig, available: list[int]) -> str:
+    if not available:
+        reason = "it has no folder named by a version number"
+    else:
+        there = ", ".join(map(str, available))
+        reason = f"it asks for {version_policy.describe(config)}, and there are {there}"
+    return f"at least one version must be available under the version policy of model '{name}': {reason}"
+
+
+def _files(folder: Path, skip: frozenset[str]) -> Files:
+    """INVALID_ARG for what cannot be read, and for what a reader would wait at for ever: pipes, sockets, devices."""
+    found: list[tuple[str, int, int, int]] = []
+    _walk(str(folder), "", skip, found, ())
+    return tuple(sorted(found))
+
+
+def _walk(
+    folder: str,
+    prefix: str,
+    skip: frozenset[str],
+    found: list[tuple[str, int, int, int]],
+    above: tuple[tuple[int, int], ...],
+) -> None:
+    """`above`: device and inode of the folders that lead here; a link to one of them would lead round and round."""
+    with _readable(prefix or "its folder"), os.scandir(folder) as entries:
+        for entry in entries:
+            name = prefix + entry.name
+            if (not prefix and entry.name in skip) or entry.name == "__pycache__":
+                continue
+            try:
+                with _readable(name):
+                    status = entry.stat()
+            except FileNotFoundError:  # a link to nowhere, or deleted between the two looks
+                continue
+            if stat.S_ISDIR(status.st_mode):
+                here = (status.st_dev, status.st_ino)
+                if here in above:
+                    raise invalid(f"'{name}' is a link to a folder that it lies in")
+                _walk(entry.path, f"{name}/", skip, found, (*above, here))
+            elif stat.S_ISREG(status.st_mode):
+                found.append((name, status.st_size, status.st_mtime_ns, status.st_ino))
+            else:
+                raise invalid(f"'{name}' is neither a file nor a folder; remove it from the model's folder")
+
+
+@contextlib.contextmanager
+def _readable(name: str) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise invalid(f"'{name}' cannot be read: {error.strerror}") from None

@@ -1,0 +1,61 @@
+"""What load requests brought in place of what lies in the repository: configurations, and files in a temporary folder.
+
+As in Triton, a later load without a configuration keeps the one before as long as the model's files have not changed; files
+are left as soon as a load brings none. Unloading forgets both.
+"""
+
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from repository.core.errors import RepositoryError
+from serving.core.errors import invalid
+from serving.core.model_identifier import ModelIdentifier
+from serving.repositories.model_source import Files, write_override
+
+
+class Overrides:
+    def __init__(self) -> None:
+        self._folders: dict[ModelIdentifier, Path] = {}
+        self._configs: dict[ModelIdentifier, tuple[str, Files]] = {}  # with what the model's folder looked like
+
+    def write(self, identifier: ModelIdentifier, config: str, files: Mapping[str, bytes]) -> Path:
+        """On a worker thread: the folder with the files, in place of an earlier one."""
+        if not config:
+            raise invalid("files in a load request need the configuration in its 'config' parameter too")
+        root = Path(tempfile.mkdtemp(prefix="slipway-override-"))
+        try:
+            write_override(root, files)
+        except RepositoryError as error:
+            shutil.rmtree(root)
+            raise invalid(str(error)) from error
+        self._drop_files(identifier)
+        self._folders[identifier] = root
+        return root
+
+    def kept(self, identifier: ModelIdentifier, looks: Files) -> str:
+        """The configuration of an earlier load request, where the folder has not changed since; "" otherwise."""
+        config, before = self._configs.get(identifier, ("", ()))
+        return config if looks == before else ""
+
+    def loaded(self, identifier: ModelIdentifier, config: str, looks: Files, *, has_files: bool) -> None:
+        """The model serves with this configuration ("" for its own), from a temporary folder or not."""
+        self._configs.pop(identifier, None)
+        if not has_files:
+            self._drop_files(identifier)
+            if config:
+                self._configs[identifier] = config, looks
+
+    def drop(self, identifier: ModelIdentifier) -> None:
+        self._configs.pop(identifier, None)
+        self._drop_files(identifier)
+
+    def close(self) -> None:
+        for identifier in list(self._folders):
+            self.drop(identifier)
+
+    def _drop_files(self, identifier: ModelIdentifier) -> None:
+        folder = self._folders.pop(identifier, None)
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)

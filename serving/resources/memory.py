@@ -1,0 +1,199 @@
+"""What each model holds, on the host and on each GPU: measured around its load, and in its child processes.
+
+A load that runs alone is measured by what the server's memory grew by. Pages that were freed before may be used again, and
+loads that overlap cannot be told apart: then the size of the model's files is the floor, and `basis` says so.
+Processes of a model's own are read off the loop, at most once a second unless somebody waits for it.
+"""
+
+import asyncio
+import ctypes
+import gc
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Executor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from serving.core.devices import gpu_count
+from serving.resources.sampling import Sample
+
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+MEASURED = "measured"  # memory of its own processes, or grown while nothing else loaded
+READ_EACH_S = 1.0
+FILES = "files"  # the size of its files: a floor
+
+
+class MemoryUse(NamedTuple):
+    """Bytes. `gpus`: device number -> bytes. The basis is that of `host`."""
+
+    host: int = 0
+    gpus: tuple[tuple[int, int], ...] = ()
+    basis: str = MEASURED
+
+    def __add__(self, other: object) -> "MemoryUse":
+        if not isinstance(other, MemoryUse):
+            return NotImplemented
+        gpus = dict(self.gpus)
+        for device, size in other.gpus:
+            gpus[device] = gpus.get(device, 0) + size
+        basis = FILES if FILES in (self.basis, other.basis) else MEASURED
+        return MemoryUse(self.host + other.host, tuple(sorted(gpus.items())), basis)
+
+
+NOTHING = MemoryUse()
+
+
+@dataclass(slots=True, eq=False)
+class Growth:
+    """Of this process between the two ends of one load."""
+
+    alone: bool = True
+    host: int = 0
+    gpus: dict[int, int] = field(default_factory=dict)
+
+
+class MemoryMeter:
+    """One for each server; used on the event loop's thread."""
+
+    def __init__(self) -> None:
+        self._open: set[Growth] = set()
+
+    @contextmanager
+    def measure(self) -> Iterator[Growth]:
+        growth = Growth(alone=not self._open)
+        for other in self._open:
+            other.alone = False
+        self._open.add(growth)
+        host, gpus = resident_bytes(), _gpu_bytes()
+        try:
+            yield growth
+        finally:
+            self._open.discard(growth)
+            growth.host = resident_bytes() - host
+            growth.gpus = {device: _gpu_growth(gpus[device], now) for device, now in _gpu_bytes().items()}
+
+
+def memory_use(growth: Growth, floor: int, processes: Iterable[int], devices: Iterable[int]) -> MemoryUse:
+    """`floor`: bytes of the model's files; `processes`: those of its own; `devices`: the GPUs that it was placed on."""
+    gpus = (
+        tuple((device, max(0, growth.gpus.get(device, 0))) for device in sorted(set(devices))) if growth.alone else ()
+    )
+    pids = list(processes)
+    if pids:
+        return MemoryUse(sum(map(private_bytes, pids)), gpus)
+    if growth.alone and growth.host >= floor:
+        return MemoryUse(growth.host, gpus)
+    return MemoryUse(floor, gpus, FILES)
+
+
+def resident_bytes() -> int:
+    """Resident memory of this process."""
+    return int(Path("/proc/self/statm").read_bytes().split()[1]) * _PAGE
+
+
+def private_bytes(pid: int) -> int:
+    """What a process holds that ends with it: heap and shared memory, without library files. 0 once it has ended."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return 0
+    sizes = dict(line.split(":", 1) for line in lines if line.startswith(("RssAnon", "RssShmem")))
+    return sum(int(size.split()[0]) << 10 for size in sizes.values())
+
+
+class ChildMemory:
+    """What processes of models hold, as it was last read; one for each server, used on the event loop's thread."""
+
+    def __init__(self) -> None:
+        self._sample: Sample[dict[int, int]] = Sample("memory of models' processes", dict)
+        self._sample.read = self._read
+
+    def of(self, processes: Iterable[int]) -> int:
+        """Bytes; a process that is new is read at once."""
+        pids = set(processes)
+        known = self._sample.latest
+        for pid in pids - known.keys():
+            known[pid] = private_bytes(pid)
+        if self._sample.age >= READ_EACH_S:
+            self._sample.refresh()
+        return sum(known[pid] for pid in pids)
+
+    async def refreshed(self) -> None:
+        """Returns when all have been read anew, or that takes too long."""
+        await self._sample.refreshed()
+
+    def _read(self) -> dict[int, int]:
+        """What has ended holds nothing, and is forgotten."""
+        sizes = {pid: private_bytes(pid) for pid in list(self._sample.latest)}
+        return {pid: size for pid, size in sizes.items() if size}
+
+
+def files_bytes(folder: Path) -> int:
+    """The size of all files below a version's folder."""
+    total = 0
+    for path in folder.rglob("*"):
+        try:
+            total += path.stat().st_size if path.is_file() else 0
+        except OSError:  # deleted between the two looks
+            continue
+    return total
+
+
+def _gpu_bytes() -> dict[int, tuple[int, int]]:
+    """Of each GPU: what torch has handed out in this process, and what the driver says is used on the whole device."""
+    return {device: (_torch_bytes(device), _driver_bytes(device)) for device in range(gpu_count())}
+
+
+def _gpu_growth(before: tuple[int, int], now: tuple[int, int]) -> int:
+    """torch knows its own exactly; what anything else allocates, only the driver sees."""
+    return now[0] - before[0] or now[1] - before[1]
+
+
+def _torch_bytes(device: int) -> int:
+    torch: Any = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        return 0
+    return int(torch.cuda.memory_allocated(device))
+
+
+def _driver_bytes(device: int) -> int:
+    import pynvml
+
+    try:
+        return int(pynvml.nvmlDeviceGetMemoryInfo(pynvml.nvmlDeviceGetHandleByIndex(device)).used)
+    except pynvml.NVMLError:
+        return 0
+
+
+class MemoryReturn:
+    """One for each server; used on the event loop's thread."""
+
+    def __init__(self) -> None:
+        self._lock = asyncio.Lock()
+        self._asked = 0
+        self._returned = 0
+
+    async def after_free(self, executor: Executor) -> None:
+        """Give freed pages back to the system, once for all that was freed while one such run was under way.
+
+        It takes the longer the more models there are, so that one run for each of many models would take minutes.
+        """
+        self._asked += 1
+        mine = self._asked
+        async with self._lock:
+            if self._returned < mine:
+                asked = self._asked
+                await asyncio.get_running_loop().run_in_executor(executor, _return_memory)
+                self._returned = asked
+
+
+def _return_memory() -> None:
+    """glibc keeps freed pages otherwise, and an unloaded model would seem to leak."""
+    gc.collect()
+    try:
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
+    except (OSError, AttributeError):  # not glibc
+        return

@@ -1,0 +1,126 @@
+"""The response cache: answers of models that ask for it (`response_cache { enable: true }`), least recently used out first.
+
+One cache for all models, bounded in bytes by `--cache-config local,size=BYTES`. Source: Triton, user_guide/response_cache.md.
+"""
+
+import hashlib
+import time
+from collections import OrderedDict
+from itertools import count
+
+import numpy as np
+from tritonclient.grpc.model_config_pb2 import ModelConfig
+
+from serving.core.datatypes import datatype_of, serialize_bytes
+from serving.core.request import InferenceRequest, Tensor
+
+_generations = count()
+
+
+class ResponseCache:
+    """Outputs by request. Used on the event loop's thread only."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.used = 0
+        self.hits = 0
+        self.misses = 0
+        self.evictions = 0
+        self.lookup_ns = 0
+        self.insertion_ns = 0
+        self.changes = 0  # how often a model has been replaced or unloaded
+        self._entries: OrderedDict[bytes, tuple[dict[str, Tensor], int]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def models_changed(self) -> None:
+        """What ensembles answered before may not be true any more: a step of theirs may be another."""
+        self.changes += 1
+
+    def get(self, key: bytes) -> dict[str, Tensor] | None:
+        entry = self._entries.get(key)
+        if entry is None:
+            self.misses += 1
+            return None
+        self._entries.move_to_end(key)
+        self.hits += 1
+        return dict(entry[0])
+
+    def put(self, key: bytes, outputs: dict[str, Tensor]) -> None:
+        """Keep copies: outputs may be views of a whole batch. What is larger than the cache is not kept."""
+        size = len(key) + sum(_size(output) for output in outputs.values())
+        if size > self.size or key in self._entries:
+            return
+        while self.used + size > self.size:
+            _, (_, freed) = self._entries.popitem(last=False)
+            self.used -= freed
+            self.evictions += 1
+        self._entries[key] = ({name: np.array(output) for name, output in outputs.items()}, size)
+        self.used += size
+
+
+class ModelCache:
+    """One loaded model's part of the cache: a reloaded model never sees the answers of the one before it."""
+
+    def __init__(self, cache: ResponseCache, of_ensemble: bool = False) -> None:
+        self._cache = cache
+        self._of_ensemble = of_ensemble
+        self._prefix = next(_generations).to_bytes(8, "little")
+        # Of requests under way that the cache did not have: the key, and how long it took to find that out (ns).
+        self._missed: dict[InferenceRequest, tuple[bytes, int]] = {}
+
+    @classmethod
+    def of(cls, config: ModelConfig, cache: ResponseCache | None) -> "ModelCache | None":
+        """None for a model that does not ask for it."""
+        if cache is None or not config.response_cache.enable:
+            return None
+        return cls(cache, of_ensemble=config.platform == "ensemble")
+
+    def look_up(self, request: InferenceRequest) -> tuple[dict[str, Tensor] | None, int]:
+        """The outputs or None, and how long that took (ns). A miss is remembered until `keep` or `forget`.
+
+        A step of an ensemble may answer a sequence's request by those before it, so these are not looked up.
+        """
+        if request.sequence_id:
+            return None, 0
+        start = time.monotonic_ns()
+        key = self._key(request)
+        outputs = self._cache.get(key)
+        took = time.monotonic_ns() - start
+        self._cache.lookup_ns += took
+        if outputs is None:
+            self._missed[request] = key, took
+        return outputs, took
+
+    def keep(self, request: InferenceRequest, outputs: dict[str, Tensor]) -> int:
+        """Keep the answer to a request that was looked up before; how long the cache had it altogether (ns), else 0."""
+        key, lookup_ns = self._missed.pop(request, (b"", 0))
+        if not key:
+            return 0
+        start = time.monotonic_ns()
+        self._cache.put(key, outputs)
+        took = time.monotonic_ns() - start
+        self._cache.insertion_ns += took
+        return lookup_ns + took
+
+    def forget(self, request: InferenceRequest) -> None:
+        self._missed.pop(request, None)
+
+    def _key(self, request: InferenceRequest) -> bytes:
+        """A digest of the inputs (name, datatype, shape, content) and of the outputs asked for."""
+        digest = hashlib.blake2b(self._prefix, digest_size=32)
+        if self._of_ensemble:
+            digest.update(self._cache.changes.to_bytes(8, "little"))
+        for name, array in sorted(request.inputs.items()):
+            digest.update(f"{name}\0{datatype_of(array).name}\0{array.shape}\0".encode())
+            flat = np.ascontiguousarray(array).reshape(-1)
+            digest.update(serialize_bytes(flat) if array.dtype == np.object_ else flat.view(np.uint8).data)
+        digest.update("\0".join(request.requested).encode())
+        return digest.digest()
+
+
+def _size(array: Tensor) -> int:
+    if array.dtype != np.object_:
+        return int(array.nbytes)
+    return sum(len(element) + 64 for element in array.ravel())  # the objects themselves take room too

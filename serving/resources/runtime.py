@@ -1,0 +1,51 @@
+"""What all models of one server share."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from serving.cli.host_policy import Cores
+from serving.core.request import InferenceRequest
+from serving.extensions.classification import Labels
+from serving.resources.custom_metrics import CustomMetrics
+from serving.resources.memory import ChildMemory, MemoryMeter, MemoryReturn
+from serving.resources.rate_limiter import RateLimiter
+from serving.resources.response_cache import ResponseCache
+
+HEARTBEAT_TIMEOUT_S = 60.0
+
+
+class ModelControl(Protocol):
+    """What a model may ask of the server about other models; the server itself, on the loop's thread."""
+
+    async def load_model(self, name: str, config: str = "", files: Mapping[str, bytes] | None = None) -> None: ...
+
+    async def unload_model(self, name: str, unload_dependents: bool = False) -> None: ...
+
+    async def confirm_model_ready(self, name: str, version: str = "") -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """`infer` queues a request with its model, `infer_step` that of a step: it is told the ensemble's namespace as well.
+    `executor` takes slow work off the loop."""
+
+    loop: asyncio.AbstractEventLoop
+    executor: Executor
+    infer: Callable[[InferenceRequest], None]
+    infer_step: Callable[[str, InferenceRequest], None]
+    strict_devices: bool = False
+    heartbeat_timeout_s: float = HEARTBEAT_TIMEOUT_S  # until a model's process that gives no sign of life is replaced
+    cache: ResponseCache | None = None
+    limiter: RateLimiter | None = None
+    host_policies: Mapping[str, Cores] = field(default_factory=dict)
+    meter: MemoryMeter = field(default_factory=MemoryMeter)
+    memory_return: MemoryReturn = field(default_factory=MemoryReturn)
+    child_memory: ChildMemory = field(default_factory=ChildMemory)
+    control: ModelControl | None = None
+    metrics: CustomMetrics = field(default_factory=CustomMetrics)
+    summaries: bool = False  # models keep what the summaries of /metrics need
+    step_labels: Callable[[str, str, int], Labels] | None = None  # of the model that a step in a namespace means
+    first_responses: bool | None = None  # which models have a histogram of first responses; None: decoupled ones

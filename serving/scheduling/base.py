@@ -1,0 +1,37 @@
+"""What a scheduler is: it takes checked requests and decides when, where and with whom each one runs.
+
+Everything is called on the event loop's thread. A request leaves a scheduler in exactly one way: it is handed to an
+instance in a batch, it is removed because its client left, or it is refused through `reject`.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+
+from tritonclient.grpc.model_config_pb2 import ModelConfig
+
+from serving.core.errors import ServingError
+from serving.core.request import InferenceRequest
+
+# How a scheduler refuses a request that it had accepted (a queue timeout, say).
+Reject = Callable[[InferenceRequest, ServingError], None]
+
+
+class Scheduler(ABC):
+    """Admits requests, orders them, and hands them on."""
+
+    @abstractmethod
+    def submit(self, request: InferenceRequest) -> None:
+        """Queue a request; UNAVAILABLE where the queue is full."""
+
+    @abstractmethod
+    def remove(self, request: InferenceRequest) -> bool:
+        """Forget a request whose client left; False when it is no longer queued."""
+
+    @abstractmethod
+    def configure(self, config: ModelConfig) -> None:
+        """Take new batching settings; what is queued stays queued."""
+
+    @property
+    @abstractmethod
+    def pending(self) -> int:
+        """Requests accepted and not yet handed on."""

@@ -1,0 +1,85 @@
+"""The dynamic batcher: joins waiting requests into batches for the model's idle instances.
+
+Without `dynamic_batching` in the configuration every request is a batch of its own, as in Triton's default scheduler.
+With it, whenever an instance is idle, BatchRules says what goes. Source: Triton, docs/user_guide/batcher.md.
+"""
+
+import asyncio
+import time
+from collections.abc import Iterable
+
+from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelDynamicBatching
+
+from serving.core.batch import Batch
+from serving.core.errors import unavailable
+from serving.core.request import InferenceRequest
+from serving.execution.instance import Instance
+from serving.scheduling.base import Reject
+from serving.scheduling.batch_rules import BatchRules
+from serving.scheduling.instance_scheduler import InstanceScheduler, OnBatchDone
+from serving.scheduling.queue import RequestQueue
+
+
+class DynamicBatchScheduler(InstanceScheduler):
+    """One queue, any number of instances."""
+
+    def __init__(
+        self, config: ModelConfig, loop: asyncio.AbstractEventLoop, reject: Reject, on_done: OnBatchDone
+    ) -> None:
+        super().__init__(loop, reject, on_done)
+        self._queue = RequestQueue(ModelDynamicBatching(), self._later, self._timed_out)
+        self.configure(config)
+
+    def configure(self, config: ModelConfig) -> None:
+        batching = config.dynamic_batching
+        self._merge = config.HasField("dynamic_batching") and config.max_batch_size > 0
+        preferred = tuple(sorted(size for size in batching.preferred_batch_size if size <= config.max_batch_size))
+        self._rules = BatchRules(config.max_batch_size, preferred, batching.max_queue_delay_microseconds * 1000)
+        self._preserve_ordering = batching.preserve_ordering
+        self._queue.configure(batching)
+        self._wake()
+
+    @property
+    def pending(self) -> int:
+        return len(self._queue)
+
+    def submit(self, request: InferenceRequest) -> None:
+        self._queue.append(request)
+        if not self._idle or self._dispatch_scheduled:
+            return
+        if self._merge:
+            self._wake()
+        else:  # nothing to wait for: what else came with it runs by itself
+            self._dispatch()
+
+    def remove(self, request: InferenceRequest) -> bool:
+        self._wake()  # what it held back may go
+        return self._queue.remove(request)
+
+    def _choose(self, instance: Instance) -> list[InferenceRequest]:
+        if not self._merge:
+            return [next(iter(self._queue))]
+        requests, _, wait_ns = self._rules.choose(self._queue, time.monotonic_ns())
+        if wait_ns:
+            self._wake_in(wait_ns)
+        return requests
+
+    def _take(self, instance: Instance, chosen: list[InferenceRequest]) -> Batch:
+        rows = 0
+        for request in chosen:
+            self._queue.remove(request)
+            rows += request.batch_size
+        return Batch(chosen, rows)
+
+    def _waiting(self) -> list[InferenceRequest]:
+        return list(self._queue)
+
+    def _drop(self, request: InferenceRequest) -> Iterable[InferenceRequest]:
+        self._queue.remove(request)
+        return (request,)
+
+    def _timed_out(self, request: InferenceRequest | None) -> None:
+        """A request has waited too long, and is refused or (None) now goes behind others: what it held back may go."""
+        if request is not None:
+            self._reject(request, unavailable("Request timeout expired"))
+        self._wake()

@@ -1,0 +1,176 @@
+"""What schedulers with instances share: who is idle, handing out batches, taking instances away, ordered delivery.
+
+A batch's life begins in `_run_on` and ends in `_instance_done`, and nowhere else: whatever is raised there, its requests are
+answered and its instance is idle again. What a scheduler does by itself later goes through `_later`, which guards it likewise.
+"""
+
+import asyncio
+from abc import abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterable
+
+from serving.core.batch import Batch
+from serving.core.errors import safely, unexpected
+from serving.core.request import InferenceRequest
+from serving.execution.instance import Instance
+from serving.resources.rate_limiter import RateLimiter
+from serving.scheduling.base import Reject, Scheduler
+
+OnBatchDone = Callable[[Batch], None]
+
+
+class InstanceScheduler(Scheduler):
+    """Subclasses say which batch an idle instance should run; `on_done` receives each executed batch, and never raises."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, reject: Reject, on_done: OnBatchDone) -> None:
+        self._loop = loop
+        self._reject = reject
+        self._on_done = on_done
+        self.limiter: RateLimiter | None = None
+        self._preserve_ordering = False
+        self._instances: set[Instance] = set()
+        self._idle: deque[Instance] = deque()
+        self._leaving: dict[Instance, asyncio.Future[None]] = {}
+        self._ordered: deque[Batch] = deque()  # dispatched, not yet delivered; used with preserve_ordering
+        self._finished: set[Batch] = set()
+        self._dispatch_scheduled = False
+        self._timer: asyncio.Handle | None = None
+        self._timer_at = 0.0  # of the loop's clock
+
+    @abstractmethod
+    def _choose(self, instance: Instance) -> list[InferenceRequest]:
+        """The requests that this idle instance should run now; none where it pays to wait. They stay in the queue."""
+
+    @abstractmethod
+    def _take(self, instance: Instance, chosen: list[InferenceRequest]) -> Batch:
+        """The batch of these requests, which leave the queue."""
+
+    @abstractmethod
+    def _waiting(self) -> list[InferenceRequest]:
+        """All that wait."""
+
+    @abstractmethod
+    def _drop(self, request: InferenceRequest) -> Iterable[InferenceRequest]:
+        """Forget a request, whether it waits or was just taken; it, and those that cannot run without it."""
+
+    def add_instance(self, instance: Instance) -> None:
+        """Give the scheduler a started instance."""
+        instance.on_done = self._instance_done
+        self._instances.add(instance)
+        self._idle.append(instance)
+        self._wake()
+
+    def vacated(self, instance: Instance) -> "asyncio.Future[None] | None":
+        """Bind nothing new to an instance that is to be removed; done when nothing is bound to it, None where that is so."""
+        return None
+
+    async def remove_instance(self, instance: Instance) -> None:
+        """Take an instance away; returns when the batch that it runs is done."""
+        self._instances.discard(instance)
+        if instance in self._idle:
+            self._idle.remove(instance)
+            return
+        self._leaving[instance] = self._loop.create_future()
+        await self._leaving[instance]
+
+    def _wake(self) -> None:
+        # After the other callbacks of this turn of the loop, so that requests that arrived together run together.
+        if not self._dispatch_scheduled:
+            self._dispatch_scheduled = True
+            self._loop.call_soon(self._dispatch)
+
+    def _wake_in(self, nanoseconds: int) -> None:
+        """Look again after the queue delay, at the latest."""
+        seconds = nanoseconds / 1e9
+        when = self._loop.time() + seconds
+        if self._timer is not None:
+            if self._timer_at <= when:
+                return
+            self._timer.cancel()
+        # Kept by ourselves: for a delay below a millisecond uvloop gives a handle that does not know its time.
+        self._timer_at = when
+        self._timer = self._loop.call_later(seconds, self._timer_fired)
+
+    def _timer_fired(self) -> None:
+        self._timer = None
+        self._dispatch()
+
+    def _later(self, seconds: float, callback: Callable[..., None], *arguments: object) -> asyncio.TimerHandle:
+        """Call back on the loop; what waits is answered if that raises, as nobody knows what became of it."""
+        return self._loop.call_later(seconds, self._guarded, callback, *arguments)
+
+    def _guarded(self, callback: Callable[..., None], *arguments: object) -> None:
+        try:
+            callback(*arguments)
+        except Exception as error:
+            self._fail(self._waiting(), error)
+
+    def _dispatch(self) -> None:
+        self._dispatch_scheduled = False
+        for _ in range(len(self._idle)):
+            if not self.pending:
+                return
+            self._run_on(self._idle.popleft())
+
+    def _run_on(self, instance: Instance) -> None:
+        """Give an instance what it should run now. It stays idle unless it executes."""
+        chosen: list[InferenceRequest] = []
+        limiter = self.limiter
+        acquired = executes = False
+        try:
+            if not self._may_take(instance):
+                return
+            if limiter is not None and not limiter.acquire(instance, self._wake):
+                return
+            acquired = limiter is not None
+            chosen = self._choose(instance)
+            if not chosen:
+                return
+            batch = self._take(instance, chosen)
+            instance.execute(batch)
+            executes = True
+            if self._preserve_ordering or self._ordered:
+                self._ordered.append(batch)
+        except Exception as error:
+            self._fail(chosen or self._waiting(), error)
+        finally:
+            if not executes:
+                self._idle.append(instance)
+                if acquired and limiter is not None:
+                    safely("releasing resources", limiter.release, instance)
+
+    def _fail(self, requests: Iterable[InferenceRequest], error: Exception) -> None:
+        """Answer requests that cannot run, because of what was raised when they were to."""
+        failure = unexpected(error, "scheduling a request")
+        for request in requests:
+            for dropped in safely("dropping a request", self._drop, request) or (request,):
+                self._reject(dropped, failure)
+
+    def _may_take(self, instance: Instance) -> bool:
+        """One that cannot answer now leaves the requests to others, if there is another that can."""
+        return instance.available() or not any(one.available() for one in self._instances)
+
+    def _instance_done(self, instance: Instance, batch: Batch) -> None:
+        self._executed(batch)
+        if self.limiter is not None:
+            safely("releasing resources", self.limiter.release, instance)
+        leaving = self._leaving.pop(instance, None)
+        if leaving is not None:
+            leaving.set_result(None)
+        else:
+            self._idle.append(instance)
+            self._dispatch()  # before the answers are written: the instance should not wait for that
+        self._deliver(batch)
+
+    def _executed(self, batch: Batch) -> None:
+        """For subclasses: look at the answers before the next batch of this instance is formed. Never raises."""
+
+    def _deliver(self, batch: Batch) -> None:
+        if not self._ordered:
+            self._on_done(batch)
+            return
+        self._finished.add(batch)
+        while self._ordered and self._ordered[0] in self._finished:
+            first = self._ordered.popleft()
+            self._finished.discard(first)
+            self._on_done(first)

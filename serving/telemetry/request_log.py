@@ -1,0 +1,216 @@
+"""The request log: one JSON line for each sampled request that a client sent to a model. Off unless --request-log names a file.
+
+A line never holds tensors, headers or messages of errors, which may repeat them. It is written by a thread of its own; when the
+disk is slower than the requests, lines are dropped and counted, so that memory stays bounded.
+"""
+
+import asyncio
+import hashlib
+import logging
+import os
+import random
+import secrets
+import sys
+import threading
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any
+
+import orjson
+
+from serving.cli.options import Options
+from serving.core.batch import Batch
+from serving.core.errors import ServingError
+from serving.core.request import InferenceRequest, InferenceResponse
+
+log = logging.getLogger(__name__)
+
+MAX_WAITING = 20_000  # lines; about 10 MB
+MAX_ID = 256  # characters of a request's id: it is the client's own text
+_LINES_AT_ONCE = 1000
+
+
+class RequestLog:
+    """`observe` is called on the event loop's thread, for each request that a frontend takes."""
+
+    def __init__(
+        self, path: Path | None, sample: float = 1.0, hash_clients: bool = False, max_waiting: int = MAX_WAITING
+    ) -> None:
+        """path: None for standard output. Raises OSError when the file cannot be opened."""
+        self._sample = sample
+        self._salt = secrets.token_bytes(16) if hash_clients else b""
+        self._max_waiting = max_waiting
+        self._waiting: SimpleQueue[dict[str, Any] | None] = SimpleQueue()
+        self._writer = _Writer(path, self._waiting)
+        self._writer.start()
+
+    @classmethod
+    def from_options(cls, options: Options) -> "RequestLog | None":
+        if not options.request_log:
+            return None
+        path = None if options.request_log == "-" else Path(options.request_log)
+        return cls(path, options.request_log_sample, options.request_log_client == "hashed")
+
+    @property
+    def dropped(self) -> int:
+        """Lines that were lost since the start: the disk was too slow, or refused them."""
+        return self._writer.refused + self._writer.failed
+
+    def observe(self, request: InferenceRequest, protocol: str, transport: asyncio.BaseTransport | None) -> None:
+        """Log this request when it has its last answer, if the sample takes it."""
+        if self._sample < 1 and random.random() >= self._sample:
+            return
+        client = self._client(transport) if self._salt else ""
+        request.observers = (*request.observers, _Entry(self, protocol, client))
+
+    def write(self, line: dict[str, Any]) -> None:
+        if self._waiting.qsize() >= self._max_waiting:
+            self._writer.refused += 1
+        else:
+            self._waiting.put(line)
+
+    def reopen(self) -> None:
+        """After the file was moved away: go on in a new one of the same name."""
+        self._writer.reopen.set()
+
+    def close(self, timeout_s: float = 2.0) -> None:
+        """Write what waits, as far as the disk takes it in this time."""
+        self._waiting.put(None)
+        self._writer.join(timeout_s)
+
+    def _client(self, transport: asyncio.BaseTransport | None) -> str:
+        """Tells clients apart without telling who they are: the salt is new with each process and known to nobody."""
+        peer = transport.get_extra_info("peername") if transport is not None else None
+        return hashlib.blake2b(str(peer[0]).encode(), key=self._salt, digest_size=8).hexdigest() if peer else ""
+
+
+class _Entry:
+    """One request's line, filled while it runs."""
+
+    __slots__ = ("batch_size", "client", "compute_ns", "log", "protocol", "queue_ns", "responses")
+
+    def __init__(self, log: RequestLog, protocol: str, client: str) -> None:
+        self.log = log
+        self.protocol = protocol
+        self.client = client
+        self.queue_ns: int | None = None
+        self.compute_ns: int | None = None
+        self.batch_size: int | None = None
+        self.responses = 0
+
+    def step(self, child: InferenceRequest) -> None:
+        """Only what clients send is logged."""
+
+    def context(self) -> str:
+        return ""
+
+    def executed(self, request: InferenceRequest, batch: Batch) -> None:
+        self.queue_ns = batch.started_ns - request.queued_ns
+        self.compute_ns = batch.ended_ns - batch.started_ns
+        self.batch_size = batch.size
+
+    def answered(
+        self, request: InferenceRequest, response: "InferenceResponse | ServingError | None", final: bool
+    ) -> None:
+        answered = isinstance(response, InferenceResponse)
+        self.responses += answered
+        if not final:
+            return
+        took = time.monotonic_ns() - request.arrival_ns
+        line: dict[str, Any] = {
+            "time": time.time_ns() - took,
+            "protocol": self.protocol,
+            "model": request.model_name,
+            "version": str(response.model_version)
+            if isinstance(response, InferenceResponse)
+            else request.model_version,
+            "id": request.id[:MAX_ID],
+            "status": response.code.value if isinstance(response, ServingError) else "OK",
+            "duration_us": took // 1000,
+            "queue_us": None if self.queue_ns is None else self.queue_ns // 1000,
+            "compute_us": None if self.compute_ns is None else self.compute_ns // 1000,
+            "rows": request.batch_size,
+            "batch_size": self.batch_size,
+            "responses": self.responses,
+        }
+        if self.client:
+            line["client"] = self.client
+        self.log.write(line)
+
+
+class _Writer(threading.Thread):
+    """Turns lines into JSON and writes them, many at a time."""
+
+    def __init__(self, path: Path | None, waiting: "SimpleQueue[dict[str, Any] | None]") -> None:
+        super().__init__(name="request-log", daemon=True)
+        self.reopen = threading.Event()
+        self.refused = 0  # lines that found no room; counted on the loop's thread
+        self.failed = 0  # lines that the disk did not take; counted on this one
+        self._told = 0  # how many of both a line has told of
+        self._path = path
+        self._waiting = waiting
+        self._failing = False
+        self._file = self._open()
+
+    def run(self) -> None:
+        ended = False
+        while not ended:
+            lines, ended = self._take()
+            if self.reopen.is_set():
+                self.reopen.clear()
+                self._open_again()
+            text = b"".join(map(_render, lines))
+            lost, self._told = self.refused + self.failed - self._told, self.refused + self.failed
+            if lost:
+                text += _render({"time": time.time_ns(), "dropped": lost})
+            self._write(text, len(lines))
+        if self._path is not None:
+            os.close(self._file)
+
+    def _take(self) -> tuple[list[dict[str, Any]], bool]:
+        """What waits, at least one line, and whether that was the end."""
+        first = self._waiting.get()
+        lines: list[dict[str, Any]] = []
+        while first is not None:
+            lines.append(first)
+            if len(lines) == _LINES_AT_ONCE:
+                return lines, False
+            try:
+                first = self._waiting.get_nowait()
+            except Empty:
+                return lines, False
+        return lines, True
+
+    def _write(self, text: bytes, lines: int) -> None:
+        try:
+            while text:
+                text = text[os.write(self._file, text) :]
+            self._failing = False
+        except OSError as error:
+            self.failed += lines
+            if not self._failing:
+                log.warning("the request log cannot be written: %s", error.strerror)
+            self._failing = True
+
+    def _open(self) -> int:
+        if self._path is None:
+            return sys.stdout.fileno()
+        return os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+    def _open_again(self) -> None:
+        if self._path is None:
+            return
+        try:
+            fresh = self._open()
+        except OSError as error:
+            log.warning("the request log cannot be opened anew and stays in its old file: %s", error.strerror)
+            return
+        os.close(self._file)
+        self._file = fresh
+
+
+def _render(line: dict[str, Any]) -> bytes:
+    moment = datetime.fromtimestamp(line["time"] / 1e9, UTC)
+    return orjson.dumps(line | {"time": moment}, option=orjson.OPT_APPEND_NEWLINE | orjson.OPT_UTC_Z)

@@ -1,0 +1,177 @@
+"""Traces for OpenTelemetry: of a sampled request one span in all, one for each model that it ran on, one for each execution.
+
+The packages are optional (requirements-opentelemetry.txt). Spans are made on the event loop's thread, and sent in batches by
+the SDK's own; what its queue has no room for is dropped. Source: Triton, user_guide/trace.md, for names and attributes.
+"""
+
+import json
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from serving.cli import trace_config
+from serving.cli.options import Options
+from serving.cli.trace_config import TraceConfig
+from serving.core.batch import Batch
+from serving.core.errors import ServingError, unsupported
+from serving.core.request import InferenceRequest, InferenceResponse
+from serving.telemetry.traces.send_moments import SendMoments
+
+_CONTEXT = ("traceparent", "tracestate")
+
+
+class OpenTelemetryTrace:
+    """Decides which requests are traced. Used on the event loop's thread."""
+
+    def __init__(self, config: TraceConfig, server_id: str) -> None:
+        """UNSUPPORTED where the packages are missing."""
+        try:
+            from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+            from opentelemetry.sdk.resources import Resource
+            from opentelemetry.sdk.trace import TracerProvider
+            from opentelemetry.sdk.trace.export import BatchSpanProcessor
+            from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+        except ImportError:
+            raise unsupported(
+                "--trace-config mode=opentelemetry needs packages: pip install -r requirements-opentelemetry.txt"
+            ) from None
+        processor = BatchSpanProcessor(
+            OTLPSpanExporter(endpoint=config.url),
+            max_queue_size=config.bsp_max_queue_size,
+            schedule_delay_millis=config.bsp_schedule_delay,
+            max_export_batch_size=config.bsp_max_export_batch_size,
+        )
+        self._provider = TracerProvider(
+            resource=Resource.create({"service.name": server_id} | config.resource), shutdown_on_exit=False
+        )
+        self._provider.add_span_processor(processor)
+        self._tracer = self._provider.get_tracer("slipway")
+        self._propagator = TraceContextTextMapPropagator()
+        self._config = config
+        self._left = config.count
+        self._seen = 0
+
+    @classmethod
+    def from_options(cls, options: Options) -> "OpenTelemetryTrace | None":
+        config = trace_config.read(options.trace_config)
+        return cls(config, options.server_id) if config is not None and config.timestamps else None
+
+    def observe(
+        self,
+        request: InferenceRequest,
+        protocol: str,
+        headers: Mapping[str, str] | None,
+        received: tuple[int, int] | None,
+    ) -> None:
+        """Trace this request if it carries a context, or if it is its turn."""
+        given = {name: headers[name] for name in _CONTEXT if name in headers} if headers else {}
+        context = self._propagator.extract(given) if given else None
+        if not context and not self._is_its_turn():
+            return
+        offset = time.time_ns() - time.monotonic_ns()
+        began_ns = min(received[0], request.arrival_ns) if received else request.arrival_ns
+        span = self._tracer.start_span("InferRequest", context, start_time=began_ns + offset)
+        request.trace = root = _Root(protocol, span, offset)
+        root.receive(received, request.arrival_ns)
+        request.observers = (*request.observers, _Spans(self._tracer, request, span, offset, root))
+
+    def _is_its_turn(self) -> bool:
+        if not self._config.rate or not self._left:
+            return False
+        self._seen += 1
+        if self._seen % self._config.rate:
+            return False
+        self._left -= self._left > 0
+        return True
+
+    def close(self, timeout_s: float = 3.0) -> None:
+        """Send what waits, as far as the receiver takes it in this time."""
+        ending = threading.Thread(target=self._provider.shutdown, name="trace-shutdown", daemon=True)
+        ending.start()
+        ending.join(timeout_s)
+
+
+class _Root(SendMoments):
+    """The span of all: it ends when the answer has been sent."""
+
+    __slots__ = ("offset", "span")
+
+    def __init__(self, protocol: str, span: Any, offset: int) -> None:
+        super().__init__(protocol)
+        self.span = span
+        self.offset = offset
+
+    def note(self, name: str, moment: int) -> None:
+        self.span.add_event(name, timestamp=moment + self.offset)
+
+    def complete(self) -> None:
+        self.span.end(time.monotonic_ns() + self.offset)
+
+
+class _Spans:
+    """The spans of one request to one model. `offset` leads from the monotonic clock to the system's, in ns."""
+
+    __slots__ = ("offset", "root", "span", "tracer")
+
+    def __init__(
+        self, tracer: Any, request: InferenceRequest, parent: Any, offset: int, root: _Root | None = None
+    ) -> None:
+        self.tracer = tracer
+        self.offset = offset
+        self.root = root  # None for a step of an ensemble
+        attributes = {"triton.model_name": request.model_name}
+        if request.id:
+            attributes["triton.request_id"] = request.id
+        started = request.arrival_ns + offset
+        self.span = tracer.start_span(request.model_name, _below(parent), attributes=attributes, start_time=started)
+        self.span.add_event("REQUEST_START", timestamp=started)
+
+    def step(self, child: InferenceRequest) -> None:
+        child.observers = (*child.observers, _Spans(self.tracer, child, self.span, self.offset))
+
+    def context(self) -> str:
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+        carrier: dict[str, str] = {}
+        TraceContextTextMapPropagator().inject(carrier, _below(self.span))
+        return json.dumps(carrier)
+
+    def executed(self, request: InferenceRequest, batch: Batch) -> None:
+        if self.span.is_recording():  # a decoupled model may have answered already
+            self.span.add_event("QUEUE_START", timestamp=request.queued_ns + self.offset)
+        started = batch.started_ns + self.offset
+        span = self.tracer.start_span("compute", _below(self.span), start_time=started)
+        for name, moment in (
+            ("COMPUTE_START", batch.started_ns),
+            ("COMPUTE_INPUT_END", batch.input_done_ns),
+            ("COMPUTE_OUTPUT_START", batch.infer_done_ns),
+            ("COMPUTE_END", batch.ended_ns),
+        ):
+            if moment:
+                span.add_event(name, timestamp=moment + self.offset)
+        span.set_attribute("slipway.batch_size", batch.size)
+        span.end(batch.ended_ns + self.offset)
+
+    def answered(
+        self, request: InferenceRequest, response: "InferenceResponse | ServingError | None", final: bool
+    ) -> None:
+        if isinstance(response, InferenceResponse):
+            self.span.set_attribute("triton.model_version", response.model_version)
+        if not final:
+            return
+        now = time.time_ns()
+        if isinstance(response, ServingError):
+            from opentelemetry.trace import StatusCode
+
+            self.span.set_status(StatusCode.ERROR, response.code.value)  # its message may repeat contents
+        self.span.add_event("REQUEST_END", timestamp=now)
+        self.span.end(now)
+        if self.root is not None:
+            self.root.answered_last()
+
+
+def _below(span: Any) -> Any:
+    from opentelemetry.trace import set_span_in_context
+
+    return set_span_in_context(span)

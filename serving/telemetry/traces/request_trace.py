@@ -1,0 +1,161 @@
+"""What one traced request, and every request that is made of it, says in a trace file.
+
+[{"id": 1, "model_name": ..., "model_version": ..., "request_id": ...}, {"id": 1, "timestamps": [{"name": ..., "ns": ...}]},
+ {"id": 1, "activity": ..., "tensor": {...}}]; a step's request also has the "parent_id" of the ensemble's. `ns` is of the
+monotonic clock. Source: Triton, docs/user_guide/trace.md.
+"""
+
+import time
+from collections.abc import Callable
+from itertools import count
+from typing import Any
+
+import orjson
+
+from serving.core.batch import Batch
+from serving.core.errors import ServingError
+from serving.core.request import InferenceRequest, InferenceResponse, Tensor
+from serving.telemetry.traces.send_moments import SendMoments
+from serving.telemetry.traces.trace_tensors import tensor_rows
+
+MAX_TENSOR_BYTES = 8 << 20  # of one sampled request; tensors beyond are counted, not written
+
+_ids = count(1)
+
+Moment = tuple[str, int]
+
+
+class TraceTree:
+    """One sampled request with all that it became; `on_complete` gets the rows when the last part has ended."""
+
+    __slots__ = ("left", "on_complete", "open", "rows", "tensors", "timestamps")
+
+    def __init__(self, levels: tuple[str, ...], on_complete: Callable[[list[bytes]], None]) -> None:
+        self.timestamps = "TIMESTAMPS" in levels
+        self.tensors = "TENSORS" in levels
+        self.on_complete = on_complete
+        self.rows: list[bytes] = []
+        self.open = 0
+        self.left = MAX_TENSOR_BYTES
+
+    def close(self, rows: list[bytes]) -> None:
+        self.rows += rows
+        self.open -= 1
+        if not self.open:
+            self.on_complete(self.rows)
+
+
+class RequestTrace(SendMoments):
+    """An observer of the request, filled while it runs.
+
+    It is complete when the request has its last answer, its batch has run (a decoupled model may answer before that), and
+    the frontend has sent the answer.
+    """
+
+    __slots__ = ("awaits_batch", "given", "head", "id", "left_out", "moments", "rows", "tree")
+
+    def __init__(
+        self,
+        tree: TraceTree,
+        request: InferenceRequest,
+        parent: int = 0,
+        protocol: str = "",
+        received: tuple[int, int] | None = None,
+    ) -> None:
+        super().__init__(protocol)
+        self.tree = tree
+        self.id = next(_ids)
+        self.head: dict[str, Any] = {"id": self.id, "model_name": request.model_name, "model_version": -1}
+        if request.id:
+            self.head["request_id"] = _clean(request.id)
+        if parent:
+            self.head["parent_id"] = parent
+        self.moments: list[Moment] = []
+        self.rows: list[bytes] = []
+        self.left_out = 0
+        self.awaits_batch = False
+        self.receive(received, request.arrival_ns)
+        self.note("REQUEST_START", request.arrival_ns)
+        self.given = frozenset(request.inputs)
+        self._add_tensors("TENSOR_QUEUE_INPUT", request.inputs)
+        tree.open += 1
+        request.observers = (*request.observers, self)
+
+    # -- as an observer --------------------------------------------------------------------------------------------
+    def step(self, child: InferenceRequest) -> None:
+        RequestTrace(self.tree, child, self.id)
+
+    def context(self) -> str:
+        return ""
+
+    def executed(self, request: InferenceRequest, batch: Batch) -> None:
+        """What the backend was given beside the request's own inputs are controls and states of its sequence."""
+        self._add_tensors("TENSOR_BACKEND_INPUT", {n: t for n, t in request.inputs.items() if n not in self.given})
+        self._settle_queue(request)
+        self.note("COMPUTE_START", batch.started_ns)
+        self.note("COMPUTE_INPUT_END", batch.input_done_ns or batch.started_ns)
+        self.note("COMPUTE_OUTPUT_START", batch.infer_done_ns or batch.ended_ns)
+        self.note("COMPUTE_END", batch.ended_ns)
+        if self.awaits_batch:
+            self.awaits_batch = False
+            self.release()
+
+    def answered(
+        self, request: InferenceRequest, response: "InferenceResponse | ServingError | None", final: bool
+    ) -> None:
+        if isinstance(response, InferenceResponse):
+            self.head["model_version"] = response.model_version
+            self._add_tensors("TENSOR_BACKEND_OUTPUT", response.outputs)
+        if not final:
+            return
+        if request.executing:
+            self.awaits_batch = True
+            self.hold()
+        self._settle_queue(request)
+        self.note("REQUEST_END", time.monotonic_ns())
+        self.answered_last()
+
+    def _settle_queue(self, request: InferenceRequest) -> None:
+        """Once for each time in the queue. An ensemble is never executed, a decoupled request may be answered before its
+        execution has ended, and one may fail before either."""
+        moment = ("QUEUE_START", request.queued_ns)
+        if request.queued_ns and moment not in self.moments:
+            self.note(*moment)
+
+    # -- its rows --------------------------------------------------------------------------------------------------
+    def note(self, name: str, moment: int) -> None:
+        if name == "INFER_RESPONSE_COMPLETE" and self.moments[-1][0] == "REQUEST_END":
+            self.moments[-1:] = [
+                (name, moment),
+                ("REQUEST_END", moment),
+            ]  # Triton's requests end behind their responses
+        else:
+            self.moments.append((name, moment))
+
+    def _add_tensors(self, activity: str, tensors: dict[str, Tensor]) -> None:
+        if not self.tree.tensors or not tensors:
+            return
+        if self.tree.left <= 0:
+            self.left_out += len(tensors)
+            return
+        try:
+            rows = tensor_rows(self.id, activity, tensors)
+        except ServingError:  # a tensor of no datatype of the protocol, of which the client will be told
+            self.left_out += len(tensors)
+            return
+        self.tree.left -= sum(map(len, rows))
+        self.rows += rows
+
+    def complete(self) -> None:
+        if self.left_out:
+            self.head["tensors_left_out"] = self.left_out
+        rows = [orjson.dumps(self.head)]
+        if self.tree.timestamps:
+            stamps = [{"name": name, "ns": moment} for name, moment in sorted(self.moments, key=lambda one: one[1])]
+            rows.append(orjson.dumps({"id": self.id, "timestamps": stamps}))
+        self.tree.close(rows + self.rows)
+
+
+def _clean(text: str) -> str:
+    """An id may hold half a surrogate pair, which JSON cannot."""
+    return text.encode("utf-8", "replace").decode()

@@ -1,0 +1,182 @@
+"""The trace settings: of the server, and of models that differ from it. Source: Triton, docs/protocol/extension_trace.md."""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from serving.cli import trace_config
+from serving.cli.trace_config import LEVELS, TraceSetting
+from serving.core.errors import invalid, unsupported
+
+log = logging.getLogger(__name__)
+
+_MAX = (1 << 31) - 1
+# setting of the protocol -> its name in --trace-config, its least value
+_NUMBERS = {"trace_rate": ("rate", 0), "trace_count": ("count", -1), "log_frequency": ("log-frequency", 0)}
+
+Values = dict[str, Any]
+
+
+@dataclass(slots=True, eq=False)
+class Sampler:
+    """The settings in force for some models, and how far their sampling has come."""
+
+    levels: tuple[str, ...]
+    rate: int
+    count: int  # traces that are left, -1 for any number
+    log_frequency: int
+    seen: int = 0
+    begun: int = 0
+    ended: int = 0
+    replaced: bool = False  # by other settings: no more traces begin
+
+    @property
+    def active(self) -> bool:
+        return bool(self.levels and self.rate and self.count)
+
+    @property
+    def complete(self) -> bool:
+        """Whether no trace is under way and none will begin."""
+        return self.begun == self.ended and (self.replaced or not self.count)
+
+    def takes_next(self) -> bool:
+        """Whether to trace this request: one of `rate`, and no more than `count` of them."""
+        if not self.active:
+            return False
+        self.seen += 1
+        if self.seen % self.rate:
+            return False
+        self.count -= self.count > 0
+        self.begun += 1
+        return True
+
+
+class TraceSettings:
+    """`on_change` is called after each update."""
+
+    def __init__(self, config: Iterable[TraceSetting]) -> None:
+        self.on_change: Callable[[], None] = lambda: None
+        config = tuple(config)
+        given = {setting: value for _, setting, value in config}
+        self.mode = given.get("mode", "triton")
+        self.file = given.get("file", "")
+        self._exporter = trace_config.shown(config)
+        self._start: Values = {
+            "trace_level": trace_config.levels(config),
+            "trace_rate": int(given.get("rate", 1000)),
+            "trace_count": int(given.get("count", -1)),
+            "log_frequency": int(given.get("log-frequency", 0)),
+        }
+        self._own: dict[str, Values] = {"": {}}  # what was changed since the start: of the server ("") and of models
+        self._samplers = {"": _sampler(self._start)}
+        if self.mode == "triton" and self._start["trace_level"] and not self.file:
+            log.warning("nothing is traced: --trace-config triton,file=<path> names no file")
+        if self.mode != "triton" and "TENSORS" in self._start["trace_level"]:
+            log.warning("tensors are traced to files only, not with mode=%s", self.mode)
+
+    @property
+    def active(self) -> bool:
+        """Whether any request may be traced to a file."""
+        if self.mode != "triton" or not self.file:
+            return False
+        return any(sampler.active for sampler in self._samplers.values())
+
+    def sampler(self, model: str) -> Sampler:
+        return self._samplers.get(model) or self._samplers[""]
+
+    def values(self, model: str = "") -> dict[str, list[str]]:
+        """As the protocol names them; trace_count is what is left of it."""
+        sampler = self.sampler(model)
+        values = {
+            "trace_level": list(sampler.levels) or ["OFF"],
+            "trace_rate": [str(sampler.rate)],
+            "trace_count": [str(sampler.count)],
+            "trace_mode": [self.mode],
+        }
+        if self.mode == "triton":
+            return values | {"log_frequency": [str(sampler.log_frequency)], "trace_file": [self.file]}
+        return values | {name: [value] for name, value in self._exporter.items()}
+
+    def update(self, model: str, changes: Mapping[str, list[str] | None]) -> None:
+        """All of the changes, or none. None clears a setting: a model's follows the server's, the server's its start."""
+        if self.mode != "triton":
+            raise unsupported(f"trace settings of mode '{self.mode}' can not be changed while the server runs")
+        checked = {name: None if value is None else _checked(name, value) for name, value in changes.items()}
+        own = self._own | {model: _changed(self._own.get(model, {}), checked)}
+        if not own[model] and model:
+            del own[model]
+        samplers = self._samplers_of(own, model, checked)
+        for sampler in samplers.values():
+            self._refuse_useless(sampler)
+        for name, old in self._samplers.items():
+            old.replaced = samplers.get(name) is not old
+        self._own, self._samplers = own, samplers
+        self.on_change()
+
+    def _samplers_of(self, own: Mapping[str, Values], changed: str, changes: Values) -> dict[str, Sampler]:
+        """New ones where something changed, for the server or the model; traces that were counted stay counted."""
+        found: dict[str, Sampler] = {}
+        below = self._start
+        for name in ["", *(model for model in own if model)]:
+            before = self._samplers.get(name)
+            if before is not None and changed not in ("", name):
+                found[name] = before
+            else:
+                values = below | own[name]
+                if (
+                    "trace_count" in own[name]
+                    and before is not None
+                    and not (changed == name and "trace_count" in changes)
+                ):
+                    values["trace_count"] = before.count
+                found[name] = _sampler(values)
+            if not name:
+                below = _values(found[""])
+        return found
+
+    def _refuse_useless(self, sampler: Sampler) -> None:
+        if sampler.levels and not self.file:
+            raise invalid("tracing needs a trace file, which --trace-config triton,file=<path> names at the start")
+        if sampler.levels and not sampler.rate:
+            raise invalid("tracing needs a 'trace_rate' of at least 1")
+
+
+def _sampler(values: Values) -> Sampler:
+    return Sampler(values["trace_level"], values["trace_rate"], values["trace_count"], values["log_frequency"])
+
+
+def _values(sampler: Sampler) -> Values:
+    return {
+        "trace_level": sampler.levels,
+        "trace_rate": sampler.rate,
+        "trace_count": sampler.count,
+        "log_frequency": sampler.log_frequency,
+    }
+
+
+def _changed(before: Values, changes: Values) -> Values:
+    return {name: value for name, value in (before | changes).items() if value is not None}
+
+
+def _checked(name: str, value: list[str]) -> Any:
+    if name == "trace_file":
+        raise unsupported("trace file location can not be updated through network protocol")
+    if name == "trace_level":
+        return _levels(value)
+    if name not in _NUMBERS:
+        raise invalid(f"unrecognized trace setting '{name[:100]}'; expected trace_level, {', '.join(_NUMBERS)}")
+    least = _NUMBERS[name][1]
+    text = value[0] if len(value) == 1 else ""
+    digits = text.removeprefix("-")
+    if not (digits.isascii() and digits.isdigit()) or len(digits) > 10 or not least <= int(text) <= _MAX:
+        raise invalid(f"Unable to parse '{name}', expected one whole number of at least {least}, got: {value!s:.100}")
+    return int(text)
+
+
+def _levels(value: list[str]) -> tuple[str, ...]:
+    if value == ["OFF"]:
+        return ()
+    if not value or not set(value) <= set(LEVELS):
+        raise invalid(f"expected trace levels {' and '.join(LEVELS)}, or OFF alone, got {value!s:.100}")
+    return tuple(level for level in LEVELS if level in value)

@@ -1,0 +1,74 @@
+"""Tensors in a trace file: {"id": 1, "activity": "TENSOR_QUEUE_INPUT", "tensor": {"name", "data", "shape", "dtype"}}.
+
+As in Triton `data` and `shape` are numbers in a text, with commas between them, and a string is in quotes; unlike there, FP16
+and BF16 have their values, and a large tensor is cut: `data` and `shape` are of its first elements, `whole_shape` is its own.
+Source: Triton, docs/user_guide/trace.md.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from serving.core.datatypes import datatype_of
+from serving.core.device_tensor import host_array
+from serving.core.request import Tensor
+
+MAX_ELEMENTS = 16_384
+MAX_TEXT = 64 << 10  # bytes of a BYTES tensor's elements, together
+
+
+def tensor_rows(identifier: int, activity: str, tensors: Mapping[str, Tensor]) -> list[bytes]:
+    return [
+        orjson.dumps({"id": identifier, "activity": activity, "tensor": described(name, tensor)})
+        for name, tensor in tensors.items()
+    ]
+
+
+def described(name: str, tensor: Tensor) -> dict[str, str]:
+    count = math.prod(tensor.shape)
+    array = host_array(_first_elements(tensor))
+    dtype = datatype_of(array).name
+    if dtype == "BYTES":
+        texts = _texts(array)
+        taken, data = len(texts), ",".join(texts)
+    else:
+        taken, data = len(array), _numbers(array)
+    row = {"name": name, "data": data, "shape": _commas(tensor.shape if taken == count else (taken,)), "dtype": dtype}
+    return row if taken == count else row | {"whole_shape": _commas(tensor.shape)}
+
+
+def _first_elements(tensor: Any) -> Any:
+    """A copy of no more than these, whatever the strides."""
+    return (tensor.flat if isinstance(tensor, np.ndarray) else tensor.reshape(-1))[:MAX_ELEMENTS]
+
+
+def _numbers(array: NDArray[Any]) -> str:
+    if array.dtype.kind == "b":
+        array = array.astype(np.uint8)
+    elif array.dtype.kind not in "iuf":
+        array = array.astype(np.float32)  # BF16
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        return ",".join(map(str, array.tolist()))  # JSON has no nan
+    return orjson.dumps(np.ascontiguousarray(array), option=orjson.OPT_SERIALIZE_NUMPY)[1:-1].decode()
+
+
+def _texts(array: NDArray[Any]) -> list[str]:
+    """As many as fit, in quotes; quotes inside are doubled, and bytes that are no text are shown as \\x.."""
+    texts = []
+    left = MAX_TEXT
+    for element in array.tolist():
+        raw = element if isinstance(element, bytes) else str(element).encode("utf-8", "replace")
+        left -= len(raw)
+        if left < 0:
+            break
+        text = raw.decode("utf-8", "backslashreplace").replace('"', '""')
+        texts.append(f'"{text}"')
+    return texts
+
+
+def _commas(shape: tuple[int, ...]) -> str:
+    return ",".join(map(str, shape))
