@@ -22,8 +22,8 @@ import tritonclient.http
 from numpy.typing import NDArray
 from tritonclient.utils import shared_memory
 
-from tests.model_factory import onnx_identity
-from tests.serving_process import ServerProcess
+from tests.support.model_factory import onnx_identity
+from tests.support.serving_process import ServerProcess
 
 LIMITS = {"HTTP binary": 3.0, "gRPC": 5.0, "shared memory": 1.0, "shared memory, shape known": 1.0}
 MB = 1_000_000

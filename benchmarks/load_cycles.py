@@ -17,8 +17,15 @@ from pathlib import Path
 
 import psutil
 
-from tests.model_factory import onnx_mlp, onnx_scale, python_scale, tensors_text, torchscript_add_sub, write_config
-from tests.serving_process import ServerProcess, wait_until
+from tests.support.model_factory import (
+    onnx_mlp,
+    onnx_scale,
+    python_scale,
+    tensors_text,
+    torchscript_add_sub,
+    write_config,
+)
+from tests.support.serving_process import ServerProcess, wait_until
 
 LIMIT = 1.05
 SETTLED = 50

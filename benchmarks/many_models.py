@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.servers import cpu_seconds
-from tests.model_factory import onnx_scale
-from tests.serving_process import ServerProcess
+from tests.support.model_factory import onnx_scale
+from tests.support.serving_process import ServerProcess
 
 READY_S, INDEX_MS, IDLE_SHARE = 60.0, 50.0, 0.02
 ONE_INSTANCE = """

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.serving_process import ROOT
+from tests.support.serving_process import ROOT
 
 PAGE = ROOT / "docs" / "benchmarks.md"
 SECTION = "# perf_analyzer\n"  # begins the second part

@@ -22,8 +22,8 @@ from typing import NamedTuple
 
 from benchmarks.page import PAGE, write_perf_analyzer
 from benchmarks.report import machine
-from tests.model_factory import onnx_identity, onnx_mlp, onnx_sequence_sum
-from tests.serving_process import ROOT, ServerProcess
+from tests.support.model_factory import onnx_identity, onnx_mlp, onnx_sequence_sum
+from tests.support.serving_process import ROOT, ServerProcess
 
 PACKAGES = ("tritonclient==2.49.0", "nvidia-cuda-runtime-cu12==12.9.79")
 FOLDER = ROOT / ".venv" / "perf_analyzer"

@@ -14,7 +14,7 @@ import numpy as np
 import onnxruntime
 
 from benchmarks.result import Result
-from tests.model_factory import onnx_mlp
+from tests.support.model_factory import onnx_mlp
 
 BASELINE = "FastAPI, JSON"
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import psutil
 
-from tests.model_factory import onnx_mlp
-from tests.serving_process import ROOT, ServerProcess
+from tests.support.model_factory import onnx_mlp
+from tests.support.serving_process import ROOT, ServerProcess
 
 BATCHING = """
 dynamic_batching { }

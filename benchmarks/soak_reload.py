@@ -24,8 +24,8 @@ import numpy as np
 import tritonclient.grpc.aio
 import tritonclient.http.aio
 
-from tests.model_factory import onnx_scale, python_scale
-from tests.serving_process import ServerProcess
+from tests.support.model_factory import onnx_scale, python_scale
+from tests.support.serving_process import ServerProcess
 
 MODEL = "scale"
 WRITERS = {"onnxruntime": onnx_scale, "python": python_scale}

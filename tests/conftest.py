@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests import exploring
+from tests.support import exploring
 
 exploring.use_profile()
 

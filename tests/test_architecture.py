@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.serving_process import PATIENCE_S
+from tests.support.serving_process import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parent.parent
 FRAMEWORKS = {"torch", "onnxruntime", "tensorrt", "onnx", "onnxscript", "sklearn"}

@@ -91,4 +91,5 @@ def test_a_row_says_what_is_so_and_names_the_tests_that_show_it() -> None:
 
 def test_every_test_of_an_extension_shows_something_on_the_page() -> None:
     named = {path for row in ROWS for name in re.findall(r"`(tests/[^`]+)`", row.tests) for path in ROOT.glob(name)}
-    assert [path.name for path in (ROOT / "tests" / "e2e").glob("test_extension_*.py") if path not in named] == []
+    tests = (ROOT / "tests" / "e2e" / "extensions").rglob("test_extension_*.py")
+    assert [path.name for path in tests if path not in named] == []

@@ -11,7 +11,7 @@ import yaml
 
 from repository.remote.address import RemoteAddress
 from serving.cli.options import Options, parse
-from tests.serving_process import ROOT
+from tests.support.serving_process import ROOT
 
 DEPLOY = ROOT / "deploy"
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.soak.record import Record, markdown
-from tests.serving_process import ROOT
+from tests.support.serving_process import ROOT
 
 CONFTEST = "from tests.conftest import pytest_collection_modifyitems"
 # Writes each number that it is asked about into a file beside it.

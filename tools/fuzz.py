@@ -1,7 +1,7 @@
 """Run every test that Hypothesis drives, round after round with other seeds, and keep what is found.
 
     python -m tools.fuzz --seconds 3600                      `make fuzz`
-    python -m tools.fuzz tests/e2e/test_fuzz_http.py         these files alone
+    python -m tools.fuzz tests/e2e/fuzzing/test_fuzz_http.py         these files alone
     python -m tools.fuzz --again fuzz-findings/<name>.txt    one finding once more, with its seed
 
 A failure is kept as a file with the command that repeats it and the whole output; the smallest example that Hypothesis

@@ -28,7 +28,7 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
 django.setup()
 
 from tests.e2e.conftest import ARGUMENTS, PASSWORD, sign_in  # noqa: E402
-from tests.up_process import Up  # noqa: E402
+from tests.support.up_process import Up  # noqa: E402
 
 ROOT = Path(__file__).resolve().parent.parent
 WIDTHS = {1440: 900, 390: 800}

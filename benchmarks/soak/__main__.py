@@ -19,8 +19,8 @@ from benchmarks.soak.disturbances import Disturbances
 from benchmarks.soak.load import Traffic
 from benchmarks.soak.processes import usage
 from benchmarks.soak.record import Record, markdown
-from tests.serving_process import ROOT
-from tests.up_process import Up
+from tests.support.serving_process import ROOT
+from tests.support.up_process import Up
 
 WARM_UP = 2000
 SETTLES_S = 15.0  # after the load, before memory is read

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 
 from benchmarks.soak import models
-from tests.up_process import Up
+from tests.support.up_process import Up
 
 PATIENCE_S = 180.0
 RIGHTS = ["read", "write", "upload_code", "infer"]

@@ -17,7 +17,7 @@ from benchmarks.soak.dashboard import PATIENCE_S, Dashboard
 from benchmarks.soak.load import Traffic
 from benchmarks.soak.processes import found
 from benchmarks.soak.record import Segment
-from tests.up_process import Up
+from tests.support.up_process import Up
 
 NOTHING = "nothing"
 PAUSE_S = 0.3  # between two

@@ -4,7 +4,7 @@ import struct
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.model_factory import (
+from tests.support.model_factory import (
     onnx_scale,
     onnx_sequence_sum,
     python_decoupled,

@@ -19,7 +19,7 @@ from dashboard.models import Job, ModelState, Server, ServerState, Upload, Versi
 from dashboard.services import jobs
 from dashboard.services.publication import upload_publish
 from dashboard.services.uploads import upload_complete, upload_create, upload_receive_chunk
-from tests import model_factory
+from tests.support import model_factory
 
 
 @pytest.fixture(autouse=True)

@@ -7,8 +7,8 @@ from pathlib import Path
 from django.conf import settings
 
 from dashboard.models import Server, ServerState
-from tests.ports import HOST, free_ports
-from tests.serving_process import ServerProcess
+from tests.support.ports import HOST, free_ports
+from tests.support.serving_process import ServerProcess
 
 
 class FixedServer:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.ports import free_ports
-from tests.serving_process import PATIENCE_S, ROOT
-from tests.up_process import PORT_SETTINGS
+from tests.support.ports import free_ports
+from tests.support.serving_process import PATIENCE_S, ROOT
+from tests.support.up_process import PORT_SETTINGS
 
 UP = ("manage.py", "up")
 WATCH = ("manage.py", "watch")

@@ -14,9 +14,9 @@ from django.conf import settings
 from dashboard.client import AsyncServerClient, ServerClient, Unreachable
 from dashboard.exceptions import Forbidden, Invalid, NotFound
 from dashboard.models import Server
-from tests import model_factory
 from tests.dashboard.processes import fixed_server
-from tests.ports import free_port
+from tests.support import model_factory
+from tests.support.ports import free_port
 
 BODY = orjson.dumps({"inputs": [{"name": "INPUT0", "datatype": "FP32", "shape": [1, 2], "data": [1.0, 2.0]}]})
 

@@ -20,10 +20,10 @@ from dashboard.selectors.models import _judge
 from dashboard.services.server_state import model_states_record, server_lost
 from dashboard.services.servers import server_ensure_local
 from dashboard.watch.reconciler import _statuses, state_for_plan
-from tests import model_factory
 from tests.dashboard.processes import fixed_server
 from tests.dashboard.test_up import command_line
-from tests.serving_process import PATIENCE_S, descendants, wait_until
+from tests.support import model_factory
+from tests.support.serving_process import PATIENCE_S, descendants, wait_until
 
 ON_DEMAND = json.dumps(json.dumps({"mode": "on_demand", "idle_seconds": 600}))
 ASLEEP = f'parameters {{ key: "slipway.residency" value {{ string_value: {ON_DEMAND} }} }}'

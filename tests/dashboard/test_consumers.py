@@ -15,7 +15,7 @@ from dashboard import authentication, consumers
 from dashboard.asgi import application
 from dashboard.choices import JobState
 from dashboard.models import Job, Server
-from tests.serving_process import PATIENCE_S
+from tests.support.serving_process import PATIENCE_S
 
 pytestmark = pytest.mark.django_db
 

@@ -25,9 +25,9 @@ from dashboard.services.drift import drift_adopt, drift_check
 from dashboard.services.jobs import job_run
 from dashboard.services.publication import upload_publish
 from dashboard.services.version_moves import version_archive, version_restore
-from tests import model_factory
 from tests.dashboard.conftest import CONFIG, relu_bytes, text_of, version_from
-from tests.serving_process import ServerProcess, wait_until
+from tests.support import model_factory
+from tests.support.serving_process import ServerProcess, wait_until
 
 pytestmark = pytest.mark.django_db
 Inspected = Callable[..., Upload]

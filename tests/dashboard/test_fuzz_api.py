@@ -18,7 +18,7 @@ from rest_framework.test import APIClient
 
 from dashboard.models import Upload, Version
 from tests.dashboard.conftest import CONFIG
-from tests.e2e.fuzzing import mutated, values
+from tests.e2e.fuzzing.inputs import mutated, values
 
 SCHEMA: Any = SchemaGenerator().get_schema(request=None, public=True)
 OPERATIONS = [

@@ -21,7 +21,7 @@ from dashboard.exceptions import Conflict, Forbidden, Invalid, NotFound
 from dashboard.jobs.context import JobContext, JobSuperseded
 from dashboard.models import AuditEntry, Job
 from dashboard.services.jobs import job_cancel, job_create, job_run, jobs_requeue_lost
-from tests.serving_process import PATIENCE_S, START_TIMEOUT_S, wait_until
+from tests.support.serving_process import PATIENCE_S, START_TIMEOUT_S, wait_until
 
 pytestmark = pytest.mark.django_db
 LONG_AGO = timedelta(minutes=5)

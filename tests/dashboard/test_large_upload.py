@@ -15,7 +15,7 @@ import pytest
 
 from dashboard.admission import LARGE_BODIES
 from tests.dashboard.web_process import answers, finished, listening
-from tests.serving_process import PATIENCE_S, wait_until
+from tests.support.serving_process import PATIENCE_S, wait_until
 
 # The promise is under 150 MB for a 2 GB file. What grows at all grows with the first chunks.
 SIZE = int(os.environ.get("LARGE_UPLOAD_BYTES", 256 << 20))

@@ -13,9 +13,9 @@ import pytest
 
 from dashboard import live
 from dashboard.models import Server
-from tests import model_factory
 from tests.dashboard.processes import FixedServer, fixed_server
-from tests.serving_process import PATIENCE_S
+from tests.support import model_factory
+from tests.support.serving_process import PATIENCE_S
 
 BODY = {"inputs": [{"name": "INPUT0", "datatype": "FP32", "shape": [2, 1], "data": [1.0, 2.0]}]}
 WRONG = {"inputs": []}

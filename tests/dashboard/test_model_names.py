@@ -12,7 +12,7 @@ from rest_framework.test import APIClient
 
 from dashboard.models import Server, Version
 from tests.dashboard.conftest import text_of
-from tests.model_factory import ODD_NAMES
+from tests.support.model_factory import ODD_NAMES
 
 PAGES = ("", "versions", "configuration", "playground", "activity", "head")
 BAD_NAMES = (".", "..", ".git", "*", "a\nb", "a\u202eb", "é" * 101)

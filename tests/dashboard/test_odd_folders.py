@@ -11,7 +11,7 @@ from rest_framework.test import APIClient
 
 from dashboard.models import Model, Version
 from dashboard.services.drift import drift_check
-from tests.odd_folders import CONFIG, ODD
+from tests.support.odd_folders import CONFIG, ODD
 
 pytestmark = pytest.mark.django_db
 PAGES = ("", "versions", "configuration", "playground", "activity")

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from django.conf import settings
 
-from tests.ports import free_port
-from tests.serving_process import PATIENCE_S, START_TIMEOUT_S, wait_until
+from tests.support.ports import free_port
+from tests.support.serving_process import PATIENCE_S, START_TIMEOUT_S, wait_until
 
 POSTGRES_BIN = next(iter(sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)), None)
 SCRIPT = """

@@ -17,7 +17,7 @@ from dashboard.authorisation import Actor, Right
 from dashboard.routing import websocket_urlpatterns
 from dashboard.services.servers import server_ensure_local
 from dashboard.services.tokens import token_create
-from tests.serving_process import PATIENCE_S
+from tests.support.serving_process import PATIENCE_S
 
 # Open to everybody, on purpose.
 OPEN = {"sign_in", "sign_out", "health"}

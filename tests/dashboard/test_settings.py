@@ -12,7 +12,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.test import Client
 
 from dashboard.environment import VARIABLES, read
-from tests.serving_process import PATIENCE_S
+from tests.support.serving_process import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
 

@@ -17,7 +17,7 @@ from dashboard.models import SignInCount
 from dashboard.services import sign_in
 from dashboard.services.sign_in import PER_ADDRESS, PER_NAME, PER_NAME_AND_ADDRESS, sign_in_forget
 from tests.dashboard.web_process import finished, listening
-from tests.serving_process import PATIENCE_S
+from tests.support.serving_process import PATIENCE_S
 
 pytestmark = pytest.mark.django_db
 RIGHT = "a long secret"

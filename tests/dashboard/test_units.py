@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dashboard.templatetags import units
-from tests.serving_process import PATIENCE_S
+from tests.support.serving_process import PATIENCE_S
 
 FORMAT_JS = Path(__file__).resolve().parents[2] / "static" / "js" / "format.js"
 EXAMPLES = [

@@ -12,9 +12,9 @@ import psutil
 import pytest
 
 from tests.e2e.gated_model import GatedModel
-from tests.ports import HOST, free_ports
-from tests.serving_process import PATIENCE_S, wait_until
-from tests.up_process import PORT_SETTINGS, Up
+from tests.support.ports import HOST, free_ports
+from tests.support.serving_process import PATIENCE_S, wait_until
+from tests.support.up_process import PORT_SETTINGS, Up
 
 CONTROL_HEADER = "slipway-control-key"
 TABLES = ("auth_user", "dashboard_model", "dashboard_version", "dashboard_configrevision", "dashboard_auditentry")

@@ -11,9 +11,9 @@ import tritonclient.grpc as grpcclient
 from tritonclient.utils import InferenceServerException
 
 from tests.dashboard.test_up import command_line, events, last_event, models_are_ready, server_state, sign_in
-from tests.ports import HOST
-from tests.serving_process import PATIENCE_S, wait_until
-from tests.up_process import Up
+from tests.support.ports import HOST
+from tests.support.serving_process import PATIENCE_S, wait_until
+from tests.support.up_process import Up
 
 BOUND_S = 10
 PARTS = {"watch": "manage.py watch", "worker": "celery", "server": "-m serving", "dashboard": "daphne"}

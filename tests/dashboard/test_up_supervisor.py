@@ -14,7 +14,7 @@ import pytest
 from dashboard.supervisor import guardian, supervisor
 from dashboard.supervisor.process import ProcessSpec
 from dashboard.supervisor.supervisor import Status, Supervisor
-from tests.serving_process import PATIENCE_S, ROOT, wait_until
+from tests.support.serving_process import PATIENCE_S, ROOT, wait_until
 
 SAY_READY = "print('ready', flush=True); "
 SLEEP = "import time; time.sleep(600)"

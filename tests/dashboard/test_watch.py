@@ -20,9 +20,9 @@ from dashboard.selectors.metrics import metrics_range
 from dashboard.services.drift import drift_adopt
 from dashboard.watch.reconciler import Reconciler
 from dashboard.watch.watcher import watch_server
-from tests import model_factory
 from tests.dashboard.processes import FixedServer, fixed_server
-from tests.serving_process import PATIENCE_S
+from tests.support import model_factory
+from tests.support.serving_process import PATIENCE_S
 
 pytestmark = pytest.mark.django_db
 

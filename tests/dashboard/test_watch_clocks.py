@@ -7,7 +7,7 @@ import pytest
 
 from dashboard.services.tokens import auth_file_write
 from dashboard.watch.clocks import CLOCKS, Clock, run_clock
-from tests.serving_process import PATIENCE_S
+from tests.support.serving_process import PATIENCE_S
 
 
 def test_a_turn_that_fails_does_not_stop_the_clock(caplog: pytest.LogCaptureFixture):

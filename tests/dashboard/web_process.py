@@ -12,8 +12,8 @@ import httpx
 import psutil
 from django.conf import settings
 
-from tests.ports import free_port
-from tests.serving_process import PATIENCE_S, START_TIMEOUT_S, wait_until
+from tests.support.ports import free_port
+from tests.support.serving_process import PATIENCE_S, START_TIMEOUT_S, wait_until
 
 
 def run(data: Path, *arguments: str) -> "subprocess.Popen[str]":

@@ -18,10 +18,10 @@ from playwright.sync_api import (
     sync_playwright,
 )
 
-from tests.e2e.extension_clients import PROTOCOLS, client_of
-from tests.e2e.tritonclient_adapter import TritonClient
-from tests.serving_process import PATIENCE_S, ServerProcess
-from tests.up_process import Up
+from tests.e2e.clients.tritonclient_adapter import TritonClient
+from tests.e2e.extensions.clients import PROTOCOLS, client_of
+from tests.support.serving_process import PATIENCE_S, ServerProcess
+from tests.support.up_process import Up
 
 PASSWORD = "harbour-light-42"
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-background-networking", "--disable-sync"]

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from tests.model_factory import python_model, tensors_text
-from tests.serving_process import wait_until
+from tests.support.model_factory import python_model, tensors_text
+from tests.support.serving_process import wait_until
 
 
 class GatedModel:

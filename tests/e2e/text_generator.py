@@ -5,7 +5,7 @@ The prompt "fail" is refused, the prompt "break" fails behind two responses.
 
 from pathlib import Path
 
-from tests.model_factory import python_model
+from tests.support.model_factory import python_model
 
 CORPUS = "the quick brown fox jumps over the lazy dog. the dog sleeps. the fox runs over the hill and the dog follows. "
 

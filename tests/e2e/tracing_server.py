@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tests.e2e.tritonclient_adapter import TritonClient
-from tests.model_factory import onnx_identity, onnx_scale, onnx_sequence_sum, python_model, write_config
-from tests.serving_process import ServerProcess, wait_until
+from tests.e2e.clients.tritonclient_adapter import TritonClient
+from tests.support.model_factory import onnx_identity, onnx_scale, onnx_sequence_sum, python_model, write_config
+from tests.support.serving_process import ServerProcess, wait_until
 
 X = {"INPUT0": np.array([[2]], np.float32)}
 CLEARED: dict[str, Any] = {"trace_level": None, "trace_rate": None, "trace_count": None, "log_frequency": None}

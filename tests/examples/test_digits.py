@@ -13,7 +13,7 @@ from PIL import Image
 from repository.config import model_config
 from repository.config.validation import validate
 from repository.core.layout import ModelRepository
-from tests.serving_process import ROOT, ServerProcess
+from tests.support.serving_process import ROOT, ServerProcess
 
 EXAMPLES = ModelRepository(ROOT / "examples" / "models")
 MODELS = ["digits", "digits_pipeline", "digits_preprocess", "digits_torch"]

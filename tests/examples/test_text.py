@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from repository.config import model_config
 from repository.config.validation import validate
 from repository.core.layout import ModelRepository
-from tests.serving_process import ROOT, ServerProcess
+from tests.support.serving_process import ROOT, ServerProcess
 
 EXAMPLES = ModelRepository(ROOT / "examples" / "models")
 MODELS = ["text_classifier", "text_pipeline", "text_tokenizer"]

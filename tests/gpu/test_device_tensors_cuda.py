@@ -11,9 +11,9 @@ from serving.core.datatypes import DATATYPES
 from serving.core.device_tensor import DeviceTensor
 from serving.extensions.output_target import Region, output_rule, read_tensor
 from serving.extensions.shared_memory import SharedMemory
-from tests import model_factory
+from tests.serving.core.test_device_tensors import X, ask, pipeline, step
 from tests.serving.in_process import core, infer
-from tests.serving.test_device_tensors import X, ask, pipeline, step
+from tests.support import model_factory
 
 ON_GPU = "instance_group { kind: KIND_GPU count: 2 } dynamic_batching { }"
 

@@ -8,8 +8,8 @@ import pytest
 from serving.backends.onnxruntime.backend import OnnxRuntimeBackend
 from serving.core.device_tensor import DeviceTensor
 from serving.core.devices import Device
-from tests import model_factory
 from tests.serving.backends.driving import execute, infer, instance_of, loaded, random_array, request
+from tests.support import model_factory
 
 GPU = Device("gpu", 0)
 

@@ -8,9 +8,9 @@ import torch
 
 from serving.core.device_tensor import DeviceTensor
 from serving.core.devices import Device
-from tests import model_factory
 from tests.serving.backends.cases import CASES, AddSub, write_export
 from tests.serving.backends.driving import config, execute, infer, instance_of, loaded, random_array, request
+from tests.support import model_factory
 
 GPU = Device("gpu", 0)
 TORCHSCRIPT = next(case for case in CASES if case.name == "torchscript")

@@ -6,8 +6,8 @@ import pytest
 from serving.core.device_tensor import DeviceTensor
 from serving.core.devices import Device
 from serving.core.errors import Code, ServingError
-from tests import model_factory
 from tests.serving.backends.driving import config, execute, infer, instance_of, loaded, request, spec_of
+from tests.support import model_factory
 
 trt = pytest.importorskip("tensorrt", reason="the Python package 'tensorrt' is not installed")
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.model_factory import ONNX_TYPES, onnx_add_sub, onnx_identity, onnx_slow
-from tests.serving.raw_http import RawClient
-from tests.serving_process import ServerProcess, remember_descendants
+from tests.serving.frontends.http.raw_http import RawClient
+from tests.support.model_factory import ONNX_TYPES, onnx_add_sub, onnx_identity, onnx_slow
+from tests.support.serving_process import ServerProcess, remember_descendants
 
 MAX_BODY = 8 << 20
 

@@ -23,7 +23,7 @@ from serving.core.request import InferenceRequest, InferenceResponse
 from serving.models.model import Model
 from serving.resources.runtime import Runtime
 from serving.telemetry.statistics import ModelStatistics
-from tests.serving_process import PATIENCE_S
+from tests.support.serving_process import PATIENCE_S
 
 
 def ignore(*_: object) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from serving.cli.options import Options
 from serving.core.request import InferenceRequest, InferenceResponse
 from serving.server import InferenceServer
-from tests.serving_process import PATIENCE_S
+from tests.support.serving_process import PATIENCE_S
 
 
 @contextlib.asynccontextmanager

@@ -14,7 +14,7 @@ from serving.core.errors import ServingError
 from serving.core.request import InferenceRequest, InferenceResponse
 from serving.models.autocomplete import complete
 from serving.resources.runtime import Runtime
-from tests.model_factory import python_model, tensors_text
+from tests.support.model_factory import python_model, tensors_text
 
 Tensors = list[tuple[str, str, list[int]]]
 FP32 = [("INPUT0", "FP32", [-1])], [("OUTPUT0", "FP32", [-1])]

@@ -18,8 +18,8 @@ from serving.core.batch import Batch
 from serving.core.devices import Device
 from serving.core.errors import invalid
 from serving.core.request import InferenceRequest, InferenceResponse
-from tests.model_factory import write_config
-from tests.serving_process import PATIENCE_S
+from tests.support.model_factory import write_config
+from tests.support.serving_process import PATIENCE_S
 
 BACKENDS["streaming"] = "tests.serving.streaming_backend:StreamingBackend"
 CONFIG = """name: "{name}" backend: "{backend}" max_batch_size: 0 {settings}

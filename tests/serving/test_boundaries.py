@@ -16,12 +16,12 @@ from serving.core.errors import Code, ServingError
 from serving.core.request import InferenceRequest, InferenceResponse
 from serving.extensions.output_target import OutputRule, OutputTarget
 from serving.server import InferenceServer
-from tests import model_factory, pipelines
 from tests.serving.gate import until
 from tests.serving.in_process import core, index
+from tests.serving.models.test_residency import asking_for
 from tests.serving.streaming_backend import streaming_model
-from tests.serving.test_residency import asking_for
-from tests.serving_process import ServerProcess, wait_until
+from tests.support import model_factory, pipelines
+from tests.support.serving_process import ServerProcess, wait_until
 
 BATCHING = "dynamic_batching { } instance_group { count: 1 kind: KIND_CPU "
 LIMITED = 'rate_limiter { resources { name: "R" count: 1 } } }'

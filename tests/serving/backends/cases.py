@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import torch
 
-from tests import model_factory
+from tests.support import model_factory
 
 
 class Case(NamedTuple):

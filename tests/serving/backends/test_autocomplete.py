@@ -5,9 +5,9 @@ from tritonclient.grpc.model_config_pb2 import TYPE_FP32, ModelConfig, ModelInst
 
 from serving.core.errors import Code, ServingError
 from serving.models import autocomplete
-from tests import model_factory
 from tests.serving.backends.driving import config
 from tests.serving.in_process import core
+from tests.support import model_factory
 
 
 def completed(folder, text: str = "", version: int = 1) -> ModelConfig:

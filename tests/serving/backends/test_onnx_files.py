@@ -11,9 +11,9 @@ from tritonclient.grpc.model_config_pb2 import TYPE_FP32
 
 from serving.backends.onnxruntime.onnx_file import read_onnx
 from serving.core.errors import Code, ServingError
-from tests import model_factory
 from tests.serving.backends.driving import config, infer, instance_of, loaded, request, spec_of
 from tests.serving.backends.driving import execute as execute_requests
+from tests.support import model_factory
 
 
 def write(root, model: onnx.ModelProto, name: str = "model"):

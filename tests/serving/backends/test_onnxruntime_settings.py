@@ -9,8 +9,8 @@ from serving.backends.base.parameters import available_cores
 from serving.backends.onnxruntime.options import check_options, providers_for, run_options, session_options
 from serving.core.devices import Device
 from serving.core.errors import Code, ServingError
-from tests import model_factory
 from tests.serving.backends.driving import config, instance_of, loaded, spec_of
+from tests.support import model_factory
 
 GPU = Device("gpu", 0)
 

@@ -10,9 +10,9 @@ import torch
 
 from serving.core.devices import CPU
 from serving.core.errors import Code, ServingError
-from tests import model_factory
 from tests.serving.backends.cases import AddSub, write_export
 from tests.serving.backends.driving import config, execute, infer, instance_of, loaded, request, spec_of
+from tests.support import model_factory
 
 BERT = """
 name: "bert_classifier"

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from serving.core.errors import Code, ServingError
-from tests.model_factory import write_config
-from tests.saved_model import ENVIRONMENT, HERE, needs_tensorflow, saved_model
 from tests.serving.in_process import core, infer
+from tests.support.model_factory import write_config
+from tests.support.saved_model import ENVIRONMENT, HERE, needs_tensorflow, saved_model
 
 
 @pytest.fixture(scope="module")

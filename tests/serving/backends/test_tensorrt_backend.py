@@ -9,8 +9,8 @@ from serving.backends.tensorrt import engine as tensorrt_engine
 from serving.backends.tensorrt.engine import choose_profile, engine_signature, plan_error, tensor_names
 from serving.core.devices import Device
 from serving.core.errors import Code, ServingError
-from tests import model_factory
 from tests.serving.backends.driving import loaded, spec_of
+from tests.support import model_factory
 
 RESNET50 = """
 name: "resnet50"

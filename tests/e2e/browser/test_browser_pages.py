@@ -1,0 +1,229 @@
+"""Every page in a real Chromium: quiet, light, reachable by keyboard, readable on a phone and without JavaScript."""
+
+import re
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, Playwright, expect
+
+from tests.e2e.conftest import new_context
+from tests.support.up_process import Up
+
+pytestmark = pytest.mark.browser
+PAGES = (
+    "/",
+    "/models/",
+    "/models/new",
+    "/models/digits/",
+    "/models/digits/versions",
+    "/models/digits/configuration",
+    "/models/digits/playground",
+    "/models/digits_pipeline/playground",
+    "/models/digits/activity",
+    "/jobs/",
+    "/jobs/1/",
+    "/servers/",
+    "/servers/local/",
+    "/activity/",
+    "/settings/",
+)
+MAX_BYTES = 200_000
+# Opaque backgrounds up to the root, and the contrast of each piece of text against the nearest (WCAG 2, 1.4.3).
+LOW_CONTRAST = """() => {
+  const canvas = document.createElement("canvas").getContext("2d", {willReadFrequently: true});
+  const rgba = (text) => {
+    canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = text; canvas.fillRect(0, 0, 1, 1);
+    return [...canvas.getImageData(0, 0, 1, 1).data];
+  };
+  const luminance = ([r, g, b]) => [r, g, b].map((v) => v / 255)
+    .map((v) => (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4))
+    .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+  const ground = (element) => {
+    for (let one = element; one; one = one.parentElement) {
+      const colour = rgba(getComputedStyle(one).backgroundColor);
+      if (colour[3] > 250) return colour;
+    }
+    return rgba("Canvas");
+  };
+  const bad = [];
+  for (const element of document.querySelectorAll("body *")) {
+    const own = [...element.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim());
+    if (!own || !element.checkVisibility({opacityProperty: true, visibilityProperty: true})) continue;
+    if (element.closest("svg, :disabled, [aria-disabled], .skeleton, .sr-only, noscript")) continue;
+    const [a, b] = [luminance(rgba(getComputedStyle(element).color)), luminance(ground(element))];
+    const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+    const size = parseFloat(getComputedStyle(element).fontSize);
+    const what = `${element.className} ${element.textContent.trim().slice(0, 30)}`;
+    if (ratio < (size >= 24 ? 3 : 4.5)) bad.push(`${ratio.toFixed(2)} ${what}`);
+  }
+  return bad;
+}"""
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_a_page_has_a_title_one_heading_and_no_complaint(page: Page, path: str) -> None:
+    response = page.goto(path)
+    assert response is not None
+    assert response.ok
+    assert page.title().endswith("Slipway")
+    expect(page.locator("h1")).to_have_count(1)
+    if page.locator("[data-chart]").count():
+        expect(page.locator(".js-plotly-plot").first).to_be_visible()
+    if page.locator("#freshness").count():
+        expect(page.locator("#freshness")).to_have_text("live")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_stands_out_from_its_ground(context: BrowserContext, scheme: str) -> None:
+    page = context.new_page()
+    page.emulate_media(color_scheme=scheme)
+    for path in PAGES:
+        page.goto(path)
+        assert page.evaluate(LOW_CONTRAST) == [], path
+
+
+@pytest.mark.parametrize("width", [360, 390, 768])
+def test_nothing_scrolls_sideways_on_a_narrow_screen(
+    playwright: Playwright, chromium: Browser, slipway: Up, signed_in: Path, width: int
+) -> None:
+    context = new_context(
+        chromium,
+        slipway,
+        storage_state=signed_in,
+        viewport={"width": width, "height": 780},
+        is_mobile=True,
+        has_touch=True,
+    )
+    page = context.new_page()
+    for path in PAGES:
+        page.goto(path)
+        wide = page.evaluate("document.documentElement.scrollWidth")
+        assert wide <= width, f"{path} is {wide} px wide on a screen of {width} px"
+    context.close()
+
+
+def test_a_page_is_light(page: Page) -> None:
+    for path in ("/", "/models/"):
+        page.goto(path)
+        expect(page.locator("#freshness")).to_have_text("live")
+        sizes = page.evaluate(
+            "performance.getEntriesByType('resource')"
+            ".filter(({name}) => !name.includes('plotly'))"
+            ".filter(({initiatorType}) => !['fetch', 'xmlhttprequest'].includes(initiatorType))"
+            ".reduce((sum, entry) => sum + entry.decodedBodySize, 0)"
+        )
+        assert sizes < MAX_BYTES, f"{path} loads {sizes} bytes"
+
+
+def test_only_pages_with_charts_load_plotly(page: Page) -> None:
+    page.goto("/models/")
+    expect(page.locator("#freshness")).to_have_text("live")
+    assert page.evaluate("typeof Plotly") == "undefined"
+    page.goto("/models/digits/")
+    expect(page.locator(".js-plotly-plot").first).to_be_visible()
+
+
+def test_keys_go_places_open_help_and_close_it(page: Page) -> None:
+    page.goto("/")
+    expect(page.locator("#freshness")).to_have_text("live")
+    page.keyboard.type("gm")
+    page.wait_for_url("**/models/")
+    expect(page.locator("#freshness")).to_have_text("live")
+    page.keyboard.press("/")
+    expect(page.locator("[data-filter]")).to_be_focused()
+    page.keyboard.type("torch")
+    expect(page.get_by_role("link", name="digits_torch")).to_be_visible()
+    expect(page.get_by_role("link", name="digits_pipeline")).to_be_hidden()
+    expect(page).to_have_url(re.compile(r"[?&]q=torch"))
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("link", name="digits_pipeline")).to_be_visible()
+    page.keyboard.press("?")
+    help_dialog = page.get_by_role("dialog", name="Keyboard")
+    expect(help_dialog).to_be_visible()
+    for _ in range(6):  # the focus stays inside
+        page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement === document.body || !!document.activeElement.closest('dialog')")
+    page.keyboard.press("Escape")
+    expect(help_dialog).to_be_hidden()
+
+
+def test_the_palette_finds_a_model(page: Page) -> None:
+    page.goto("/servers/")
+    expect(page.locator("#freshness")).to_have_text("live")
+    page.keyboard.press("/")
+    page.keyboard.type("pipel")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/models/digits_pipeline/")
+
+
+def test_the_first_tab_stop_skips_to_the_content(page: Page) -> None:
+    page.goto("/models/")
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.locator("#main")).to_be_focused()
+
+
+def test_a_chosen_theme_stays(page: Page) -> None:
+    page.emulate_media(color_scheme="light")
+    page.goto("/settings/")
+    light = page.evaluate("getComputedStyle(document.documentElement).backgroundColor")
+    page.get_by_label("Dark").check()
+    page.wait_for_function("(light) => getComputedStyle(document.documentElement).backgroundColor !== light", arg=light)
+    page.goto("/models/")
+    assert page.evaluate("document.documentElement.dataset.theme") == "dark"
+    page.goto("/settings/")
+    expect(page.get_by_label("Dark")).to_be_checked()
+    page.get_by_label("As the system").check()
+    page.wait_for_function("(light) => getComputedStyle(document.documentElement).backgroundColor === light", arg=light)
+
+
+def test_sorting_and_filtering_stay_in_the_address(page: Page) -> None:
+    page.goto("/models/?sort=-name&q=digits")
+    names = page.locator(".models-table tbody th a")
+    expect(names.first).to_have_text("digits_torch")
+    page.get_by_role("link", name="Model", exact=True).click()
+    expect(names.first).to_have_text("digits")
+    expect(page).to_have_url(re.compile(r"q=digits"))
+    page.go_back()
+    expect(names.first).to_have_text("digits_torch")
+
+
+def test_a_filter_that_nothing_matches_says_so(page: Page) -> None:
+    page.goto("/models/?q=no-such-model")
+    expect(page.get_by_text("No model matches")).to_be_visible()
+    page.get_by_label("Filter models").press("Escape")
+    expect(page.get_by_role("link", name="digits", exact=True)).to_be_visible()
+
+
+def test_pages_can_be_read_without_javascript(slipway: Up, chromium: Browser, signed_in: Path) -> None:
+    context = new_context(chromium, slipway, storage_state=signed_in, java_script_enabled=False)
+    page = context.new_page()
+    page.goto("/models/")
+    expect(page.get_by_role("link", name="digits_torch")).to_be_visible()
+    page.get_by_role("link", name="digits", exact=True).click()
+    expect(page.get_by_role("heading", name="digits")).to_be_visible()
+    expect(page.get_by_text("[-1, 1, 8, 8]")).to_be_visible()
+    page.goto("/models/digits/configuration")
+    expect(page.locator("#config-text")).to_contain_text("max_batch_size: 64")
+    context.close()
+
+
+def test_deleting_asks_for_the_name(page: Page) -> None:
+    page.goto("/models/digits_torch/activity")
+    expect(page.get_by_role("button", name="Delete digits_torch")).to_be_disabled()
+    page.get_by_role("button", name="Unload").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("will be refused until it is loaded again")
+    page.keyboard.press("Escape")
+    expect(dialog).to_be_hidden()
+    expect(page.locator("#model-head").locator('[data-state="ready"]')).to_be_visible()
+
+
+def test_a_page_that_does_not_exist_says_so(page: Page) -> None:
+    page.watch.allowed = ("404",)  # type: ignore[attr-defined]
+    for path in ("/models/nowhere/", "/nothing"):
+        response = page.goto(path)
+        assert response is not None
+        assert response.status == 404
+        expect(page.get_by_role("link", name="Go to the overview")).to_be_visible()

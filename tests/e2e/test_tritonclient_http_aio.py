@@ -1,7 +1,0 @@
-"""The stock asyncio HTTP client."""
-
-from tests.e2e.tritonclient_suite import TritonclientSuite
-
-
-class TestTritonclientHttpAio(TritonclientSuite):
-    kind = "http_aio"

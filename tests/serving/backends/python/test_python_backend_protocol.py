@@ -1,0 +1,141 @@
+"""A child that breaks the protocol: user code is not trusted, so what it sends is checked, and it is ended."""
+
+from unittest.mock import Mock
+
+import numpy as np
+import pytest
+
+from serving.core.errors import Code
+from serving.resources.runtime import Runtime
+from tests.serving.instances import execute, infer, python_instance, request
+from tests.support.serving_process import open_files, wait_until
+
+RUNTIME = Runtime(Mock(), Mock(), Mock(), Mock())
+ONE = np.ones((1, 1), np.float32)
+POISON = np.full((1, 1), -1, np.float32)
+
+SOURCE = """
+    import gc
+    import os
+    import triton_python_backend_utils as pb_utils
+    from serving.backends.channel.channel import Channel
+
+    class TritonPythonModel:
+        def execute(self, requests):
+            if requests[0].inputs()[0].as_numpy()[0, 0] < 0:
+                channel = next(one for one in gc.get_objects() if isinstance(one, Channel))
+                STATEMENT
+                import time
+                time.sleep(600)
+            return [pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT0", one.inputs()[0].as_numpy())]) for one in requests]
+"""
+
+
+def sealed(size: int) -> str:
+    return (
+        "import fcntl; fd = os.memfd_create('x', os.MFD_ALLOW_SEALING); "
+        f"os.ftruncate(fd, {size}); fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK); "
+    )
+
+
+def result(row: str, segment: int = 9) -> str:
+    return (
+        f"channel.send({{'op': 'result', 'segment': {segment}, 'dropped': [], "
+        f"'responses': [{{'outputs': [{row}]}}]}}, [fd])"
+    )
+
+
+@pytest.mark.parametrize(
+    ("statement", "expected"),
+    [
+        ("channel._socket.sendall(b'nonsense that is not a frame')", "over the limits"),
+        ("channel._socket.sendall(b'\\x03\\x00\\x00\\x00\\x00abc')", "not a JSON object"),
+        ("channel._socket.sendall(b'\\x02\\x00\\x00\\x00\\x00[]')", "not a JSON object"),
+        ("channel._socket.sendall(b'\\x02\\x00\\x00\\x00\\x01{}')", "1 descriptors were announced, 0 came"),
+        ("channel.send({})", ""),
+        ("channel.send({'op': 'result'})", ""),
+        ("channel.send({'op': 'result', 'responses': []})", "1 responses were expected"),
+        ("channel.send({'op': 'result', 'responses': [7], 'segment': 0, 'dropped': []})", ""),
+        ("channel.send({'op': 'result', 'responses': [{}], 'segment': 77, 'dropped': []})", "segment 77 is unknown"),
+        ("channel.send({'op': 'result', 'responses': [{}], 'segment': [1], 'dropped': []})", ""),
+        ("fd = os.memfd_create('x'); os.ftruncate(fd, 99); " + result("['OUTPUT0','FP32',[1],0,4]"), "not sealed"),
+        ("fd = os.open('/etc/hostname', os.O_RDONLY); " + result("['OUTPUT0','FP32',[1],0,4]"), "cannot be mapped"),
+        (sealed(64) + result("['OUTPUT0','FP32',[1],64,4]"), "end at byte 68 of a segment of 64"),
+        (sealed(64) + result("['OUTPUT0','FP32',[1],-4,4]"), "badly described"),
+        (sealed(64) + result("['OUTPUT0','FP32',[-1],0,4]"), "badly described"),
+        (sealed(64) + result("['OUTPUT0','FP32',[1]*99,0,4]"), "badly described"),
+        (sealed(64) + result("['OUTPUT0','FP32',[1.0],0,4]"), "badly described"),
+        (sealed(64) + result("['OUTPUT0','FP32',[1000000],0,4]"), "not those of its shape"),
+        (sealed(64) + result("['OUTPUT0','BYTES',[10**12],0,8]"), ""),
+        (sealed(64) + result("['OUTPUT0','BYTES',[1],0,8]"), ""),
+        (sealed(64) + result("['OUTPUT0','PICKLE',[1],0,4]"), ""),
+        (sealed(64) + result("['OUTPUT0']"), ""),
+    ],
+)
+def test_a_child_that_breaks_the_protocol_is_ended_and_restarted(tmp_path, statement, expected):
+    with python_instance(tmp_path, SOURCE.replace("STATEMENT", statement)) as instance:
+        infer(instance, ONE)
+        before = open_files()
+        [answer] = execute(instance, request(POISON))
+        assert answer.code is Code.INTERNAL
+        assert "the model's process was ended because it broke the protocol" in answer.message
+        assert expected in answer.message
+        del answer  # with its traceback
+        assert infer(instance, ONE)["OUTPUT0"] == 1
+        wait_until(lambda: open_files() <= before, what="the end of every descriptor")
+
+
+CALLING = """
+    import os
+    import socket
+    import time
+    import triton_python_backend_utils as pb_utils
+    from serving.child_program.server_link import server
+
+    class TritonPythonModel:
+        def execute(self, requests):
+            if requests[0].inputs()[0].as_numpy()[0, 0] < 0:
+                link = server()
+                STATEMENT
+                time.sleep(600)
+            return [pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT0", one.inputs()[0].as_numpy())]) for one in requests]
+"""
+INFER = (
+    "{'op': 'infer', 'id': 1, 'model': 'x', 'version': '', 'request_id': '', 'inputs': [], 'requested': [], "
+    "'parameters': {}, 'priority': 0, 'timeout': 0, 'sequence': 0, 'flags': 0} | "
+)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "link._end.sendall(b'nonsense that is not a frame')",
+        "link.tell({})",
+        "link.tell({'op': 'unknown'})",
+        "link.tell({'op': 'cancelled'})",
+        "link.tell({'op': 'cancelled', 'key': [], 'id': 1})",
+        "link.tell({'op': 'cancelled', 'key': 1})",
+        "link.tell({'op': 'response', 'key': 'x', 'final': True})",
+        "link.tell({'op': 'response', 'key': 2, 'final': 'yes'})",
+        "link.tell({'op': 'response', 'key': 2, 'final': False})",
+        "link.tell({'op': 'response', 'key': 2, 'final': True, 'outputs': [['OUTPUT0', 'FP32', [1], 0, 4]]})",
+        "link.tell({'op': 'cancel', 'ask': []})",
+        f"link.tell({INFER} {{'model': 7}})",
+        f"link.tell({INFER} {{'inputs': [['X', 'FP32', [1], 0, 4]]}})",
+        f"link.tell({INFER} {{'timeout': -1}})",
+        f"link.tell({INFER} {{'sequence': 1.5}})",
+        f"link.tell({INFER} {{'parameters': {{'a': [1]}}}})",
+        "link.tell({'op': 'load', 'id': 1, 'model': 'x', 'config': '', 'files': {'a': '!'}})",
+        "link.tell({'op': 'metric_change', 'number': 5, 'how': 'increment', 'value': 1})",
+    ],
+)
+def test_a_child_that_calls_nonsense_is_ended_and_restarted(tmp_path, statement):
+    with python_instance(tmp_path, CALLING.replace("STATEMENT", statement), runtime=RUNTIME) as instance:
+        infer(instance, ONE)
+        before = open_files()
+        [answer] = execute(instance, request(POISON))
+        assert answer.code is Code.INTERNAL
+        assert "the model's process was ended by signal SIGKILL" in answer.message
+        del answer
+        assert infer(instance, ONE)["OUTPUT0"] == 1
+        wait_until(lambda: open_files() <= before, what="the end of every descriptor")

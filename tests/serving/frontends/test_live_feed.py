@@ -1,0 +1,138 @@
+"""GET /v2/slipway/live: hello, then once a second what changed, for as many as listen, at no cost when none does."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from typing import Any
+
+import pytest
+
+from serving.frontends.metrics.live_feed import MAX_OF_ADDRESS
+from tests.serving.frontends.http.raw_http import RawClient, infer_body, tensor
+from tests.serving.frontends.live_subscriber import PATH, Refused, Subscriber
+from tests.support.serving_process import ServerProcess, wait_until
+
+
+@pytest.fixture
+def subscriber(http_server: ServerProcess) -> Iterator[Subscriber]:
+    with closing(Subscriber(http_server.metrics)) as one:
+        yield one
+
+
+def ask(raw: RawClient) -> None:
+    assert raw.request("POST", "/v2/models/identity_int8/infer", infer_body(tensor([1], datatype="INT8"))).status == 200
+
+
+def test_the_first_events_say_who_speaks_and_describe_every_model(subscriber: Subscriber) -> None:
+    kind, hello = subscriber.next()
+    assert kind == "hello"
+    assert set(hello) == {"server_id", "instance", "started", "bounds_us"}
+    assert hello["bounds_us"] == sorted(hello["bounds_us"])
+    kind, stats = subscriber.next()
+    assert kind == "stats"
+    assert set(stats) == {"time", "server", "models"}
+    assert {"rss_bytes", "cpu_seconds", "threads", "gpus"} == set(stats["server"])
+    names = {model["name"] for model in stats["models"]}
+    assert {"add_sub", "slow", "identity_fp32"} <= names
+    assert next(model for model in stats["models"] if model["name"] == "add_sub")["state"] == "READY"
+
+
+def test_later_events_hold_only_what_changed_and_come_once_a_second(subscriber: Subscriber, raw: RawClient) -> None:
+    subscriber.next()
+    first = subscriber.next()[1]
+    before = next(model for model in first["models"] if model["name"] == "identity_int8")
+    ask(raw)
+    after = before  # while the request is under way, an event may tell that alone
+    while after["success"]["count"] == before["success"]["count"]:
+        [after] = subscriber.changes()
+        assert after["name"] == "identity_int8"
+    assert after["success"]["count"] == before["success"]["count"] + 1
+    assert after["request_latency"]["total"] == before["request_latency"]["total"] + 1
+    assert sum(after["request_latency"]["counts"].values()) == after["request_latency"]["total"]
+    assert after["batches"]["1"] >= 1
+    quiet = subscriber.quiet()
+    later = subscriber.next()[1]
+    assert later["models"] == []
+    assert later["time"] - quiet["time"] > 0.5, "no event for each change"
+
+
+def test_each_subscriber_is_told_what_it_has_not_heard(http_server: ServerProcess, subscriber: Subscriber) -> None:
+    subscriber.next()
+    subscriber.next()
+    with closing(Subscriber(http_server.metrics)) as late:
+        assert late.next()[0] == "hello"
+        assert len(late.next()[1]["models"]) > 5
+        assert len(subscriber.next()[1]["models"]) < 5
+
+
+def test_a_change_of_state_is_told(http_server: ServerProcess, subscriber: Subscriber) -> None:
+    subscriber.next()
+    subscriber.next()
+    http_server.post("/v2/repository/models/identity_uint16/unload")
+
+    def told() -> bool:
+        return any(
+            (model["name"], model["state"]) == ("identity_uint16", "UNAVAILABLE")
+            for model in subscriber.next()[1]["models"]
+        )
+
+    wait_until(told, what="the state in the feed")
+    assert http_server.post("/v2/repository/models/identity_uint16/load")[0] == 200
+
+
+def test_subscribers_that_do_not_read_or_leave_disturb_nobody(http_server: ServerProcess, raw: RawClient) -> None:
+    silent = [Subscriber(http_server.metrics) for _ in range(3)]
+    for one in silent[:2]:
+        one.close()
+    ask(raw)
+    with closing(Subscriber(http_server.metrics)) as reader:
+        assert [reader.next()[0] for _ in range(3)] == ["hello", "stats", "stats"]
+    silent[2].close()
+
+
+def test_the_feed_answers_head_and_refuses_too_many_subscribers(http_server: ServerProcess) -> None:
+    with RawClient(http_server.metrics) as client:
+        assert client.request("HEAD", PATH).status == 200
+        assert client.request("GET", "/nowhere").status == 404
+    with ExitStack() as many:
+        taken = 0
+        while subscriber := taken_subscriber(http_server):
+            many.enter_context(closing(subscriber))
+            taken += 1
+        assert 1 <= taken <= 64
+    again = wait_until(lambda: taken_subscriber(http_server), what="room for a new subscriber")
+    with closing(again):
+        assert again.next()[0] == "hello"
+
+
+def test_who_has_a_key_has_a_place_whatever_others_do(http_models: Any) -> None:
+    flags = ("--model-control-mode=explicit", "--http-restricted-api=logging:admin-key=secret")
+    with ServerProcess(http_models, *flags) as server, ExitStack() as many:
+        taken = 0
+        while subscriber := taken_subscriber(server):
+            many.enter_context(closing(subscriber))
+            taken += 1
+        assert taken == MAX_OF_ADDRESS
+        with pytest.raises(Refused):
+            Subscriber(server.metrics, Admin_Key="wrong")
+        with closing(Subscriber(server.metrics, Admin_Key="secret")) as known:
+            assert known.next()[0] == "hello"
+
+
+def taken_subscriber(server: ServerProcess) -> Subscriber | None:
+    """A new one, or None where the server refuses it."""
+    try:
+        return Subscriber(server.metrics)
+    except Refused:
+        return None
+
+
+def test_a_shutdown_ends_the_streams(http_models: Any) -> None:
+    with (
+        ServerProcess(http_models, "--model-control-mode=explicit") as server,
+        closing(Subscriber(server.metrics)) as one,
+    ):
+        one.next()
+        assert server.terminate() == 0
+        while one.client.chunk():
+            pass
+        assert one.client.closed()

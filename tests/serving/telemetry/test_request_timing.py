@@ -1,0 +1,42 @@
+"""A request that asks is told how long it waited and how long its batch took; no other answer carries a word of it."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.serving.frontends.http.raw_http import RawClient, infer_body, tensor
+from tests.serving.in_process import core, response
+from tests.support.pipelines import chain, ensemble
+
+PATH = "/v2/models/identity_fp32/infer"
+
+
+def test_a_request_that_asks_is_told_its_times(raw: RawClient) -> None:
+    body = {**json.loads(infer_body(tensor([1.0]))), "parameters": {"slipway_timing": True}}
+    answer = raw.request("POST", PATH, json.dumps(body).encode())
+    assert answer.status == 200
+    told = answer.json["parameters"]
+    assert told["slipway_queue_us"] >= 0
+    assert told["slipway_compute_us"] >= 0
+
+
+def test_a_request_that_does_not_ask_is_not(raw: RawClient) -> None:
+    answer = raw.request("POST", PATH, infer_body(tensor([1.0])))
+    assert answer.status == 200
+    assert "parameters" not in answer.json
+
+
+@pytest.mark.asyncio
+async def test_an_ensemble_tells_the_times_of_its_steps(tmp_path: Path) -> None:
+    ensemble(tmp_path, chain(tmp_path))
+    async with core(tmp_path, load_model=("pipeline",)) as server:
+        asked = {"parameters": {"slipway_timing": True}}
+        told = (await response(server, "pipeline", {"X": np.ones((1, 1), np.float32)}, **asked)).parameters
+        plain = await response(server, "pipeline", {"X": np.ones((1, 1), np.float32)})
+    steps = json.loads(str(told["slipway_steps"]))
+    assert [step["model"] for step in steps] == ["double", "triple"]
+    for name in ("slipway_queue_us", "slipway_compute_us"):
+        assert told[name] == sum(step[name] for step in steps) >= 0
+    assert not any(name.startswith("slipway") for name in plain.parameters)

@@ -1,0 +1,105 @@
+"""A whole `manage.py up` in a process of its own, for tests and for `make soak`."""
+
+import os
+import re
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from tests.support.ports import HOST, free_ports
+from tests.support.serving_process import PATIENCE_S, ROOT, START_TIMEOUT_S, descendants, wait_until
+
+PORT_SETTINGS = ("SLIPWAY_PORT", "SLIPWAY_HTTP_PORT", "SLIPWAY_GRPC_PORT", "SLIPWAY_METRICS_PORT")
+
+
+class Up:
+    """`manage.py up` on a data folder and ports of its own."""
+
+    def __init__(self, data: Path, ports: list[int] | None = None, **environment: str) -> None:
+        self.data = data
+        self.ports = ports or free_ports(4)
+        numbers = {name: str(port) for name, port in zip(PORT_SETTINGS, self.ports, strict=True)}
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("SLIPWAY_")}
+        self.environment = {
+            **inherited,
+            "DJANGO_SETTINGS_MODULE": "dashboard.settings",
+            "SLIPWAY_DATA": str(data),
+            **numbers,
+            **environment,
+        }
+        self._output = Path(tempfile.mkstemp(prefix="slipway-up-")[1])
+        self.process: subprocess.Popen[bytes] | None = None
+
+    # -- life ------------------------------------------------------------------------------------------------------
+    def start(self, wait: bool = True) -> "Up":
+        with self._output.open("wb") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, "manage.py", "up"],
+                cwd=ROOT,
+                env=self.environment,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        if wait:
+            wait_until(lambda: self._is_up(), START_TIMEOUT_S, "everything answers")
+        return self
+
+    def _is_up(self) -> bool:
+        assert self.process is not None
+        assert self.process.poll() is None, self.output
+        return "Ctrl-C stops everything" in self.output
+
+    def stop(self, number: int = signal.SIGINT) -> int:
+        assert self.process is not None
+        self.process.send_signal(number)
+        return self.process.wait(START_TIMEOUT_S)
+
+    def close(self) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.stop(signal.SIGTERM)
+        self._output.unlink()
+
+    def __enter__(self) -> "Up":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # -- what it says ----------------------------------------------------------------------------------------------
+    @property
+    def output(self) -> str:
+        return self._output.read_text(errors="replace")
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None
+        return self.process.pid
+
+    @property
+    def http_url(self) -> str:
+        return f"http://{HOST}:{self.ports[1]}"
+
+    @property
+    def dashboard_url(self) -> str:
+        return f"http://{HOST}:{self.ports[0]}"
+
+    @property
+    def password(self) -> str:
+        found = re.search(r"with the password (\S+)", self.output)
+        return found.group(1) if found else ""
+
+    def processes(self) -> set[int]:
+        return descendants(self.pid)
+
+    def query(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
+        connection = sqlite3.connect(f"file:{self.data / 'db.sqlite3'}?mode=rw", uri=True, timeout=PATIENCE_S)
+        try:
+            with connection:
+                return connection.execute(sql, values).fetchall()
+        finally:
+            connection.close()
