@@ -9,7 +9,7 @@ def main() -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "dashboard.settings")
     from django.core.management import execute_from_command_line
 
-    from dashboard.startup import settings_or_exit
+    from dashboard.shared.startup import settings_or_exit
 
     settings_or_exit()
     execute_from_command_line(sys.argv)

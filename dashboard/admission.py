@@ -25,9 +25,9 @@ from django.http import parse_cookie
 from django.urls import Resolver404, resolve
 from twisted.web.http import RESPONSES
 
-from dashboard.authentication import actor_of_session, actor_of_token
-from dashboard.authorisation import NOBODY, Actor, Right, require
-from dashboard.exceptions import Forbidden
+from dashboard.access.authorisation import NOBODY, Actor, Right, require
+from dashboard.accounts.authentication import actor_of_session, actor_of_token
+from dashboard.shared.exceptions import Forbidden
 
 SMALL_BODY = 64 << 10
 SMALL_BODIES = 32 << 20

@@ -4,7 +4,7 @@ import os
 
 from django.core.asgi import get_asgi_application
 
-from dashboard.startup import settings_or_exit
+from dashboard.shared.startup import settings_or_exit
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "dashboard.settings")
 settings_or_exit()

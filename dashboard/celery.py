@@ -4,11 +4,11 @@ import os
 
 from celery import Celery
 
-from dashboard.startup import settings_or_exit
+from dashboard.shared.startup import settings_or_exit
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "dashboard.settings")
 settings_or_exit()
 
 app = Celery("slipway")
 app.config_from_object("django.conf:settings", namespace="CELERY")
-app.autodiscover_tasks()
+app.autodiscover_tasks(["dashboard.jobs"])

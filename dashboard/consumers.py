@@ -1,6 +1,6 @@
 """WebSockets: live points, a job's progress, a log that follows. Every one is for people who are signed in.
 
-/ws/live/[?model=NAME][&server=NAME]   one message a second (dashboard/live.py)
+/ws/live/[?model=NAME][&server=NAME]   one message a second (dashboard/metrics/live.py)
 /ws/jobs/<id>/                         the job whenever it changes, until it has ended
 /ws/servers/<name>/log/[?process=NAME] the last lines of a process's log, then those that come
 """
@@ -16,15 +16,15 @@ from asgiref.sync import sync_to_async
 from channels.generic.websocket import AsyncJsonWebsocketConsumer
 from django.conf import settings
 
-from dashboard import live
-from dashboard.authentication import actor_of_session
-from dashboard.authorisation import Right, actor_of_scope
-from dashboard.choices import JobState
-from dashboard.exceptions import DashboardError, NotFound
+from dashboard.access.activity import job_get
+from dashboard.access.authorisation import Right, actor_of_scope
+from dashboard.accounts.authentication import actor_of_session
+from dashboard.metrics import live
 from dashboard.models import Job, Server
-from dashboard.selectors.activity import job_get
-from dashboard.selectors.servers import server_get, servers
-from dashboard.supervisor.logs import Follower, tail
+from dashboard.servers.selectors import server_get, servers
+from dashboard.shared.choices import JobState
+from dashboard.shared.exceptions import DashboardError, NotFound
+from dashboard.shared.log_files import Follower, tail
 
 logger = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import dj_database_url
 from django.core.exceptions import ImproperlyConfigured
 
-from dashboard.environment import BASE_DIR, read
+from dashboard.shared.environment import BASE_DIR, read
 
 _env = read()
 
@@ -123,8 +123,8 @@ INSTALLED_APPS = [
 
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
-    "dashboard.middleware.content_security_policy",
-    "dashboard.middleware.refuse_nul",
+    "dashboard.web.middleware.content_security_policy",
+    "dashboard.web.middleware.refuse_nul",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
@@ -135,7 +135,7 @@ MIDDLEWARE = [
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
-    "dashboard.middleware.ErrorPages",
+    "dashboard.web.middleware.ErrorPages",
 ]
 
 ROOT_URLCONF = "dashboard.urls"
@@ -147,11 +147,12 @@ TEMPLATES = [
         "DIRS": [BASE_DIR / "templates"],
         "APP_DIRS": True,
         "OPTIONS": {
+            "libraries": {"pages": "dashboard.overview.tags"},
             "context_processors": [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
-                "dashboard.context.shell",
+                "dashboard.web.context.shell",
             ],
         },
     },
@@ -179,7 +180,7 @@ DATABASES = {"default": _database()}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 # -- accounts and cookies --------------------------------------------------------------------------------------------
-AUTHENTICATION_BACKENDS = ["dashboard.authentication.PatientBackend"]
+AUTHENTICATION_BACKENDS = ["dashboard.accounts.authentication.PatientBackend"]
 LOGIN_URL = "sign_in"
 LOGIN_REDIRECT_URL = "overview"
 LOGOUT_REDIRECT_URL = "sign_in"
@@ -215,7 +216,7 @@ STATICFILES_DIRS = [BASE_DIR / "static"]
 STATICFILES_FINDERS = [
     "django.contrib.staticfiles.finders.FileSystemFinder",
     "django.contrib.staticfiles.finders.AppDirectoriesFinder",
-    "dashboard.finders.PlotlyFinder",
+    "dashboard.web.finders.PlotlyFinder",
 ]
 WHITENOISE_USE_FINDERS = True  # served from where they are; nothing to collect
 WHITENOISE_ALLOW_ALL_ORIGINS = False
@@ -260,17 +261,17 @@ CHANNEL_LAYERS = {
 # -- REST API --------------------------------------------------------------------------------------------------------
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": [
-        "dashboard.api.authentication.TokenAuthentication",
+        "dashboard.accounts.rest_authentication.TokenAuthentication",
         "rest_framework.authentication.SessionAuthentication",
     ],
-    "DEFAULT_PERMISSION_CLASSES": ["dashboard.api.permissions.HasRight"],
+    "DEFAULT_PERMISSION_CLASSES": ["dashboard.web.rest.permissions.HasRight"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
-    "DEFAULT_PARSER_CLASSES": ["dashboard.api.parsers.BoundedJSONParser"],
-    "DEFAULT_PAGINATION_CLASS": "dashboard.api.pagination.Pages",
+    "DEFAULT_PARSER_CLASSES": ["dashboard.web.rest.parsers.BoundedJSONParser"],
+    "DEFAULT_PAGINATION_CLASS": "dashboard.web.rest.pagination.Pages",
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
-    "DEFAULT_THROTTLE_CLASSES": ["dashboard.api.throttles.UserThrottle"],
+    "DEFAULT_THROTTLE_CLASSES": ["dashboard.web.rest.throttles.UserThrottle"],
     "DEFAULT_THROTTLE_RATES": {"user": "6000/min"},
-    "EXCEPTION_HANDLER": "dashboard.api.exception_handler.exception_handler",
+    "EXCEPTION_HANDLER": "dashboard.web.rest.exception_handler.exception_handler",
     "TEST_REQUEST_DEFAULT_FORMAT": "json",
 }
 SPECTACULAR_SETTINGS = {
@@ -278,7 +279,7 @@ SPECTACULAR_SETTINGS = {
     "DESCRIPTION": "Everything that the pages can do. Authenticate with `Authorization: Bearer <token>`.",
     "VERSION": "1",
     "SERVE_INCLUDE_SCHEMA": False,
-    "SERVE_PERMISSIONS": ["dashboard.api.permissions.HasRight"],
+    "SERVE_PERMISSIONS": ["dashboard.web.rest.permissions.HasRight"],
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "REDOC_DIST": "SIDECAR",

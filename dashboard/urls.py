@@ -1,11 +1,11 @@
 from django.urls import include, path
 
-from dashboard.health import healthz
+from dashboard.web.health import healthz
 
-handler404 = "dashboard.views.errors.page_not_found"
+handler404 = "dashboard.web.errors.page_not_found"
 
 urlpatterns = [
     path("healthz", healthz, name="health"),
-    path("api/v1/", include("dashboard.api.urls")),
-    path("", include("dashboard.views.urls")),
+    path("api/v1/", include("dashboard.rest_urls")),
+    path("", include("dashboard.page_urls")),
 ]

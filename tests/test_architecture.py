@@ -14,20 +14,6 @@ ROOT = Path(__file__).resolve().parent.parent
 FRAMEWORKS = {"torch", "onnxruntime", "tensorrt", "onnx", "onnxscript", "sklearn"}
 WEB = {"django", "rest_framework", "channels", "celery", "daphne", "whitenoise", "drf_spectacular"}
 
-# Inside dashboard: what a part may not import.
-ENTRANCES = {"views", "api", "consumers", "forms", "templatetags", "management", "routing", "asgi", "urls"}
-RUNTIME = {"supervisor", "watch"}
-DASHBOARD_BANS = {
-    "models": ENTRANCES | RUNTIME | {"services", "selectors", "client", "live", "tasks", "jobs"},
-    "client": ENTRANCES | RUNTIME | {"services", "selectors", "tasks", "jobs", "live"},
-    "selectors": ENTRANCES | RUNTIME | {"services", "tasks", "jobs"},
-    "services": ENTRANCES | RUNTIME,
-    "jobs": ENTRANCES | RUNTIME,
-    "tasks": ENTRANCES | RUNTIME,
-    "api": {"views", "forms", "templatetags", "consumers"} | RUNTIME,
-    "views": {"api", "consumers", "watch"},
-}
-
 
 def sources(package: str) -> list[Path]:
     return [path for path in sorted((ROOT / package).rglob("*.py")) if "migrations" not in path.parts]
@@ -52,12 +38,6 @@ def breaches(package: str, forbidden: set[str]) -> list[str]:
     ]
 
 
-def part(module: str, package: str) -> str:
-    """ "dashboard.services.jobs" -> "services" for package dashboard; "" for what lies elsewhere."""
-    first, _, rest = module.partition(".")
-    return rest.partition(".")[0] if first == package else ""
-
-
 @pytest.mark.parametrize(
     ("package", "forbidden"),
     [
@@ -68,19 +48,6 @@ def part(module: str, package: str) -> str:
 )
 def test_packages_depend_only_on_the_repository_between_them(package: str, forbidden: set[str]) -> None:
     assert breaches(package, forbidden) == []
-
-
-@pytest.mark.parametrize("here", sorted(DASHBOARD_BANS))
-def test_inside_the_dashboard_imports_point_downwards(here: str) -> None:
-    folder = ROOT / "dashboard" / here
-    files = sources(f"dashboard/{here}") if folder.is_dir() else [folder.with_suffix(".py")]
-    wrong = [
-        f"{path.relative_to(ROOT)} imports {name}"
-        for path in files
-        for name in imported(path)
-        if part(name, "dashboard") in DASHBOARD_BANS[here]
-    ]
-    assert wrong == []
 
 
 def test_a_server_without_models_loads_no_framework() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dashboard.environment import VARIABLES
+from dashboard.shared.environment import VARIABLES
 from serving.cli.options import build_parser
 
 ROOT = Path(__file__).resolve().parent.parent

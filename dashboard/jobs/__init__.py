@@ -3,15 +3,15 @@
 from importlib import import_module
 from typing import Any, Protocol, cast
 
-from dashboard.exceptions import Invalid
 from dashboard.jobs.context import JobContext
 from dashboard.models import Job
+from dashboard.shared.exceptions import Invalid
 
 KINDS: dict[str, str] = {
-    "inspect": "dashboard.jobs.inspect",
-    "publish": "dashboard.jobs.publish",
-    "archive": "dashboard.jobs.archive",
-    "restore": "dashboard.jobs.restore",
+    "inspect": "dashboard.uploads.inspection_job",
+    "publish": "dashboard.uploads.publication_job",
+    "archive": "dashboard.versions.archive_job",
+    "restore": "dashboard.versions.restore_job",
 }
 
 

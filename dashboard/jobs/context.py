@@ -10,8 +10,8 @@ from django.db.models import F, Value
 from django.db.models.functions import Concat, Length
 from django.utils import timezone
 
-from dashboard.choices import JobState
 from dashboard.models import Job
+from dashboard.shared.choices import JobState
 
 HEARTBEAT_SECONDS = 5.0
 LOG_LIMIT = 1 << 20

@@ -4,8 +4,8 @@ from django.conf import settings
 from django.db import models
 from django.utils import timezone
 
-from dashboard.choices import JobState
 from dashboard.models.model import Model
+from dashboard.shared.choices import JobState
 
 
 class Job(models.Model):

@@ -4,7 +4,7 @@ from django.conf import settings
 from django.db import models
 from django.utils import timezone
 
-from dashboard.choices import DesiredState
+from dashboard.shared.choices import DesiredState
 
 
 class Model(models.Model):

@@ -3,8 +3,8 @@
 from django.db import models
 from django.utils import timezone
 
-from dashboard.choices import EventKind, ModelStatus, ServerStatus, version_word
 from dashboard.models.model import Model
+from dashboard.shared.choices import EventKind, ModelStatus, ServerStatus, version_word
 from repository.core.condition import Condition
 
 

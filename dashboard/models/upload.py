@@ -7,7 +7,7 @@ from django.conf import settings
 from django.db import models
 from django.utils import timezone
 
-from dashboard.choices import UploadState
+from dashboard.shared.choices import UploadState
 
 
 class Upload(models.Model):
@@ -17,7 +17,7 @@ class Upload(models.Model):
     model_name = models.CharField(max_length=200)
     state = models.CharField(max_length=16, choices=UploadState.choices, default=UploadState.RECEIVING, db_index=True)
     error = models.TextField(blank=True, default="")
-    # The output of `python -m serving.inspect`, see services.inspection.
+    # The output of `python -m serving.inspect`, see uploads.inspection.
     proposal = models.JSONField(default=dict)
     # What the files are: {"files": [names in the version], "config_text", "model_files": [names beside the versions]}
     contents = models.JSONField(default=dict)

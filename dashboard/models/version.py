@@ -4,9 +4,9 @@ from django.conf import settings
 from django.db import models
 from django.utils import timezone
 
-from dashboard.choices import VersionState
 from dashboard.models.model import Model
 from dashboard.models.upload import Upload
+from dashboard.shared.choices import VersionState
 
 
 class Version(models.Model):

@@ -7,9 +7,9 @@ from typing import Any
 
 from django.conf import settings
 
-from dashboard.environment import BASE_DIR
-from dashboard.exceptions import Invalid
-from dashboard.heartbeat import listener
+from dashboard.shared.environment import BASE_DIR
+from dashboard.shared.exceptions import Invalid
+from dashboard.shared.heartbeat import listener
 from dashboard.supervisor.answers import grpc_answers, http_answers
 from dashboard.supervisor.process import ProcessSpec, Stop
 

@@ -5,7 +5,7 @@ import os
 import socket
 from pathlib import Path
 
-from dashboard.exceptions import Conflict, Invalid
+from dashboard.shared.exceptions import Conflict, Invalid
 
 
 class DataFolderLock:

@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from dashboard.shared.log_files import RotatingLog
 from dashboard.supervisor.guardian import send
-from dashboard.supervisor.logs import RotatingLog
 from repository.core import crash_trace
 
 # Bytes of a run's output that are kept to tell why it ended: the stacks of a hundred threads are long.

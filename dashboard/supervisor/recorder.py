@@ -7,10 +7,10 @@ from dataclasses import asdict
 from asgiref.sync import sync_to_async
 from django.db import DatabaseError, close_old_connections
 
-from dashboard.choices import ServerStatus
 from dashboard.models import Server
-from dashboard.services.server_state import server_info_record, server_process_record, server_restart_take
-from dashboard.services.servers import server_event_record
+from dashboard.servers.server_state import server_info_record, server_process_record, server_restart_take
+from dashboard.servers.services import server_event_record
+from dashboard.shared.choices import ServerStatus
 from dashboard.supervisor.supervisor import Status, Supervisor
 
 logger = logging.getLogger(__name__)

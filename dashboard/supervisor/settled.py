@@ -2,10 +2,10 @@
 
 import asyncio
 
-from dashboard.choices import DesiredState
-from dashboard.client import AsyncServerClient
-from dashboard.exceptions import DashboardError
 from dashboard.models import Model, Server
+from dashboard.servers.client import AsyncServerClient
+from dashboard.shared.choices import DesiredState
+from dashboard.shared.exceptions import DashboardError
 
 PATIENCE_S = 60.0
 INTERVAL_S = 0.1

@@ -6,14 +6,14 @@ from django.core.management import call_command
 from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 
-from dashboard.choices import DesiredState
-from dashboard.exceptions import DashboardError
+from dashboard.accounts.accounts import administrator_ensure
+from dashboard.accounts.tokens import auth_file_write
 from dashboard.models import Model, Server
-from dashboard.services.accounts import administrator_ensure
-from dashboard.services.examples import examples_publish
-from dashboard.services.server_state import server_restart_take, wanted_models_write
-from dashboard.services.servers import server_ensure_local
-from dashboard.services.tokens import auth_file_write
+from dashboard.servers.server_state import server_restart_take, wanted_models_write
+from dashboard.servers.services import server_ensure_local
+from dashboard.shared.choices import DesiredState
+from dashboard.shared.exceptions import DashboardError
+from dashboard.uploads.examples import examples_publish
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,9 @@ from typing import Any
 
 from django.utils import timezone
 
+from dashboard.shared.log_files import RotatingLog
 from dashboard.supervisor import guardian
 from dashboard.supervisor.backoff import Backoff
-from dashboard.supervisor.logs import RotatingLog
 from dashboard.supervisor.process import Child, Ending, ProcessSpec
 
 PROBE_INTERVAL_S = 0.1

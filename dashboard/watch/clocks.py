@@ -11,14 +11,14 @@ from django.contrib.sessions.models import Session
 from django.db import close_old_connections
 from django.utils import timezone
 
-from dashboard.exceptions import DashboardError
-from dashboard.services.drift import drift_check
-from dashboard.services.jobs import jobs_requeue_lost
-from dashboard.services.metrics import metrics_prune
-from dashboard.services.publication import repository_reconcile
-from dashboard.services.sign_in import sign_in_forget
-from dashboard.services.tokens import auth_file_repair
-from dashboard.services.uploads import uploads_expire
+from dashboard.accounts.sign_in import sign_in_forget
+from dashboard.accounts.tokens import auth_file_repair
+from dashboard.configuration.drift import drift_check
+from dashboard.jobs.services import jobs_requeue_lost
+from dashboard.metrics.services import metrics_prune
+from dashboard.shared.exceptions import DashboardError
+from dashboard.uploads.publication import repository_reconcile
+from dashboard.uploads.services import uploads_expire
 
 logger = logging.getLogger(__name__)
 

@@ -6,10 +6,10 @@ import logging
 from asgiref.sync import sync_to_async
 from django.db import DatabaseError, close_old_connections
 
-from dashboard.client import AsyncServerClient
-from dashboard.exceptions import DashboardError
-from dashboard.feed import FeedReader, Tick
-from dashboard.services.metrics import metrics_store_tick
+from dashboard.metrics.feed import FeedReader, Tick
+from dashboard.metrics.services import metrics_store_tick
+from dashboard.servers.client import AsyncServerClient
+from dashboard.shared.exceptions import DashboardError
 from dashboard.watch.reconciler import Reconciler
 
 logger = logging.getLogger(__name__)

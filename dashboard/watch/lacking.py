@@ -6,10 +6,10 @@ A version whose folder is gone is told of; one whose folder is there (again) is 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from dashboard.choices import ModelStatus
-from dashboard.selectors.models import live_versions_of_all
-from dashboard.services.server_state import VersionStatus
-from dashboard.services.storage import managed_repository
+from dashboard.catalog.selectors import live_versions_of_all
+from dashboard.catalog.storage import managed_repository
+from dashboard.servers.server_state import VersionStatus
+from dashboard.shared.choices import ModelStatus
 from dashboard.watch.plan import Wanted
 from repository.core.condition import Condition
 from repository.core.errors import RepositoryError

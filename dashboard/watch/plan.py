@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from dashboard.choices import ModelStatus
+from dashboard.shared.choices import ModelStatus
 
 # Seconds until the next try after so many failed ones in a row.
 RETRY_S = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)

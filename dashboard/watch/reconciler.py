@@ -11,14 +11,14 @@ from typing import Any
 from asgiref.sync import sync_to_async
 from django.db import DatabaseError, close_old_connections
 
-from dashboard.choices import DesiredState, EventKind, ModelStatus
-from dashboard.client import AsyncServerClient, Unreachable
-from dashboard.exceptions import DashboardError
+from dashboard.catalog.adopted import adopted_override
 from dashboard.models import Model, ModelSync, Server
-from dashboard.services import server_state
-from dashboard.services.adopted import adopted_override
-from dashboard.services.server_state import VersionStatus
-from dashboard.services.servers import server_event_record
+from dashboard.servers import server_state
+from dashboard.servers.client import AsyncServerClient, Unreachable
+from dashboard.servers.server_state import VersionStatus
+from dashboard.servers.services import server_event_record
+from dashboard.shared.choices import DesiredState, EventKind, ModelStatus
+from dashboard.shared.exceptions import DashboardError
 from dashboard.watch.lacking import Lack, lacking
 from dashboard.watch.plan import Attempts, Wanted, make_plan
 from repository.core.condition import Condition

@@ -6,10 +6,10 @@ import signal
 
 from asgiref.sync import sync_to_async
 
-from dashboard import heartbeat
-from dashboard.client import AsyncServerClient
 from dashboard.models import Server
-from dashboard.selectors.servers import servers
+from dashboard.servers.client import AsyncServerClient
+from dashboard.servers.selectors import servers
+from dashboard.shared import heartbeat
 from dashboard.watch.clocks import CLOCKS, run_clock
 from dashboard.watch.collector import Collector
 from dashboard.watch.reconciler import Reconciler

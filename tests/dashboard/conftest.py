@@ -14,11 +14,11 @@ from django.test import Client
 from django.utils import timezone
 from rest_framework.test import APIClient
 
-from dashboard.authorisation import Actor
+from dashboard.access.authorisation import Actor
+from dashboard.jobs import services as jobs
 from dashboard.models import Job, ModelState, Server, ServerState, Upload, Version
-from dashboard.services import jobs
-from dashboard.services.publication import upload_publish
-from dashboard.services.uploads import upload_complete, upload_create, upload_receive_chunk
+from dashboard.uploads.publication import upload_publish
+from dashboard.uploads.services import upload_complete, upload_create, upload_receive_chunk
 from tests.support import model_factory
 
 

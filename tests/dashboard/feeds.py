@@ -3,9 +3,9 @@
 from bisect import bisect_right
 from typing import Any
 
-from dashboard.feed import Tick
-from dashboard.histograms import BOUNDS_US
-from dashboard.usage import Usage
+from dashboard.metrics.feed import Tick
+from dashboard.metrics.histograms import BOUNDS_US
+from dashboard.metrics.usage import Usage
 
 PROCESS: dict[str, Any] = {"rss": 100 << 20, "cpu": 0.5, "threads": 8, "gpus": []}
 

@@ -23,18 +23,18 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from django.contrib.auth import get_user_model
 from django.db import connection, connections
-from dashboard.authorisation import SYSTEM, Actor
+from dashboard.access.authorisation import SYSTEM, Actor
 from dashboard.models import *
-from dashboard.selectors.models import *
-from dashboard.services.accounts import administrator_ensure
-from dashboard.services.configuration import config_apply
-from dashboard.services.drift import drift_check
-from dashboard.services.jobs import jobs_requeue_lost
-from dashboard.services.publication import repository_reconcile, upload_publish
-from dashboard.services.tokens import token_authenticate, token_create
-from dashboard.services.uploads import upload_complete, upload_create, upload_receive_chunk, uploads_expire
-from dashboard.services.version_moves import version_archive
-from dashboard.services.versions import version_make_live, version_roll_back
+from dashboard.catalog.selectors import *
+from dashboard.accounts.accounts import administrator_ensure
+from dashboard.configuration.services import config_apply
+from dashboard.configuration.drift import drift_check
+from dashboard.jobs.services import jobs_requeue_lost
+from dashboard.uploads.publication import repository_reconcile, upload_publish
+from dashboard.accounts.tokens import token_authenticate, token_create
+from dashboard.uploads.services import upload_complete, upload_create, upload_receive_chunk, uploads_expire
+from dashboard.versions.moves import version_archive
+from dashboard.versions.services import version_make_live, version_roll_back
 from tests.dashboard.conftest import CONFIG, relu_bytes
 
 assert connection.vendor == "postgresql"

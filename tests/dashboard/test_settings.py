@@ -11,7 +11,7 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.test import Client
 
-from dashboard.environment import VARIABLES, read
+from dashboard.shared.environment import VARIABLES, read
 from tests.support.serving_process import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]

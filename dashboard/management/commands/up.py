@@ -8,9 +8,9 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
-from dashboard import heartbeat
 from dashboard.models import Server
-from dashboard.startup import check_database, one_sentence
+from dashboard.shared import heartbeat
+from dashboard.shared.startup import check_database, one_sentence
 from dashboard.supervisor import commands
 from dashboard.supervisor.preflight import check_ports, lock_data_folder
 from dashboard.supervisor.process import ProcessSpec

@@ -7,8 +7,8 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
-from dashboard.selectors.servers import servers
-from dashboard.startup import one_sentence
+from dashboard.servers.selectors import servers
+from dashboard.shared.startup import one_sentence
 from dashboard.supervisor.preflight import DataFolderLock
 from dashboard.watch.watcher import watch
 

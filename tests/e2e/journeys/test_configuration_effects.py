@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dashboard.services.configuration import config_preview
+from dashboard.configuration.services import config_preview
 from repository.config import in_place, model_config
 from tests.support.serving_process import ServerProcess
 

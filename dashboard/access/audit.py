@@ -1,0 +1,29 @@
+"""The audit trail: one entry for each thing that somebody, or the system, did."""
+
+from typing import Any
+
+from dashboard.access.authorisation import Actor
+from dashboard.models import AuditEntry, Model
+
+
+def audit_record(
+    *,
+    actor: Actor,
+    action: str,
+    summary: str,
+    model: Model | None = None,
+    model_name: str = "",
+    before: dict[str, Any] | None = None,
+    after: dict[str, Any] | None = None,
+) -> AuditEntry:
+    """Call it inside the transaction of the change it speaks of."""
+    return AuditEntry.objects.create(
+        actor=actor.user,
+        actor_name=actor.name,
+        action=action,
+        model=model,
+        model_name=model_name or (model.name if model else ""),
+        summary=summary[:500],
+        before=before or {},
+        after=after or {},
+    )

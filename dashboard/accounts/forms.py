@@ -1,0 +1,23 @@
+"""The form that makes an API token."""
+
+from typing import Any
+
+from django import forms
+
+from dashboard.access.authorisation import Actor, token_rights
+from dashboard.shared.choices import TokenRight
+
+LIFETIMES = ((30, "30 days"), (90, "90 days"), (365, "1 year"), (0, "No end"))
+
+
+class TokenForm(forms.Form):
+    """Offers the rights that the person has themselves."""
+
+    name = forms.CharField(max_length=100, label="Name")
+    rights = forms.MultipleChoiceField(label="Rights", widget=forms.CheckboxSelectMultiple)
+    days = forms.TypedChoiceField(label="Ends after", choices=LIFETIMES, coerce=int, initial=90)
+
+    def __init__(self, *args: Any, user: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["rights"].choices = [(right.value, right.label) for right in token_rights(Actor(user=user))]
+        self.fields["rights"].initial = [TokenRight.READ.value, TokenRight.INFER.value]

@@ -1,0 +1,157 @@
+"""Signing in, the person's own settings, API tokens, and the health that every page shows."""
+
+from datetime import timedelta
+
+from django.contrib import messages
+from django.contrib.auth import get_user_model, update_session_auth_hash
+from django.contrib.auth.forms import AuthenticationForm, PasswordChangeForm
+from django.contrib.auth.views import LoginView
+from django.http import HttpRequest, HttpResponse, QueryDict
+from django.shortcuts import get_object_or_404, redirect, render
+from django.utils import timezone
+from django.views.decorators.http import require_GET, require_POST
+
+from dashboard.access import activity
+from dashboard.access.authorisation import Right, actor_of, requires
+from dashboard.accounts.accounts import GRANTABLE, account_create, account_update
+from dashboard.accounts.forms import TokenForm
+from dashboard.accounts.tokens import token_create, token_revoke
+from dashboard.models import ApiToken
+from dashboard.overview.tags import health
+from dashboard.shared.choices import TokenRight
+from dashboard.shared.exceptions import DashboardError
+from dashboard.templatetags.slipway import THEMES, sentence
+from dashboard.templatetags.units import duration
+from dashboard.web.pages import act
+
+GRANT_LABELS = {
+    "operate": "Load, unload, make live, configure",
+    "upload_data": "Upload data formats",
+    "upload_code": "Upload formats that can run code",
+}
+
+
+class SignIn(LoginView):
+    template_name = "sign_in.html"
+    redirect_authenticated_user = True
+
+    def form_invalid(self, form: AuthenticationForm) -> HttpResponse:
+        """The page again; a 429 that says when to try again for whoever has tried too often."""
+        wait = getattr(self.request, "sign_in_wait", 0)
+        context = self.get_context_data(form=form, wait=duration(wait) if wait else "")
+        response = self.render_to_response(context, status=429 if wait else 200)
+        if wait:
+            response["Retry-After"] = str(wait)
+        return response
+
+
+sign_in = SignIn.as_view()
+
+
+@require_GET
+@requires(Right.VIEW)
+def health_part(request: HttpRequest) -> HttpResponse:
+    return render(request, "parts/health.html", {"health": health()})
+
+
+@require_GET
+@requires(Right.VIEW)
+def settings(request: HttpRequest) -> HttpResponse:
+    return _settings(request)
+
+
+def _settings(request: HttpRequest, **forms: object) -> HttpResponse:
+    people = get_user_model().objects.order_by("username") if actor_of(request).may(Right.ADMINISTER) else None
+    context = {
+        "password_form": _password_form(request),
+        "token_form": TokenForm(user=request.user),
+        "tokens": activity.tokens(request.user),
+        "right_labels": dict(TokenRight.choices),
+        "people": people,
+        "grantable": [(name, GRANT_LABELS[name]) for name in GRANTABLE],
+        "theme_now": request.COOKIES.get("slipway_theme", "system"),
+        "theme_choices": (("system", "As the system"), ("light", "Light"), ("dark", "Dark")),
+        **forms,
+    }
+    return render(request, "settings.html", context, status=400 if forms and "new_token" not in forms else 200)
+
+
+def _password_form(request: HttpRequest, given: QueryDict | None = None) -> PasswordChangeForm:
+    """Without the focus that Django gives it: it is one form of several on its page."""
+    form = PasswordChangeForm(request.user, given)
+    form.fields["old_password"].widget.attrs.pop("autofocus", None)
+    return form
+
+
+@require_POST
+@requires(Right.VIEW)
+def password_change(request: HttpRequest) -> HttpResponse:
+    form = _password_form(request, request.POST)
+    if not form.is_valid():
+        return _settings(request, password_form=form)
+    form.save()
+    update_session_auth_hash(request, form.user)
+    messages.success(request, "Your password is changed. Other browsers are signed out.")
+    return redirect("settings")
+
+
+@require_POST
+@requires(Right.VIEW)
+def theme_set(request: HttpRequest) -> HttpResponse:
+    response = redirect("settings")
+    chosen = request.POST.get("theme")
+    if chosen in THEMES:
+        response.set_cookie("slipway_theme", chosen, max_age=timedelta(days=365), samesite="Lax")
+    else:
+        response.delete_cookie("slipway_theme")
+    return response
+
+
+@require_POST
+@requires(Right.VIEW)
+def token_new(request: HttpRequest) -> HttpResponse:
+    """Makes a token and shows it, this once."""
+    form = TokenForm(request.POST, user=request.user)
+    if not form.is_valid():
+        return _settings(request, token_form=form)
+    days = form.cleaned_data["days"]
+    try:
+        token, secret = token_create(
+            user=request.user,
+            actor=actor_of(request),
+            name=form.cleaned_data["name"],
+            rights=form.cleaned_data["rights"],
+            expires_at=timezone.now() + timedelta(days=days) if days else None,
+        )
+    except DashboardError as error:
+        form.add_error(None, sentence(error.message))
+        return _settings(request, token_form=form)
+    return _settings(request, new_token=token, new_secret=secret)
+
+
+@require_POST
+@requires(Right.VIEW)
+def token_end(request: HttpRequest, pk: int) -> HttpResponse:
+    token = get_object_or_404(ApiToken, pk=pk, user=request.user)
+    done = f"Token {token.name} is revoked. Clients that use it are refused from now on."
+    return act(request, token_revoke, done, "settings", token=token)
+
+
+@require_POST
+@requires(Right.ADMINISTER)
+def person_new(request: HttpRequest) -> HttpResponse:
+    """An account with a first password that the administrator hands over."""
+    name, password = request.POST.get("username", "").strip(), request.POST.get("password", "")
+    rights = request.POST.getlist("permissions")
+    done = f"{name} can sign in with that password, and change it here."
+    given = {"username": name, "password": password, "permissions": rights}
+    return act(request, account_create, done, "settings", **given)
+
+
+@require_POST
+@requires(Right.ADMINISTER)
+def person_change(request: HttpRequest, pk: int) -> HttpResponse:
+    person = get_object_or_404(get_user_model(), pk=pk)
+    done = f"The rights of {person.get_username()} are changed."
+    given = {"permissions": request.POST.getlist("permissions"), "is_active": "is_active" in request.POST}
+    return act(request, account_update, done, "settings", user=person, **given)

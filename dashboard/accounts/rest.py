@@ -1,0 +1,77 @@
+from django.contrib.auth import get_user_model
+from django.shortcuts import get_object_or_404
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from dashboard.access.activity import tokens
+from dashboard.access.authorisation import Right
+from dashboard.accounts.accounts import account_create, account_update
+from dashboard.accounts.tokens import token_create, token_revoke
+from dashboard.shared.exceptions import NotFound
+from dashboard.web.rest import serializers
+from dashboard.web.rest.endpoint import Endpoint, data_of
+
+
+class Me(Endpoint):
+    rights = {"GET": Right.VIEW}
+
+    @extend_schema(responses=serializers.MeSerializer)
+    def get(self, request: Request) -> Response:
+        """Who is asking, and what they may do."""
+        actor = self.actor
+        rights = [right.name.lower() for right in Right if actor.may(right)]
+        return Response({"username": actor.name, "rights": rights, "token": actor.token.name if actor.token else None})
+
+
+class TokenList(Endpoint):
+    rights = {"GET": Right.VIEW, "POST": Right.VIEW}
+
+    @extend_schema(operation_id="tokens_list", responses=serializers.TokenSerializer(many=True))
+    def get(self, request: Request) -> Response:
+        """One's own tokens."""
+        return self.page(tokens(self.actor.user), serializers.TokenSerializer)
+
+    @extend_schema(request=serializers.TokenRequestSerializer, responses={201: serializers.NewTokenSerializer})
+    def post(self, request: Request) -> Response:
+        """Makes a token of one's own. Its text is in this answer and nowhere else."""
+        data = data_of(request, serializers.TokenRequestSerializer)
+        token, secret = token_create(user=self.actor.user, actor=self.actor, **data)
+        return Response({**serializers.TokenSerializer(token).data, "token": secret}, status=201)
+
+
+class TokenDetail(Endpoint):
+    rights = {"DELETE": Right.VIEW}
+
+    @extend_schema(responses={204: None})
+    def delete(self, request: Request, pk: int) -> Response:
+        token = tokens(self.actor.user).filter(pk=pk).first()
+        if token is None:
+            raise NotFound("you have no such token")
+        token_revoke(token=token, actor=self.actor)
+        return Response(status=204)
+
+
+class AccountList(Endpoint):
+    rights = {"GET": Right.ADMINISTER, "POST": Right.ADMINISTER}
+
+    @extend_schema(operation_id="accounts_list", responses=serializers.AccountSerializer(many=True))
+    def get(self, request: Request) -> Response:
+        rows = get_user_model().objects.order_by("username").prefetch_related("user_permissions")
+        return self.page(rows, serializers.AccountSerializer)
+
+    @extend_schema(request=serializers.AccountRequestSerializer, responses={201: serializers.AccountSerializer})
+    def post(self, request: Request) -> Response:
+        user = account_create(actor=self.actor, **data_of(request, serializers.AccountRequestSerializer))
+        return Response(serializers.AccountSerializer(user).data, status=201)
+
+
+class AccountDetail(Endpoint):
+    rights = {"PATCH": Right.ADMINISTER}
+
+    @extend_schema(request=serializers.AccountChangeSerializer, responses=serializers.AccountSerializer)
+    def patch(self, request: Request, pk: int) -> Response:
+        """Changes permissions, or shuts an account out."""
+        user = get_object_or_404(get_user_model(), pk=pk)
+        account_update(actor=self.actor, user=user, **data_of(request, serializers.AccountChangeSerializer))
+        return Response(serializers.AccountSerializer(user).data)

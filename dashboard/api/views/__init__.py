@@ -1,1 +1,0 @@
-"""One module per resource. A view decodes, calls a service or selector, and encodes."""

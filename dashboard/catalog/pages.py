@@ -1,0 +1,206 @@
+"""The list of models, and one model: its charts, versions and history, with what may be done to it."""
+
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.views.decorators.http import require_GET, require_POST
+
+from dashboard.access.activity import activity, jobs
+from dashboard.access.authorisation import Right, requires
+from dashboard.catalog import selectors as select
+from dashboard.catalog import services as model_services
+from dashboard.catalog.traits import traits_of
+from dashboard.configuration.drift import model_adopt, unmanaged_models
+from dashboard.configuration.services import current_text
+from dashboard.jobs.services import UNFINISHED
+from dashboard.metrics.recent import NO_NUMBERS, recent_numbers
+from dashboard.models import Model
+from dashboard.servers.selectors import model_states
+from dashboard.shared.choices import VersionState
+from dashboard.versions import services as version_services
+from dashboard.versions.moves import version_archive as archive
+from dashboard.versions.moves import version_restore as restore
+from dashboard.web.pages import act, page_of, respond, sorted_rows
+
+SHOWN = 100  # on one page of the list
+_STATE_ORDER = ("failed", "degraded", "loading", "unloading", "ready", "asleep", "unloaded")
+
+
+@require_GET
+@requires(Right.VIEW)
+def models(request: HttpRequest) -> HttpResponse:
+    search, tag = request.GET.get("q", "").strip(), request.GET.get("tag", "")
+    everything = select.models_overview()
+    rows = [row for row in everything if (not tag or tag in row.model.tags) and _matches(row, search)]
+    rows, sort = _sorted(rows, request.GET.get("sort", ""))
+    page = page_of(request, rows, SHOWN)
+    numbers = recent_numbers([row.name for row in page])
+    context = {
+        "unmanaged": unmanaged_models(),
+        "page": page,
+        "rows": [(row, numbers[row.name]) for row in page],
+        "total": len(everything),
+        "tags": sorted({tag for row in everything for tag in row.model.tags}),
+        "search": search,
+        "tag": tag,
+        "sort": sort,
+    }
+    return respond(request, "models", context)
+
+
+def _sorted(rows: list[select.ModelSummary], wanted: str) -> tuple[list[select.ModelSummary], str]:
+    """Figures of every model are read only where they are what the list is sorted by."""
+    by_figure = wanted.removeprefix("-") in ("rps", "p99", "errors")
+    numbers = recent_numbers([row.name for row in rows], sparks=False) if by_figure else {}
+    keys = {
+        "name": lambda row: row.name.lower(),
+        "state": lambda row: (_STATE_ORDER.index(row.state), row.name.lower()),
+        "rps": lambda row: numbers[row.name].rps,
+        "p99": lambda row: numbers[row.name].p99,
+        "errors": lambda row: numbers[row.name].error_share,
+    }
+    return sorted_rows(rows, wanted, keys, "name")
+
+
+def _matches(row: select.ModelSummary, search: str) -> bool:
+    text = f"{row.name} {row.backend} {row.state} {' '.join(row.model.tags)}".lower()
+    return all(word in text for word in search.lower().split())
+
+
+@require_POST
+@requires(Right.UPLOAD_CODE)
+def models_adopt(request: HttpRequest, name: str) -> HttpResponse:
+    done = f"{name} is managed from now on. It is not loaded by that."
+    return act(request, model_adopt, done, "models", name=name)
+
+
+def model_context(name: str, tab: str) -> dict[str, Any]:
+    """What the head of every page of one model needs."""
+    model = select.model_get(name)
+    return {
+        "model": model,
+        "summary": select.model_summary(model),
+        "roll_back_to": select.roll_back_target(model),
+        "tab": tab,
+    }
+
+
+@require_GET
+@requires(Right.VIEW)
+def model(request: HttpRequest, name: str) -> HttpResponse:
+    context = model_context(name, "overview")
+    found = context["model"]
+    versions = list(select.versions(found))
+    context |= {
+        "numbers": recent_numbers([name]).get(name, NO_NUMBERS),
+        "states": model_states(model_name=name),
+        "traits": traits_of(current_text(found)),
+        "newest": versions[0] if versions else None,
+        "live": [version for version in versions if version.number in context["summary"].live_versions],
+        "changes": activity(model=found)[:6],
+    }
+    return respond(request, "model/overview", context, parts=("now", "rows"))
+
+
+@require_GET
+@requires(Right.VIEW)
+def model_head(request: HttpRequest, name: str) -> HttpResponse:
+    """The head alone: it refreshes itself on every tab."""
+    return respond(request, "model/head", model_context(name, request.GET.get("tab", "overview")))
+
+
+@require_GET
+@requires(Right.VIEW)
+def model_versions(request: HttpRequest, name: str) -> HttpResponse:
+    context = model_context(name, "versions")
+    states = {state.version: state for state in model_states(model_name=name)}
+    context |= {
+        "versions": [(version, states.get(version.number)) for version in select.versions(context["model"])],
+        "releases": select.releases(context["model"])[:20],
+        "under_way": jobs(model=context["model"]).filter(state__in=UNFINISHED),
+    }
+    return respond(request, "model/versions", context)
+
+
+@require_GET
+@requires(Right.VIEW)
+def model_activity(request: HttpRequest, name: str) -> HttpResponse:
+    context = model_context(name, "activity")
+    context |= {
+        "entries": page_of(request, activity(model=context["model"])),
+        "jobs": jobs(model=context["model"])[:10],
+    }
+    return respond(request, "model/activity", context)
+
+
+def _model(name: str) -> Model:
+    return select.model_get(name)
+
+
+@require_POST
+@requires(Right.OPERATE)
+def model_load(request: HttpRequest, name: str) -> HttpResponse:
+    model = _model(name)
+    done = f"{name} is being loaded. Its state above follows."
+    return act(request, model_services.model_load, done, "model", name, model=model)
+
+
+@require_POST
+@requires(Right.OPERATE)
+def model_unload(request: HttpRequest, name: str) -> HttpResponse:
+    model = _model(name)
+    done = f"{name} is being taken out of service. Requests under way are finished first."
+    return act(request, model_services.model_unload, done, "model", name, model=model)
+
+
+@require_POST
+@requires(Right.OPERATE)
+def model_describe(request: HttpRequest, name: str) -> HttpResponse:
+    model = _model(name)
+    tags = [tag.strip() for tag in request.POST.get("tags", "").split(",") if tag.strip()]
+    text = request.POST.get("description", "").strip()
+    given = {"model": model, "description": text, "tags": tags}
+    return act(request, model_services.model_describe, "The description is saved.", "model", name, **given)
+
+
+@require_POST
+@requires(Right.OPERATE)
+def model_delete(request: HttpRequest, name: str) -> HttpResponse:
+    given = {"model": _model(name), "confirm_name": request.POST.get("confirm", "")}
+    return act(request, model_services.model_delete, f"{name} is deleted, with all its files.", "models", **given)
+
+
+@require_POST
+@requires(Right.OPERATE)
+def version_make_live(request: HttpRequest, name: str, number: int) -> HttpResponse:
+    version = select.version_get(_model(name), number)
+    done = f"Version {number} is being made live. The present one serves until it is ready."
+    return act(request, version_services.version_make_live, done, "model_versions", name, version=version)
+
+
+@require_POST
+@requires(Right.OPERATE)
+def model_roll_back(request: HttpRequest, name: str) -> HttpResponse:
+    model = _model(name)
+    target = select.roll_back_target(model)
+    done = f"Rolling back to version {target.number}." if target else "Rolling back."
+    return act(request, version_services.version_roll_back, done, "model_versions", name, model=model)
+
+
+@require_POST
+@requires(Right.OPERATE)
+def version_archive(request: HttpRequest, name: str, number: int) -> HttpResponse:
+    version = select.version_get(_model(name), number)
+    archived = version.state == VersionState.ARCHIVED
+    service = restore if archived else archive
+    done = f"Version {number} is {'restored; it is not live by that' if archived else 'archived'}."
+    return act(request, service, done, "model_versions", name, version=version)
+
+
+@require_POST
+@requires(Right.OPERATE)
+def version_annotate(request: HttpRequest, name: str, number: int) -> HttpResponse:
+    version = select.version_get(_model(name), number)
+    given = {"version": version, "note": request.POST.get("note", "")}
+    done = f"The note of version {number} is saved."
+    return act(request, version_services.version_annotate, done, "model_versions", name, **given)

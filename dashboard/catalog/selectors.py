@@ -1,0 +1,214 @@
+"""What the pages and the API show of models."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from django.db.models import OuterRef, QuerySet, Subquery
+
+from dashboard.models import ConfigRevision, Model, ModelState, ModelSync, Release, Version
+from dashboard.shared.choices import DesiredState, ModelStatus, VersionState
+from dashboard.shared.exceptions import NotFound
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSummary:
+    """One model as a list shows it.
+
+    state: ready | asleep (its first request loads it) | loading | unloading | unloaded | failed | degraded: some live
+    version is not ready, a newer load failed while an older one serves, or it serves though it should not. `reason` says
+    why, in words, whenever it is degraded or failed. `warning` is what a person should know of a model that is ready:
+    instances that fell back to the CPU, say.
+    """
+
+    model: Model
+    state: str
+    reason: str
+    live_versions: list[int]
+    live_since: datetime | None
+    live_by: str
+    backend: str
+    version_count: int
+    latest_number: int | None
+    warning: str = ""
+    server_states: list[ModelState] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        return self.model.name
+
+    @property
+    def needs_attention(self) -> bool:
+        return self.state in ("failed", "degraded")
+
+    @property
+    def changing(self) -> bool:
+        return self.state in ("loading", "unloading")
+
+
+def model_get(name: str) -> Model:
+    try:
+        return Model.objects.select_related("created_by").get(name=name)
+    except Model.DoesNotExist:
+        raise NotFound(f"there is no model named '{name}'") from None
+
+
+def models_overview(*, search: str = "", tag: str = "") -> list[ModelSummary]:
+    """Every model by name, in a handful of queries however many there are."""
+    models = _with_parts(Model.objects.all())
+    if search:
+        models = models.filter(name__icontains=search)
+    rows = [model for model in models if not tag or tag in model.tags]
+    return _summaries(rows)
+
+
+def model_words() -> list[str]:
+    """The state of every model, for the frame of every page: as in models_overview, with less to read."""
+    rows = _with_parts(Model.objects.all()).values_list("pk", "name", "desired_state", "newest_release")
+    live = dict(Release.objects.filter(pk__in=[row[3] for row in rows if row[3]]).values_list("pk", "versions"))
+    states, errors = _states(), _sync_errors()
+    return [
+        _judge(desired, live.get(release, []), states[name], errors.get(pk, ""))[0]
+        for pk, name, desired, release in rows
+    ]
+
+
+def model_summary(model: Model) -> ModelSummary:
+    return _summaries(_with_parts(Model.objects.filter(pk=model.pk)))[0]
+
+
+def versions(model: Model) -> QuerySet[Version]:
+    """Newest first, archived ones too."""
+    return model.versions.select_related("created_by", "upload")
+
+
+def version_get(model: Model, number: int) -> Version:
+    try:
+        return model.versions.select_related("model").get(number=number)
+    except Version.DoesNotExist:
+        raise NotFound(f"model '{model.name}' has no version {number}") from None
+
+
+def live_versions(model: Model) -> list[int]:
+    """The numbers that the model serves, or should: those of its newest release."""
+    release = model.releases.first()
+    return release.versions if release else []
+
+
+def live_versions_of_all() -> dict[str, list[int]]:
+    """By name, in two queries: the numbers that each model serves, or should."""
+    newest = dict(_with_parts(Model.objects.all()).values_list("newest_release", "name"))
+    return {
+        newest[pk]: versions for pk, versions in Release.objects.filter(pk__in=newest).values_list("pk", "versions")
+    }
+
+
+def roll_back_target(model: Model) -> Version | None:
+    """The version to go back to, if it is still published: where several are served, the one below the newest; else the
+    one that was served before. None when there is none."""
+    present = sorted(live_versions(model))
+    published = {row.number: row for row in model.versions.filter(state=VersionState.PUBLISHED)}
+    if len(present) > 1 and present[-2] in published:
+        return published[present[-2]]
+    for release in model.releases.all()[1:50]:
+        for number in sorted(release.versions, reverse=True):
+            if number in published and number not in present:
+                return published[number]
+    return None
+
+
+def revisions(model: Model) -> QuerySet[ConfigRevision]:
+    """Newest first; the first is the current one."""
+    return model.revisions.select_related("created_by")
+
+
+def current_revision(model: Model) -> ConfigRevision | None:
+    return model.revisions.first()
+
+
+def releases(model: Model) -> QuerySet[Release]:
+    """What was served when, newest first."""
+    return model.releases.all()
+
+
+def _with_parts(models: QuerySet[Model]) -> QuerySet[Model]:
+    newest = Release.objects.filter(model=OuterRef("pk")).order_by("-at", "-id")
+    # A fingerprint is long, and no list shows it.
+    return models.defer("fingerprint").annotate(newest_release=Subquery(newest.values("pk")[:1]))
+
+
+def _published(models: Iterable[Model]) -> dict[int, list[tuple[int, str]]]:
+    """By model: number and format of its published versions, newest first."""
+    found = defaultdict(list)
+    rows = Version.objects.filter(state=VersionState.PUBLISHED, model__in=list(models)).order_by("-number")
+    for model, number, file_format in rows.values_list("model_id", "number", "format"):
+        found[model].append((number, file_format))
+    return found
+
+
+def _states(models: Iterable[Model] | None = None) -> dict[str, list[ModelState]]:
+    """By model's name; of every model when none are given."""
+    found = defaultdict(list)
+    rows = ModelState.objects.all()
+    for state in rows if models is None else rows.filter(model_name__in=[model.name for model in models]):
+        found[state.model_name].append(state)
+    return found
+
+
+def _sync_errors(models: Iterable[Model] | None = None) -> dict[int, str]:
+    rows = ModelSync.objects.exclude(error="")
+    rows = rows if models is None else rows.filter(model__in=list(models))
+    return dict(rows.values_list("model_id", "error"))
+
+
+def _summaries(models: Iterable[Model]) -> list[ModelSummary]:
+    rows = list(models)
+    states, errors, published = _states(rows), _sync_errors(rows), _published(rows)
+    newest = Release.objects.in_bulk([row.newest_release for row in rows if row.newest_release])
+    return [
+        _summary(row, newest.get(row.newest_release), states[row.name], errors.get(row.pk, ""), published[row.pk])
+        for row in rows
+    ]
+
+
+def _summary(
+    model: Model, release: Release | None, states: list[ModelState], error: str, published: list[tuple[int, str]]
+) -> ModelSummary:
+    live = release.versions if release else []
+    state, reason = _judge(model.desired_state, live, states, error)
+    warnings = [row.reason for row in states if row.word == "ready" and row.reason]
+    latest_number, backend = published[0] if published else (None, "")
+    return ModelSummary(
+        model=model,
+        state=state,
+        reason=reason,
+        live_versions=live,
+        live_since=release.at if release and live else None,
+        live_by=release.actor_name if release and live else "",
+        backend=backend,
+        version_count=len(published),
+        latest_number=latest_number,
+        warning=warnings[0] if state == "ready" and warnings else "",
+        server_states=states,
+    )
+
+
+def _judge(desired: str, live: list[int], states: list[ModelState], error: str) -> tuple[str, str]:
+    """The one word that a list shows, from what is wanted and what the servers say."""
+    said = {state.state for state in states}
+    if desired == DesiredState.UNLOADED:
+        if error and ModelStatus.READY in said:
+            return "degraded", f"it is still loaded: {error}"
+        leaving = said & {ModelStatus.READY, ModelStatus.LOADING, ModelStatus.UNLOADING}
+        return ("unloading" if leaving or any(state.asleep for state in states) else "unloaded"), ""
+    ready = {state.version for state in states if state.word == "ready"}
+    asleep = {state.version for state in states if state.asleep}
+    if ModelStatus.LOADING in said:
+        return "loading", ""
+    if live and set(live) <= ready | asleep and not error:
+        return ("ready" if set(live) & ready else "asleep"), ""
+    reason = error or next((s.complaint for s in states if s.word == "unavailable" and s.reason), "")
+    if ready and reason:
+        return "degraded", reason
+    return ("failed", reason) if reason else ("loading", "")

@@ -1,0 +1,126 @@
+"""A model as a whole: load, unload, describe, delete."""
+
+from django.db import transaction
+
+from dashboard.access.audit import audit_record
+from dashboard.access.authorisation import Actor, Right, require
+from dashboard.accounts.tokens import auth_file_kept, tokens_forget_model
+from dashboard.catalog.releases import generation_bump, release_record
+from dashboard.catalog.storage import managed_repository, repository_errors
+from dashboard.models import AuditEntry, Model, ModelState, Upload
+from dashboard.shared.choices import DesiredState, ModelStatus, UploadState, VersionState
+from dashboard.shared.exceptions import Conflict, Invalid
+from repository.files import publish
+
+MAX_TAGS, MAX_TAG_LENGTH = 20, 40
+_VERBS = {DesiredState.LOADED: ("model.load", "Load"), DesiredState.UNLOADED: ("model.unload", "Unload")}
+
+
+def model_load(*, model: Model, actor: Actor) -> Model:
+    """Asks for the model to be served; `watch` makes it so. Also retries a model that failed."""
+    require(actor, Right.OPERATE)
+    if not model.versions.filter(state=VersionState.PUBLISHED).exists():
+        raise Conflict(f"model '{model.name}' has no published version to load")
+    return _want(model, DesiredState.LOADED, actor)
+
+
+def model_unload(*, model: Model, actor: Actor) -> Model:
+    """Asks for the model to be taken out of service; requests under way are finished."""
+    return _want(model, DesiredState.UNLOADED, actor)
+
+
+def _want(model: Model, desired: DesiredState, actor: Actor) -> Model:
+    require(actor, Right.OPERATE)
+    action, verb = _VERBS[desired]
+    with transaction.atomic():
+        model = Model.objects.select_for_update().get(pk=model.pk)
+        before = model.desired_state
+        model.desired_state = desired
+        model.save(update_fields=["desired_state"])
+        audit_record(
+            actor=actor,
+            action=action,
+            model=model,
+            summary=f"{verb} {model.name}" + (" again" if before == desired else ""),
+            before={"desired_state": before},
+            after={"desired_state": str(desired)},
+        )
+        release_record(model=model, actor=actor, reason=f"{verb} by {actor.name}")
+        generation_bump(model)
+    return model
+
+
+def model_describe(
+    *, model: Model, actor: Actor, description: str | None = None, tags: list[str] | None = None
+) -> Model:
+    """Changes what people read of a model; what is None stays."""
+    require(actor, Right.OPERATE)
+    before = {"description": model.description, "tags": model.tags}
+    after = {
+        "description": model.description if description is None else description.strip()[:10_000],
+        "tags": model.tags if tags is None else _clean_tags(tags),
+    }
+    if before != after:
+        with transaction.atomic():
+            Model.objects.filter(pk=model.pk).update(**after)
+            audit_record(
+                actor=actor,
+                action="model.describe",
+                model=model,
+                summary=f"Described {model.name}",
+                before=before,
+                after=after,
+            )
+        model.refresh_from_db()
+    return model
+
+
+def _clean_tags(tags: list[str]) -> list[str]:
+    clean = list(dict.fromkeys(tag.strip() for tag in tags if tag.strip()))
+    if len(clean) > MAX_TAGS or any(len(tag) > MAX_TAG_LENGTH for tag in clean):
+        raise Invalid(f"expected at most {MAX_TAGS} tags of at most {MAX_TAG_LENGTH} characters each")
+    return clean
+
+
+@repository_errors()
+def model_delete(*, model: Model, actor: Actor, confirm_name: str) -> None:
+    """Removes an unloaded model with all its files, for good. `confirm_name` must be its name."""
+    require(actor, Right.OPERATE)
+    if confirm_name != model.name:
+        raise Invalid(f"type the model's name, '{model.name}', to delete it")
+    with auth_file_kept() as write_auth_file:
+        model = Model.objects.select_for_update().get(pk=model.pk)
+        _refuse_served(model)
+        count = model.versions.count()
+        audit_record(
+            actor=actor,
+            action="model.delete",
+            model_name=model.name,
+            summary=f"Deleted {model.name} with {count} version{'' if count == 1 else 's'}",
+            before={"last_number": model.last_number, "description": model.description, "tags": model.tags},
+        )
+        name = model.name
+        tokens_forget_model(name=name, actor=actor)
+        model.delete()
+        write_auth_file()
+        if managed_repository().has_model(name):
+            publish.delete_model(managed_repository(), name=name)
+
+
+def _refuse_served(model: Model) -> None:
+    if model.desired_state == DesiredState.LOADED:
+        raise Conflict(f"model '{model.name}' is loaded; unload it before you delete it")
+    rows = ModelState.objects.filter(model_name=model.name)
+    if any(row.state != ModelStatus.UNAVAILABLE or row.asleep for row in rows):
+        raise Conflict(f"model '{model.name}' is still being unloaded; try again in a moment")
+    publishing = Upload.objects.filter(model_name=model.name, state=UploadState.PUBLISHING)
+    if publishing.exists() or model.versions.filter(state=VersionState.MOVING).exists():
+        raise Conflict(
+            f"files of '{model.name}' are being moved by a job; wait for it, or cancel it, then delete the model"
+        )
+
+
+def last_number_ever(name: str) -> int:
+    """The highest version number of a deleted model of this name: numbers are never used again."""
+    entries = AuditEntry.objects.filter(action="model.delete", model_name=name)
+    return max((entry.before.get("last_number", 0) for entry in entries), default=0)

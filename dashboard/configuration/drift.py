@@ -1,0 +1,170 @@
+"""What was changed in the repository by hand: noticed by `watch`, shown, and settled only when a person says how."""
+
+from django.db import transaction
+
+from dashboard.access.audit import audit_record
+from dashboard.access.authorisation import Actor, Right, require
+from dashboard.catalog.releases import generation_bump, release_record
+from dashboard.catalog.storage import disk_text, managed_repository, remember_config, repository_errors
+from dashboard.configuration.needs import code_of_version
+from dashboard.configuration.services import current_text, revision_add, text_check
+from dashboard.models import ConfigRevision, Model, Upload, Version
+from dashboard.shared.choices import UploadState, VersionState
+from dashboard.shared.exceptions import Conflict, NotFound
+from repository.config import model_config
+from repository.core.errors import NotFound as RepositoryNotFound
+from repository.core.layout import check_name
+from repository.files import drift, publish, storage
+from repository.files.drift import Fingerprint
+
+_NOTHING: Fingerprint = {"config": "", "files": {}}
+# Of this process: saves hashing a changed file anew at each look.
+_last_seen: dict[int, Fingerprint] = {}
+
+
+def drift_check() -> list[str]:
+    """Looks at every model's folder; stores what differs, and returns the names of the models that do."""
+    publishing = Upload.objects.filter(state=UploadState.PUBLISHING).values("model_name")
+    moving = Version.objects.filter(state=VersionState.MOVING).values("model")
+    models = Model.objects.exclude(name__in=publishing).exclude(pk__in=moving)
+    return [model.name for model in models if _look(model)]
+
+
+def _look(model: Model) -> list[str]:
+    recorded = model.fingerprint or _NOTHING
+    current = _fingerprint(model, _last_seen.get(model.pk, recorded))
+    _last_seen[model.pk] = current
+    sentences = drift.compare(recorded, current)
+    if sentences != model.drift:
+        # Unless somebody adopted or published meanwhile: then the next look knows better.
+        Model.objects.filter(pk=model.pk, fingerprint=model.fingerprint).update(drift=sentences)
+    return sentences
+
+
+def _fingerprint(model: Model, previous: Fingerprint) -> Fingerprint:
+    folder = managed_repository().model_dir(model.name)
+    return drift.fingerprint(folder, previous) if folder.is_dir() else _NOTHING
+
+
+@repository_errors()
+def drift_adopt(*, model: Model, actor: Actor) -> ConfigRevision:
+    """Takes what lies on disk as it is: the text as a new revision, new folders as versions, missing ones as archived.
+
+    A change of the configuration and of what is served, with files that nobody has looked at: it takes both rights.
+    """
+    require(actor, Right.OPERATE)
+    return _adopt(model, actor)
+
+
+def _adopt(model: Model, actor: Actor) -> ConfigRevision:
+    require(actor, Right.UPLOAD_CODE)
+    with transaction.atomic():
+        model = Model.objects.select_for_update().get(pk=model.pk)
+        # Read under the lock, as it is written again below: an edit that came meanwhile would be overwritten.
+        text = _adoptable_text(model.name)
+        text_check(model=model, text=text)
+        sentences = _look(model)
+        revision = model.revisions.first()
+        if revision is None or revision.text != text:
+            revision = revision_add(model=model, text=text, actor=actor, summary="Adopted from the disk")
+        _adopt_versions(model, actor)
+        if text:
+            # The same text in a new file: a server keeps what it was told to load in place of the folder's own (see
+            # adopted_override) until the model's files change, as Triton does.
+            publish.write_config(managed_repository(), name=model.name, text=text)
+        model.fingerprint = _fingerprint(model, _last_seen.get(model.pk, _NOTHING))
+        model.drift = []
+        model.save(update_fields=["fingerprint", "drift", "last_number"])
+        audit_record(
+            actor=actor,
+            action="drift.adopt",
+            model=model,
+            summary=f"{model.name}: adopted what was changed on disk",
+            after={"changes": sentences, "revision": revision.number},
+        )
+        release_record(model=model, actor=actor, reason="Adopted what was changed on disk")
+        generation_bump(model)
+    return revision
+
+
+def _adoptable_text(name: str) -> str:
+    """config.pbtxt as it is on disk, "" without one. InvalidConfig for what is no text: that is not the same as nothing."""
+    try:
+        return model_config.read_text(managed_repository().model_dir(name))
+    except RepositoryNotFound:
+        return ""
+
+
+@repository_errors()
+def drift_overwrite(*, model: Model, actor: Actor) -> ConfigRevision:
+    """Writes the adopted text over what is on disk. Files of versions cannot be brought back this way."""
+    require(actor, Right.OPERATE)
+    with transaction.atomic():
+        model = Model.objects.select_for_update().get(pk=model.pk)
+        revision = model.revisions.first()
+        if revision is None:
+            raise Conflict(f"model '{model.name}' has no configuration to write")
+        audit_record(
+            actor=actor,
+            action="drift.overwrite",
+            model=model,
+            summary=f"{model.name}: wrote configuration {revision.number} over what was changed on disk",
+            before={"text": disk_text(model.name) or ""},
+            after={"revision": revision.number},
+        )
+        publish.write_config(managed_repository(), name=model.name, text=current_text(model))
+        remember_config(model, revision.text)
+        generation_bump(model)
+        _look(model)
+    return revision
+
+
+@repository_errors()
+def model_adopt(*, name: str, actor: Actor) -> Model:
+    """Takes a folder that somebody copied into the repository under management. It is not loaded by that."""
+    require(actor, Right.UPLOAD_CODE)
+    if not managed_repository().has_model(check_name(name)):
+        raise NotFound(f"the repository has no folder '{name}'")
+    with transaction.atomic():
+        model, made = Model.objects.get_or_create(name=name, defaults={"created_by": actor.user})
+        if not made:
+            raise Conflict(f"model '{name}' is managed already")
+        _adopt(model, actor)
+    return model
+
+
+def unmanaged_models() -> list[str]:
+    """Folders of the repository that no row stands for."""
+    known = set(Model.objects.values_list("name", flat=True))
+    return [name for name in managed_repository().models() if name not in known]
+
+
+def _adopt_versions(model: Model, actor: Actor) -> None:
+    on_disk = set(managed_repository().versions(model.name)) if managed_repository().has_model(model.name) else set()
+    known = {version.number: version for version in model.versions.all()}
+    for number in sorted(on_disk - known.keys()):
+        _adopt_version(model, number, actor)
+    for number, version in known.items():
+        if number not in on_disk and version.state == VersionState.PUBLISHED:
+            version.state = VersionState.ARCHIVED
+            version.details = {**version.details, "missing": True}
+            version.save(update_fields=["state", "details"])
+    model.last_number = max([model.last_number, *on_disk])
+
+
+def _adopt_version(model: Model, number: int, actor: Actor) -> Version:
+    manifest = storage.hash_tree(managed_repository().version_dir(model.name, number))
+    text = disk_text(model.name) or ""
+    config = model_config.parse(text)
+    return Version.objects.create(
+        model=model,
+        number=number,
+        format=model_config.backend_of(config) or config.platform or "unknown",
+        filename=next(iter(sorted(manifest.files)), ""),
+        size_bytes=manifest.size,
+        sha256=manifest.sha256,
+        details={"runs_code": code_of_version(model.name, text, number)},
+        note="Adopted from the disk",
+        created_by=actor.user,
+        created_by_name=actor.name,
+    )

@@ -1,0 +1,95 @@
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from dashboard.access.authorisation import Right
+from dashboard.catalog import selectors as select
+from dashboard.configuration.drift import drift_adopt, drift_overwrite
+from dashboard.configuration.services import config_apply, config_preview, config_revert
+from dashboard.models import Model
+from dashboard.shared.exceptions import NotFound
+from dashboard.web.rest import serializers
+from dashboard.web.rest.endpoint import Endpoint, data_of
+
+
+class Config(Endpoint):
+    rights = {"GET": Right.VIEW, "PUT": Right.OPERATE}
+
+    @extend_schema(responses=serializers.ConfigSerializer)
+    def get(self, request: Request, name: str) -> Response:
+        """The adopted config.pbtxt, as text and as fields."""
+        return _config(select.model_get(name))
+
+    @extend_schema(request=serializers.ConfigChangeSerializer, responses=serializers.ConfigSerializer)
+    def put(self, request: Request, name: str) -> Response:
+        """Applies a text. With base_revision, a 409 says that somebody else was faster."""
+        model = select.model_get(name)
+        config_apply(model=model, actor=self.actor, **data_of(request, serializers.ConfigChangeSerializer))
+        return _config(model)
+
+
+class ConfigPreview(Endpoint):
+    rights = {"POST": Right.VIEW}
+
+    @extend_schema(request=serializers.ConfigPreviewRequestSerializer, responses=serializers.ConfigPreviewSerializer)
+    def post(self, request: Request, name: str) -> Response:
+        """What a text or a form would be as a configuration, what is wrong with it, and what applying it would do."""
+        data = data_of(request, serializers.ConfigPreviewRequestSerializer)
+        return Response(serializers.ConfigPreviewSerializer(config_preview(model_name=name, **data)).data)
+
+
+class RevisionList(Endpoint):
+    rights = {"GET": Right.VIEW}
+
+    @extend_schema(operation_id="models_config_revisions_list", responses=serializers.RevisionSerializer(many=True))
+    def get(self, request: Request, name: str) -> Response:
+        return self.page(select.revisions(select.model_get(name)), serializers.RevisionSerializer)
+
+
+class RevisionRevert(Endpoint):
+    rights = {"POST": Right.OPERATE}
+
+    @extend_schema(request=serializers.RevertSerializer, responses=serializers.ConfigSerializer)
+    def post(self, request: Request, name: str, number: int) -> Response:
+        """Applies an earlier text as a new revision. A version that was never live does not become so by that."""
+        model = select.model_get(name)
+        revision = select.revisions(model).filter(number=number).first()
+        if revision is None:
+            raise NotFound(f"model '{name}' has no configuration {number}")
+        config_revert(revision=revision, actor=self.actor, **data_of(request, serializers.RevertSerializer))
+        return _config(model)
+
+
+class DriftAdopt(Endpoint):
+    rights = {"POST": Right.UPLOAD_CODE}
+
+    @extend_schema(request=None, responses=serializers.ConfigSerializer)
+    def post(self, request: Request, name: str) -> Response:
+        """Takes what was changed on disk as it is."""
+        model = select.model_get(name)
+        drift_adopt(model=model, actor=self.actor)
+        return _config(model)
+
+
+class DriftOverwrite(Endpoint):
+    rights = {"POST": Right.OPERATE}
+
+    @extend_schema(request=None, responses=serializers.ConfigSerializer)
+    def post(self, request: Request, name: str) -> Response:
+        """Writes the adopted text over what was changed on disk."""
+        model = select.model_get(name)
+        drift_overwrite(model=model, actor=self.actor)
+        return _config(model)
+
+
+def _config(model: Model) -> Response:
+    model.refresh_from_db()
+    revision = select.current_revision(model)
+    text = revision.text if revision else ""
+    body = {
+        "revision": revision.number if revision else 0,
+        "text": text,
+        "fields": config_preview(model_name=model.name, text=text).fields,
+        "drift": model.drift,
+    }
+    return Response(body)

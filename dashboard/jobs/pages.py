@@ -1,0 +1,41 @@
+"""Long work: the list, one job as it goes, and cancelling it."""
+
+from django.http import HttpRequest, HttpResponse
+from django.views.decorators.http import require_GET, require_POST
+
+from dashboard.access.activity import job_get, uploads_open
+from dashboard.access.activity import jobs as jobs_of
+from dashboard.access.authorisation import Right, requires
+from dashboard.jobs.services import job_cancel
+from dashboard.shared.choices import JobState
+from dashboard.web.pages import act, page_of, respond
+
+
+@require_GET
+@requires(Right.VIEW)
+def jobs(request: HttpRequest) -> HttpResponse:
+    state = request.GET.get("state", "")
+    context = {
+        "jobs": page_of(request, jobs_of(state=state if state in JobState else "")),
+        "uploads": uploads_open(),
+        "states": JobState.choices,
+        "state_now": state,
+    }
+    return respond(request, "jobs", context)
+
+
+@require_GET
+@requires(Right.VIEW)
+def job(request: HttpRequest, pk: int) -> HttpResponse:
+    found = job_get(pk)
+    over = found.state not in (JobState.QUEUED, JobState.RUNNING)
+    return respond(request, "job", {"job": found, "over": over, "upload": found.uploads.first()})
+
+
+@require_POST
+@requires(Right.VIEW)
+def cancel(request: HttpRequest, pk: int) -> HttpResponse:
+    """For operators and whoever began it: job_cancel asks."""
+    found = job_get(pk)
+    done = f"Job {pk} is asked to stop; it ends at its next step, and leaves nothing half done."
+    return act(request, job_cancel, done, "job", pk, job=found)

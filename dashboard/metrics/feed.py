@@ -1,0 +1,124 @@
+"""The server's live feed as differences: its counters are cumulative, what happened between two events is what counts."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from dashboard.metrics.histograms import BucketMap
+from dashboard.metrics.usage import Usage, since
+from dashboard.servers.client import FeedEvent
+from dashboard.shared.choices import version_word
+
+Key = tuple[str, int]  # model name, version
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A version's cumulative counters, as one Usage since its server's start."""
+
+    usage: Usage
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """One second or so of a server. `models` holds every version that did something or has something pending."""
+
+    time: float  # unix seconds, of the server
+    seconds: float  # since the tick before
+    models: dict[Key, Usage]
+    process: dict[str, Any]  # rss bytes, cpu cores in use, threads, gpus as the feed has them
+    memory: dict[Key, int] = field(default_factory=dict)  # bytes that each loaded version holds, GPUs included
+
+
+@dataclass(slots=True)
+class FeedReader:
+    """Turns the events of one subscription into ticks; keeps its place when the subscription is renewed."""
+
+    instance: str = ""
+    states: dict[Key, str] = field(default_factory=dict)  # what a person reads of each version
+    memory: dict[Key, int] = field(default_factory=dict)
+    _buckets: BucketMap | None = None
+    _readings: dict[Key, Usage] = field(default_factory=dict)
+    _time: float = 0.0
+    _cpu_seconds: float = 0.0
+    _first: bool = True
+
+    def read(self, event: FeedEvent) -> Tick | None:
+        """None for the events that only begin something: a hello, or the first counters of a server found running."""
+        if event.kind == "hello":
+            self._greet(event.data)
+            return None
+        return self._tick(event.data) if event.kind == "stats" else None
+
+    def _greet(self, data: dict[str, Any]) -> None:
+        self._buckets = BucketMap(data["bounds_us"])
+        if self.instance and data["instance"] != self.instance:
+            # Another process: its counters began at zero while we watched.
+            self._readings, self.states, self.memory = {}, {}, {}
+            self._time, self._cpu_seconds = float(data["started"]), 0.0
+        self.instance = data["instance"]
+
+    def _tick(self, data: dict[str, Any]) -> Tick | None:
+        models = {key: usage for entry in data["models"] for key, usage in [self._difference(entry)]}
+        for key, usage in self._readings.items():
+            if key not in models and (usage.pending or usage.in_flight):
+                models[key] = Usage(pending=usage.pending, in_flight=usage.in_flight)
+        seconds = max(data["time"] - self._time, 1e-3)
+        process = self._process(data["server"], seconds)
+        self._time = data["time"]
+        if self._first:
+            self._first = False
+            return None
+        busy = {key: usage for key, usage in models.items() if not usage.idle}
+        return Tick(data["time"], seconds, busy, process, dict(self.memory))
+
+    def _difference(self, entry: dict[str, Any]) -> tuple[Key, Usage]:
+        key = (entry["name"], int(entry["version"]))
+        now = self._cumulative(entry)
+        before = self._readings.get(key, Usage())
+        if now.success < before.success or now.fail < before.fail:
+            before = Usage()  # its counters began anew
+        self._readings[key] = now
+        self.states[key] = version_word(entry["state"], entry.get("condition", ""), entry.get("failed", False))
+        self.memory[key] = _held(entry.get("memory") or {})
+        return key, since(now, before)
+
+    def _cumulative(self, entry: dict[str, Any]) -> Usage:
+        assert self._buckets is not None
+        compute = [entry[name] for name in ("compute_input", "compute_infer", "compute_output")]
+        return Usage(
+            success=entry["success"]["count"],
+            success_ns=entry["success"]["ns"],
+            fail=entry["fail"]["count"],
+            cancel=entry["failures"].get("CANCELED", 0),
+            queue_count=entry["queue"]["count"],
+            queue_ns=entry["queue"]["ns"],
+            compute_count=entry["compute_infer"]["count"],
+            compute_ns=sum(part["ns"] for part in compute),
+            inferences=entry["inference_count"],
+            executions=entry["execution_count"],
+            cache_hits=entry["cache_hits"],
+            cache_misses=entry["cache_misses"],
+            pending=entry["pending"],
+            in_flight=entry["in_flight"],
+            failures=entry["failures"],
+            batches={int(size): count for size, count in entry["batches"].items()},
+            request=self._buckets.read(entry["request_latency"]["counts"]),
+            queue=self._buckets.read(entry["queue_latency"]["counts"]),
+            compute=self._buckets.read(entry["compute_latency"]["counts"]),
+        )
+
+    def _process(self, server: dict[str, Any], seconds: float) -> dict[str, Any]:
+        cpu = max(0.0, server["cpu_seconds"] - self._cpu_seconds) / seconds
+        self._cpu_seconds = server["cpu_seconds"]
+        return {
+            "rss": server["rss_bytes"],
+            "cpu": round(cpu, 3),
+            "threads": server["threads"],
+            "gpus": server["gpus"],
+        }
+
+
+def _held(memory: dict[str, Any]) -> int:
+    """Bytes on the host and on every GPU; a server of another make does not tell."""
+    return int(memory.get("host_bytes", 0)) + sum(memory.get("gpu_bytes", {}).values())

@@ -1,0 +1,151 @@
+"""Live charts: one subscription to a server's feed for each web process, while anybody watches, shared by all WebSockets.
+
+Daphne has no start-up hook, so the first subscriber starts it and the last one stops it. A subscriber that does not keep up
+misses points; it never holds up the others.
+"""
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import orjson
+
+from dashboard.metrics.feed import FeedReader, Tick
+from dashboard.metrics.usage import Usage, combine_side_by_side, figures
+from dashboard.models import Server
+from dashboard.servers.client import AsyncServerClient
+from dashboard.shared.exceptions import DashboardError
+
+logger = logging.getLogger(__name__)
+
+RECONNECT_S = 0.5
+KEPT_MESSAGES = 3  # older ones are dropped for a subscriber that is slow
+
+
+class Message:
+    """What a WebSocket is sent; made once for all that ask for the same."""
+
+    def text(self, model: str = "") -> str:
+        """JSON; `model`: of this one alone, with its versions."""
+        raise NotImplementedError
+
+
+class Point(Message):
+    """One second."""
+
+    def __init__(self, server: str, tick: Tick, states: dict[tuple[str, int], str]) -> None:
+        self._tick = tick
+        self._states = states
+        self._head = {"type": "point", "server": server, "at": tick.time}
+        self._versions: dict[str, dict[int, Usage]] = defaultdict(dict)
+        for (name, version), usage in tick.models.items():
+            self._versions[name][version] = usage
+        self._texts: dict[str, str] = {}
+
+    def text(self, model: str = "") -> str:
+        if model not in self._texts:
+            self._texts[model] = orjson.dumps(self._head | self._body(model)).decode()
+        return self._texts[model]
+
+    def _body(self, model: str) -> dict[str, Any]:
+        """Models without a request and with nothing pending are left out, unless they are asked for."""
+        names = [model] if model else list(self._versions)
+        body: dict[str, Any] = {
+            "models": {name: self._figures(list(self._versions[name].values())) for name in names},
+            "process": self._tick.process,
+        }
+        if model:
+            body["versions"] = {str(one): self._figures([usage]) for one, usage in self._versions[model].items()}
+            body["states"] = {str(version): state for (name, version), state in self._states.items() if name == model}
+        else:
+            body["total"] = self._figures(list(self._tick.models.values()))
+        held = {key: size for key, size in self._tick.memory.items() if model in ("", key[0])}
+        body["memory"] = {f"{name}/{version}": size for (name, version), size in held.items()}
+        return body
+
+    def _figures(self, usages: list[Usage]) -> dict[str, Any]:
+        return figures(combine_side_by_side(usages), self._tick.seconds)
+
+
+class Lost(Message):
+    """The feed is gone for now; points come again by themselves."""
+
+    def __init__(self, server: str, reason: str) -> None:
+        body = {"type": "lost", "server": server, "message": f"{reason[:1].upper()}{reason[1:]}."}
+        self._json = orjson.dumps(body).decode()
+
+    def text(self, model: str = "") -> str:
+        return self._json
+
+
+class LiveFeed:
+    """One server's feed in this process."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._queues: set[asyncio.Queue[Message]] = set()
+        self._task: asyncio.Task[None] | None = None
+        self._newest: Message | None = None
+
+    @property
+    def idle(self) -> bool:
+        return not self._queues
+
+    def join(self) -> "asyncio.Queue[Message]":
+        """A queue of messages, the newest one first in it."""
+        queue: asyncio.Queue[Message] = asyncio.Queue(KEPT_MESSAGES)
+        self._queues.add(queue)
+        if self._newest is not None:
+            queue.put_nowait(self._newest)
+        if self._task is None:
+            self._task = asyncio.create_task(self._read(), name=f"live feed of {self._server.name}")
+        return queue
+
+    async def leave(self, queue: "asyncio.Queue[Message]") -> None:
+        self._queues.discard(queue)
+        if self._queues or self._task is None:
+            return
+        task, self._task, self._newest = self._task, None, None
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    async def _read(self) -> None:
+        reader = FeedReader()
+        async with AsyncServerClient(self._server) as client:
+            while True:
+                try:
+                    async for event in client.feed():
+                        tick = reader.read(event)
+                        if tick is not None:
+                            self._hand_out(Point(self._server.name, tick, dict(reader.states)))
+                except DashboardError as error:
+                    if not isinstance(self._newest, Lost):
+                        self._hand_out(Lost(self._server.name, error.message))
+                await asyncio.sleep(RECONNECT_S)
+
+    def _hand_out(self, message: Message) -> None:
+        self._newest = message
+        for queue in self._queues:
+            if queue.full():
+                queue.get_nowait()
+            queue.put_nowait(message)
+
+
+_feeds: dict[int, LiveFeed] = {}
+
+
+@asynccontextmanager
+async def subscribe(server: Server) -> AsyncIterator["asyncio.Queue[Message]"]:
+    """The messages of a server's feed while the block lasts."""
+    assert server.pk is not None
+    feed = _feeds.setdefault(server.pk, LiveFeed(server))
+    queue = feed.join()
+    try:
+        yield queue
+    finally:
+        await feed.leave(queue)
+        if feed.idle:
+            _feeds.pop(server.pk, None)

@@ -1,0 +1,45 @@
+"""History for the charts, as JSON."""
+
+import time
+
+from django.http import HttpRequest, JsonResponse
+from django.views.decorators.http import require_GET
+
+from dashboard.access.authorisation import Right, requires
+from dashboard.metrics.selectors import metrics_heatmap, metrics_markers, metrics_range
+from dashboard.models import Server
+from dashboard.servers.selectors import server_get, servers
+from dashboard.shared.exceptions import Invalid
+
+LONGEST = 31 * 24 * 3600
+# From here on latency is a heat map: a line of percentiles over days hides what most requests met.
+HEATMAP_FROM = 24 * 3600
+
+
+@require_GET
+@requires(Right.VIEW)
+def metrics(request: HttpRequest) -> JsonResponse:
+    """`model` (all when empty), `server` (the first when empty), `start` and `end` in unix seconds."""
+    start, end = _moment(request, "start"), _moment(request, "end")
+    if not 0 < end - start <= LONGEST:
+        raise Invalid("expected an end after the start, at most 31 days later")
+    name = request.GET.get("model", "")
+    server = _server(request.GET.get("server", ""))
+    if server is None:
+        return JsonResponse({"range": None, "markers": [], "now": time.time()})
+    span = {"server": server, "start": start, "end": end, "model_name": name}
+    answer = {"range": metrics_range(**span), "markers": metrics_markers(**span), "now": time.time()}
+    if end - start >= HEATMAP_FROM and name:
+        answer["heatmap"] = metrics_heatmap(**span)
+    return JsonResponse(answer)
+
+
+def _server(name: str) -> Server | None:
+    return server_get(name) if name else servers().first()
+
+
+def _moment(request: HttpRequest, name: str) -> float:
+    try:
+        return float(request.GET[name])
+    except (KeyError, ValueError):
+        raise Invalid(f"expected '{name}' in unix seconds") from None

@@ -1,0 +1,182 @@
+"""Metrics history as charts show it. How it is stored: samples.py, services.py."""
+
+import math
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from django.db.models import Max
+
+from dashboard.metrics.histograms import BOUNDS_US
+from dashboard.metrics.samples import RESOLUTIONS, decode, merge_processes
+from dashboard.metrics.usage import Usage, combine, combine_side_by_side, figures, unpack
+from dashboard.models import AuditEntry, MetricSample, Server, ServerEvent
+from dashboard.shared.choices import EventKind
+
+# A chart looks whole with so many points; the coarsest resolution that still gives them is read.
+ENOUGH_POINTS = 240
+MAX_POINTS = 900
+# A range that ends now was asked for a moment ago; rows are kept a little longer than they are promised.
+_SLACK_S = 10
+_FIGURES = tuple(name for name in figures(Usage(), 1.0) if name != "failures")
+# Buckets of a heat map: four to each doubling, everything below 16 us in one.
+_BAND_BUCKETS = 4
+_MARKED_EVENTS = (
+    EventKind.STARTED,
+    EventKind.CRASHED,
+    EventKind.RESTARTED,
+    EventKind.STOPPED,
+    EventKind.UNREACHABLE,
+)
+_MARKED_ACTIONS = ("version.", "config.", "model.")
+
+
+@dataclass(slots=True)
+class _Step:
+    """What is known of one point of a chart. `seconds`: how much of it somebody watched."""
+
+    seconds: int = 0
+    usages: dict[int, list[Usage]] = field(default_factory=lambda: defaultdict(list))  # by the span's beginning
+    processes: list[dict[str, Any]] = field(default_factory=list)
+
+    def usage(self) -> Usage:
+        spans = [one[0] if len(one) == 1 else combine_side_by_side(one) for one in self.usages.values()]
+        return spans[0] if len(spans) == 1 else combine(spans)
+
+
+def metrics_range(
+    *,
+    server: Server,
+    start: float,
+    end: float,
+    model_name: str = "",
+    version: int | None = None,
+    max_points: int = MAX_POINTS,
+) -> dict[str, Any]:
+    """Series between two moments (unix seconds), of a model, one of its versions, or the server as a whole (no name).
+
+    {"step": seconds, "times": [unix seconds, ...], "series": {name of usage.figures: [...]}, "process": {"rss", "cpu"},
+    of which "batch" is {size: executions} at each time,
+    "gpus": [...], "batches": {size: executions}, "failures": {reason: requests}, "total": figures of the whole range}.
+    A value is None where nobody watched, and where there was nothing to measure (a percentile without a request).
+    """
+    step, steps = _read(server, model_name, version, start, end, max_points)
+    times = list(range(int(start) - int(start) % step, math.ceil(end), step))
+    points = [_point(steps.get(at)) for at in times]
+    whole = combine(one.usage() for one in steps.values())
+    watched = sum(one.seconds for one in steps.values())
+    total = figures(whole, max(watched, 1))
+    return {
+        "step": step,
+        "times": times,
+        "series": {name: [point and point[name] for point in points] for name in _FIGURES},
+        "process": _process_series([steps.get(at) for at in times]),
+        "gpus": next((one.processes[-1]["gpus"] for one in reversed(steps.values()) if one.processes), []),
+        "batches": total.pop("batch"),
+        "failures": total.pop("failures"),
+        "total": total,
+    }
+
+
+def metrics_heatmap(
+    *, server: Server, start: float, end: float, model_name: str = "", version: int | None = None, max_points: int = 200
+) -> dict[str, Any]:
+    """How many requests took how long, over time: {"step", "times", "bounds_ms": [lowest, ..., highest], "counts":
+    one list for each band (between two bounds) with a number for each time}. Empty lists without a request."""
+    step, steps = _read(server, model_name, version, start, end, max_points)
+    times = list(range(int(start) - int(start) % step, math.ceil(end), step))
+    columns = [_bands(steps[at].usage()) if at in steps else {} for at in times]
+    used = [band for column in columns for band in column]
+    if not used:
+        return {"step": step, "times": times, "bounds_ms": [], "counts": []}
+    bands = range(min(used), max(used) + 1)
+    bounds = [_band_start_us(band) / 1000 for band in (*bands, bands.stop)]
+    counts = [[column.get(band, 0) for column in columns] for band in bands]
+    return {"step": step, "times": times, "bounds_ms": bounds, "counts": counts}
+
+
+def metrics_markers(*, server: Server, start: float, end: float, model_name: str = "") -> list[dict[str, Any]]:
+    """What changed in the range: [{"at": unix seconds, "kind", "text", "model", "audit": id or None}], oldest first."""
+    span = (datetime.fromtimestamp(start, UTC), datetime.fromtimestamp(end, UTC))
+    events = ServerEvent.objects.filter(server=server, at__range=span, kind__in=_MARKED_EVENTS)
+    entries = AuditEntry.objects.filter(at__range=span)
+    if model_name:
+        entries = entries.filter(model_name=model_name)
+    found = [_marker(event.at, event.kind, event.message, event.model_name) for event in events[:500]]
+    found += [
+        _marker(entry.at, entry.action, entry.summary, entry.model_name, entry.pk)
+        for entry in entries[:500]
+        if entry.action.startswith(_MARKED_ACTIONS)
+    ]
+    return sorted(found, key=lambda marker: marker["at"])
+
+
+def _marker(at: datetime, kind: str, text: str, model: str, audit: int | None = None) -> dict[str, Any]:
+    return {"at": at.timestamp(), "kind": kind, "text": text, "model": model, "audit": audit}
+
+
+# -- reading ---------------------------------------------------------------------------------------------------------
+def _read(
+    server: Server, model_name: str, version: int | None, start: float, end: float, max_points: int
+) -> tuple[int, dict[int, _Step]]:
+    """The length of a step, and the steps that somebody watched, by their beginning, in order of time."""
+    resolution = _resolution(start, end, time.time())
+    step = resolution * max(1, math.ceil((end - start) / resolution / max_points))
+    begin = int(start) - int(start) % step
+    steps: dict[int, _Step] = defaultdict(_Step)
+    for span, low, high in _segments(server, resolution, begin, math.ceil(end)):
+        rows = MetricSample.objects.filter(server=server, resolution=span, at__gte=low, at__lt=high)
+        for at, data in rows.filter(model_name="").order_by("at").values_list("at", "data"):
+            values = decode(data)
+            one = steps[at - at % step]
+            one.seconds += span
+            one.processes.append(values.pop("process"))
+            if not model_name:
+                one.usages[at].append(unpack(values))
+        if model_name:
+            rows = rows.filter(model_name=model_name)
+            for at, data in (rows if version is None else rows.filter(version=version)).values_list("at", "data"):
+                steps[at - at % step].usages[at].append(unpack(decode(data)))
+    return step, steps
+
+
+def _resolution(start: float, end: float, now: float) -> int:
+    """The coarsest that gives enough points, unless the range begins before its rows do."""
+    finest_first = sorted(RESOLUTIONS)
+    enough = [span for span in finest_first if (end - start) / span >= ENOUGH_POINTS]
+    wanted = max(enough, default=finest_first[0])
+    kept = [span for span in finest_first if span >= wanted and start >= now - RESOLUTIONS[span] - _SLACK_S]
+    return kept[0] if kept else finest_first[-1]
+
+
+def _segments(server: Server, resolution: int, start: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """(resolution, from, to): the newest part of a range is not merged yet, so it comes from the finer rows."""
+    for span in sorted((one for one in RESOLUTIONS if one <= resolution), reverse=True):
+        yield span, start, end
+        rows = MetricSample.objects.filter(server=server, model_name="", resolution=span, at__gte=start, at__lt=end)
+        newest = rows.aggregate(newest=Max("at"))["newest"]
+        start = start if newest is None else newest + span
+
+
+# -- shaping ---------------------------------------------------------------------------------------------------------
+def _point(step: _Step | None) -> dict[str, Any] | None:
+    return figures(step.usage(), step.seconds) if step is not None and step.seconds else None
+
+
+def _process_series(steps: list[_Step | None]) -> dict[str, list[float | None]]:
+    merged = [merge_processes(step.processes) if step is not None and step.processes else None for step in steps]
+    return {name: [one and one[name] for one in merged] for name in ("rss", "cpu")}
+
+
+def _bands(usage: Usage) -> dict[int, int]:
+    bands: dict[int, int] = defaultdict(int)
+    for bucket, count in usage.request.items():
+        bands[max(0, bucket // _BAND_BUCKETS - 3)] += count
+    return bands
+
+
+def _band_start_us(band: int) -> int:
+    return BOUNDS_US[(band + 3) * _BAND_BUCKETS - 1] if band else 0

@@ -1,0 +1,35 @@
+"""Is everything serving, what changed last, what is slow."""
+
+from django.http import HttpRequest, HttpResponse
+from django.views.decorators.http import require_GET
+
+from dashboard.access.activity import activity, uploads_open
+from dashboard.access.authorisation import Right, requires
+from dashboard.catalog.selectors import models_overview
+from dashboard.metrics.recent import busiest, recent_numbers
+from dashboard.servers.selectors import servers
+from dashboard.shared.choices import DesiredState
+from dashboard.web.pages import respond
+
+CHANGES = 10
+BUSIEST = 8
+
+
+@require_GET
+@requires(Right.VIEW)
+def overview(request: HttpRequest) -> HttpResponse:
+    summaries = models_overview()
+    context = {
+        "servers": servers(),
+        "summaries": summaries,
+        "attention": [row for row in summaries if row.needs_attention],
+        "changing": [row for row in summaries if row.changing],
+        "ready_count": sum(row.state == "ready" for row in summaries),
+        "asleep_count": sum(row.state == "asleep" for row in summaries),
+        "wanted_count": sum(row.model.desired_state == DesiredState.LOADED for row in summaries),
+        "total": recent_numbers([])[""],
+        "busiest": busiest(BUSIEST),
+        "uploads": uploads_open(),
+        "changes": activity()[:CHANGES],
+    }
+    return respond(request, "overview", context, parts=("now", "rows"))

@@ -1,0 +1,22 @@
+"""Everything that the search goes to, asked for when it opens."""
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.urls import reverse
+from django.views.decorators.http import require_GET
+
+from dashboard.access.authorisation import Right, requires
+from dashboard.models import Model
+
+PAGES = ("overview", "models", "jobs", "servers", "activity", "settings")
+
+
+@require_GET
+@requires(Right.VIEW)
+def places(request: HttpRequest) -> HttpResponse:
+    pages = [{"label": name.capitalize(), "address": reverse(name), "kind": "page", "icon": name} for name in PAGES]
+    models = [
+        {"label": name, "address": reverse("model", args=[name]), "kind": "model", "icon": "models"}
+        for name in Model.objects.values_list("name", flat=True)
+    ]
+    return render(request, "parts/places.html", {"places": [*models, *pages]})

@@ -1,0 +1,63 @@
+"""Addresses of the pages."""
+
+from django.contrib.auth.views import LogoutView
+from django.urls import path
+
+from dashboard.accounts import pages as account
+from dashboard.catalog import pages as models
+from dashboard.configuration import pages as configuration
+from dashboard.jobs import pages as jobs
+from dashboard.metrics import pages as metrics
+from dashboard.overview import activity, search
+from dashboard.overview import pages as overview
+from dashboard.playground import pages as playground
+from dashboard.servers import pages as servers
+from dashboard.uploads import pages as uploads
+
+urlpatterns = [
+    path("", overview.overview, name="overview"),
+    path("health", account.health_part, name="health"),
+    path("metrics", metrics.metrics, name="metrics"),
+    path("places", search.places, name="places"),
+    path("models/", models.models, name="models"),
+    path("models/new", uploads.model_new, name="model_new"),
+    path("models/<str:name>/", models.model, name="model"),
+    path("models/<str:name>/adopt", models.models_adopt, name="model_adopt"),
+    path("models/<str:name>/head", models.model_head, name="model_head"),
+    path("models/<str:name>/versions", models.model_versions, name="model_versions"),
+    path("models/<str:name>/versions/<int:number>/live", models.version_make_live, name="version_make_live"),
+    path("models/<str:name>/versions/<int:number>/archive", models.version_archive, name="version_archive"),
+    path("models/<str:name>/versions/<int:number>/note", models.version_annotate, name="version_annotate"),
+    path("models/<str:name>/roll-back", models.model_roll_back, name="model_roll_back"),
+    path("models/<str:name>/load", models.model_load, name="model_load"),
+    path("models/<str:name>/unload", models.model_unload, name="model_unload"),
+    path("models/<str:name>/describe", models.model_describe, name="model_describe"),
+    path("models/<str:name>/delete", models.model_delete, name="model_delete"),
+    path("models/<str:name>/configuration", configuration.model_configuration, name="model_configuration"),
+    path("models/<str:name>/configuration/preview", configuration.preview, name="config_preview"),
+    path("models/<str:name>/configuration/<int:number>/revert", configuration.revert, name="config_revert"),
+    path("models/<str:name>/drift/adopt", configuration.drift_adopt, name="drift_adopt"),
+    path("models/<str:name>/drift/overwrite", configuration.drift_overwrite, name="drift_overwrite"),
+    path("models/<str:name>/playground", playground.model_playground, name="model_playground"),
+    path("models/<str:name>/activity", models.model_activity, name="model_activity"),
+    path("uploads/<uuid:pk>/", uploads.upload, name="upload"),
+    path("uploads/<uuid:pk>/preview", uploads.preview, name="upload_preview"),
+    path("uploads/<uuid:pk>/publish", uploads.publish, name="upload_publish"),
+    path("uploads/<uuid:pk>/cancel", uploads.cancel, name="upload_cancel"),
+    path("jobs/", jobs.jobs, name="jobs"),
+    path("jobs/<int:pk>/", jobs.job, name="job"),
+    path("jobs/<int:pk>/cancel", jobs.cancel, name="job_cancel"),
+    path("servers/", servers.servers, name="servers"),
+    path("servers/<slug:name>/", servers.server, name="server"),
+    path("servers/<slug:name>/restart", servers.restart, name="server_restart"),
+    path("activity/", activity.activity, name="activity"),
+    path("settings/", account.settings, name="settings"),
+    path("settings/theme", account.theme_set, name="theme"),
+    path("settings/password", account.password_change, name="password"),
+    path("settings/tokens", account.token_new, name="token_new"),
+    path("settings/tokens/<int:pk>/revoke", account.token_end, name="token_end"),
+    path("settings/people", account.person_new, name="person_new"),
+    path("settings/people/<int:pk>", account.person_change, name="person_change"),
+    path("sign-in", account.sign_in, name="sign_in"),
+    path("sign-out", LogoutView.as_view(), name="sign_out"),
+]

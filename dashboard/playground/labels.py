@@ -1,0 +1,46 @@
+"""The names of a model's classes, for people: from the label files that its configuration names (Triton's label_filename)."""
+
+from tritonclient.grpc.model_config_pb2 import ModelConfig
+
+from dashboard.catalog.storage import disk_text, managed_repository
+from repository.config import model_config
+from repository.core.errors import RepositoryError
+from repository.core.layout import relative_path
+
+MAX_BYTES = 1 << 20
+MAX_LABELS = 5_000
+MAX_DEPTH = 8  # ensembles of ensembles
+
+
+def output_labels(name: str, depth: int = MAX_DEPTH) -> dict[str, list[str]]:
+    """Output -> the name of each class. An ensemble's output has those of the step that makes it, unless it has its own.
+
+    A file that cannot be read names nothing: what is wrong with it the server says when it loads the model.
+    """
+    try:
+        config = model_config.parse(disk_text(name) or "")
+    except RepositoryError:
+        return {}
+    own = {row.name: labels for row in config.output if (labels := _read(name, row.label_filename))}
+    return {**(_inherited(config, depth - 1) if depth else {}), **own}
+
+
+def _inherited(config: ModelConfig, depth: int) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for step in config.ensemble_scheduling.step:
+        labels = output_labels(step.model_name, depth)
+        found |= {ours: labels[theirs] for theirs, ours in step.output_map.items() if theirs in labels}
+    return found
+
+
+def _read(name: str, filename: str) -> list[str]:
+    if not filename:
+        return []
+    folder = managed_repository().model_dir(name)
+    try:
+        path = (folder / relative_path(filename)).resolve()
+        if not path.is_relative_to(folder.resolve()) or path.stat().st_size > MAX_BYTES:
+            return []
+        return path.read_text(encoding="utf-8").splitlines()[:MAX_LABELS]
+    except (OSError, UnicodeDecodeError, RepositoryError):
+        return []

@@ -1,0 +1,69 @@
+"""Addresses of the REST API, below /api/v1/."""
+
+from django.urls import path
+
+from dashboard.accounts import rest as accounts
+from dashboard.catalog import rest as models
+from dashboard.configuration import rest as configuration
+from dashboard.jobs import rest as jobs
+from dashboard.playground import rest as inference
+from dashboard.servers import rest as servers
+from dashboard.uploads import rest as uploads
+from dashboard.web.rest import documentation
+
+urlpatterns = [
+    path("schema", documentation.Schema.as_view(), name="api_schema"),
+    path("docs", documentation.Documentation.as_view(), name="api_docs"),
+    path("me", accounts.Me.as_view(), name="api_me"),
+    path("models", models.ModelList.as_view(), name="api_models"),
+    path("models/<str:name>", models.ModelDetail.as_view(), name="api_model"),
+    path("repository/unmanaged", models.Unmanaged.as_view(), name="api_unmanaged"),
+    path("models/<str:name>/adopt", models.ModelAdopt.as_view(), name="api_model_adopt"),
+    path("models/<str:name>/load", models.ModelLoad.as_view(), name="api_model_load"),
+    path("models/<str:name>/unload", models.ModelUnload.as_view(), name="api_model_unload"),
+    path("models/<str:name>/roll_back", models.ModelRollBack.as_view(), name="api_model_roll_back"),
+    path("models/<str:name>/releases", models.ModelReleases.as_view(), name="api_model_releases"),
+    path("models/<str:name>/infer", inference.Infer.as_view(), name="api_model_infer"),
+    path("models/<str:name>/config", configuration.Config.as_view(), name="api_config"),
+    path("models/<str:name>/config/preview", configuration.ConfigPreview.as_view(), name="api_config_preview"),
+    path("models/<str:name>/config/adopt", configuration.DriftAdopt.as_view(), name="api_config_adopt"),
+    path("models/<str:name>/config/overwrite", configuration.DriftOverwrite.as_view(), name="api_config_overwrite"),
+    path("models/<str:name>/config/revisions", configuration.RevisionList.as_view(), name="api_config_revisions"),
+    path(
+        "models/<str:name>/config/revisions/<int:number>/revert",
+        configuration.RevisionRevert.as_view(),
+        name="api_config_revert",
+    ),
+    path("models/<str:name>/versions", models.VersionList.as_view(), name="api_versions"),
+    path("models/<str:name>/versions/<int:number>", models.VersionDetail.as_view(), name="api_version"),
+    path(
+        "models/<str:name>/versions/<int:number>/make_live",
+        models.VersionMakeLive.as_view(),
+        name="api_version_make_live",
+    ),
+    path(
+        "models/<str:name>/versions/<int:number>/archive", models.VersionArchive.as_view(), name="api_version_archive"
+    ),
+    path(
+        "models/<str:name>/versions/<int:number>/restore", models.VersionRestore.as_view(), name="api_version_restore"
+    ),
+    path("models/<str:name>/versions/<int:version>/infer", inference.Infer.as_view(), name="api_version_infer"),
+    path("uploads", uploads.UploadList.as_view(), name="api_uploads"),
+    path("uploads/<uuid:pk>", uploads.UploadDetail.as_view(), name="api_upload"),
+    path("uploads/<uuid:pk>/files/<int:number>", uploads.UploadChunk.as_view(), name="api_upload_file"),
+    path("uploads/<uuid:pk>/complete", uploads.UploadComplete.as_view(), name="api_upload_complete"),
+    path("uploads/<uuid:pk>/publish", uploads.UploadPublish.as_view(), name="api_upload_publish"),
+    path("jobs", jobs.JobList.as_view(), name="api_jobs"),
+    path("jobs/<int:pk>", jobs.JobDetail.as_view(), name="api_job"),
+    path("jobs/<int:pk>/cancel", jobs.JobCancel.as_view(), name="api_job_cancel"),
+    path("servers", servers.ServerList.as_view(), name="api_servers"),
+    path("servers/<str:name>", servers.ServerDetail.as_view(), name="api_server"),
+    path("servers/<str:name>/events", servers.ServerEvents.as_view(), name="api_server_events"),
+    path("servers/<str:name>/restart", servers.ServerRestart.as_view(), name="api_server_restart"),
+    path("metrics", servers.Metrics.as_view(), name="api_metrics"),
+    path("tokens", accounts.TokenList.as_view(), name="api_tokens"),
+    path("tokens/<int:pk>", accounts.TokenDetail.as_view(), name="api_token"),
+    path("accounts", accounts.AccountList.as_view(), name="api_accounts"),
+    path("accounts/<int:pk>", accounts.AccountDetail.as_view(), name="api_account"),
+    path("audit", jobs.AuditList.as_view(), name="api_audit"),
+]

@@ -1,0 +1,44 @@
+"""Inference servers: what they are doing, why they restarted, and restarting one."""
+
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse
+from django.views.decorators.http import require_GET, require_POST
+
+from dashboard.access.authorisation import Right, requires
+from dashboard.servers import selectors as select
+from dashboard.servers.services import server_restart
+from dashboard.web.pages import act, respond
+
+EVENTS = 30
+SHOWN = 100  # versions, in this order
+_ORDER = {word: place for place, word in enumerate(("unavailable", "loading", "unloading", "ready", "asleep"))}
+
+
+@require_GET
+@requires(Right.VIEW)
+def servers(request: HttpRequest) -> HttpResponse:
+    rows = [(server, list(select.model_states(server=server))) for server in select.servers()]
+    return respond(request, "servers", {"rows": rows})
+
+
+@require_GET
+@requires(Right.VIEW)
+def server(request: HttpRequest, name: str) -> HttpResponse:
+    found = select.server_get(name)
+    states = sorted(select.model_states(server=found), key=lambda row: _ORDER.get(row.word, len(_ORDER)))
+    context = {
+        "server": found,
+        "states": states[:SHOWN],
+        "more_states": len(states[SHOWN:]),
+        "events": select.server_events(server=found)[:EVENTS],
+        "inference_open": found.bundled and not settings.REQUIRE_TOKENS,
+    }
+    return respond(request, "server", context)
+
+
+@require_POST
+@requires(Right.ADMINISTER)
+def restart(request: HttpRequest, name: str) -> HttpResponse:
+    found = select.server_get(name)
+    done = "The server is restarting. Requests under way are finished first, and every model comes back by itself."
+    return act(request, server_restart, done, "server", name, server=found)

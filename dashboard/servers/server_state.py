@@ -1,0 +1,143 @@
+"""What `up` and `watch` write down of servers, their processes and their models; pages only read it."""
+
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import Q
+from django.utils import timezone
+
+from dashboard.models import Model, ModelState, ModelSync, Server, ServerState
+from dashboard.servers.services import server_event_record
+from dashboard.shared.choices import EventKind, ModelStatus, ServerStatus
+from repository.core.condition import Condition
+from repository.files.storage import write_atomic
+
+REASON_LIMIT = ServerState._meta.get_field("last_reason").max_length
+
+
+@dataclass(frozen=True, slots=True)
+class VersionStatus:
+    """What a server says of one version."""
+
+    name: str
+    version: int
+    state: str
+    reason: str
+    condition: str = ""
+    failed: bool = False
+
+    @property
+    def values(self) -> dict[str, Any]:
+        return {"state": self.state, "reason": self.reason, "condition": self.condition, "failed": self.failed}
+
+
+def server_process_record(
+    *, server: Server, state: str, pid: int | None, started_at: datetime | None, restarts: int, reason: str
+) -> None:
+    """The bundled server's process, by `up`. That it is ready, `watch` may have found out first."""
+    changes: dict[str, Any] = {"pid": pid, "started_at": started_at, "restarts": restarts}
+    if reason:
+        changes["last_reason"] = reason[:REASON_LIMIT]
+    rows = ServerState.objects.filter(server=server)
+    rows.update(**changes)
+    (rows.exclude(state=ServerStatus.READY) if state == ServerStatus.LIVE else rows).update(state=state)
+
+
+def wanted_models_write(names: list[str]) -> None:
+    """The bundled server's --wanted-models-file: what it answers for with "not yet" until `watch` has loaded it."""
+    write_atomic(Path(settings.WANTED_MODELS_FILE), json.dumps(names).encode(), mode=0o600)
+
+
+def server_info_record(*, server: Server, key: str, value: Any) -> None:
+    """One part of ServerState.info; the others stay as they are."""
+    with transaction.atomic():
+        state = ServerState.objects.select_for_update().get(server=server)
+        state.info[key] = value
+        state.save(update_fields=["info"])
+
+
+def server_restart_take(*, server: Server) -> bool:
+    """Whether somebody asked for a restart since the last call; True once for each request."""
+    waiting = ServerState.objects.filter(server=server, restart_requested_at__isnull=False)
+    return bool(waiting.update(restart_requested_at=None))
+
+
+def server_seen(*, server: Server, ready: bool, instance: str) -> None:
+    """It answers; `ready`: every model that is wanted has been dealt with."""
+    state = ServerStatus.READY if ready else ServerStatus.LIVE
+    changes: dict[str, Any] = {"state": state, "checked_at": timezone.now()}
+    if instance:
+        changes["instance"] = instance
+    ServerState.objects.filter(server=server).update(**changes)
+
+
+def server_lost(*, server: Server, reason: str) -> None:
+    """It does not answer. What `up` knows better of its own server (starting, stopped) stays."""
+    now, sentence = timezone.now(), f"{reason[:1].upper()}{reason[1:]}."
+    with transaction.atomic():
+        ServerState.objects.filter(server=server).update(checked_at=now)
+        answered = (ServerStatus.LIVE, ServerStatus.READY)
+        ServerState.objects.filter(server=server, state__in=answered).update(
+            state=ServerStatus.DOWN, last_reason=sentence[:REASON_LIMIT]
+        )
+        there = ~Q(state=ModelStatus.UNAVAILABLE) | Q(condition=Condition.ASLEEP)
+        down = VersionStatus("", 0, ModelStatus.UNAVAILABLE, "the server is down")
+        ModelState.objects.filter(there, server=server).update(**down.values, updated_at=now)
+        if not server.bundled:
+            server_event_record(server=server, kind=EventKind.UNREACHABLE, message=sentence)
+
+
+def model_states_record(*, server: Server, statuses: list[VersionStatus]) -> None:
+    """Replace what is known of the server's models; rows that say the same are left alone."""
+    known = {(row.model_name, row.version): row for row in ModelState.objects.filter(server=server)}
+    with transaction.atomic():
+        for status in statuses:
+            row = known.pop((status.name, status.version), None)
+            if row is None or any(getattr(row, name) != value for name, value in status.values.items()):
+                ModelState.objects.update_or_create(
+                    server=server,
+                    model_name=status.name,
+                    version=status.version,
+                    defaults={**status.values, "updated_at": timezone.now()},
+                )
+        ModelState.objects.filter(pk__in=[row.pk for row in known.values()]).delete()
+
+
+def model_sync_succeeded(
+    *, server: Server, model_id: int, generation: int, instance: str, event: tuple[str, str]
+) -> None:
+    """The server has done what this generation asks for. `event`: its kind, and a sentence; "" for none."""
+    _sync_write(server, model_id, applied_generation=generation, instance=instance, attempts=0, error="")
+    kind, message = event
+    if message:
+        server_event_record(server=server, kind=kind, message=message, model_name=_name(model_id))
+
+
+def model_sync_failed(*, server: Server, model_id: int, attempts: int, error: str) -> None:
+    """An event is recorded when the reason is new: retries stay quiet."""
+    before = ModelSync.objects.filter(server=server, model_id=model_id).values_list("error", flat=True).first()
+    _sync_write(server, model_id, attempts=attempts, error=error)
+    if before != error:
+        name = _name(model_id)
+        server_event_record(server=server, kind=EventKind.MODEL_FAILED, message=error, model_name=name)
+
+
+def model_sync_mended(*, server: Server, model_id: int) -> None:
+    """What was the matter has passed by itself."""
+    ModelSync.objects.filter(server=server, model_id=model_id).update(attempts=0, error="")
+
+
+def _sync_write(server: Server, model_id: int, **values: Any) -> None:
+    """Nothing where the model has been deleted meanwhile."""
+    if Model.objects.filter(pk=model_id).exists():
+        values["attempted_at"] = timezone.now()
+        ModelSync.objects.update_or_create(server=server, model_id=model_id, defaults=values)
+
+
+def _name(model_id: int) -> str:
+    return Model.objects.filter(pk=model_id).values_list("name", flat=True).first() or ""

@@ -1,0 +1,43 @@
+"""Inference servers: the bundled one's row, restart requests, and others that are watched."""
+
+from django.conf import settings
+from django.db import transaction
+from django.utils import timezone
+
+from dashboard.access.audit import audit_record
+from dashboard.access.authorisation import Actor, Right, require
+from dashboard.models import Server, ServerEvent, ServerState
+from dashboard.shared.exceptions import Conflict
+
+LOCAL = "local"
+
+
+def server_ensure_local() -> Server:
+    """The bundled server's row, with the addresses of the present settings."""
+    host = settings.DASHBOARD_HOST if settings.DASHBOARD_HOST not in ("0.0.0.0", "::") else "127.0.0.1"
+    host = f"[{host}]" if ":" in host else host
+    server, _ = Server.objects.update_or_create(
+        name=LOCAL,
+        defaults={
+            "http_url": f"http://{host}:{settings.SERVER_HTTP_PORT}",
+            "grpc_url": f"{host}:{settings.SERVER_GRPC_PORT}",
+            "metrics_url": f"http://{host}:{settings.SERVER_METRICS_PORT}",
+            "bundled": True,
+        },
+    )
+    ServerState.objects.get_or_create(server=server)
+    return server
+
+
+def server_restart(*, server: Server, actor: Actor) -> None:
+    """Asks `up` to restart the bundled server; requests under way are finished first."""
+    require(actor, Right.ADMINISTER)
+    if not server.bundled:
+        raise Conflict(f"server {server.name} is not run by this dashboard, so it cannot be restarted from here")
+    with transaction.atomic():
+        ServerState.objects.update_or_create(server=server, defaults={"restart_requested_at": timezone.now()})
+        audit_record(actor=actor, action="server.restart", summary=f"Asked server {server.name} to restart")
+
+
+def server_event_record(*, server: Server, kind: str, message: str = "", model_name: str = "") -> ServerEvent:
+    return ServerEvent.objects.create(server=server, kind=kind, message=message[:2000], model_name=model_name)

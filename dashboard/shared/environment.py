@@ -1,0 +1,122 @@
+"""Every environment variable of the dashboard: read once, validated, described.
+
+A test compares this table with docs/configuration.md, so that none goes undocumented.
+"""
+
+import os
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from django.core.exceptions import ImproperlyConfigured
+
+BASE_DIR = Path(__file__).resolve().parent.parent.parent
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """One variable: how its text becomes a value, and what it is when unset."""
+
+    parse: Callable[[str], Any]
+    default: Any
+    help: str
+
+
+def _text(value: str) -> str:
+    return value
+
+
+def _path(value: str) -> Path:
+    return Path(value).expanduser().resolve()
+
+
+def _flag(value: str) -> bool:
+    answers = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+    try:
+        return answers[value.strip().lower()]
+    except KeyError:
+        raise ValueError("1 or 0") from None
+
+
+def _port(value: str) -> int:
+    if not value.isdigit() or not 0 < int(value) < 65536:
+        raise ValueError("a port from 1 to 65535")
+    return int(value)
+
+
+def _positive(value: str) -> int:
+    if not value.isdigit() or int(value) == 0:
+        raise ValueError("a whole number above zero")
+    return int(value)
+
+
+def _patience(value: str) -> int:
+    """Processes give a heartbeat every two seconds."""
+    if not value.isdigit() or int(value) < 5:
+        raise ValueError("a whole number of seconds, 5 or more")
+    return int(value)
+
+
+def _whole(value: str) -> int:
+    if not value.isdigit():
+        raise ValueError("a whole number")
+    return int(value)
+
+
+def _flags(value: str) -> list[str]:
+    flags = shlex.split(value)
+    if any(not flag.startswith("--") or "\n" in flag for flag in flags):
+        raise ValueError("flags, such as --cache-config=local,size=1073741824 --memory-budget=8589934592")
+    return flags
+
+
+def _names(value: str) -> list[str]:
+    return [name.strip() for name in value.split(",") if name.strip()]
+
+
+VARIABLES: dict[str, Variable] = {
+    "SLIPWAY_DATA": Variable(_path, BASE_DIR / "data", "Folder of everything that is written."),
+    "SLIPWAY_HOST": Variable(_text, "127.0.0.1", "Address that all listeners bind to."),
+    "SLIPWAY_PORT": Variable(_port, 9000, "Port of the dashboard."),
+    "SLIPWAY_HTTP_PORT": Variable(_port, 8000, "HTTP port of the bundled inference server."),
+    "SLIPWAY_GRPC_PORT": Variable(_port, 8001, "gRPC port of the bundled inference server."),
+    "SLIPWAY_METRICS_PORT": Variable(_port, 8002, "Metrics port of the bundled inference server."),
+    "SLIPWAY_ADMIN_USER": Variable(_text, "admin", "Name of the first administrator."),
+    "SLIPWAY_ADMIN_PASSWORD": Variable(_text, "", "Password of the first administrator; generated when empty."),
+    "SLIPWAY_ALLOWED_HOSTS": Variable(_names, [], "Host names, comma-separated, that the dashboard answers to."),
+    "SLIPWAY_SECRET_KEY": Variable(_text, "", "Signing key of sessions; when empty, one is made in the data folder."),
+    "SLIPWAY_HTTPS": Variable(_flag, False, "1 behind a proxy that ends TLS: cookies are sent over HTTPS only."),
+    "SLIPWAY_DEBUG": Variable(_flag, False, "1 shows stack traces in the browser; never on a reachable machine."),
+    "SLIPWAY_LOG_LEVEL": Variable(_text, "INFO", "DEBUG, INFO, WARNING or ERROR."),
+    "SLIPWAY_MAX_UPLOAD_BYTES": Variable(_positive, 64 << 30, "Largest upload, all files together."),
+    "SLIPWAY_DISK_RESERVE_BYTES": Variable(_whole, None, "Bytes left free on the disk; 1 GiB or 5 % when unset."),
+    "SLIPWAY_UPLOAD_EXPIRY_HOURS": Variable(_positive, 24, "Hours that an upload waits to be continued."),
+    "SLIPWAY_INSPECT_TIMEOUT": Variable(_positive, 300, "Seconds that the inspection of a model file may take."),
+    "SLIPWAY_INSPECT_MEMORY_BYTES": Variable(_positive, 32 << 30, "Address space that an inspection may use."),
+    "SLIPWAY_SERVER_FLAGS": Variable(_flags, [], "More flags of the bundled inference server, as on a command line."),
+    "SLIPWAY_HUNG_AFTER_SECONDS": Variable(_patience, 60, "Silence after which `up` replaces a process that lives."),
+    "SLIPWAY_STRICT_DEVICES": Variable(_flag, False, "1 refuses a model that asks for a device this machine lacks."),
+    "SLIPWAY_REQUIRE_TOKENS": Variable(_flag, False, "1 lets the bundled server infer only for holders of a token."),
+    "DATABASE_URL": Variable(_text, "", "Database address, e.g. postgres://...; SQLite in the data folder when empty."),
+    "REDIS_URL": Variable(_text, "", "Redis for queue and channel layer; files in the data folder when empty."),
+}
+
+
+def read(environ: Mapping[str, str] = os.environ) -> dict[str, Any]:
+    """Every variable's value; ImproperlyConfigured names the one that is wrong, never what it holds."""
+    unknown = sorted(name for name in environ if name.startswith("SLIPWAY_") and name not in VARIABLES)
+    if unknown:
+        raise ImproperlyConfigured(f"unknown setting {unknown[0]}; docs/configuration.md lists those that exist")
+    return {name: _value(name, variable, environ) for name, variable in VARIABLES.items()}
+
+
+def _value(name: str, variable: Variable, environ: Mapping[str, str]) -> Any:
+    text = environ.get(name, "")
+    if not text:
+        return variable.default
+    try:
+        return variable.parse(text)
+    except ValueError as error:
+        raise ImproperlyConfigured(f"{name} must be {error}") from None

@@ -1,0 +1,81 @@
+"""Errors that a person is told about, in one sentence each.
+
+DashboardError                  message: what was expected and what came; no path, key or stack
+├── Invalid                     what was sent is wrong; `problems` may point at fields
+├── Forbidden                   the actor lacks a right
+├── NotFound                    no such thing
+├── Conflict                    the thing is in another state than this asks for
+│   └── WrongOffset             a chunk starts elsewhere than what was received ends; `expected` says where
+├── TooLarge                    over a limit of size
+├── StorageFull                 the disk is, or would become, full
+└── Unavailable                 the inference server does not answer
+
+STATUS maps each once, for the API and the pages alike.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+
+class DashboardError(Exception):
+    """Base of everything that a person is told about."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+
+class Invalid(DashboardError):
+    """`problems`: objects with field, line and message (configuration.services.Problem), when there are several."""
+
+    def __init__(self, message: str, problems: Sequence[Any] = ()) -> None:
+        super().__init__(message)
+        self.problems = list(problems)
+
+
+class Forbidden(DashboardError):
+    pass
+
+
+class NotFound(DashboardError):
+    pass
+
+
+class Conflict(DashboardError):
+    pass
+
+
+class WrongOffset(Conflict):
+    def __init__(self, expected: int, got: int) -> None:
+        super().__init__(f"expected the chunk at offset {expected}, but it starts at {got}")
+        self.expected = expected
+
+
+class TooLarge(DashboardError):
+    pass
+
+
+class StorageFull(DashboardError):
+    pass
+
+
+class Unavailable(DashboardError):
+    pass
+
+
+STATUS: dict[type[DashboardError], int] = {
+    DashboardError: 502,  # what an inference server says of itself
+    Invalid: 400,
+    Forbidden: 403,
+    NotFound: 404,
+    Conflict: 409,
+    WrongOffset: 409,
+    TooLarge: 413,
+    Unavailable: 503,
+    StorageFull: 507,
+}
+
+
+def status_of(error: DashboardError) -> int:
+    """The HTTP status of an error: that of its nearest class in STATUS."""
+    return next(STATUS[kind] for kind in type(error).__mro__ if kind in STATUS)

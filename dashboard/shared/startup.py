@@ -1,0 +1,81 @@
+"""What keeps a process from starting, as one sentence in place of a stack: a wrong setting, a data folder that cannot be
+written, a damaged database."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
+from django.core.management.base import CommandError
+from django.db import DatabaseError, connection
+
+from dashboard.shared.exceptions import DashboardError, Invalid
+from repository.core.errors import RepositoryError
+
+# The whole of a larger database is not read at each start.
+CHECKED_BYTES = 1 << 30
+
+
+def settings_or_exit() -> None:
+    """Reads the settings, which prepare the data folder too; ends the process where they are wrong."""
+    try:
+        settings.DEBUG  # noqa: B018 the first access reads them all
+    except ImproperlyConfigured as error:
+        sys.exit(_sentence(str(error)))
+
+
+@contextmanager
+def one_sentence() -> Iterator[None]:
+    """A CommandError for what a person can mend, whatever raised it."""
+    try:
+        yield
+    except DashboardError as error:
+        raise CommandError(_sentence(error.message)) from None
+    except RepositoryError as error:
+        raise CommandError(_sentence(str(error))) from None
+    except DatabaseError as error:
+        raise CommandError(_sentence(_about_database(error))) from None
+    except OSError as error:
+        raise CommandError(_sentence(_about_file(error))) from None
+
+
+def check_database() -> None:
+    """Invalid or DatabaseError where it cannot be used. Of SQLite every page of the file is looked at, unless it is large."""
+    with connection.cursor() as cursor:
+        if connection.vendor != "sqlite" or Path(connection.settings_dict["NAME"]).stat().st_size > CHECKED_BYTES:
+            cursor.execute("SELECT 1")
+            return
+        cursor.execute("PRAGMA quick_check(1)")
+        found = str(cursor.fetchone()[0])
+    if found != "ok":
+        raise Invalid(_damaged(found.splitlines()[-1]))
+
+
+def _about_database(error: DatabaseError) -> str:
+    reason = (str(error).splitlines() or [type(error).__name__])[0]
+    if connection.vendor != "sqlite":
+        return f"the database (DATABASE_URL) cannot be used: {reason}"
+    if "not a database" in reason or "malformed" in reason:
+        return _damaged(reason)
+    name = Path(connection.settings_dict["NAME"]).name
+    hint = "run manage.py migrate" if "no such table" in reason else "it must be a file that this account may write"
+    return f"the database {name} in the data folder (SLIPWAY_DATA) cannot be used: {reason}; {hint}"
+
+
+def _damaged(reason: str) -> str:
+    name = Path(connection.settings_dict["NAME"]).name
+    return (
+        f"the database {name} in the data folder (SLIPWAY_DATA) is damaged: {reason}; put a copy of it in its place, or move "
+        "it away to begin with an empty one"
+    )
+
+
+def _about_file(error: OSError) -> str:
+    name = Path(str(error.filename)).name if error.filename else "a file"
+    return f"{name} in the data folder (SLIPWAY_DATA) cannot be written: {error.strerror or error}"
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:].rstrip('.')}."

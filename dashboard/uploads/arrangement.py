@@ -1,0 +1,155 @@
+"""From the files of an upload to a version folder: archives unpacked, wrappers taken off, the model file named by us.
+
+What may be uploaded: one model file; the files of a version; a model's folder with config.pbtxt and one version folder; a
+zip of any of these; for an ensemble its config.pbtxt alone.
+"""
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+
+from django.conf import settings
+
+from dashboard.models import Upload
+from dashboard.shared.exceptions import Invalid
+from repository.config import model_config
+from repository.core.errors import InvalidConfig
+from repository.core.layout import CONFIG_FILE, parse_version
+from repository.files import archive, storage
+
+MAX_MODEL_FILE_BYTES = 16 << 20  # of one file beside the versions: labels, a vocabulary
+# What the server looks for, by the ends of the names that people give.
+FILENAMES = {
+    ".onnx": "model.onnx",
+    ".pt": "model.pt",
+    ".pth": "model.pt",
+    ".torchscript": "model.pt",
+    ".pt2": "model.pt2",
+    ".plan": "model.plan",
+    ".engine": "model.plan",
+    ".trt": "model.plan",
+    ".py": "model.py",
+    ".mar": "model.mar",
+}
+_LITTER = ("__MACOSX", ".DS_Store", "Thumbs.db", "desktop.ini", "__pycache__")
+
+
+@dataclass(frozen=True, slots=True)
+class Arrangement:
+    """`version_dir` holds the version's files; `model_files` lie beside the versions; config_text is None without one."""
+
+    version_dir: Path
+    files: list[str]
+    config_text: str | None = None
+    model_files: dict[str, Path] = field(default_factory=dict)
+    renamed: dict[str, str] = field(default_factory=dict)  # the client's name -> ours
+
+
+def arrange(upload: Upload) -> Arrangement:
+    """Brings the files into order under the upload's folder. May run again: it begins from the received bytes."""
+    source, version_dir = upload.folder / "source", upload.folder / "version"
+    storage.remove_tree(source)
+    storage.remove_tree(version_dir)
+    _unpack(upload, source)
+    root = _unwrapped(source)
+    config_text = _config_text(root)
+    found = _version_folder(root)
+    files = {name: (found or root) / name for name in storage.plain_files(found or root) if not _litter(name)}
+    beside = {}
+    if found is not None:
+        beside = {
+            name: root / name for name in storage.plain_files(root) if not _inside(name, found) and not _litter(name)
+        }
+    else:
+        beside = {name: files[name] for name in _labels(config_text) if name in files}
+    files = {
+        name: path for name, path in files.items() if name not in beside and not (found is None and name == CONFIG_FILE)
+    }
+    beside.pop(CONFIG_FILE, None)
+    _refuse_large(beside)
+    renamed = _renamed(list(files), config_text)
+    _place(files, renamed, version_dir)
+    return Arrangement(version_dir, storage.plain_files(version_dir), config_text, beside, renamed)
+
+
+def _unpack(upload: Upload, source: Path) -> None:
+    """The files under the names that the client gave them, which were checked when the upload began."""
+    files = list(upload.files.all())
+    if len(files) == 1 and files[0].path.lower().endswith(".zip"):
+        archive.extract(
+            upload.folder / "files" / str(files[0].number), source, archive.Limits(reserve=settings.DISK_RESERVE_BYTES)
+        )
+        return
+    source.mkdir()
+    for file in files:
+        target = source / file.path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        received = upload.folder / "files" / str(file.number)
+        received.touch()  # an empty file has no chunk
+        os.link(received, target)
+
+
+def _unwrapped(folder: Path) -> Path:
+    """The folder inside, where all there is lies in one that is no version: people zip and drop whole folders."""
+    while True:
+        entries = [entry for entry in folder.iterdir() if entry.name not in _LITTER]
+        only = entries[0] if len(entries) == 1 else None
+        if only is None or not only.is_dir() or parse_version(only.name) is not None:
+            return folder
+        folder = only
+
+
+def _version_folder(root: Path) -> Path | None:
+    versions = [entry for entry in root.iterdir() if entry.is_dir() and parse_version(entry.name) is not None]
+    if len(versions) > 1:
+        names = ", ".join(sorted(entry.name for entry in versions))
+        raise Invalid(f"the upload holds the versions {names}; upload one version at a time")
+    return versions[0] if versions else None
+
+
+def _config_text(root: Path) -> str | None:
+    return model_config.read_text(root) if (root / CONFIG_FILE).is_file() else None
+
+
+def _labels(config_text: str | None) -> list[str]:
+    """Label files that a configuration names: they lie beside the versions."""
+    try:
+        config = model_config.parse(config_text or "")
+    except InvalidConfig:
+        return []
+    return [output.label_filename for output in config.output if output.label_filename]
+
+
+def _renamed(names: list[str], config_text: str | None) -> dict[str, str]:
+    """The one model file of the folder gets the name that the server looks for, unless the configuration names it."""
+    try:
+        given = model_config.parse(config_text or "").default_model_filename
+    except InvalidConfig:
+        given = ""
+    known = {name: FILENAMES.get(PurePosixPath(name).suffix.lower(), "") for name in names if "/" not in name}
+    candidates = {name: ours for name, ours in known.items() if ours}
+    if given in names or set(candidates.values()) & set(names) or len(candidates) != 1:
+        return {}
+    return candidates
+
+
+def _place(files: dict[str, Path], renamed: dict[str, str], version_dir: Path) -> None:
+    version_dir.mkdir()
+    for name, path in files.items():
+        target = version_dir / renamed.get(name, name)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        os.link(path, target)
+
+
+def _refuse_large(files: dict[str, Path]) -> None:
+    for name, path in files.items():
+        if path.stat().st_size > MAX_MODEL_FILE_BYTES:
+            raise Invalid(f"'{name}' beside the version folder is larger than {MAX_MODEL_FILE_BYTES >> 20} MiB")
+
+
+def _inside(name: str, folder: Path) -> bool:
+    return name.partition("/")[0] == folder.name
+
+
+def _litter(name: str) -> bool:
+    return any(part in _LITTER or part.startswith("._") for part in PurePosixPath(name).parts)

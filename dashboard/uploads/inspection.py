@@ -1,0 +1,164 @@
+"""What an upload is: its files brought into order, then looked at by `python -m serving.inspect`."""
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+from tritonclient.grpc import model_config_pb2 as mc
+
+from dashboard.catalog.storage import repository_errors
+from dashboard.jobs.context import JobCancelled, JobContext
+from dashboard.models import ConfigRevision, Job, Upload
+from dashboard.shared.choices import UploadState
+from dashboard.shared.exceptions import DashboardError, Forbidden, Invalid
+from dashboard.uploads.arrangement import Arrangement, arrange
+from dashboard.uploads.inspector import run_inspector
+from dashboard.uploads.services import refuse_code
+from repository.config import model_config
+from repository.core.errors import InvalidConfig
+
+_CHUNK = 4 << 20
+
+
+def upload_inspect(*, upload: Upload, context: JobContext) -> dict[str, Any]:
+    """The job `inspect`: leaves the upload inspected, with a proposal, or failed, with the reason.
+
+    The proposal is what serving.inspect says, with: config (the text to review), config_source (upload | model | file),
+    base_revision (the model's configuration at that moment, 0 for none), and problems of the uploaded or present
+    configuration as warnings.
+    """
+    states = (UploadState.RECEIVED, UploadState.INSPECTING)
+    if not Upload.objects.filter(pk=upload.pk, state__in=states).update(state=UploadState.INSPECTING):
+        raise JobCancelled
+    try:
+        with repository_errors():
+            contents, proposal = _inspected(upload, context)
+    except JobCancelled:
+        _end(upload, UploadState.FAILED, error="The inspection was cancelled.")
+        raise
+    except DashboardError as error:
+        _end(upload, UploadState.FAILED, error=error.message)
+        raise
+    except Exception:
+        _end(upload, UploadState.FAILED, error="The inspection failed; its job's worker has the details in its log.")
+        raise
+    if not _end(upload, UploadState.INSPECTED, contents=contents, proposal=proposal):
+        raise JobCancelled
+    return {"format": proposal["format"], "problems": len(proposal["problems"])}
+
+
+def inspection_abandoned(*, job: Job) -> None:
+    """Its job was ended while nobody ran it."""
+    rows = Upload.objects.filter(job=job, state__in=(UploadState.RECEIVED, UploadState.INSPECTING))
+    rows.update(state=UploadState.FAILED, error=job.error or "The inspection was cancelled.")
+
+
+def _end(upload: Upload, state: UploadState, **changes: Any) -> bool:
+    return bool(Upload.objects.filter(pk=upload.pk, state=UploadState.INSPECTING).update(state=state, **changes))
+
+
+def _inspected(upload: Upload, context: JobContext) -> tuple[dict[str, Any], dict[str, Any]]:
+    _check_hashes(upload, context)
+    context.progress(50, "Bringing the files into order")
+    arrangement = arrange(upload)
+    # Before anything reads them: reading some formats is running them.
+    files = {name: arrangement.version_dir / name for name in arrangement.files}
+    refuse_code(files={**files, **arrangement.model_files}, allowed=upload.allow_code)
+    for theirs, ours in arrangement.renamed.items():
+        context.log(f"{theirs} is stored as {ours}")
+    context.progress(60, "Inspecting the model")
+    proposal = _proposal(upload, arrangement, context)
+    if proposal["executes_code"] and not upload.allow_code:
+        raise Forbidden(f"format {proposal['format']} can run code; this needs the permission to upload code")
+    contents = {
+        "files": arrangement.files,
+        "config_text": arrangement.config_text,
+        "model_files": {name: str(path.relative_to(upload.folder)) for name, path in arrangement.model_files.items()},
+    }
+    return contents, proposal
+
+
+def _check_hashes(upload: Upload, context: JobContext) -> None:
+    """What arrived is what the client hashed, where it did."""
+    files = [file for file in upload.files.all() if file.sha256]
+    total, done = sum(file.size for file in files) or 1, 0
+    for file in files:
+        digest = hashlib.sha256()
+        with (upload.folder / "files" / str(file.number)).open("rb") as content:
+            while chunk := content.read(_CHUNK):
+                digest.update(chunk)
+                done += len(chunk)
+                if done % (64 << 20) < _CHUNK:
+                    context.progress(50 * done / total, "Checking the SHA-256")
+        if digest.hexdigest() != file.sha256:
+            raise Invalid(f"file '{file.path}' is not what was sent: its SHA-256 differs; upload it again")
+
+
+def _proposal(upload: Upload, arrangement: Arrangement, context: JobContext) -> dict[str, Any]:
+    revision = ConfigRevision.objects.filter(model__name=upload.model_name).first()
+    text, source = _given_text(arrangement, revision)
+    config, problems = None, []
+    if text is not None:
+        try:
+            config = model_config.parse(text)
+        except InvalidConfig as error:
+            problems = [{"severity": "warning", "message": f"config.pbtxt: {error.message}"}]
+    if config is not None and not arrangement.files and model_config.is_ensemble(config):
+        found = _ensemble(config)
+    elif not arrangement.files:
+        raise Invalid("the upload holds no model file")
+    else:
+        found = _inspect_with(upload, arrangement, text if config is not None else None, context)
+    found["problems"] = problems + found["problems"]
+    found["config_source"] = source if text is not None else "file"
+    found["config"] = text if text is not None else found["config"]
+    found["base_revision"] = revision.number if revision else 0
+    return found
+
+
+def _given_text(arrangement: Arrangement, revision: ConfigRevision | None) -> tuple[str | None, str]:
+    """The configuration that is there already: the upload's own, or the one of the model that gets a new version."""
+    if arrangement.config_text is not None:
+        return arrangement.config_text, "upload"
+    return (revision.text, "model") if revision and revision.text else (None, "file")
+
+
+def _inspect_with(upload: Upload, arrangement: Arrangement, text: str | None, context: JobContext) -> dict[str, Any]:
+    """A file that is sound but contradicts the configuration can still be published with another one."""
+    config_file = _written(upload, text) if text is not None else None
+    found = run_inspector(arrangement.version_dir, name=upload.model_name, config_file=config_file, context=context)
+    if config_file is None or not _errors(found):
+        return found
+    alone = run_inspector(arrangement.version_dir, name=upload.model_name, config_file=None, context=context)
+    if _errors(alone):
+        return found
+    contradictions = [{"severity": "warning", "message": problem["message"]} for problem in found["problems"]]
+    return {**alone, "problems": contradictions}
+
+
+def _errors(found: dict[str, Any]) -> list[dict[str, Any]]:
+    return [problem for problem in found["problems"] if problem["severity"] == "error"]
+
+
+def _written(upload: Upload, text: str) -> Path:
+    path = upload.folder / "config.pbtxt"
+    path.write_text(text)
+    return path
+
+
+def _ensemble(config: mc.ModelConfig) -> dict[str, Any]:
+    return {
+        "format": "ensemble",
+        "backend": "",
+        "filename": "",
+        "inputs": [_tensor(tensor) for tensor in config.input],
+        "outputs": [_tensor(tensor) for tensor in config.output],
+        "executes_code": False,
+        "problems": [],
+        "config": "",
+    }
+
+
+def _tensor(tensor: Any) -> dict[str, Any]:
+    datatype = mc.DataType.Name(tensor.data_type).removeprefix("TYPE_").replace("STRING", "BYTES")
+    return {"name": tensor.name, "datatype": datatype, "shape": list(tensor.dims)}

@@ -1,0 +1,212 @@
+"""From a file in the browser to a version: upload, inspect, configure, publish, on one page."""
+
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.views.decorators.http import require_GET, require_POST
+
+from dashboard.access.activity import OPEN_UPLOADS, upload_get
+from dashboard.access.authorisation import Right, actor_of, requires
+from dashboard.catalog import selectors as select
+from dashboard.configuration.pages import base_revision, editor_context, preview_of, preview_response, refusal_for
+from dashboard.models import Model, Upload
+from dashboard.overview.tags import format_name
+from dashboard.servers.selectors import servers
+from dashboard.shared.choices import ServerStatus, UploadState
+from dashboard.shared.exceptions import DashboardError
+from dashboard.templatetags.slipway import sentence
+from dashboard.templatetags.units import size
+from dashboard.uploads.publication import upload_publish
+from dashboard.uploads.review import upload_review
+from dashboard.uploads.services import upload_cancel
+from dashboard.web.pages import act
+
+STEPS = (("upload", "Upload"), ("inspect", "Inspect"), ("configure", "Configure"), ("publish", "Publish"))
+# How far an upload in this state has come: the index of the step that is going on.
+_AT = {
+    UploadState.RECEIVING: 0,
+    UploadState.RECEIVED: 1,
+    UploadState.INSPECTING: 1,
+    UploadState.INSPECTED: 2,
+    UploadState.PUBLISHING: 3,
+    UploadState.PUBLISHED: 4,
+}
+
+
+@require_GET
+@requires(Right.UPLOAD_DATA)
+def model_new(request: HttpRequest) -> HttpResponse:
+    """The flow's beginning; ?model=NAME for a new version of what exists."""
+    context = {"upload": None, "for_model": request.GET.get("model", ""), "steps": _steps(None)}
+    return _render(request, context)
+
+
+@require_GET
+@requires(Right.VIEW)
+def upload(request: HttpRequest, pk: str) -> HttpResponse:
+    return _page(request, upload_get(pk))
+
+
+def _page(request: HttpRequest, found: Upload, **more: Any) -> HttpResponse:
+    model = Model.objects.filter(name=found.model_name).first()
+    context = {
+        "upload": found,
+        "for_model": found.model_name,
+        "steps": _steps(found),
+        "upload_open": found.state in OPEN_UPLOADS
+        and found.state != UploadState.PUBLISHING
+        and _is_theirs(request, found),
+        "theirs_or_operates": _is_theirs(request, found) or actor_of(request).may(Right.OPERATE),
+        "transfer": _transfer(found),
+        "next_number": model.last_number + 1 if model else 1,
+        **_asked(request, found),
+        **_proposal(request, found, more.pop("text", None), more.pop("base", None)),
+        **_published(found, model),
+        **more,
+    }
+    return _render(request, context)
+
+
+def _asked(request: HttpRequest, found: Upload) -> dict[str, Any]:
+    """What publishing was asked for last, and why it came to nothing."""
+    last = found.publication
+    after = "live" if not last or last["make_live"] else "load" if last["load"] else "keep"
+    after = after if actor_of(request).may(Right.OPERATE) else "keep"
+    broken_off = sentence(found.error) if found.state == UploadState.INSPECTED else ""
+    return {"note": last.get("note", ""), "after": after, "broken_off": broken_off}
+
+
+def _render(request: HttpRequest, context: dict[str, Any]) -> HttpResponse:
+    return render(request, "upload.html", context, status=400 if context.get("refused") else 200)
+
+
+def _transfer(found: Upload) -> dict[str, Any]:
+    files = [
+        {"number": row.number, "path": row.path, "size": row.size, "received": row.received}
+        for row in found.files.all()
+    ]
+    return {"id": str(found.pk), "model": found.model_name, "files": files}
+
+
+def _proposal(request: HttpRequest, found: Upload, text: str | None, base: int | None) -> dict[str, Any]:
+    """What inspection found, and the editor over the configuration that it proposes, or that was typed."""
+    if found.state != UploadState.INSPECTED:
+        return {}
+    review = upload_review(upload=found, text=text, base_revision=base)
+    return {
+        "proposal": found.proposal,
+        "theirs": _is_theirs(request, found),
+        "blocked": any(problem["severity"] == "error" for problem in found.proposal.get("problems", [])),
+        "review": review,
+        "refusal": refusal_for(request, review.needs),
+        "preview_url": reverse("upload_preview", args=[found.pk]),
+        **editor_context(found.model_name, review.text),
+    }
+
+
+def _is_theirs(request: HttpRequest, found: Upload) -> bool:
+    """Only whoever began an upload, or an administrator, goes on with it."""
+    return found.user == request.user or actor_of(request).may(Right.ADMINISTER)
+
+
+def _published(found: Upload, model: Model | None) -> dict[str, Any]:
+    if found.state != UploadState.PUBLISHED or model is None:
+        return {}
+    summary = select.model_summary(model)
+    server = servers().first()
+    state = getattr(server, "state", None)
+    return {
+        "version": found.versions.first(),
+        "summary": summary,
+        "settled": not summary.changing,
+        "server_down": state is None or state.state not in (ServerStatus.READY, ServerStatus.LIVE),
+    }
+
+
+def _steps(found: Upload | None) -> list[tuple[str, str, str, str]]:
+    """(key, title, done | now | failed | later, what is known of it) for each step."""
+    at = _AT.get(UploadState(found.state), 0) if found else 0
+    details = _details(found)
+    rows = []
+    for index, (key, title) in enumerate(STEPS):
+        word = "done" if index < at else "now" if index == at else "later"
+        if found and found.state == UploadState.FAILED:
+            word = "failed" if index == _failed_step(found) else "done" if index < _failed_step(found) else "later"
+        rows.append((key, title, word, details[key]))
+    return rows
+
+
+def _failed_step(found: Upload) -> int:
+    return 1 if found.job_id else 0
+
+
+def _details(found: Upload | None) -> dict[str, str]:
+    details = {
+        "upload": "Choose a file or a folder",
+        "inspect": "Format, inputs and outputs are read",
+        "configure": "Review batching and instances",
+        "publish": "A new version, served when you say so",
+    }
+    if found is None:
+        return details
+    received, whole = found.received_bytes, found.size_bytes
+    details["upload"] = f"{size(received)} of {size(whole)}" if received < whole else f"{size(whole)}, checked"
+    if found.proposal:
+        problems = found.proposal.get("problems", [])
+        details["inspect"] = f"{format_name(found.proposal.get('format', ''))}, " + (
+            f"{len(problems)} finding{'s' if len(problems) != 1 else ''}" if problems else "nothing wrong"
+        )
+    elif found.job is not None and found.job.step:
+        details["inspect"] = found.job.step
+    if found.state in (UploadState.PUBLISHING, UploadState.PUBLISHED):
+        details["configure"] = "Reviewed"
+    if found.state == UploadState.PUBLISHING:
+        details["publish"] = f"Version {found.publication['number']}, {found.job.progress if found.job else 0} %"
+    if found.state == UploadState.PUBLISHED:
+        version = found.versions.first()
+        details["publish"] = f"Version {version.number}" if version else "Published"
+    return details
+
+
+@require_POST
+@requires(Right.VIEW)
+def preview(request: HttpRequest, pk: str) -> JsonResponse:
+    """`refused`: why this person may not publish with that text."""
+    found = upload_get(pk)
+    given = preview_of(request, found.model_name)
+    needs = upload_review(upload=found, text=given.text).needs
+    return preview_response(given, refusal_for(request, needs))
+
+
+@require_POST
+@requires(Right.UPLOAD_DATA)
+def cancel(request: HttpRequest, pk: str) -> HttpResponse:
+    found = upload_get(pk)
+    done = "The upload is cancelled; what was received is removed."
+    return act(request, upload_cancel, done, "jobs", upload=found)
+
+
+@require_POST
+@requires(Right.UPLOAD_DATA)
+def publish(request: HttpRequest, pk: str) -> HttpResponse:
+    """Keeps what was typed when the configuration is refused."""
+    found = upload_get(pk)
+    text = request.POST.get("text", "").replace("\r\n", "\n")
+    base = base_revision(request)
+    note, after = request.POST.get("note", "").strip(), request.POST.get("after", "keep")
+    try:
+        upload_publish(
+            upload=found,
+            actor=actor_of(request),
+            config_text=text,
+            base_revision=base,
+            note=note,
+            make_live=after == "live",
+            load=after in ("live", "load"),
+        )
+    except DashboardError as error:
+        said = sentence(error.message)
+        return _page(request, upload_get(pk), text=text, base=base, note=note, after=after, refused=said)
+    return redirect("upload", pk=found.pk)

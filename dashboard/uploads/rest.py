@@ -1,0 +1,124 @@
+from uuid import UUID
+
+from django.conf import settings
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from dashboard.access.activity import upload_get, uploads_open
+from dashboard.access.authorisation import Right
+from dashboard.models import UploadFile
+from dashboard.shared.exceptions import Invalid
+from dashboard.uploads.publication import upload_publish
+from dashboard.uploads.services import (
+    upload_cancel,
+    upload_complete,
+    upload_create,
+    upload_file,
+    upload_receive_chunk,
+)
+from dashboard.web.rest import serializers
+from dashboard.web.rest.endpoint import Endpoint, after_job, data_of
+from dashboard.web.rest.parsers import RawParser, read_body
+
+
+class UploadList(Endpoint):
+    rights = {"GET": Right.VIEW, "POST": Right.UPLOAD_DATA}
+    max_body_bytes = 8 << 20  # the names of 10,000 files
+
+    @extend_schema(operation_id="uploads_list", responses=serializers.UploadSerializer(many=True))
+    def get(self, request: Request) -> Response:
+        """Uploads that can still be continued or published."""
+        return self.page(uploads_open(), serializers.UploadSerializer)
+
+    @extend_schema(request=serializers.UploadRequestSerializer, responses={201: serializers.UploadSerializer})
+    def post(self, request: Request) -> Response:
+        """Announces files. Then send each with PUT, in chunks of at most chunk_bytes, and complete the upload."""
+        upload = upload_create(actor=self.actor, **data_of(request, serializers.UploadRequestSerializer))
+        return Response(serializers.UploadSerializer(upload).data, status=201)
+
+
+class UploadDetail(Endpoint):
+    rights = {"GET": Right.VIEW, "DELETE": Right.UPLOAD_DATA}
+
+    @extend_schema(responses=serializers.UploadSerializer)
+    def get(self, request: Request, pk: UUID) -> Response:
+        return _upload(pk)
+
+    @extend_schema(responses={204: None})
+    def delete(self, request: Request, pk: UUID) -> Response:
+        """Cancels the upload and removes what was received."""
+        upload_cancel(upload=upload_get(pk, with_files=False), actor=self.actor)
+        return Response(status=204)
+
+
+class UploadChunk(Endpoint):
+    rights = {"GET": Right.VIEW, "PUT": Right.UPLOAD_DATA}
+    max_body_bytes = settings.UPLOAD_CHUNK_BYTES
+    parser_classes = [RawParser]
+
+    @extend_schema(responses=serializers.ChunkSerializer)
+    def get(self, request: Request, pk: UUID, number: int) -> Response:
+        """How much of the file is here; also by HEAD, as header Upload-Offset."""
+        return _chunk(upload_file(upload=upload_get(pk, with_files=False), number=number))
+
+    @extend_schema(
+        parameters=[
+            OpenApiParameter("offset", int, required=True),
+            OpenApiParameter("X-Sha256", str, OpenApiParameter.HEADER, description="Of this chunk, in hex."),
+        ],
+        request={"application/octet-stream": OpenApiTypes.BINARY},
+        responses=serializers.ChunkSerializer,
+    )
+    def put(self, request: Request, pk: UUID, number: int) -> Response:
+        """Appends a chunk. A wrong offset is a 409 whose `received` says where to go on."""
+        offset = request.query_params.get("offset", "")
+        if not offset.isdecimal() or len(offset) > 18:
+            raise Invalid("expected ?offset= as a whole number of bytes")
+        upload = upload_get(pk, with_files=False)
+        chunk = read_body(request, self.max_body_bytes)
+        upload_receive_chunk(
+            upload=upload,
+            number=number,
+            offset=int(offset),
+            chunk=chunk,
+            actor=self.actor,
+            sha256=request.headers.get("X-Sha256", ""),
+        )
+        return _chunk(upload_file(upload=upload, number=number))
+
+
+class UploadComplete(Endpoint):
+    rights = {"POST": Right.UPLOAD_DATA}
+
+    @extend_schema(request=None, responses={202: serializers.UploadSerializer})
+    def post(self, request: Request, pk: UUID) -> Response:
+        """All bytes are sent: queues the inspection. Its job, and then `proposal`, say what was found."""
+        upload_complete(upload=upload_get(pk, with_files=False), actor=self.actor)
+        return _upload(pk, status=202)
+
+
+class UploadPublish(Endpoint):
+    rights = {"POST": Right.UPLOAD_DATA}
+
+    @extend_schema(
+        request=serializers.PublishSerializer,
+        responses={201: serializers.VersionSerializer, 202: serializers.JobSerializer},
+    )
+    def post(self, request: Request, pk: UUID) -> Response:
+        """Publishes an inspected upload as a new version: 201 with the version. A large one takes its time: 202 with the
+        job, whose `result` names the version when it has `succeeded`. A 409 says that the configuration was changed since
+        `base_revision`; a 403 which right is missing, and because of which file or field."""
+        upload, data = upload_get(pk), data_of(request, serializers.PublishSerializer)
+        job = upload_publish(upload=upload, actor=self.actor, **data)
+        return after_job(job, lambda: Response(serializers.VersionSerializer(upload.versions.get()).data, status=201))
+
+
+def _upload(pk: UUID, status: int = 200) -> Response:
+    return Response(serializers.UploadSerializer(upload_get(pk)).data, status=status)
+
+
+def _chunk(file: UploadFile) -> Response:
+    headers = {"Upload-Offset": str(file.received), "Cache-Control": "no-store"}
+    return Response({"received": file.received, "size": file.size}, headers=headers)

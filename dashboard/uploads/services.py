@@ -1,0 +1,261 @@
+"""Files on their way in: resumable, hashed, bounded, named by us.
+
+data/staging/<upload>/files/<number>    the bytes as they arrive; a client's name is never a path here
+data/staging/<upload>/version, model    what uploads.inspection makes of them
+"""
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timedelta
+from pathlib import Path, PurePosixPath
+from typing import Any
+from uuid import UUID
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import F, Sum
+from django.utils import timezone
+
+from dashboard.access.audit import audit_record
+from dashboard.access.authorisation import Actor, Right, require
+from dashboard.catalog.storage import managed_repository, repository_errors
+from dashboard.jobs.services import job_create
+from dashboard.models import Job, Upload, UploadFile
+from dashboard.shared.choices import JobState, UploadState
+from dashboard.shared.exceptions import Conflict, Forbidden, Invalid, NotFound, StorageFull, TooLarge, WrongOffset
+from repository.core.errors import NoSpace
+from repository.core.layout import check_name, relative_path
+from repository.files import storage
+from repository.files.execution import code_in
+from repository.files.workplace import remove_leftovers
+
+MAX_FILES = 10_000
+OPEN = (UploadState.RECEIVING, UploadState.RECEIVED, UploadState.INSPECTING, UploadState.INSPECTED, UploadState.FAILED)
+
+
+@repository_errors()
+def upload_create(*, actor: Actor, model_name: str, files: list[dict[str, Any]]) -> Upload:
+    """`files`: [{"path": relative path, "size": bytes, "sha256": hex, optional}]. The order numbers them from 0.
+
+    Refused here, before a byte is sent: what is too large, what the disk cannot hold, what the actor may not upload.
+    """
+    require(actor, Right.UPLOAD_DATA)
+    check_name(model_name)
+    rows = _checked_files(files)
+    refuse_code(files=dict.fromkeys(row.path for row in rows), allowed=actor.may(Right.UPLOAD_CODE))
+    with transaction.atomic():
+        _ensure_space(sum(row.size for row in rows))
+        upload = Upload.objects.create(
+            user=actor.user,
+            user_name=actor.name,
+            model_name=model_name,
+            allow_code=actor.may(Right.UPLOAD_CODE),
+            expires_at=expiry(),
+        )
+        for row in rows:
+            row.upload = upload
+        UploadFile.objects.bulk_create(rows)
+        (upload.folder / "files").mkdir(parents=True, mode=0o700)
+    return upload
+
+
+@repository_errors()
+def upload_receive_chunk(
+    *, upload: Upload, number: int, offset: int, chunk: bytes, actor: Actor, sha256: str = ""
+) -> int:
+    """Appends a chunk (at most 8 MiB) to file `number`; returns how many bytes it has now. WrongOffset says where to go on."""
+    upload_require_own(upload=upload, actor=actor)
+    file = upload_file(upload=upload, number=number)
+    if len(chunk) > settings.UPLOAD_CHUNK_BYTES:
+        raise TooLarge(f"a chunk has at most {settings.UPLOAD_CHUNK_BYTES} bytes, this one has {len(chunk)}")
+    if sha256 and hashlib.sha256(chunk).hexdigest() != sha256.lower():
+        raise Invalid("the chunk's SHA-256 is not the one that was sent with it; send the chunk again")
+    with storage.locked(upload.folder / f"{number}.lock", "this file"):
+        file.refresh_from_db()
+        _refuse_state(Upload.objects.get(pk=upload.pk), UploadState.RECEIVING)
+        if offset != file.received:
+            raise WrongOffset(file.received, offset)
+        if offset + len(chunk) > file.size:
+            raise Invalid(f"file '{file.path}' was announced with {file.size} bytes, but more arrive")
+        _append(_path(file), offset, chunk)
+        UploadFile.objects.filter(pk=file.pk, received=offset).update(received=offset + len(chunk))
+    Upload.objects.filter(pk=upload.pk).update(expires_at=expiry())
+    return offset + len(chunk)
+
+
+def upload_complete(*, upload: Upload, actor: Actor) -> Job:
+    """All bytes are here: queues the inspection."""
+    upload_require_own(upload=upload, actor=actor)
+    missing = upload.files.filter(received__lt=F("size")).first()
+    if missing is not None:
+        raise Conflict(f"file '{missing.path}' has {missing.received} of {missing.size} bytes; send the rest first")
+    with transaction.atomic():
+        _move(upload, UploadState.RECEIVING, UploadState.RECEIVED)
+        title = f"Inspect the upload for {upload.model_name}"
+        job = job_create(kind="inspect", params={"upload": str(upload.pk)}, actor=actor, title=title)
+        Upload.objects.filter(pk=upload.pk).update(job=job)
+    upload.refresh_from_db()
+    return job
+
+
+def upload_cancel(*, upload: Upload, actor: Actor) -> None:
+    """Ends an upload that is not published yet, and removes its bytes."""
+    upload_require_own(upload=upload, actor=actor)
+    with transaction.atomic():
+        if not Upload.objects.filter(pk=upload.pk, state__in=OPEN).update(state=UploadState.CANCELLED):
+            upload.refresh_from_db()
+            hint = f"; cancel job {upload.job_id} first" if upload.state == UploadState.PUBLISHING else ""
+            raise Conflict(f"the upload cannot be cancelled: it is {upload.get_state_display().lower()}{hint}")
+        Job.objects.filter(pk=upload.job_id, state__in=(JobState.QUEUED, JobState.RUNNING)).update(
+            cancel_requested=True
+        )
+        audit_record(
+            actor=actor,
+            action="upload.cancel",
+            model_name=upload.model_name,
+            summary=f"Cancelled an upload for {upload.model_name}",
+        )
+    upload.refresh_from_db()
+    storage.remove_tree(upload.folder)
+
+
+def uploads_expire() -> int:
+    """Ends uploads that nobody continued in time; clears away what no upload needs any more; returns how many ended."""
+    now = timezone.now()
+    expired = 0
+    for upload in Upload.objects.filter(state__in=OPEN, expires_at__lt=now):
+        error = "Nobody continued this upload in time, so its files were removed."
+        rows = Upload.objects.filter(pk=upload.pk, state__in=OPEN, expires_at__lt=now)
+        expired += rows.update(state=UploadState.EXPIRED, error=error)
+    _clear_staging()
+    remove_leftovers(managed_repository())
+    return expired
+
+
+def upload_require_own(*, upload: Upload, actor: Actor) -> None:
+    """Only whoever began an upload, or an administrator, goes on with it."""
+    require(actor, Right.UPLOAD_DATA)
+    if not actor.system and upload.user_id != actor.user.pk and not actor.may(Right.ADMINISTER):
+        raise Forbidden("this upload belongs to somebody else")
+
+
+def upload_file(*, upload: Upload, number: int) -> UploadFile:
+    try:
+        return upload.files.get(number=number)
+    except UploadFile.DoesNotExist:
+        raise NotFound(f"the upload has no file {number}") from None
+
+
+def refuse_code(*, files: Mapping[str, Path | None], allowed: bool) -> None:
+    """Forbidden for files that can be code, by name and, where there is one, content, unless that is allowed."""
+    if allowed:
+        return
+    for name, path in files.items():
+        why = code_in(name, path)
+        if why:
+            raise Forbidden(
+                f"'{PurePosixPath(name).name}' can run code on the server, as {why}; "
+                f"this needs the permission to {Right.UPLOAD_CODE.value}"
+            )
+
+
+def _checked_files(files: list[dict[str, Any]]) -> list[UploadFile]:
+    if not isinstance(files, list) or not 1 <= len(files) <= MAX_FILES:
+        raise Invalid(f"expected 1 to {MAX_FILES} files")
+    rows = [_checked_file(number, file) for number, file in enumerate(files)]
+    paths = [row.path for row in rows]
+    folders = {str(parent) for path in paths for parent in PurePosixPath(path).parents}
+    if len(set(paths)) != len(paths) or folders & set(paths):
+        raise Invalid("two files of the upload have the same name")
+    total = sum(row.size for row in rows)
+    if total > settings.MAX_UPLOAD_BYTES:
+        raise TooLarge(f"an upload has at most {settings.MAX_UPLOAD_BYTES} bytes, this one would have {total}")
+    return rows
+
+
+def _checked_file(number: int, file: Any) -> UploadFile:
+    if not isinstance(file, dict) or not isinstance(file.get("path"), str):
+        raise Invalid("expected each file as an object with path and size")
+    size, sha256 = file.get("size"), file.get("sha256") or ""
+    if not isinstance(size, int) or isinstance(size, bool) or size < 0:
+        raise Invalid(f"expected the size of file {number} as a whole number of bytes")
+    if sha256 and (not isinstance(sha256, str) or len(sha256) != 64 or set(sha256.lower()) - set("0123456789abcdef")):
+        raise Invalid(f"expected the SHA-256 of file {number} as 64 hexadecimal digits")
+    path = str(relative_path(file["path"]))
+    if len(path) > 500:
+        raise Invalid(f"the path of file {number} is longer than 500 characters")
+    return UploadFile(number=number, path=path, size=size, sha256=sha256.lower())
+
+
+def _ensure_space(size: int) -> None:
+    """Room for this upload and for what others have still to send."""
+    open_files = UploadFile.objects.filter(upload__state=UploadState.RECEIVING)
+    outstanding = open_files.aggregate(bytes=Sum(F("size") - F("received")))["bytes"] or 0
+    try:
+        storage.ensure_space(Path(settings.STAGING_DIR), size + outstanding, settings.DISK_RESERVE_BYTES)
+    except NoSpace as error:
+        raise StorageFull(f"the upload does not fit: {error.message}") from None
+
+
+def _append(path: Path, offset: int, chunk: bytes) -> None:
+    """Writes at `offset`, over whatever a broken attempt left there; a full disk leaves what was there before."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        if os.fstat(descriptor).st_size < offset:
+            raise Conflict("the file on disk is shorter than what was received; cancel this upload and begin again")
+        storage.ensure_space(path.parent, len(chunk), settings.DISK_RESERVE_BYTES)
+        with storage.full_disk_is_no_space(len(chunk), path.parent):
+            os.ftruncate(descriptor, offset)
+            _write_all(descriptor, offset, chunk)
+    except NoSpace as error:
+        with contextlib.suppress(OSError):
+            os.ftruncate(descriptor, offset)
+        raise StorageFull(
+            f"the disk is full: {error.message}; the upload can be continued when there is room"
+        ) from None
+    finally:
+        os.close(descriptor)
+
+
+def _write_all(descriptor: int, offset: int, chunk: bytes) -> None:
+    view = memoryview(chunk)
+    while view:
+        written = os.pwrite(descriptor, view, offset)
+        view, offset = view[written:], offset + written
+
+
+def _path(file: UploadFile) -> Path:
+    return file.upload.folder / "files" / str(file.number)
+
+
+def expiry() -> datetime:
+    """Until when an upload of now waits to be continued."""
+    return timezone.now() + timedelta(hours=settings.UPLOAD_EXPIRY_HOURS)
+
+
+def _refuse_state(upload: Upload, expected: UploadState) -> None:
+    if upload.state != expected:
+        raise Conflict(f"the upload takes no more: it is {upload.get_state_display().lower()}")
+
+
+def _move(upload: Upload, old: UploadState, new: UploadState) -> None:
+    if not Upload.objects.filter(pk=upload.pk, state=old).update(state=new):
+        upload.refresh_from_db()
+        raise Conflict(f"the upload cannot go on: it is {upload.get_state_display().lower()}")
+
+
+def _clear_staging() -> None:
+    """Folders of uploads that have ended, and of uploads that never came to be."""
+    needed = set(Upload.objects.filter(state__in=(*OPEN, UploadState.PUBLISHING)).values_list("pk", flat=True))
+    hour_ago = (timezone.now() - timedelta(hours=1)).timestamp()
+    for folder, key in _upload_folders():
+        if key not in needed and folder.stat().st_mtime < hour_ago:
+            storage.remove_tree(folder)
+
+
+def _upload_folders() -> Iterator[tuple[Path, UUID]]:
+    for folder in Path(settings.STAGING_DIR).iterdir():
+        with contextlib.suppress(ValueError):
+            yield folder, UUID(folder.name)

@@ -1,0 +1,188 @@
+"""Versions out of service: into the archive and back, by a job, for between two disks that takes minutes.
+
+While its files are on their way a version's row says `moving`, so that nobody makes it live or moves it again. A job that is
+broken off leaves the files whole where they were, and the row says where that is.
+"""
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.db import transaction
+
+from dashboard.access.audit import audit_record
+from dashboard.access.authorisation import SYSTEM, Actor, Right, require
+from dashboard.catalog.releases import chosen_versions
+from dashboard.catalog.storage import forget_version, managed_repository, remember_version, repository_errors
+from dashboard.configuration.needs import refuse_unmet, restore_needs, rights_of
+from dashboard.configuration.services import current_text
+from dashboard.jobs.context import JobContext, JobSuperseded
+from dashboard.jobs.progress import JobProgress
+from dashboard.jobs.services import job_create, job_run_here
+from dashboard.models import Job, Model, Version
+from dashboard.shared.choices import DesiredState, VersionState
+from dashboard.shared.exceptions import Conflict, Forbidden
+from repository.core.layout import ModelRepository
+from repository.core.progress import Progress
+from repository.files import publish, storage
+from repository.files.storage import Manifest
+
+
+@repository_errors()
+def version_archive(*, version: Version, actor: Actor) -> Job:
+    """Takes a version that is not live out of the repository; its files are kept in the archive folder."""
+    require(actor, Right.OPERATE)
+    repository = managed_repository()
+    at_once = storage.same_disk(repository.root, repository.archive) or _small(version)
+    with transaction.atomic():
+        model = Model.objects.select_for_update().get(pk=version.model_id)
+        if version.number in chosen_versions(model, current_text(model)):
+            raise Conflict(f"version {version.number} of '{model.name}' is live; make another one live first")
+        _set_out(version, VersionState.PUBLISHED)
+        job = _job("archive", "Archive", version, actor, announce=not at_once)
+    return _begun(job, version, at_once)
+
+
+@repository_errors()
+def version_restore(*, version: Version, actor: Actor) -> Job:
+    """Brings an archived version back. Conflict where that alone would make it live."""
+    require(actor, Right.OPERATE)
+    with transaction.atomic():
+        model = Model.objects.select_for_update().get(pk=version.model_id)
+        _set_out(version, VersionState.ARCHIVED)
+        _refuse_live(model, version)
+        archived = managed_repository().archived_version_dir(model.name, version.number)
+        _refuse_code(version, model, archived, actor)
+        job = _job("restore", "Restore", version, actor, announce=not _small(version))
+    return _begun(job, version, _small(version))
+
+
+def archive_run(*, version: Version, context: JobContext) -> dict[str, Any]:
+    """The job `archive`."""
+    with _on_its_way(version) as repository:
+        place = {"name": version.model.name, "version": version.number}
+        publish.archive_version(repository, **place, progress=JobProgress(context))
+        with transaction.atomic():
+            model = Model.objects.select_for_update().get(pk=version.model_id)
+            _arrive(version, VersionState.ARCHIVED)
+            forget_version(model, version.number)
+            _record(version, model, context.job, "version.archive", "Archived")
+    return {"model": model.name, "version": version.number}
+
+
+def restore_run(*, version: Version, context: JobContext) -> dict[str, Any]:
+    """The job `restore`."""
+    progress = JobProgress(context)
+    with _on_its_way(version) as repository:
+        place = {"name": version.model.name, "version": version.number}
+        publish.restore_version(repository, **place, progress=progress)
+        manifest = _hashed(repository.version_dir(**place), progress)
+        try:
+            model = _record_restored(version, manifest, context.job)
+        except (Conflict, Forbidden):
+            publish.archive_version(repository, **place, progress=progress)
+            raise
+    return {"model": model.name, "version": version.number}
+
+
+def move_abandoned(*, job: Job) -> None:
+    """Its job was ended while nobody ran it."""
+    for version in Version.objects.filter(pk=job.params["version"]):
+        _settle(version)
+
+
+def _set_out(version: Version, old: VersionState) -> None:
+    if not Version.objects.filter(pk=version.pk, state=old).update(state=VersionState.MOVING):
+        raise Conflict(f"version {version.number} of '{version.model.name}' is not {old.lower()}")
+
+
+def _small(version: Version) -> bool:
+    return version.size_bytes <= settings.AT_ONCE_BYTES
+
+
+def _job(kind: str, verb: str, version: Version, actor: Actor, *, announce: bool) -> Job:
+    return job_create(
+        kind=kind,
+        params={"version": version.pk},
+        actor=actor,
+        title=f"{verb} version {version.number} of {version.model.name}",
+        model=version.model,
+        announce=announce,
+    )
+
+
+def _begun(job: Job, version: Version, at_once: bool) -> Job:
+    if at_once:
+        job_run_here(job=job)
+    version.refresh_from_db()
+    return job
+
+
+@contextlib.contextmanager
+def _on_its_way(version: Version) -> Iterator[ModelRepository]:
+    """Whatever ends the block before its end leaves the row saying where the files are."""
+    if version.state != VersionState.MOVING:
+        raise Conflict(f"version {version.number} of '{version.model.name}' is not being moved any more")
+    try:
+        with repository_errors():
+            yield managed_repository()
+    except JobSuperseded:
+        raise
+    except Exception:
+        _settle(version)
+        raise
+
+
+def _settle(version: Version) -> None:
+    there = managed_repository().has_version(version.model.name, version.number)
+    with transaction.atomic():
+        rows = Version.objects.filter(pk=version.pk, state=VersionState.MOVING)
+        if rows.update(state=VersionState.PUBLISHED if there else VersionState.ARCHIVED) and not there:
+            forget_version(Model.objects.select_for_update().get(pk=version.model_id), version.number)
+
+
+def _arrive(version: Version, new: VersionState) -> None:
+    Version.objects.filter(pk=version.pk, state=VersionState.MOVING).update(state=new)
+
+
+def _hashed(folder: Path, progress: Progress) -> Manifest:
+    progress.plan(storage.tree_size(folder))
+    progress.step("Hashing")
+    return storage.hash_tree(folder, progress)
+
+
+def _record_restored(version: Version, manifest: Manifest, job: Job) -> Model:
+    with transaction.atomic():
+        model = Model.objects.select_for_update().get(pk=version.model_id)
+        _refuse_live(model, version)
+        _refuse_code(version, model, managed_repository().version_dir(model.name, version.number), _mover(job))
+        _arrive(version, VersionState.PUBLISHED)
+        remember_version(model, version.number, manifest)
+        _record(version, model, job, "version.restore", "Restored")
+    return model
+
+
+def _refuse_code(version: Version, model: Model, folder: Path, actor: Actor) -> None:
+    needs = restore_needs(version=version, text=current_text(model), folder=folder)
+    refuse_unmet(needs, rights_of(actor))
+
+
+def _mover(job: Job) -> Actor:
+    return Actor(user=job.created_by) if job.created_by else SYSTEM
+
+
+def _refuse_live(model: Model, version: Version) -> None:
+    wanted = chosen_versions(model, current_text(model), also=[version.number])
+    if model.desired_state == DesiredState.LOADED and version.number in wanted:
+        raise Conflict(
+            f"the version policy of '{model.name}' would serve version {version.number} at once; "
+            "make a version live first, so that the policy names it"
+        )
+
+
+def _record(version: Version, model: Model, job: Job, action: str, verb: str) -> None:
+    actor = _mover(job)
+    summary = f"{verb} version {version.number} of {model.name}"
+    audit_record(actor=actor, action=action, model=model, summary=summary, after={"version": version.number})

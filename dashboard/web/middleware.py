@@ -1,0 +1,50 @@
+"""What every response passes through."""
+
+from collections.abc import Callable
+
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import render
+
+from dashboard.shared.exceptions import DashboardError, status_of
+
+Handler = Callable[[HttpRequest], HttpResponse]
+
+
+def content_security_policy(get_response: Handler) -> Handler:
+    """Own assets only: what an attacker smuggles into a page neither runs nor phones home."""
+    policy = "; ".join(f"{name} {value}" for name, value in settings.CONTENT_SECURITY_POLICY.items())
+
+    def middleware(request: HttpRequest) -> HttpResponse:
+        response = get_response(request)
+        response.setdefault("Content-Security-Policy", policy)
+        return response
+
+    return middleware
+
+
+def refuse_nul(get_response: Handler) -> Handler:
+    """No name holds a NUL, and databases differ in what they make of one."""
+
+    def middleware(request: HttpRequest) -> HttpResponse:
+        if "\0" in request.path or "%00" in request.META.get("QUERY_STRING", ""):
+            return JsonResponse({"error": "an address holds no NUL character"}, status=400)
+        return get_response(request)
+
+    return middleware
+
+
+class ErrorPages:
+    """A DashboardError that a view lets through becomes a page with its sentence and its status."""
+
+    def __init__(self, get_response: Handler) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        return self.get_response(request)
+
+    def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:
+        if not isinstance(error, DashboardError):
+            return None
+        status = status_of(error)
+        return render(request, "error.html", {"status": status, "message": error.message}, status=status)

@@ -1,0 +1,53 @@
+"""What every endpoint has."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from django.conf import settings
+from django.db.models import QuerySet
+from django.urls import reverse
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.serializers import BaseSerializer
+from rest_framework.views import APIView
+
+from dashboard.access.authorisation import Actor, Right, actor_of
+from dashboard.models import Job
+from dashboard.shared.choices import JobState
+from dashboard.web.rest.pagination import Pages
+from dashboard.web.rest.serializers import JobSerializer
+
+
+class Endpoint(APIView):
+    """`rights` says who may call which method; what is not named is refused (web.rest.permissions.HasRight)."""
+
+    rights: dict[str, Right] = {}
+    max_body_bytes: int = settings.BODY_BYTES  # more is refused before it is read (dashboard.admission)
+    pagination_class = Pages
+
+    @property
+    def actor(self) -> Actor:
+        return actor_of(self.request)
+
+    def page(self, rows: QuerySet | Sequence[Any], serializer: type[BaseSerializer]) -> Response:
+        pages = self.pagination_class()
+        return pages.get_paginated_response(
+            serializer(pages.paginate_queryset(rows, self.request, self), many=True).data
+        )
+
+
+def after_job(job: Job, done: Callable[[], Response]) -> Response:
+    """The answer to work that is a job: what it made, where that is done already; its error; else 202 with the job."""
+    if job.state == JobState.SUCCEEDED:
+        return done()
+    if job.state == JobState.FAILED:
+        return Response({"error": job.error, "job": job.pk}, status=job.result.get("status", 500))
+    headers = {"Location": reverse("api_job", args=[job.pk])}
+    return Response(JobSerializer(job).data, status=202, headers=headers)
+
+
+def data_of(request: Request, serializer: type[BaseSerializer]) -> dict[str, Any]:
+    """The body, in the shape that the serializer describes; a ValidationError, which is a 400, otherwise."""
+    given = serializer(data=request.data)
+    given.is_valid(raise_exception=True)
+    return dict(given.validated_data)

@@ -1,0 +1,56 @@
+"""Every error of the API as {"error": sentence}, with what helps a program beside it."""
+
+from dataclasses import asdict, is_dataclass
+from typing import Any
+
+from django.core.exceptions import PermissionDenied
+from django.http import Http404
+from rest_framework import exceptions
+from rest_framework.response import Response
+from rest_framework.views import exception_handler as rest_handler
+from rest_framework.views import set_rollback
+
+from dashboard.shared.exceptions import DashboardError, Invalid, WrongOffset, status_of
+
+
+def exception_handler(error: Exception, context: dict[str, Any]) -> Response | None:
+    """None, which is a 500, only for what nobody expected."""
+    if isinstance(error, DashboardError):
+        set_rollback()
+        return Response(_body(error), status=status_of(error))
+    response = rest_handler(error, context)
+    if response is not None:
+        response.data = _rest_body(error, response.data)
+    return response
+
+
+def _body(error: DashboardError) -> dict[str, Any]:
+    body: dict[str, Any] = {"error": error.message}
+    if isinstance(error, WrongOffset):
+        body["received"] = error.expected
+    if isinstance(error, Invalid) and error.problems:
+        body["problems"] = [asdict(row) if is_dataclass(row) else row for row in error.problems]
+    return body
+
+
+def _rest_body(error: Exception, data: Any) -> dict[str, Any]:
+    if isinstance(error, exceptions.ValidationError):
+        return {"error": _sentence(data), "fields": data if isinstance(data, dict) else {}}
+    if isinstance(error, Http404):
+        return {"error": "there is nothing at this address"}
+    if isinstance(error, PermissionDenied):
+        return {"error": "this needs a permission that the account or token does not have"}
+    detail = data.get("detail") if isinstance(data, dict) else data
+    return {"error": str(detail)}
+
+
+def _sentence(data: Any, path: str = "") -> str:
+    """The first complaint, with the field it is about."""
+    if isinstance(data, dict):
+        name, value = next(iter(data.items()), ("", "the request is not valid"))
+        step = "" if name == "non_field_errors" else str(name)
+        return _sentence(value, f"{path}.{step}".strip(".") if step else path)
+    if isinstance(data, list):
+        item = next((row for row in data if row), "the request is not valid")
+        return _sentence(item, path)
+    return f"{path}: {data}" if path else str(data)

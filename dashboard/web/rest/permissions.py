@@ -1,0 +1,21 @@
+"""Asks the one authoriser; a view that names no right for a method is closed."""
+
+from rest_framework.permissions import BasePermission
+from rest_framework.request import Request
+
+from dashboard.access.authorisation import Right, actor_of, require
+
+
+class HasRight(BasePermission):
+    """`rights` of the view: method -> Right. HEAD counts as GET, OPTIONS needs VIEW."""
+
+    def has_permission(self, request: Request, view: object) -> bool:
+        actor = actor_of(request)
+        if actor.user is None:
+            return False
+        rights: dict[str, Right] = {"OPTIONS": Right.VIEW, **getattr(view, "rights", {})}
+        right = rights.get("GET" if request.method == "HEAD" else str(request.method))
+        if right is None:
+            return False
+        require(actor, right)
+        return True

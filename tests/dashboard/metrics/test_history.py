@@ -1,0 +1,171 @@
+"""Metrics history: seconds become tens of seconds and minutes by merging, are pruned, and read back at every range."""
+
+import time
+from unittest.mock import Mock
+
+import pytest
+
+from dashboard.metrics import selectors as metrics
+from dashboard.metrics.samples import RESOLUTIONS
+from dashboard.metrics.selectors import metrics_heatmap, metrics_markers, metrics_range
+from dashboard.metrics.services import metrics_prune, metrics_store_tick
+from dashboard.models import AuditEntry, MetricSample, Server, ServerEvent
+from dashboard.shared.choices import EventKind
+from dashboard.watch.collector import next_second
+from tests.dashboard.feeds import tick, usage
+
+pytestmark = pytest.mark.django_db
+
+NOW = 1_750_000_200  # a multiple of every resolution
+
+
+@pytest.fixture(autouse=True)
+def _clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whenever the tests run, charts are read a few minutes after NOW: the rows of single seconds are still there."""
+    monkeypatch.setattr(metrics, "time", Mock(time=lambda: NOW + 300.0))
+
+
+@pytest.fixture
+def server() -> Server:
+    return Server.objects.create(name="local", http_url="http://x", grpc_url="x", metrics_url="http://x", bundled=True)
+
+
+def store(server: Server, start: int, seconds: int, skip: range = range(0), **models: int) -> None:
+    """`models`: requests a second, each of 5 ms."""
+    previous = 0
+    for at in range(start, start + seconds):
+        if at in skip:
+            continue
+        used = {name: usage(count, 5000) for name, count in models.items() if count}
+        metrics_store_tick(server, tick(at, **used), at, previous)
+        previous = at
+
+
+def rows(server: Server, resolution: int, model: str = "") -> list[int]:
+    found = MetricSample.objects.filter(server=server, resolution=resolution, model_name=model).order_by("at")
+    return list(found.values_list("at", flat=True))
+
+
+def test_seconds_merge_into_whole_coarser_spans(server: Server):
+    store(server, NOW - 300, 311, digits=4)
+    assert rows(server, 10, "digits") == list(range(NOW - 300, NOW + 10, 10))
+    assert rows(server, 300, "digits") == [NOW - 300]
+    whole = metrics_range(server=server, start=NOW - 300, end=NOW, model_name="digits", max_points=1)
+    assert whole["batches"] == {"1": 1200}
+    parts = metrics_range(server=server, start=NOW - 300, end=NOW, model_name="digits", max_points=10)["series"][
+        "batch"
+    ]
+    assert sum(part["1"] for part in parts if part) == 1200
+    assert len([part for part in parts if part]) > 1
+    assert whole["total"]["rps"] == 4
+
+
+def test_percentiles_of_a_coarse_span_are_those_of_all_its_requests(server: Server):
+    """99 quick requests in one second and a slow one in the next: an average of percentiles would say otherwise."""
+    metrics_store_tick(server, tick(NOW - 20, digits=usage(99, 1000)), NOW - 20, 0)
+    metrics_store_tick(server, tick(NOW - 19, digits=usage(1, 100_000)), NOW - 19, NOW - 20)
+    metrics_store_tick(server, tick(NOW - 10), NOW - 10, NOW - 19)
+    assert rows(server, 10, "digits") == [NOW - 20]
+    total = metrics_range(server=server, start=NOW - 20, end=NOW - 10, model_name="digits")["total"]
+    assert total["p50"] == pytest.approx(1, rel=0.1)
+    assert total["p95"] == pytest.approx(1, rel=0.1)
+    assert metrics_range(server=server, start=NOW - 19, end=NOW - 18, model_name="digits")["total"]["p50"] > 90
+
+
+def test_a_restart_of_the_watcher_makes_up_for_spans_that_were_not_merged(server: Server):
+    store(server, NOW - 100, 15, digits=1)
+    MetricSample.objects.filter(resolution=10).delete()
+    metrics_store_tick(server, tick(NOW - 40), NOW - 40, 0)
+    assert rows(server, 10, "digits") == [NOW - 100, NOW - 90]
+
+
+def test_an_idle_second_is_zero_and_an_unwatched_one_is_a_gap(server: Server):
+    store(server, NOW - 60, 60, skip=range(NOW - 30, NOW - 20))
+    metrics_store_tick(server, tick(NOW, digits=usage(5, 2000)), NOW, NOW - 1)
+    found = metrics_range(server=server, start=NOW - 60, end=NOW + 1, model_name="digits")
+    series = dict(zip(found["times"], found["series"]["rps"], strict=True))
+    assert found["step"] == 1
+    assert series[NOW] == 5
+    assert series[NOW - 40] == 0
+    assert series[NOW - 25] is None
+    assert found["process"]["rss"][0] == 100 << 20
+    assert found["series"]["p99"][0] is None
+
+
+def test_the_server_as_a_whole_is_all_models_together(server: Server):
+    store(server, NOW - 5, 5, a=2, b=3)
+    assert set(metrics_range(server=server, start=NOW - 5, end=NOW)["series"]["rps"]) == {5}
+
+
+def test_versions_that_wait_at_the_same_time_add_up(server: Server):
+    second = tick(NOW - 1, digits=usage(1, 1000, pending=3))
+    second.models[("digits", 2)] = usage(1, 1000, pending=4)
+    metrics_store_tick(server, second, NOW - 1, 0)
+
+    def pending(**chosen: int) -> list[int]:
+        found = metrics_range(server=server, start=NOW - 1, end=NOW, model_name="digits", **chosen)
+        return found["series"]["pending"]
+
+    assert pending() == [7]
+    assert pending(version=2) == [4]
+
+
+def test_a_long_range_is_read_coarsely_and_ends_with_what_is_not_merged_yet(server: Server):
+    store(server, NOW - 300, 303, digits=2)
+    found = metrics_range(server=server, start=NOW - 24 * 3600, end=NOW + 3, model_name="digits")
+    assert found["step"] == 300
+    assert len(found["times"]) <= 900
+    known = {at: rps for at, rps in zip(found["times"], found["series"]["rps"], strict=True) if rps is not None}
+    assert known == {NOW - 300: 2, NOW: 2}
+
+
+def test_a_range_never_has_more_points_than_asked_for(server: Server):
+    store(server, NOW - 300, 300, digits=2)
+    found = metrics_range(server=server, start=NOW - 900, end=NOW, model_name="digits", max_points=100)
+    assert len(found["times"]) <= 101
+    assert {rps for rps in found["series"]["rps"] if rps is not None} == {2}
+
+
+def test_rows_are_pruned_when_their_resolution_has_kept_them_long_enough(server: Server):
+    now = time.time()
+    for resolution, kept_s in RESOLUTIONS.items():
+        for age in (kept_s // 2, kept_s + 3600):
+            at = int(now - age) // resolution * resolution
+            MetricSample.objects.create(server=server, resolution=resolution, at=at, data=b"")
+    assert metrics_prune(now) == len(RESOLUTIONS)
+    assert {row.resolution for row in MetricSample.objects.all()} == set(RESOLUTIONS)
+
+
+def test_a_heat_map_counts_every_request_in_its_band(server: Server):
+    store(server, NOW - 10, 10, digits=3)
+    heat = metrics_heatmap(server=server, start=NOW - 10, end=NOW, model_name="digits")
+    assert sum(map(sum, heat["counts"])) == 30
+    assert heat["bounds_ms"][0] <= 5 <= heat["bounds_ms"][-1]
+    assert len(heat["bounds_ms"]) == len(heat["counts"]) + 1
+
+
+def test_markers_are_what_changed_in_the_range_oldest_first(server: Server):
+    began = time.time() - 1
+    ServerEvent.objects.create(server=server, kind=EventKind.CRASHED, message="The inference server was killed.")
+    ServerEvent.objects.create(server=server, kind=EventKind.MODEL_LOADED, model_name="digits", message="Loaded.")
+    AuditEntry.objects.create(actor_name="ada", action="version.publish", model_name="digits", summary="Published 2")
+    AuditEntry.objects.create(actor_name="ada", action="token.create", summary="Made a token")
+    found = metrics_markers(server=server, start=began, end=time.time() + 1, model_name="digits")
+    assert [marker["text"] for marker in found] == ["The inference server was killed.", "Published 2"]
+    assert metrics_markers(server=server, start=began - 100, end=began) == []
+
+
+def test_jitter_files_consecutive_ticks_under_consecutive_seconds():
+    at = 0
+    for moment in (100.95, 101.96, 102.94, 104.01, 104.99):
+        last, at = at, next_second(at, tick(moment))
+        assert last == 0 or at == last + 1
+    assert next_second(at, tick(200.5)) == 200
+
+
+def test_a_row_of_a_busy_second_is_small(server: Server):
+    busy = usage(0, 1)
+    busy.request = dict.fromkeys(range(150, 250), 7)
+    busy.compute = dict(busy.request)
+    metrics_store_tick(server, tick(NOW, digits=busy), NOW, NOW)
+    assert len(MetricSample.objects.get(model_name="digits").data) < 1000

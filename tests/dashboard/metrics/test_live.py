@@ -1,0 +1,182 @@
+"""Live points: one subscription for all watchers, one point a second, figures that match what was sent."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import orjson
+import pytest
+
+from dashboard.metrics import live
+from dashboard.models import Server
+from tests.dashboard.processes import FixedServer, fixed_server
+from tests.support import model_factory
+from tests.support.serving_process import PATIENCE_S
+
+BODY = {"inputs": [{"name": "INPUT0", "datatype": "FP32", "shape": [2, 1], "data": [1.0, 2.0]}]}
+WRONG = {"inputs": []}
+
+
+@pytest.fixture
+def inference(tmp_path: Path) -> Iterator[FixedServer]:
+    with fixed_server(tmp_path / "models") as server:
+        model_factory.onnx_identity(tmp_path / "models", "identity", dims=[1])
+        yield server
+
+
+@pytest.fixture
+def server(inference: FixedServer) -> Server:
+    return Server(pk=1, name="local", bundled=True, **inference.addresses())
+
+
+async def load(server: Server) -> None:
+    async with live.AsyncServerClient(server) as client:
+        await client.load("identity")
+
+
+@asynccontextmanager
+async def asking(server: Server, body: Any = BODY) -> AsyncIterator[None]:
+    """A client that sends request after request."""
+
+    async def ask() -> None:
+        async with httpx.AsyncClient(timeout=PATIENCE_S) as client:
+            while True:
+                await client.post(f"{server.http_url}/v2/models/identity/infer", json=body)
+                await asyncio.sleep(0.01)
+
+    task = asyncio.create_task(ask())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def message(queue: "asyncio.Queue[live.Message]", fits: Callable[[dict[str, Any]], bool], model: str = "") -> Any:
+    """The first message that fits."""
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            found = orjson.loads((await queue.get()).text(model))
+            if fits(found):
+                return found
+
+
+def busy(found: dict[str, Any]) -> bool:
+    return found["type"] == "point" and "identity" in found["models"] and found["models"]["identity"]["rps"] > 0
+
+
+def test_points_say_what_the_model_did_and_when(inference: FixedServer, server: Server):
+    inference.start()
+
+    async def scenario() -> None:
+        await load(server)
+        async with live.subscribe(server) as queue, asking(server):
+            await message(queue, busy)
+            asked_at = time.time()
+            point = await message(queue, lambda found: busy(found) and found["at"] > asked_at)
+            figures = point["models"]["identity"]
+            assert figures["p50"] <= figures["p95"] <= figures["p99"]
+            assert figures["errors"] == 0
+            assert figures["inferences"] == pytest.approx(2 * figures["rps"], rel=0.01)
+            assert set(figures["batch"]) <= {str(size) for size in range(1, 9)}
+            assert point["process"]["rss"] > 10 << 20
+            assert all(held >= 0 for held in point["memory"].values())
+            assert point["memory"]
+            assert point["total"]["rps"] == figures["rps"]
+            alone = await message(queue, busy, model="identity")
+            assert set(alone["models"]) == {"identity"}
+            assert alone["states"] == {"1": "ready"}
+            assert alone["versions"]["1"]["rps"] == alone["models"]["identity"]["rps"]
+
+    asyncio.run(scenario())
+
+
+def test_refused_requests_are_errors(inference: FixedServer, server: Server):
+    inference.start()
+
+    async def scenario() -> None:
+        await load(server)
+        async with live.subscribe(server) as queue, asking(server, WRONG):
+            point = await message(queue, busy)
+            figures = point["models"]["identity"]
+            assert figures["errors"] > 0
+            by_reason = sum(figures[name] for name in ("failed_model", "failed_rejected", "failed_other"))
+            assert by_reason == pytest.approx(figures["errors"], rel=0.01)
+            assert point["models"]["identity"]["p50"] is None
+
+    asyncio.run(scenario())
+
+
+def test_the_share_of_the_cache_is_told_of_models_that_have_one(inference: FixedServer, server: Server, tmp_path: Path):
+    model_factory.onnx_identity(tmp_path / "models", "identity", dims=[1], extra="response_cache { enable: true }")
+    inference.start("--cache-config=local,size=1000000")
+
+    async def scenario() -> None:
+        await load(server)
+        async with live.subscribe(server) as queue, asking(server):
+            point = await message(queue, lambda found: busy(found) and found["models"]["identity"]["cache_share"] == 1)
+            assert point["models"]["identity"]["rps"] > 0
+            alone = await message(queue, busy, model="identity")
+            assert list(alone["memory"]) == ["identity/1"]
+
+    asyncio.run(scenario())
+
+
+def test_an_idle_model_is_shown_as_zero_to_whom_asks_for_it(inference: FixedServer, server: Server):
+    inference.start()
+
+    async def scenario() -> None:
+        async with live.subscribe(server) as queue:
+            point = await message(queue, lambda found: found["type"] == "point", model="identity")
+            assert point["models"]["identity"]["rps"] == 0
+
+    asyncio.run(scenario())
+
+
+def test_all_watchers_share_one_subscription_which_ends_with_the_last(inference: FixedServer, server: Server):
+    inference.start()
+
+    async def scenario() -> None:
+        async with live.subscribe(server) as first:
+            await first.get()
+            async with live.subscribe(server) as second:
+                assert not second.empty(), "who comes later is told the newest point at once"
+                assert len(live._feeds) == 1
+        assert not live._feeds
+        assert not [task for task in asyncio.all_tasks() if "live feed" in task.get_name()]
+
+    asyncio.run(scenario())
+
+
+def test_a_watcher_that_does_not_keep_up_holds_up_nobody(inference: FixedServer, server: Server):
+    inference.start()
+
+    async def scenario() -> None:
+        async with live.subscribe(server) as slow, live.subscribe(server) as quick:
+            times = [orjson.loads((await quick.get()).text())["at"] for _ in range(live.KEPT_MESSAGES + 2)]
+            assert slow.qsize() == live.KEPT_MESSAGES
+            assert orjson.loads((await slow.get()).text())["at"] == times[-live.KEPT_MESSAGES]
+
+    asyncio.run(scenario())
+
+
+def test_a_lost_feed_is_said_once_and_comes_back_by_itself(inference: FixedServer, server: Server):
+    inference.start()
+
+    async def scenario() -> None:
+        async with live.subscribe(server) as queue:
+            await queue.get()
+            await asyncio.to_thread(inference.kill)
+            lost = await message(queue, lambda found: found["type"] == "lost")
+            assert "does not answer" in lost["message"]
+            await asyncio.to_thread(inference.start)
+            await load(server)
+            async with asking(server):
+                again = await message(queue, lambda found: found["type"] == "lost" or busy(found))
+                assert again["type"] == "point"
+
+    asyncio.run(scenario())

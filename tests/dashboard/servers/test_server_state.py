@@ -1,0 +1,73 @@
+"""What `up` and `watch` write down of the same server does not undo the other's word."""
+
+import pytest
+from django.utils import timezone
+
+from dashboard.models import ModelState, Server, ServerEvent, ServerState
+from dashboard.servers import server_state
+from dashboard.servers.server_state import VersionStatus
+from dashboard.servers.services import server_ensure_local
+from dashboard.shared.choices import ServerStatus
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def server() -> Server:
+    return server_ensure_local()
+
+
+def process(server: Server, state: str) -> None:
+    server_state.server_process_record(
+        server=server, state=state, pid=1, started_at=timezone.now(), restarts=0, reason="because"
+    )
+
+
+def state(server: Server) -> str:
+    return ServerState.objects.get(server=server).state
+
+
+def test_a_ready_server_stays_ready_when_up_hears_of_it_later(server: Server):
+    process(server, ServerStatus.STARTING)
+    server_state.server_seen(server=server, ready=True, instance="a")
+    process(server, ServerStatus.LIVE)
+    assert state(server) == ServerStatus.READY
+    process(server, ServerStatus.DOWN)
+    assert state(server) == ServerStatus.DOWN
+
+
+def test_a_lost_server_that_up_is_starting_is_not_called_down(server: Server):
+    process(server, ServerStatus.STARTING)
+    server_state.server_lost(server=server, reason="nothing listens")
+    assert state(server) == ServerStatus.STARTING
+
+
+def test_a_lost_server_that_answered_is_down_and_so_are_its_models(server: Server):
+    server_state.model_states_record(server=server, statuses=[VersionStatus("digits", 1, "READY", "")])
+    server_state.server_seen(server=server, ready=True, instance="a")
+    server_state.server_lost(server=server, reason="nothing listens")
+    assert state(server) == ServerStatus.DOWN
+    assert ModelState.objects.get().state == "UNAVAILABLE"
+    assert not ServerEvent.objects.exists(), "of the bundled server, `up` tells more"
+
+
+def test_model_states_follow_the_index_and_leave_others_untouched(server: Server):
+    kept, gone = VersionStatus("kept", 1, "READY", ""), VersionStatus("gone", 1, "READY", "")
+    server_state.model_states_record(server=server, statuses=[kept, gone])
+    before = ModelState.objects.get(model_name="kept").updated_at
+    server_state.model_states_record(server=server, statuses=[kept, VersionStatus("new", 2, "LOADING", "")])
+    assert set(ModelState.objects.values_list("model_name", "state")) == {("kept", "READY"), ("new", "LOADING")}
+    assert ModelState.objects.get(model_name="kept").updated_at == before
+
+
+def test_parts_of_the_information_are_written_apart(server: Server):
+    server_state.server_info_record(server=server, key="processes", value={"watch": 1})
+    server_state.server_info_record(server=server, key="version", value="1.0")
+    assert ServerState.objects.get(server=server).info == {"processes": {"watch": 1}, "version": "1.0"}
+
+
+def test_a_restart_request_is_taken_once(server: Server):
+    assert not server_state.server_restart_take(server=server)
+    ServerState.objects.update(restart_requested_at=timezone.now())
+    assert server_state.server_restart_take(server=server)
+    assert not server_state.server_restart_take(server=server)

@@ -1,0 +1,165 @@
+"""The supervisor with small processes that misbehave: deaf, hung, talkative, with children of their own."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from dashboard.supervisor import guardian, supervisor
+from dashboard.supervisor.process import ProcessSpec
+from dashboard.supervisor.supervisor import Status, Supervisor
+from tests.support.serving_process import PATIENCE_S, ROOT, wait_until
+
+SAY_READY = "print('ready', flush=True); "
+SLEEP = "import time; time.sleep(600)"
+DEAF = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); " + SAY_READY + SLEEP
+
+Told = list[tuple[Status, str, str]]
+
+
+def spec(tmp_path: Path, code: str, **extra: object) -> ProcessSpec:
+    return ProcessSpec(
+        name="child",
+        title="child",
+        command=(sys.executable, "-c", code),
+        log=tmp_path / "child.log",
+        folder=tmp_path,
+        stop=((signal.SIGTERM, 0.3),),
+        **{"says_ready": b"ready", **extra},
+    )
+
+
+def run(one: ProcessSpec, done: Callable[[Told], bool]) -> Told:
+    """Supervise it until `done` is content with what was told, then stop."""
+    told: Told = []
+
+    async def scenario() -> None:
+        watched = Supervisor([one], [("child",)], lambda *change: told.append(change))
+        running = asyncio.create_task(watched.run(on_live=_nothing))
+        async with asyncio.timeout(PATIENCE_S):
+            while not done(told):
+                await asyncio.sleep(0.02)
+        os.kill(os.getpid(), signal.SIGTERM)
+        await running
+
+    asyncio.run(scenario())
+    return told
+
+
+async def _nothing() -> None:
+    """What follows when everything answers is not looked at here."""
+
+
+def sentences(told: Told, kind: str) -> list[str]:
+    return [sentence for _, this, sentence in told if this == kind]
+
+
+def test_a_deaf_process_is_killed_when_its_time_is_over(tmp_path: Path):
+    told = run(spec(tmp_path, DEAF), lambda told: bool(sentences(told, "started")))
+    assert told[-1][0].state == "stopped"
+    pid = next(status.pid for status, kind, _ in told if kind == "started")
+    assert not psutil.pid_exists(pid)
+
+
+def test_children_of_a_dead_process_go_before_it_is_restarted(tmp_path: Path):
+    code = (
+        "import subprocess, sys, os, signal; "
+        f"child = subprocess.Popen([sys.executable, '-c', {SLEEP!r}]); print(child.pid, 'ready', flush=True); "
+        "os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    told = run(spec(tmp_path, code), lambda told: len(sentences(told, "crashed")) >= 2)
+    assert sentences(told, "crashed")[0].startswith("The child was killed by SIGKILL after")
+    children = [int(line.split()[0]) for line in (tmp_path / "child.log").read_text().splitlines()]
+    assert len(children) >= 2
+    wait_until(lambda: not any(map(psutil.pid_exists, children)), what="no child of a child is left")
+
+
+def test_the_last_words_of_a_process_that_gives_up_are_told(tmp_path: Path):
+    told = run(spec(tmp_path, "raise SystemExit('the port is taken')"), lambda told: bool(sentences(told, "crashed")))
+    sentence = sentences(told, "crashed")[0]
+    assert "ended with exit code 1" in sentence
+    assert sentence.endswith("Its last words: the port is taken")
+
+
+def test_a_server_that_native_code_ends_is_told_with_the_model_and_the_last_words(tmp_path: Path):
+    code = (
+        f"import faulthandler, os, sys; sys.path.insert(0, {str(ROOT)!r}); faulthandler.enable(); "
+        "from pathlib import Path; from serving.execution.crash_trace import runner; "
+        "print('Assertion failed: rows > 0', flush=True); runner('loading', 'digits', 3, Path('a/model.onnx'))(os.abort)"
+    )
+    told = run(spec(tmp_path, code), lambda told: bool(sentences(told, "crashed")))
+    sentence = sentences(told, "crashed")[0]
+    assert sentence.startswith("The child was killed by SIGABRT after")
+    assert " while loading version 3 of model 'digits' (model.onnx); it is restarted" in sentence
+    assert sentence.endswith("Its last words: Assertion failed: rows > 0")
+
+
+def test_a_hung_process_is_replaced(tmp_path: Path):
+    answered = iter([True])
+
+    async def answers() -> bool:
+        return next(answered, False)
+
+    hung = spec(tmp_path, SAY_READY + SLEEP, answers=answers, hung_after_s=0.3)
+    told = run(hung, lambda told: told[-1:] and told[-1][0].restarts == 1)
+    assert "it had not answered for" in sentences(told, "stopped")[0]
+
+
+def test_a_process_that_hangs_before_its_first_answer_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(supervisor, "START_FACTOR", 2.0)
+    told = run(spec(tmp_path, SLEEP, hung_after_s=0.5), lambda told: told[-1:] and told[-1][0].restarts == 1)
+    assert "it had not answered for 1 s" in sentences(told, "stopped")[0]
+
+
+def test_nothing_is_restarted_once_it_is_to_end(tmp_path: Path):
+    told = run(spec(tmp_path, SAY_READY + SLEEP), lambda told: bool(sentences(told, "started")))
+    assert [status.restarts for status, _, _ in told] == [0] * len(told)
+
+
+@pytest.mark.parametrize(
+    ("number", "how"),
+    [(signal.SIGKILL, "was killed by SIGKILL"), (signal.SIGSTOP, "had not answered for 1 s")],
+    ids=["killed", "stopped"],
+)
+def test_a_guardian_that_ends_or_hangs_is_replaced(tmp_path: Path, number: int, how: str):
+    """That the new one knows what runs: tests/dashboard/supervisor/test_up.py."""
+    harmed: list[int] = []
+
+    def replaced(told: Told) -> bool:
+        if sentences(told, "started") and not harmed:
+            harmed.extend(guardians())
+            os.kill(harmed[0], number)
+        return "The guardian is back." in sentences(told, "restarted")
+
+    told = run(spec(tmp_path, SAY_READY + SLEEP, hung_after_s=1.0, answers=always), replaced)
+    assert any(how in sentence and "guardian" in sentence for sentence in sentences(told, "crashed"))
+    assert len(harmed) == 1
+    assert not guardians()
+
+
+async def always() -> bool:
+    return True
+
+
+def guardians() -> list[int]:
+    """Of this process."""
+    children = psutil.Process().children()
+    return [child.pid for child in children if guardian.__file__ in child.cmdline()]
+
+
+def test_the_guardian_ends_what_is_left_when_its_input_closes():
+    deaf = subprocess.Popen([sys.executable, "-c", DEAF], start_new_session=True, stdout=subprocess.PIPE)
+    gone = subprocess.Popen([sys.executable, "-c", SLEEP], start_new_session=True)
+    command = [sys.executable, "-I", "-S", guardian.__file__, "0.5"]
+    with deaf, gone, subprocess.Popen(command, stdin=subprocess.PIPE, text=True) as guard:
+        assert deaf.stdout.readline() == b"ready\n"
+        guard.stdin.write(f"+{deaf.pid}\n+{gone.pid}\n+{os.getpid()}\n-{os.getpid()}\n")
+        guard.stdin.close()
+        assert guard.wait(PATIENCE_S) == 0
+        assert (deaf.wait(PATIENCE_S), gone.wait(PATIENCE_S)) == (-signal.SIGKILL, -signal.SIGTERM)

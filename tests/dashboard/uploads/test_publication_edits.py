@@ -1,0 +1,266 @@
+"""Publishing and configurations: who may change one that way, and no edit is lost when several people are at it."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.test import Client
+from rest_framework.test import APIClient
+
+from dashboard.access.authorisation import Actor
+from dashboard.catalog.selectors import live_versions
+from dashboard.configuration.drift import drift_check
+from dashboard.configuration.services import config_apply, config_revert
+from dashboard.jobs.services import job_run
+from dashboard.models import Job, Model, Server, Upload, Version
+from dashboard.shared.exceptions import Conflict, Forbidden
+from dashboard.uploads import publication
+from dashboard.uploads.publication import repository_reconcile, upload_publish
+from tests.dashboard.conftest import CONFIG, as_inspected, relu_bytes, text_of, version_from
+
+pytestmark = pytest.mark.django_db
+Received = Callable[..., Upload]
+Inspected = Callable[..., Upload]
+
+EDITED = CONFIG + "instance_group [ { count: 2 } ]\n"
+MINE = CONFIG + "dynamic_batching { max_queue_delay_microseconds: 7 }\n"
+
+
+@pytest.fixture
+def model(published: Callable[..., Version]) -> Model:
+    return published(load=True).model
+
+
+@pytest.fixture
+def uploader(person: Callable[..., Any]) -> Actor:
+    return Actor(user=person("upload_data", name="una"))
+
+
+def rest(actor: Actor) -> APIClient:
+    client = APIClient()
+    client.force_authenticate(actor.user)
+    return client
+
+
+def on_disk(data_folder: Path) -> str:
+    return (data_folder / "models" / "relu" / "config.pbtxt").read_text()
+
+
+# -- who may change a configuration by publishing ----------------------------------------------------------------------
+
+
+def test_a_new_version_under_the_same_configuration_takes_the_right_to_upload_alone(
+    model: Model, inspected: Inspected, uploader: Actor, data_folder: Path
+) -> None:
+    for asked in ({"config_text": CONFIG}, {}):
+        upload = inspected({"model.onnx": relu_bytes()}, by=uploader)
+        before = live_versions(model)
+        text = {"config_text": model.revisions.first().text} if asked else {}
+        version_from(upload_publish(upload=upload, actor=uploader, load=False, **text))
+        assert live_versions(model) == before == [1]
+
+
+def test_a_new_model_takes_the_right_to_upload_alone(inspected: Inspected, uploader: Actor) -> None:
+    upload = inspected({"model.onnx": relu_bytes()}, by=uploader)
+    version_from(upload_publish(upload=upload, actor=uploader, config_text=EDITED, load=False))
+    assert Model.objects.get().desired_state == "unloaded"
+
+
+def test_another_configuration_takes_the_right_to_operate(
+    model: Model, inspected: Inspected, uploader: Actor, data_folder: Path
+) -> None:
+    upload = inspected({"model.onnx": relu_bytes()}, by=uploader)
+    with pytest.raises(Forbidden, match="configure models: it changes the configuration of 'relu'"):
+        upload_publish(upload=upload, actor=uploader, config_text=EDITED, load=False)
+    body = {"config_text": EDITED, "load": False, "make_live": False}
+    answer = rest(uploader).post(f"/api/v1/uploads/{upload.pk}/publish", body, format="json")
+    assert answer.status_code == 403, answer.content
+    browser = Client()
+    browser.force_login(uploader.user)
+    page = browser.post(f"/uploads/{upload.pk}/publish", {"text": EDITED, "after": "keep"})
+    assert page.status_code == 400
+    assert "It changes the configuration of" in page.content.decode().replace("it changes", "It changes")
+    assert on_disk(data_folder) == CONFIG
+    assert (model.revisions.count(), model.versions.count()) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("files", "what"),
+    [
+        ({"config.pbtxt": EDITED.encode()}, "changes the configuration"),
+        ({"labels.txt": b"other\n"}, "'labels.txt' beside the versions"),
+        ({"configs/mine.pbtxt": EDITED.encode()}, "'configs/mine.pbtxt' beside the versions"),
+        ({"1/slipway.pbtxt": b"instance_group [ { count: 3 } ]"}, "its slipway.pbtxt changes the configuration"),
+    ],
+    ids=["a configuration", "labels", "a custom configuration", "an overlay"],
+)
+def test_files_that_change_how_a_model_is_served_take_the_right_to_operate(
+    files: dict[str, bytes], what: str, inspected: Inspected, actor: Actor, uploader: Actor, data_folder: Path
+) -> None:
+    text = CONFIG.rstrip("} ]\n") + ' ] label_filename: "labels.txt" } ]\n'
+    first = {"config.pbtxt": text.encode(), "labels.txt": b"a\n", "1/model.onnx": relu_bytes()}
+    version_from(upload_publish(upload=inspected(first), actor=actor))
+    upload = inspected({"1/model.onnx": relu_bytes(), **files}, by=uploader)
+    with pytest.raises(Forbidden, match=what):
+        upload_publish(upload=upload, actor=uploader, load=False)
+    same = inspected({"1/model.onnx": relu_bytes(), "labels.txt": b"a\n", "config.pbtxt": text.encode()}, by=uploader)
+    version_from(upload_publish(upload=same, actor=uploader, load=False))
+    assert (data_folder / "models" / "relu" / "labels.txt").read_bytes() == b"a\n"
+
+
+def test_a_version_that_the_policy_names_in_advance_is_served_only_by_those_who_may(
+    model: Model, inspected: Inspected, actor: Actor, uploader: Actor
+) -> None:
+    text = CONFIG + "version_policy { specific { versions: [ 2 ] } }\n"
+    config_apply(model=model, text=text, actor=actor)
+    assert live_versions(model) == []
+    upload = inspected({"model.onnx": relu_bytes()}, by=uploader)
+    with pytest.raises(Forbidden, match="'relu' is loaded or made live by it"):
+        upload_publish(upload=upload, actor=uploader, load=False)
+
+
+# -- edits that meet ---------------------------------------------------------------------------------------------------
+
+
+def test_a_text_made_from_an_older_configuration_is_refused_and_nothing_is_lost(
+    model: Model, inspected: Inspected, actor: Actor, api: APIClient, data_folder: Path
+) -> None:
+    upload = inspected({"model.onnx": relu_bytes()})
+    assert upload.proposal["base_revision"] == 1
+    config_apply(model=model, text=EDITED, actor=actor)
+    for body in ({"config_text": MINE}, {"config_text": CONFIG}, {"config_text": CONFIG, "base_revision": 1}):
+        answer = api.post(f"/api/v1/uploads/{upload.pk}/publish", body, format="json")
+        assert (answer.status_code, "to configuration 2" in answer.json()["error"]) == (409, True), body
+    assert on_disk(data_folder) == EDITED
+    answer = api.post(f"/api/v1/uploads/{upload.pk}/publish", {"config_text": MINE, "base_revision": 2}, format="json")
+    assert answer.status_code == 201
+    assert on_disk(data_folder) == MINE
+
+
+def test_without_a_text_of_its_own_a_version_comes_under_the_configuration_of_now(
+    model: Model, inspected: Inspected, actor: Actor, api: APIClient, data_folder: Path
+) -> None:
+    upload = inspected({"model.onnx": relu_bytes()})
+    config_apply(model=model, text=EDITED, actor=actor)
+    assert api.post(f"/api/v1/uploads/{upload.pk}/publish", {"make_live": False}).status_code == 201
+    assert on_disk(data_folder) == EDITED
+    assert model.revisions.count() == 2
+
+
+def test_a_configuration_that_comes_with_the_files_is_held_against_the_one_of_the_inspection(
+    model: Model, inspected: Inspected, actor: Actor, api: APIClient, data_folder: Path
+) -> None:
+    upload = inspected({"config.pbtxt": MINE.encode(), "1/model.onnx": relu_bytes()})
+    config_apply(model=model, text=EDITED, actor=actor)
+    assert api.post(f"/api/v1/uploads/{upload.pk}/publish", {}).status_code == 409
+    assert on_disk(data_folder) == EDITED
+
+
+def test_what_a_killed_publication_did_not_write_is_written_when_it_is_finished(
+    model: Model, inspected: Inspected, actor: Actor, monkeypatch: pytest.MonkeyPatch, data_folder: Path
+) -> None:
+    upload = inspected({"model.onnx": relu_bytes()})
+
+    class Killed(BaseException):
+        """Stands for a process that ends between the rename and what is written beside it."""
+
+    def half(repository: Any, staged: Any, *, name: str, **more: Any) -> None:
+        staged.folder.rename(repository.version_dir(name, 2))
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(publication.publish, "place_version", half)
+        with pytest.raises(Killed):
+            upload_publish(upload=upload, actor=actor, load=False)
+    Job.objects.filter(kind="publish").update(state="cancelled")
+    assert repository_reconcile() == ["Finished the publication of version 2 of relu."]
+    assert "versions: [1]" in on_disk(data_folder)
+    assert (drift_check(), live_versions(model)) == ([], [1])
+
+
+def test_the_page_shows_what_came_meanwhile(model: Model, inspected: Inspected, actor: Actor, server: Server) -> None:
+    upload = inspected({"model.onnx": relu_bytes()})
+    config_apply(model=model, text=EDITED, actor=actor)
+    browser = Client()
+    browser.force_login(actor.user)
+    page = text_of(browser, f"/uploads/{upload.pk}/")
+    assert "instance_group [ { count: 2 } ]" in page
+    sent = {"text": MINE, "base_revision": "1", "after": "live"}
+    refused = browser.post(f"/uploads/{upload.pk}/publish", sent)
+    said = refused.content.decode()
+    assert refused.status_code == 400
+    assert "Configuration 2 came meanwhile" in said
+    assert "max_queue_delay_microseconds: 7" in said
+    assert 'name="base_revision" value="2"' in said
+    again = browser.post(f"/uploads/{upload.pk}/publish", {**sent, "base_revision": "2"})
+    assert again.status_code == 302
+    assert model.revisions.first().number > 2
+
+
+def test_an_edit_between_the_decision_and_the_rename_is_not_written_over(
+    model: Model, received: Received, actor: Actor, monkeypatch: pytest.MonkeyPatch, data_folder: Path
+) -> None:
+    upload = as_inspected(received({"model.onnx": relu_bytes()}))
+    decide, edits = publication._decide, [EDITED]
+
+    def edited_after(*given: Any) -> Any:
+        decided = decide(*given)
+        if edits:
+            config_apply(model=model, text=edits.pop(), actor=actor)
+        return decided
+
+    monkeypatch.setattr(publication, "_decide", edited_after)
+    job = upload_publish(upload=upload, actor=actor, config_text=MINE)
+    assert (job.state, job.result) == ("failed", {"status": 409})
+    assert on_disk(data_folder) == EDITED
+    edits.append(MINE)
+    again = version_from(upload_publish(upload=upload, actor=actor))
+    assert (again.number, on_disk(data_folder)) == (3, MINE)
+
+
+# -- returning to an earlier configuration -----------------------------------------------------------------------------
+
+
+def test_returning_to_a_configuration_makes_nothing_live_that_never_was(
+    model: Model, published: Callable[..., Version], actor: Actor, api: APIClient
+) -> None:
+    published(load=False)
+    assert live_versions(model) == [1]
+    config_revert(revision=model.revisions.get(number=1), actor=actor)
+    assert live_versions(model) == [1]
+    text = model.revisions.first().text
+    assert text.startswith(CONFIG.splitlines()[0])
+    assert "versions: [1]" in text
+    api.post("/api/v1/models/relu/versions/2/make_live")
+    api.post("/api/v1/models/relu/config/revisions/1/revert")
+    assert live_versions(model) == [2]
+    assert model.revisions.first().text == CONFIG
+
+
+def test_all_versions_means_all_that_were_served(model: Model, published: Callable[..., Version], actor: Actor) -> None:
+    config_apply(model=model, text=CONFIG + "version_policy { all { } }", actor=actor)
+    config_apply(model=model, text=CONFIG + "version_policy { specific { versions: [ 1 ] } }", actor=actor)
+    published(load=False, config_text=model.revisions.first().text)
+    config_revert(revision=model.revisions.get(number=2), actor=actor)
+    assert live_versions(model) == [1]
+
+
+def test_returning_says_when_somebody_else_was_faster(model: Model, actor: Actor, api: APIClient) -> None:
+    config_apply(model=model, text=EDITED, actor=actor)
+    with pytest.raises(Conflict, match="2 is the current one"):
+        config_revert(revision=model.revisions.get(number=1), actor=actor, base_revision=1)
+    path = "/api/v1/models/relu/config/revisions/1/revert"
+    assert api.post(path, {"base_revision": 1}).status_code == 409
+    assert api.post(path, {"base_revision": 2}).status_code == 200
+
+
+def test_a_large_upload_says_so_too(model: Model, received: Received, actor: Actor, settings: Any) -> None:
+    settings.AT_ONCE_BYTES = 0
+    upload = as_inspected(received({"model.onnx": relu_bytes()}), base_revision=1)
+    job = upload_publish(upload=upload, actor=actor, config_text=MINE)
+    config_apply(model=model, text=EDITED, actor=actor)
+    job_run(job_id=job.pk)
+    job = Job.objects.get(pk=job.pk)
+    assert (job.state, job.result) == ("failed", {"status": 409})
+    assert "was changed while version 2 was being published" in job.error

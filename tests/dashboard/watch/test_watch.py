@@ -1,0 +1,264 @@
+"""`watch` brings a real server to what the database asks for, and writes down what it finds."""
+
+import asyncio
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from asgiref.sync import async_to_sync, sync_to_async
+from django.conf import settings
+from django.db.models import F
+
+from dashboard.access.authorisation import Actor
+from dashboard.configuration.drift import drift_adopt
+from dashboard.metrics.selectors import metrics_range
+from dashboard.models import MetricSample, Model, ModelState, ModelSync, Server, ServerEvent, ServerState, Version
+from dashboard.servers.client import AsyncServerClient, ServerClient
+from dashboard.shared.choices import DesiredState, EventKind, ServerStatus
+from dashboard.shared.exceptions import DashboardError
+from dashboard.watch.reconciler import Reconciler
+from dashboard.watch.watcher import watch_server
+from tests.dashboard.processes import FixedServer, fixed_server
+from tests.support import model_factory
+from tests.support.serving_process import PATIENCE_S
+
+pytestmark = pytest.mark.django_db
+
+Phase = tuple[Callable[[], object], Callable[[], bool]]
+
+
+@pytest.fixture
+def inference(tmp_path: Path) -> Iterator[FixedServer]:
+    with fixed_server(tmp_path / "models") as server:
+        yield server
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    return tmp_path / "models"
+
+
+def nothing() -> None:
+    pass
+
+
+def watch(server: Server, *phases: Phase) -> None:
+    """Run a reconciler; in each phase do something, then wait for its condition."""
+
+    async def scenario() -> None:
+        async with AsyncServerClient(server) as client:
+            running = asyncio.create_task(Reconciler(server, client).run())
+            try:
+                for act, condition in phases:
+                    await asyncio.to_thread(act) if act.__name__ in ("start", "kill") else await sync_to_async(act)()
+                    await until(condition, running)
+            finally:
+                running.cancel()
+                await asyncio.gather(running, return_exceptions=True)
+
+    async_to_sync(scenario)()
+
+
+async def until(condition: Callable[[], bool], running: "asyncio.Task[None]") -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while not await sync_to_async(condition)():
+            if running.done():
+                running.result()
+            await asyncio.sleep(0.05)
+
+
+def want(name: str, state: str = DesiredState.LOADED) -> Model:
+    return Model.objects.create(name=name, desired_state=state, generation=1)
+
+
+def states() -> dict[tuple[str, int], str]:
+    return {(row.model_name, row.version): row.state for row in ModelState.objects.all()}
+
+
+def ready(*names: str) -> Callable[[], bool]:
+    return lambda: {name for (name, _), state in states().items() if state == "READY"} == set(names)
+
+
+def settled(server: Server) -> bool:
+    return ServerState.objects.get(server=server).state == ServerStatus.READY
+
+
+def events(kind: str) -> list[tuple[str, str]]:
+    return list(ServerEvent.objects.filter(kind=kind).order_by("id").values_list("model_name", "message"))
+
+
+def test_wanted_models_are_loaded_and_others_left_alone(inference: FixedServer, repository: Path):
+    for name in ("wanted", "unwanted", "unmanaged"):
+        model_factory.onnx_identity(repository, name)
+    model = want("wanted")
+    want("unwanted", DesiredState.UNLOADED)
+    server = inference.row()
+    watch(server, (inference.start, lambda: ready("wanted")() and settled(server)))
+    sync = ModelSync.objects.get(model=model)
+    assert (sync.applied_generation, sync.error, sync.attempts) == (1, "", 0)
+    assert [name for name, _ in events(EventKind.MODEL_LOADED)] == ["wanted"]
+
+
+def test_what_is_published_while_the_server_is_down_loads_when_it_is_back(inference: FixedServer, repository: Path):
+    server = inference.row()
+
+    def publish() -> None:
+        model_factory.onnx_identity(repository, "late")
+        want("late")
+
+    def seen_down() -> bool:
+        return ServerState.objects.get(server=server).checked_at is not None
+
+    watch(server, (publish, seen_down), (inference.start, ready("late")))
+
+
+def test_every_model_returns_after_the_server_was_killed(inference: FixedServer, repository: Path):
+    names = ("a", "b", "c")
+    for name in names:
+        model_factory.onnx_identity(repository, name)
+        want(name)
+    server = inference.row()
+
+    def known_as_down() -> bool:
+        down = ServerState.objects.get(server=server).state == ServerStatus.DOWN
+        return down and set(states().values()) == {"UNAVAILABLE"}
+
+    watch(
+        server,
+        (inference.start, ready(*names)),
+        (inference.kill, known_as_down),
+        (inference.start, lambda: ready(*names)() and bool(events(EventKind.READY))),
+    )
+    assert events(EventKind.READY) == [("", "Every model is loaded again.")]
+    assert len(events(EventKind.MODEL_LOADED)) == len(names)
+
+
+def test_a_new_generation_is_loaded_and_an_unload_follows_the_wish(inference: FixedServer, repository: Path):
+    model_factory.onnx_identity(repository, "changing")
+    model = want("changing")
+    server = inference.row()
+
+    def publish_second_version() -> None:
+        model_factory.onnx_identity(repository, "changing", version=2)
+        Model.objects.filter(pk=model.pk).update(generation=F("generation") + 1)
+
+    def unload() -> None:
+        Model.objects.filter(pk=model.pk).update(generation=F("generation") + 1, desired_state=DesiredState.UNLOADED)
+
+    watch(
+        server,
+        (inference.start, lambda: states().get(("changing", 1)) == "READY"),
+        (publish_second_version, lambda: states().get(("changing", 2)) == "READY"),
+        (unload, lambda: "READY" not in states().values()),
+    )
+    assert [name for name, _ in events(EventKind.MODEL_UNLOADED)] == ["changing"]
+
+
+def test_a_failing_load_is_reported_whole_and_disturbs_no_other(inference: FixedServer, repository: Path):
+    model_factory.onnx_identity(repository, "fine")
+    broken = model_factory.onnx_identity(repository, "broken")
+    (broken / "1" / "model.onnx").write_text("this is no model")
+    want("fine")
+    model = want("broken")
+    server = inference.row()
+
+    def retried() -> bool:
+        return ModelSync.objects.filter(model=model, attempts__gte=2).exists()
+
+    def repair() -> None:
+        model_factory.onnx_identity(repository, "broken")
+        Model.objects.filter(pk=model.pk).update(generation=F("generation") + 1)
+
+    failed: list[str] = []
+
+    def remember() -> None:
+        failed.append(ModelSync.objects.get(model=model).error)
+
+    watch(
+        server,
+        (inference.start, lambda: ready("fine")() and retried() and settled(server)),
+        (remember, lambda: True),
+        (repair, ready("fine", "broken")),
+    )
+    assert "model.onnx" in failed[0] or "ONNX" in failed[0]
+    assert events(EventKind.MODEL_FAILED) == [("broken", failed[0])]
+    assert ModelSync.objects.get(model=model).error == ""
+
+
+def test_what_was_changed_by_hand_is_not_loaded_before_somebody_adopts_it(
+    inference: FixedServer, published: Callable[..., Version], actor: Actor
+):
+    version = published(load=True)
+    model, folder = version.model, Path(settings.MODEL_REPOSITORY, version.model.name)
+    server = inference.row()
+
+    def edit_by_hand() -> None:
+        shutil.copytree(folder / "1", folder / "2")
+        text = (folder / "config.pbtxt").read_text()
+        (folder / "config.pbtxt").write_text(text.replace("max_batch_size: 8", "max_batch_size: 3"))
+        inference.kill()
+        inference.start()
+
+    def largest_batch() -> int:
+        return ServerClient(server).model_config(model.name)["max_batch_size"]
+
+    def serves() -> bool:
+        try:
+            return bool(largest_batch())
+        except DashboardError:
+            return False
+
+    def adopt() -> None:
+        drift_adopt(model=model, actor=actor)
+
+    sizes: list[int] = []
+    watch(
+        server,
+        (inference.start, ready(model.name)),
+        (edit_by_hand, serves),
+        (lambda: sizes.append(largest_batch()), lambda: ("relu", 2) not in states()),
+        (adopt, lambda: states().get(("relu", 2)) == "READY"),
+    )
+    assert [*sizes, largest_batch()] == [8, 3]
+
+
+def test_what_models_do_becomes_history(inference: FixedServer, repository: Path):
+    model_factory.onnx_identity(repository, "busy", dims=[1])
+    want("busy")
+    server = inference.row()
+    inference.start()
+    body = b'{"inputs": [{"name": "INPUT0", "datatype": "FP32", "shape": [1, 1], "data": [1.0]}]}'
+
+    began = time.time() - 1
+
+    def known() -> int:
+        """Requests that history knows of."""
+        found = metrics_range(server=server, start=began, end=time.time() + 1, model_name="busy")
+        return sum(found["batches"].values())
+
+    async def scenario() -> None:
+        watching = asyncio.create_task(watch_server(server))
+        try:
+            async with AsyncServerClient(server) as client:
+                await until(lambda: MetricSample.objects.exists() and ready("busy")(), watching)
+                for _ in range(20):
+                    await client.infer_raw("busy", body, {})
+                await until(lambda: known() == 20, watching)
+        finally:
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)
+
+    async_to_sync(scenario)()
+    assert ServerState.objects.get(server=server).instance
+
+
+def test_a_watcher_that_comes_back_finds_everything_in_step(inference: FixedServer, repository: Path):
+    model_factory.onnx_identity(repository, "steady")
+    want("steady")
+    server = inference.row()
+    watch(server, (inference.start, lambda: ready("steady")() and settled(server)))
+    ServerState.objects.filter(server=server).update(state=ServerStatus.LIVE)
+    watch(server, (nothing, lambda: settled(server)))
+    assert len(events(EventKind.MODEL_LOADED)) == 1

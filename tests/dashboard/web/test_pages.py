@@ -1,0 +1,252 @@
+"""Each page for a viewer, an operator and an administrator, and in the states that it was designed for."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.contrib.auth import get_user_model
+from django.test import Client
+
+from dashboard.access.authorisation import Actor
+from dashboard.accounts.tokens import token_create
+from dashboard.models import AuditEntry, Job, ModelState, ModelSync, Server, ServerEvent, ServerState, Upload, Version
+from dashboard.shared.choices import JobState
+from tests.dashboard.conftest import text_of
+
+PAGES = (
+    "/",
+    "/models/",
+    "/models/relu/",
+    "/models/relu/versions",
+    "/models/relu/configuration",
+    "/models/relu/playground",
+    "/models/relu/activity",
+    "/jobs/",
+    "/servers/",
+    "/servers/local/",
+    "/activity/",
+    "/settings/",
+)
+
+
+@pytest.mark.parametrize("path", PAGES)
+@pytest.mark.parametrize(
+    "rights",
+    [{"permissions": ()}, {"permissions": ("operate", "upload_data")}, {"permissions": (), "is_superuser": True}],
+)
+def test_a_page_is_shown(relu: Version, as_person: Callable[..., Client], path: str, rights: dict[str, Any]) -> None:
+    permissions = rights.pop("permissions") if "permissions" in rights else ()
+    page = text_of(as_person(*permissions, **rights), path)
+    assert page.count("<h1>") == 1
+    assert " style=" not in page, "inline styles are refused by the content security policy"
+    assert not re.search(r"<script(?![^>]*(src=|application/json))", page), "inline scripts are refused too"
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_nobody_sees_a_page_without_signing_in(relu: Version, path: str) -> None:
+    answer = Client().get(path)
+    assert answer.status_code == 302
+    assert answer["Location"].startswith("/sign-in")
+
+
+def test_a_viewer_is_offered_nothing_that_they_may_not_do(relu: Version, as_person: Callable[..., Client]) -> None:
+    viewer = as_person()
+    page = "".join(text_of(viewer, path) for path in PAGES)
+    for action in ("/unload", "/roll-back", "/archive", "/delete", "/describe", "/restart", "/models/new"):
+        assert action not in page, action
+    assert viewer.post("/models/relu/unload").status_code == 403
+    assert viewer.get("/models/new").status_code == 403
+
+
+def test_an_operator_is_offered_what_they_may_do(relu: Version, as_person: Callable[..., Client]) -> None:
+    page = text_of(as_person("operate", "upload_data"), "/models/relu/")
+    assert "/models/relu/unload" in page
+    assert "/models/new?model=relu" in page
+
+
+def test_without_models_the_first_step_is_named(server: Server, as_person: Callable[..., Client]) -> None:
+    uploader = as_person("upload_data")
+    assert "Upload the first model" in text_of(uploader, "/models/")
+    assert "Upload the first model" in text_of(uploader, "/")
+    assert "Nothing has changed yet" in text_of(uploader, "/")
+    assert "No jobs yet" in text_of(uploader, "/jobs/")
+    assert "No tokens" in text_of(uploader, "/settings/")
+
+
+def test_a_model_that_failed_is_named_first_with_its_reason(
+    relu: Version, server: Server, as_person: Callable[..., Client]
+) -> None:
+    ModelState.objects.update(state="UNAVAILABLE", reason="the file ends too early")
+    ModelSync.objects.create(server=server, model=relu.model, error="the file ends too early")
+    page = text_of(as_person(), "/")
+    assert "Needs attention" in page
+    assert "The file ends too early." in page
+    assert "favicon-failed" in page
+    assert 'data-failing="1"' in page
+    assert "Try again" in text_of(as_person("operate"), "/models/relu/")
+
+
+def test_a_model_that_fell_back_to_the_cpu_is_ready_and_says_so(
+    relu: Version, as_person: Callable[..., Client]
+) -> None:
+    ModelState.objects.update(reason="the instance group asks for KIND_GPU, but this machine has no CUDA device")
+    for address in ("/models/relu/", "/models/relu/versions"):
+        page = text_of(as_person(), address)
+        assert "The instance group asks for KIND_GPU, but this machine has no CUDA device." in page
+        assert "note degraded" in page
+        assert "note failed" not in page
+    assert "Needs attention" not in text_of(as_person(), "/")
+
+
+def test_a_model_whose_new_version_failed_says_that_the_old_one_serves(
+    relu: Version, server: Server, as_person: Callable[..., Client]
+) -> None:
+    ModelSync.objects.create(server=server, model=relu.model, error="output y is FP16, expected FP32")
+    page = text_of(as_person(), "/models/relu/")
+    assert "Output y is FP16, expected FP32. Version 1 keeps serving." in page
+    assert 'data-state="degraded"' in page
+
+
+def test_a_server_that_is_down_says_why_and_what_happens_next(server: Server, as_person: Callable[..., Client]) -> None:
+    ServerState.objects.update(state="down", last_reason="the process ended by signal SIGKILL")
+    ServerEvent.objects.create(server=server, kind="crashed", message="the process ended by signal SIGKILL")
+    page = text_of(as_person(), "/servers/local/")
+    assert "The process ended by signal SIGKILL. It is started again by itself, and every model returns." in page
+    assert "Crashed" in page
+
+
+def test_a_folder_changed_by_hand_is_shown_with_both_ways_out(relu: Version, as_person: Callable[..., Client]) -> None:
+    relu.model.drift = ["config.pbtxt was changed."]
+    relu.model.save()
+    page = text_of(as_person("operate"), "/models/relu/configuration")
+    assert "Adopt the change" in page
+    assert "Write 1 back" in page
+
+
+def test_a_refused_configuration_keeps_what_was_typed(relu: Version, as_person: Callable[..., Client]) -> None:
+    answer = as_person("operate").post("/models/relu/configuration", {"text": 'name: "relu"\nmax_batchsize: 3'})
+    assert answer.status_code == 400
+    assert "max_batchsize: 3" in answer.content.decode()
+    assert "Nothing was applied" in answer.content.decode()
+
+
+def test_a_preview_answers_with_fields_problems_and_effect(relu: Version, as_person: Callable[..., Client]) -> None:
+    client = as_person()
+    answer = client.post(
+        "/models/relu/configuration/preview", {"fields": {"max_batch_size": "4"}}, content_type="application/json"
+    )
+    assert answer.status_code == 200
+    assert answer.json()["fields"]["max_batch_size"] == 4
+    assert answer.json()["effect_sentence"]
+    assert client.post("/models/relu/configuration/preview", "[]", content_type="application/json").status_code == 400
+
+
+def test_an_inspected_upload_can_be_published_from_its_page(inspected: Callable[..., Upload], server: Server) -> None:
+    upload = inspected(model_name="fresh")
+    client = Client()
+    client.force_login(upload.user)
+    page = text_of(client, f"/uploads/{upload.pk}/")
+    assert "Publish version 1" in page
+    assert "Nothing is wrong with it" in page
+    answer = client.post(
+        f"/uploads/{upload.pk}/publish",
+        {"text": upload.proposal["config"], "note": "first", "after": "live"},
+        follow=True,
+    )
+    assert answer.status_code == 200, re.search("Nothing was published:[^<]*", answer.content.decode())
+    assert "Version 1 is published" in answer.content.decode()
+
+
+def test_publishing_a_wrong_configuration_keeps_what_was_typed(
+    inspected: Callable[..., Upload],
+) -> None:
+    upload = inspected(model_name="fresh")
+    client = Client()
+    client.force_login(upload.user)
+    typed = {"text": "max_batchsize: 3", "note": "a note", "after": "keep"}
+    answer = client.post(f"/uploads/{upload.pk}/publish", typed)
+    assert answer.status_code == 400
+    for text in ("Nothing was published", "max_batchsize: 3", "a note"):
+        assert text in answer.content.decode()
+
+
+def test_an_upload_that_expired_says_so(received: Callable[..., Upload], as_person: Callable[..., Client]) -> None:
+    upload = received({"model.onnx": b"abc"})
+    Upload.objects.filter(pk=upload.pk).update(state="expired")
+    assert "This upload has expired" in text_of(as_person(), f"/uploads/{upload.pk}/")
+
+
+@pytest.mark.parametrize("state", JobState.values)
+def test_a_job_is_shown_in_every_state(db: None, as_person: Callable[..., Client], state: str) -> None:
+    job = Job.objects.create(kind="inspect", title="Inspect relu", state=state, progress=40, step="Reading", error="no")
+    page = text_of(as_person(), f"/jobs/{job.pk}/")
+    assert f'data-state="{state}"' in page
+    assert "Inspect relu" in text_of(as_person(), f"/jobs/?state={state}")
+
+
+def test_activity_is_filtered_and_shows_what_changed(relu: Version, as_person: Callable[..., Client]) -> None:
+    AuditEntry.objects.create(
+        actor_name="maria", action="config.apply", model=relu.model, model_name="relu", summary="Changed the queue delay",
+        before={"delay": 500}, after={"delay": 750},
+    )  # fmt: skip
+    page = text_of(as_person(), "/activity/?who=maria&action=config.apply&model=relu")
+    assert "Changed the queue delay" in page
+    assert "750" in page
+    assert "Published version" not in page
+    assert "Nothing fits these filters" in text_of(as_person(), "/activity/?who=nobody")
+
+
+def test_a_token_is_shown_once(as_person: Callable[..., Client]) -> None:
+    client = as_person()
+    made = client.post("/settings/tokens", {"name": "script", "rights": ["read"], "days": "30"})
+    secret = re.search(r'id="new-token">([^<]+)<', made.content.decode())
+    assert secret is not None
+    later = text_of(client, "/settings/")
+    assert secret.group(1) not in later
+    assert "script" in later
+
+
+def test_a_person_cannot_give_a_token_rights_that_they_lack(as_person: Callable[..., Client]) -> None:
+    answer = as_person().post("/settings/tokens", {"name": "script", "rights": ["admin"], "days": "30"})
+    assert answer.status_code == 400
+    assert "Choose at least one right" in answer.content.decode()
+
+
+def test_a_person_revokes_only_their_own_tokens(person: Callable[..., Any], as_person: Callable[..., Client]) -> None:
+    other = person(name="other")
+    token, _ = token_create(user=other, actor=Actor(user=other), name="theirs", rights=["read"])
+    assert as_person().post(f"/settings/tokens/{token.pk}/revoke").status_code == 404
+
+
+def test_an_unknown_page_and_model_are_not_found(as_person: Callable[..., Client]) -> None:
+    client = as_person()
+    assert "There is nothing here" in text_of(client, "/nothing", status=404)
+    assert "no model named" in text_of(client, "/models/ghost/", status=404)
+
+
+def test_a_page_of_our_own_alone_is_returned_to(relu: Version, as_person: Callable[..., Client]) -> None:
+    answer = as_person("operate").post("/models/relu/load", {"next": "https://elsewhere.example/"})
+    assert answer["Location"] == "/models/relu/"
+
+
+def test_the_history_of_charts_is_bounded(server: Server, as_person: Callable[..., Client]) -> None:
+    client = as_person()
+    assert client.get("/metrics?start=1000&end=2000").status_code == 200
+    assert client.get("/metrics?start=2000&end=1000").status_code == 400
+    assert client.get("/metrics?start=0&end=99999999").status_code == 400
+    assert client.get("/metrics?start=then&end=now").status_code == 400
+
+
+def test_an_administrator_adds_a_person_and_changes_their_rights(as_person: Callable[..., Client]) -> None:
+    administrator = as_person(is_superuser=True)
+    new = {"username": "maria", "password": "a long first secret", "permissions": ["operate"]}
+    assert "maria can sign in" in administrator.post("/settings/people", new, follow=True).content.decode()
+    maria = get_user_model().objects.get(username="maria")
+    assert maria.has_perm("dashboard.operate")
+    administrator.post(f"/settings/people/{maria.pk}", {"permissions": ["upload_data"], "is_active": "on"})
+    maria = get_user_model().objects.get(username="maria")
+    assert maria.is_active
+    assert not maria.has_perm("dashboard.operate")
+    assert maria.has_perm("dashboard.upload_data")
+    assert as_person().post("/settings/people", new).status_code == 403
