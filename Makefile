@@ -4,9 +4,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 CHROMIUM ?= $(shell command -v chromium || command -v chromium-browser)
+RUN_LOCKS := server dashboard examples
 PYTEST := $(BIN)/python -m pytest -p no:cacheprovider
 
-.PHONY: run test check bench bench-memory bench-perf-analyzer fuzz soak screenshots examples clean help
+.PHONY: run test check lock bench bench-memory bench-perf-analyzer fuzz soak screenshots examples clean help
 .DEFAULT_GOAL := help
 
 run: $(VENV)/.installed  ## Start the dashboard and the inference server; Ctrl-C stops all of it.
@@ -68,16 +69,31 @@ $(BIN)/python:
 export PIP_RETRIES ?= 10
 export PIP_DEFAULT_TIMEOUT ?= 60
 install = for try in 1 2 3; do \
-	  $(BIN)/python -m pip install --quiet --disable-pip-version-check -r $(1) && exit 0; \
-	  echo "$(1) could not be installed (try $$try of 3)."; sleep 5; \
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check $(1) && exit 0; \
+	  echo "The packages could not be installed (try $$try of 3)."; sleep 5; \
 	done; exit 1
+locked = --require-hashes $(1:%=-r requirements/%.txt)
 
 # The stamps are newer than the requirements they installed, so that a second run installs nothing.
-$(VENV)/.installed: requirements.txt | $(BIN)/python
+$(VENV)/.installed: requirements.txt $(RUN_LOCKS:%=requirements/%.txt) requirements/torch.txt | $(BIN)/python
 	@echo "Installing requirements.txt into $(VENV); the first time this takes some minutes."
-	@$(call install,requirements.txt)
+	@$(call install,$(call locked,$(RUN_LOCKS)))
+	@$(call install,-r requirements.txt)
 	@touch $@
 
-$(VENV)/.installed-dev: requirements-dev.txt $(VENV)/.installed
-	@$(call install,requirements-dev.txt)
+$(VENV)/.installed-dev: requirements/dev.txt $(VENV)/.installed
+	@$(call install,$(call locked,dev))
 	@touch $@
+
+# Each lock keeps to the versions of those before it, so that any of them can be installed together.
+lock = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-package torch \
+	  --custom-compile-command "make lock" $(if $(UPGRADE),--upgrade) $(1:%=requirements/%) \
+	  $(2:%=--constraint requirements/%.txt)
+
+lock: $(VENV)/.installed-dev  ## Lock what requirements/*.in need, with hashes. UPGRADE=yes takes what is newest for the rest.
+	$(call lock,server.in torch.txt) -o requirements/server.txt
+	$(call lock,dashboard.in,server) -o requirements/dashboard.txt
+	$(call lock,examples.in,$(filter-out examples,$(RUN_LOCKS))) -o requirements/examples.txt
+	$(call lock,cloud.in,$(RUN_LOCKS)) -o requirements/cloud.txt
+	$(call lock,opentelemetry.in,$(RUN_LOCKS) cloud) -o requirements/opentelemetry.txt
+	$(call lock,dev.in,$(RUN_LOCKS) cloud opentelemetry) -o requirements/dev.txt

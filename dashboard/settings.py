@@ -106,14 +106,11 @@ if DASHBOARD_HOST not in ("0.0.0.0", "::", *ALLOWED_HOSTS):
     ALLOWED_HOSTS.append(DASHBOARD_HOST)
 
 INSTALLED_APPS = [
-    "daphne",
     "django.contrib.auth",
     "django.contrib.contenttypes",
-    "django.contrib.humanize",
     "django.contrib.messages",
     "django.contrib.sessions",
     "django.contrib.staticfiles",
-    "channels",
     "django_htmx",
     "rest_framework",
     "drf_spectacular",
@@ -139,7 +136,6 @@ MIDDLEWARE = [
 ]
 
 ROOT_URLCONF = "dashboard.urls"
-ASGI_APPLICATION = "dashboard.asgi.application"
 
 TEMPLATES = [
     {
@@ -233,7 +229,7 @@ TIME_ZONE = "UTC"
 DATA_UPLOAD_MAX_MEMORY_SIZE = UPLOAD_CHUNK_BYTES + (1 << 20)
 FILE_UPLOAD_TEMP_DIR = STAGING_DIR
 
-# -- queue and channel layer -----------------------------------------------------------------------------------------
+# -- queue -----------------------------------------------------------------------------------------------------------
 REDIS_URL = _env["REDIS_URL"]
 CELERY_BROKER_URL = REDIS_URL or "filesystem://localhost"
 if not REDIS_URL:
@@ -244,19 +240,13 @@ if not REDIS_URL:
         "polling_interval": 0.2,  # seconds until a queued job is noticed; 1 by default
     }
 CELERY_ACCEPT_CONTENT = ["json"]
-CELERY_TASK_SERIALIZER = CELERY_RESULT_SERIALIZER = "json"
+CELERY_TASK_SERIALIZER = "json"
 CELERY_TASK_IGNORE_RESULT = True
 CELERY_WORKER_CONCURRENCY = 2
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_TIMEZONE = TIME_ZONE
-
-CHANNEL_LAYERS = {
-    "default": {"BACKEND": "channels_redis.core.RedisChannelLayer", "CONFIG": {"hosts": [REDIS_URL]}}
-    if REDIS_URL
-    else {"BACKEND": "channels.layers.InMemoryChannelLayer"}
-}
 
 # -- REST API --------------------------------------------------------------------------------------------------------
 REST_FRAMEWORK = {

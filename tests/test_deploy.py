@@ -84,9 +84,15 @@ def test_the_image_copies_what_is_there_and_runs_as_nobody_special() -> None:
     instructions = dockerfile()
     for source in [word for kind, rest in instructions if kind == "COPY" for word in shlex.split(rest)[:-1]]:
         assert (ROOT / source).exists(), source
-    for name in re.findall(r"requirements[a-z-]*\.txt", (DEPLOY / "Dockerfile").read_text()):
-        assert (ROOT / name).exists(), name
     assert dict(instructions)["USER"] == str(pod()["spec"]["securityContext"]["runAsUser"])
+
+
+def test_the_image_installs_what_the_server_needs_and_no_more() -> None:
+    text = (DEPLOY / "Dockerfile").read_text()
+    installed = set(re.findall(r"-r (requirements\S*\.txt)", text.partition("FROM")[2]))
+    assert installed == {f"requirements/{name}.txt" for name in ("server", "cloud", "torch")}
+    named = re.findall(r"requirements\S*\.txt", text)
+    assert [name for name in named if not (ROOT / name).exists()] == []
 
 
 def test_the_images_command_is_the_servers_and_its_ports_are_open(tmp_path: Path) -> None:

@@ -1,33 +1,47 @@
-"""Every third-party module that is imported comes from a pinned requirement."""
+"""Every third-party module that is imported comes from a pinned requirement, and every requirement from a hashed lock."""
 
 import ast
 import re
 import sys
+from collections.abc import Iterator
 from importlib.metadata import packages_distributions, version
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parent.parent
+REQUIREMENTS = ROOT / "requirements"
 OWN = {"dashboard", "serving", "repository", "tests", "benchmarks", "examples", "tools"}
 # Made by the Python backend for the code it runs; a file beside that code; NVIDIA's, TensorFlow and OpenTelemetry,
 # from files of their own.
 NOT_INSTALLED = {"triton_python_backend_utils", "ink", "tensorrt", "tensorflow", "opentelemetry"}
 BESIDE = {path.stem for path in (ROOT / "examples").glob("*.py")}  # the training scripts import each other
-RUNTIME = ["dashboard", "serving", "repository"]
-DEVELOPMENT = ["tests", "benchmarks", "examples", "tools"]
+LOCKED = ["server", "dashboard", "examples", "cloud", "opentelemetry", "dev"]
+INSTALLED = ["server.in", "torch.txt", "dashboard.in", "examples.in", "dev.in"]
+SERVER = ["server.in", "torch.txt"]
 
 
-def normal(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()
+def read(path: Path) -> Iterator[Requirement]:
+    """Yield the requirements of a file and of those it names with `-r`, without those for other machines."""
+    for line in path.read_text().replace("\\\n", " ").splitlines():
+        text = line.partition(" --hash")[0].strip()
+        if text.startswith("-r "):
+            yield from read(path.parent / text[3:])
+        elif text and text[0] != "#":
+            requirement = Requirement(text)
+            if requirement.marker is None or requirement.marker.evaluate():
+                yield requirement
 
 
-def requirements(*names: str) -> dict[str, Requirement]:
-    """Name -> requirement of the given files, those for other machines left out."""
-    lines = [line for name in names for line in (ROOT / name).read_text().splitlines()]
-    parsed = [Requirement(line) for line in lines if line.strip() and line[0] not in "#-"]
-    return {normal(one.name): one for one in parsed if one.marker is None or one.marker.evaluate()}
+def pins(name: str) -> dict[str, str]:
+    """Return package -> version of a file in requirements/; each must be pinned to one version."""
+    found = {}
+    for requirement in read(REQUIREMENTS / name):
+        assert [specifier.operator for specifier in requirement.specifier] == ["=="], requirement
+        found[canonicalize_name(requirement.name)] = next(iter(requirement.specifier)).version
+    return found
 
 
 def imported(folders: list[str]) -> dict[str, str]:
@@ -46,21 +60,51 @@ def imported(folders: list[str]) -> dict[str, str]:
 
 @pytest.mark.parametrize(
     ("folders", "files"),
-    [(RUNTIME, ["requirements.txt"]), (RUNTIME + DEVELOPMENT, ["requirements.txt", "requirements-dev.txt"])],
+    [
+        (["serving", "repository"], SERVER),
+        (["dashboard"], [*SERVER, "dashboard.in"]),
+        (["examples/models"], [*SERVER, "examples.in"]),
+        (["tests", "benchmarks", "examples", "tools"], INSTALLED),
+    ],
+    ids=["server", "dashboard", "examples", "development"],
 )
-def test_every_import_is_a_requirement(folders: list[str], files: list[str]) -> None:
-    known = requirements(*files)
+def test_every_import_is_a_requirement_of_its_part(folders: list[str], files: list[str]) -> None:
+    known = {name for file in files for name in pins(file)}
     providers = packages_distributions()
     missing = {
         module: path
         for module, path in imported(folders).items()
-        if not any(normal(name) in known for name in providers.get(module, []))
+        if not any(canonicalize_name(name) in known for name in providers.get(module, []))
     }
     assert missing == {}
 
 
-def test_every_requirement_is_pinned_and_installed_as_pinned() -> None:
-    for name, requirement in requirements("requirements.txt", "requirements-dev.txt").items():
-        pins = [specifier.version for specifier in requirement.specifier if specifier.operator == "=="]
-        assert len(pins) == 1, name
-        assert version(name).partition("+")[0] == pins[0], name
+@pytest.mark.parametrize("name", [*INSTALLED, "server.txt", "dashboard.txt", "examples.txt", "dev.txt"])
+def test_what_is_pinned_is_installed(name: str) -> None:
+    assert {package: version(package).partition("+")[0] for package in pins(name)} == pins(name)
+
+
+@pytest.mark.parametrize("name", LOCKED)
+def test_a_lock_has_what_is_asked_for_and_a_hash_for_every_package(name: str) -> None:
+    locked = pins(f"{name}.txt")
+    assert pins(f"{name}.in").items() <= locked.items(), "run `make lock`"
+    entries = re.findall(r"^[a-z].*(?:\n {4}--hash.*)*", (REQUIREMENTS / f"{name}.txt").read_text(), re.MULTILINE)
+    assert len(entries) >= len(locked)
+    assert [entry for entry in entries if "--hash=sha256:" not in entry] == []
+
+
+def test_no_two_locks_differ_in_a_version() -> None:
+    versions: dict[str, set[str]] = {}
+    for name in LOCKED:
+        for package, pinned in pins(f"{name}.txt").items():
+            versions.setdefault(package, set()).add(pinned)
+    assert {package: found for package, found in versions.items() if len(found) > 1} == {}
+
+
+def test_the_server_needs_nothing_of_the_dashboard() -> None:
+    assert pins("server.txt").keys() & pins("dashboard.in").keys() == set()
+
+
+def test_requirements_txt_is_what_make_run_installs() -> None:
+    everything = {package for file in [*SERVER, "dashboard.in", "examples.in"] for package in pins(file)}
+    assert {canonicalize_name(requirement.name) for requirement in read(ROOT / "requirements.txt")} == everything

@@ -243,4 +243,4 @@ def _missing(protocol: str) -> str:
     package = _PACKAGES.get(protocol)
     if package is None:
         return f"no installed package reads '{protocol}://' addresses"
-    return f"'{protocol}' addresses need the package {package}: pip install -r requirements-cloud.txt"
+    return f"'{protocol}' addresses need the package {package}: pip install -r requirements/cloud.txt"

@@ -14,7 +14,7 @@ from tests.support.model_factory import write_config
 HERE = importlib.util.find_spec("tensorflow") is not None
 PYTHON = sys.executable if HERE else os.environ.get("TENSORFLOW_PYTHON", "")
 needs_tensorflow = pytest.mark.skipif(
-    not PYTHON, reason="TensorFlow is not installed: pip install -r requirements-tensorflow.txt"
+    not PYTHON, reason="TensorFlow is not installed: pip install -r requirements/tensorflow.txt"
 )
 SOURCE = """
 import sys

@@ -1,6 +1,6 @@
 """TensorFlow SavedModels, always in processes of their own: TensorFlow's libraries do not share one with the others' well.
 
-Optional: it needs requirements-tensorflow.txt in the server's environment, or in the one that EXECUTION_ENV_PATH names. The
+Optional: it needs requirements/tensorflow.txt in the server's environment, or in the one that EXECUTION_ENV_PATH names. The
 server's side of the class imports nothing of TensorFlow; `load` and what follows run in the child.
 """
 
@@ -26,7 +26,7 @@ from serving.core.devices import Device
 from serving.core.errors import Code, ServingError, internal, invalid, not_found, unavailable
 
 MISSING = (
-    "TensorFlow is not installed: run pip install -r requirements-tensorflow.txt in the server's environment, or name an "
+    "TensorFlow is not installed: run pip install -r requirements/tensorflow.txt in the server's environment, or name an "
     "environment that has it in the model's parameter EXECUTION_ENV_PATH"
 )
 

@@ -1,6 +1,6 @@
 """Traces for OpenTelemetry: of a sampled request one span in all, one for each model that it ran on, one for each execution.
 
-The packages are optional (requirements-opentelemetry.txt). Spans are made on the event loop's thread, and sent in batches by
+The packages are optional (requirements/opentelemetry.txt). Spans are made on the event loop's thread, and sent in batches by
 the SDK's own; what its queue has no room for is dropped. Source: Triton, user_guide/trace.md, for names and attributes.
 """
 
@@ -34,7 +34,7 @@ class OpenTelemetryTrace:
             from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
         except ImportError:
             raise unsupported(
-                "--trace-config mode=opentelemetry needs packages: pip install -r requirements-opentelemetry.txt"
+                "--trace-config mode=opentelemetry needs packages: pip install -r requirements/opentelemetry.txt"
             ) from None
         processor = BatchSpanProcessor(
             OTLPSpanExporter(endpoint=config.url),

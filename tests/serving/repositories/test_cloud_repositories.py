@@ -163,7 +163,7 @@ def test_the_index_names_what_is_in_the_bucket_before_it_is_loaded(store: Object
             {"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""},
             "no valid credentials",
         ),
-        ("gs://bucket/models", {}, "need the package gcsfs: pip install -r requirements-cloud.txt"),
+        ("gs://bucket/models", {}, "need the package gcsfs: pip install -r requirements/cloud.txt"),
         ("nosuch://bucket/models", {}, "no installed package reads 'nosuch://' addresses"),
     ],
 )
