@@ -26,7 +26,8 @@ from django.urls import Resolver404, resolve
 from twisted.web.http import RESPONSES
 
 from dashboard.access.authorisation import NOBODY, Actor, Right, require
-from dashboard.accounts.authentication import actor_of_session, actor_of_token
+from dashboard.access.sessions import actor_of_session
+from dashboard.accounts.authentication import actor_of_token
 from dashboard.shared.exceptions import Forbidden
 
 SMALL_BODY = 64 << 10

@@ -5,3 +5,7 @@ class DashboardConfig(AppConfig):
     name = "dashboard"
     label = "dashboard"
     verbose_name = "Slipway"
+
+    def ready(self) -> None:
+        """Every process that announces jobs uses this Celery application, and its broker."""
+        import dashboard.celery  # noqa: F401

@@ -3,32 +3,34 @@
 from django.contrib.auth.views import LogoutView
 from django.urls import path
 
+from dashboard.accounts import audit_pages
 from dashboard.accounts import pages as account
 from dashboard.catalog import pages as models
 from dashboard.configuration import pages as configuration
 from dashboard.jobs import pages as jobs
 from dashboard.metrics import pages as metrics
-from dashboard.overview import activity, search
 from dashboard.overview import pages as overview
+from dashboard.overview import search, work
 from dashboard.playground import pages as playground
 from dashboard.servers import pages as servers
 from dashboard.uploads import pages as uploads
+from dashboard.versions import pages as versions
 
 urlpatterns = [
     path("", overview.overview, name="overview"),
-    path("health", account.health_part, name="health"),
+    path("health", overview.health_part, name="health"),
     path("metrics", metrics.metrics, name="metrics"),
     path("places", search.places, name="places"),
     path("models/", models.models, name="models"),
     path("models/new", uploads.model_new, name="model_new"),
     path("models/<str:name>/", models.model, name="model"),
-    path("models/<str:name>/adopt", models.models_adopt, name="model_adopt"),
+    path("models/<str:name>/adopt", configuration.models_adopt, name="model_adopt"),
     path("models/<str:name>/head", models.model_head, name="model_head"),
     path("models/<str:name>/versions", models.model_versions, name="model_versions"),
-    path("models/<str:name>/versions/<int:number>/live", models.version_make_live, name="version_make_live"),
-    path("models/<str:name>/versions/<int:number>/archive", models.version_archive, name="version_archive"),
-    path("models/<str:name>/versions/<int:number>/note", models.version_annotate, name="version_annotate"),
-    path("models/<str:name>/roll-back", models.model_roll_back, name="model_roll_back"),
+    path("models/<str:name>/versions/<int:number>/live", versions.version_make_live, name="version_make_live"),
+    path("models/<str:name>/versions/<int:number>/archive", versions.version_archive, name="version_archive"),
+    path("models/<str:name>/versions/<int:number>/note", versions.version_annotate, name="version_annotate"),
+    path("models/<str:name>/roll-back", versions.model_roll_back, name="model_roll_back"),
     path("models/<str:name>/load", models.model_load, name="model_load"),
     path("models/<str:name>/unload", models.model_unload, name="model_unload"),
     path("models/<str:name>/describe", models.model_describe, name="model_describe"),
@@ -44,13 +46,13 @@ urlpatterns = [
     path("uploads/<uuid:pk>/preview", uploads.preview, name="upload_preview"),
     path("uploads/<uuid:pk>/publish", uploads.publish, name="upload_publish"),
     path("uploads/<uuid:pk>/cancel", uploads.cancel, name="upload_cancel"),
-    path("jobs/", jobs.jobs, name="jobs"),
+    path("jobs/", work.jobs, name="jobs"),
     path("jobs/<int:pk>/", jobs.job, name="job"),
     path("jobs/<int:pk>/cancel", jobs.cancel, name="job_cancel"),
     path("servers/", servers.servers, name="servers"),
     path("servers/<slug:name>/", servers.server, name="server"),
     path("servers/<slug:name>/restart", servers.restart, name="server_restart"),
-    path("activity/", activity.activity, name="activity"),
+    path("activity/", audit_pages.activity, name="activity"),
     path("settings/", account.settings, name="settings"),
     path("settings/theme", account.theme_set, name="theme"),
     path("settings/password", account.password_change, name="password"),

@@ -2,13 +2,16 @@
 
 from django.urls import path
 
+from dashboard.accounts import audit_rest
 from dashboard.accounts import rest as accounts
 from dashboard.catalog import rest as models
 from dashboard.configuration import rest as configuration
 from dashboard.jobs import rest as jobs
+from dashboard.metrics import rest as metrics
 from dashboard.playground import rest as inference
 from dashboard.servers import rest as servers
 from dashboard.uploads import rest as uploads
+from dashboard.versions import rest as versions
 from dashboard.web.rest import documentation
 
 urlpatterns = [
@@ -18,10 +21,10 @@ urlpatterns = [
     path("models", models.ModelList.as_view(), name="api_models"),
     path("models/<str:name>", models.ModelDetail.as_view(), name="api_model"),
     path("repository/unmanaged", models.Unmanaged.as_view(), name="api_unmanaged"),
-    path("models/<str:name>/adopt", models.ModelAdopt.as_view(), name="api_model_adopt"),
+    path("models/<str:name>/adopt", configuration.ModelAdopt.as_view(), name="api_model_adopt"),
     path("models/<str:name>/load", models.ModelLoad.as_view(), name="api_model_load"),
     path("models/<str:name>/unload", models.ModelUnload.as_view(), name="api_model_unload"),
-    path("models/<str:name>/roll_back", models.ModelRollBack.as_view(), name="api_model_roll_back"),
+    path("models/<str:name>/roll_back", versions.ModelRollBack.as_view(), name="api_model_roll_back"),
     path("models/<str:name>/releases", models.ModelReleases.as_view(), name="api_model_releases"),
     path("models/<str:name>/infer", inference.Infer.as_view(), name="api_model_infer"),
     path("models/<str:name>/config", configuration.Config.as_view(), name="api_config"),
@@ -34,18 +37,18 @@ urlpatterns = [
         configuration.RevisionRevert.as_view(),
         name="api_config_revert",
     ),
-    path("models/<str:name>/versions", models.VersionList.as_view(), name="api_versions"),
-    path("models/<str:name>/versions/<int:number>", models.VersionDetail.as_view(), name="api_version"),
+    path("models/<str:name>/versions", versions.VersionList.as_view(), name="api_versions"),
+    path("models/<str:name>/versions/<int:number>", versions.VersionDetail.as_view(), name="api_version"),
     path(
         "models/<str:name>/versions/<int:number>/make_live",
-        models.VersionMakeLive.as_view(),
+        versions.VersionMakeLive.as_view(),
         name="api_version_make_live",
     ),
     path(
-        "models/<str:name>/versions/<int:number>/archive", models.VersionArchive.as_view(), name="api_version_archive"
+        "models/<str:name>/versions/<int:number>/archive", versions.VersionArchive.as_view(), name="api_version_archive"
     ),
     path(
-        "models/<str:name>/versions/<int:number>/restore", models.VersionRestore.as_view(), name="api_version_restore"
+        "models/<str:name>/versions/<int:number>/restore", versions.VersionRestore.as_view(), name="api_version_restore"
     ),
     path("models/<str:name>/versions/<int:version>/infer", inference.Infer.as_view(), name="api_version_infer"),
     path("uploads", uploads.UploadList.as_view(), name="api_uploads"),
@@ -60,10 +63,10 @@ urlpatterns = [
     path("servers/<str:name>", servers.ServerDetail.as_view(), name="api_server"),
     path("servers/<str:name>/events", servers.ServerEvents.as_view(), name="api_server_events"),
     path("servers/<str:name>/restart", servers.ServerRestart.as_view(), name="api_server_restart"),
-    path("metrics", servers.Metrics.as_view(), name="api_metrics"),
+    path("metrics", metrics.Metrics.as_view(), name="api_metrics"),
     path("tokens", accounts.TokenList.as_view(), name="api_tokens"),
     path("tokens/<int:pk>", accounts.TokenDetail.as_view(), name="api_token"),
     path("accounts", accounts.AccountList.as_view(), name="api_accounts"),
     path("accounts/<int:pk>", accounts.AccountDetail.as_view(), name="api_account"),
-    path("audit", jobs.AuditList.as_view(), name="api_audit"),
+    path("audit", audit_rest.AuditList.as_view(), name="api_audit"),
 ]

@@ -9,7 +9,9 @@ from channels.routing import URLRouter
 from channels.security.websocket import AllowedHostsOriginValidator, WebsocketDenier
 from django.urls import path, re_path
 
-from dashboard.consumers import JobConsumer, LiveConsumer, LogConsumer
+from dashboard.jobs.consumers import JobConsumer
+from dashboard.metrics.consumers import LiveConsumer
+from dashboard.servers.consumers import LogConsumer
 
 
 class Nowhere(AsyncWebsocketConsumer):

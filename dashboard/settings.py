@@ -248,6 +248,15 @@ CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_TIMEZONE = TIME_ZONE
 
+# -- jobs ------------------------------------------------------------------------------------------------------------
+# The kinds of long work: name -> the module that does it (jobs.kinds.Kind).
+JOB_KINDS = {
+    "inspect": "dashboard.uploads.inspection_job",
+    "publish": "dashboard.uploads.publication_job",
+    "archive": "dashboard.versions.archive_job",
+    "restore": "dashboard.versions.restore_job",
+}
+
 # -- REST API --------------------------------------------------------------------------------------------------------
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": [

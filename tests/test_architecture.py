@@ -3,7 +3,8 @@
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -14,28 +15,70 @@ ROOT = Path(__file__).resolve().parent.parent
 FRAMEWORKS = {"torch", "onnxruntime", "tensorrt", "onnx", "onnxscript", "sklearn"}
 WEB = {"django", "rest_framework", "channels", "celery", "daphne", "whitenoise", "drf_spectacular"}
 
+# The rooms (packages) of a package from the bottom up; "" is the package itself, which puts its rooms together. A module
+# imports only from its own room and from rooms that stand before it.
+ROOMS: dict[str, list[str]] = {
+    "dashboard": [
+        "shared",
+        "models",
+        "access",
+        "templatetags",
+        "web.rest",
+        "web",
+        "servers",
+        "metrics",
+        "jobs",
+        "accounts",
+        "catalog",
+        "configuration",
+        "versions",
+        "playground",
+        "uploads",
+        "overview",
+        "watch",
+        "supervisor",
+        "",
+        "management",
+        "management.commands",
+    ],
+}
 
-def sources(package: str) -> list[Path]:
-    return [path for path in sorted((ROOT / package).rglob("*.py")) if "migrations" not in path.parts]
+
+def sources(package: str) -> dict[str, Path]:
+    """Every module of a package by its dotted name; a folder's `__init__.py` is the module of the folder's name."""
+    paths = sorted((ROOT / package).rglob("*.py"))
+    return {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
+        for path in paths
+        if "migrations" not in path.parts
+    }
 
 
-def imported(path: Path) -> Iterator[str]:
-    """Every module a file imports, also inside functions; of `from a.b import c` both a.b and a.b.c."""
+def imported(path: Path, modules: Container[str] = ()) -> Iterator[str]:
+    """Every module a file imports, also inside functions. `from a.b import c` is a.b.c where that is one of `modules`."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
-            yield node.module
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+            yield from (name if name in modules else node.module for name in names)
 
 
-def breaches(package: str, forbidden: set[str]) -> list[str]:
-    return [
-        f"{path.relative_to(ROOT)} imports {name}"
-        for path in sources(package)
-        for name in imported(path)
-        if name.partition(".")[0] in forbidden
-    ]
+def imports_within(package: str) -> dict[str, set[str]]:
+    """Module -> the modules of the same package that it imports."""
+    modules = sources(package)
+    return {
+        module: {name for name in imported(path, modules) if name in modules and name != module}
+        for module, path in modules.items()
+    }
+
+
+def rooms_of(package: str) -> dict[str, str]:
+    """Module -> its room: "dashboard.web.rest.endpoint" -> "web.rest"; a module of the package itself is in room ""."""
+    return {
+        module: (module if path.name == "__init__.py" else module.rpartition(".")[0])[len(package) + 1 :]
+        for module, path in sources(package).items()
+    }
 
 
 @pytest.mark.parametrize(
@@ -47,7 +90,44 @@ def breaches(package: str, forbidden: set[str]) -> list[str]:
     ],
 )
 def test_packages_depend_only_on_the_repository_between_them(package: str, forbidden: set[str]) -> None:
-    assert breaches(package, forbidden) == []
+    wrong = [
+        f"{module} imports {name}"
+        for module, path in sources(package).items()
+        for name in imported(path)
+        if name.partition(".")[0] in forbidden
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("package", ROOMS)
+def test_every_module_has_a_place_among_the_rooms(package: str) -> None:
+    assert sorted(set(rooms_of(package).values())) == sorted(ROOMS[package])
+
+
+@pytest.mark.parametrize("package", ROOMS)
+def test_a_module_imports_only_from_its_own_room_or_a_lower_one(package: str) -> None:
+    rooms, order = rooms_of(package), ROOMS[package]
+    wrong = [
+        f"{module} imports {name}, which stands above it"
+        for module, names in imports_within(package).items()
+        for name in names
+        if order.index(rooms[name]) > order.index(rooms[module])
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("package", ROOMS)
+def test_no_modules_import_each_other_in_a_circle(package: str) -> None:
+    try:
+        TopologicalSorter(imports_within(package)).prepare()
+    except CycleError as error:
+        pytest.fail(f"a circle of imports: {' <- '.join(error.args[1])}")
+
+
+@pytest.mark.parametrize("package", ROOMS)
+def test_every_room_says_at_its_door_what_lives_there(package: str) -> None:
+    doors = {module: path for module, path in sources(package).items() if path.name == "__init__.py"}
+    assert [module for module, path in doors.items() if not ast.get_docstring(ast.parse(path.read_text()))] == []
 
 
 def test_a_server_without_models_loads_no_framework() -> None:

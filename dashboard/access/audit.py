@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from django.db.models import QuerySet
+
 from dashboard.access.authorisation import Actor
 from dashboard.models import AuditEntry, Model
 
@@ -27,3 +29,13 @@ def audit_record(
         before=before or {},
         after=after or {},
     )
+
+
+def activity(*, model: Model | None = None, action: str = "", actor_name: str = "") -> QuerySet[AuditEntry]:
+    """Newest first. A deleted model's entries are found by its name."""
+    entries = AuditEntry.objects.select_related("actor", "model")
+    if model is not None:
+        entries = entries.filter(model_name=model.name)
+    if action:
+        entries = entries.filter(action=action)
+    return entries.filter(actor_name=actor_name) if actor_name else entries

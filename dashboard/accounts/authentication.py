@@ -1,33 +1,15 @@
 """Who asks: by session, by token; and signing in by password, slowed down for whoever guesses (accounts.sign_in)."""
 
-from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Any
 
-from django.conf import settings
-from django.contrib.auth import get_user
 from django.contrib.auth.backends import ModelBackend
 from django.contrib.auth.models import AbstractBaseUser
-from django.contrib.sessions.backends.base import SessionBase
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest
 
 from dashboard.access.authorisation import NOBODY, Actor
 from dashboard.accounts.sign_in import client_address, sign_in_begin, sign_in_succeeded
 from dashboard.accounts.tokens import token_authenticate
-
-SessionStore = import_module(settings.SESSION_ENGINE).SessionStore
-
-
-class Carrier(NamedTuple):
-    """What django.contrib.auth asks of a request."""
-
-    session: SessionBase
-
-
-def actor_of_session(key: str) -> Actor:
-    """NOBODY where the session has ended."""
-    user = get_user(Carrier(SessionStore(key)))
-    return Actor(user=user) if user.is_authenticated else NOBODY
 
 
 def actor_of_token(secret: str) -> Actor:

@@ -11,13 +11,12 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_GET, require_POST
 
-from dashboard.access import activity
 from dashboard.access.authorisation import Right, actor_of, requires
+from dashboard.accounts import selectors as select
 from dashboard.accounts.accounts import GRANTABLE, account_create, account_update
 from dashboard.accounts.forms import TokenForm
 from dashboard.accounts.tokens import token_create, token_revoke
 from dashboard.models import ApiToken
-from dashboard.overview.tags import health
 from dashboard.shared.choices import TokenRight
 from dashboard.shared.exceptions import DashboardError
 from dashboard.templatetags.slipway import THEMES, sentence
@@ -50,12 +49,6 @@ sign_in = SignIn.as_view()
 
 @require_GET
 @requires(Right.VIEW)
-def health_part(request: HttpRequest) -> HttpResponse:
-    return render(request, "parts/health.html", {"health": health()})
-
-
-@require_GET
-@requires(Right.VIEW)
 def settings(request: HttpRequest) -> HttpResponse:
     return _settings(request)
 
@@ -65,7 +58,7 @@ def _settings(request: HttpRequest, **forms: object) -> HttpResponse:
     context = {
         "password_form": _password_form(request),
         "token_form": TokenForm(user=request.user),
-        "tokens": activity.tokens(request.user),
+        "tokens": select.tokens(request.user),
         "right_labels": dict(TokenRight.choices),
         "people": people,
         "grantable": [(name, GRANT_LABELS[name]) for name in GRANTABLE],

@@ -4,12 +4,12 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from dashboard.access.activity import tokens
 from dashboard.access.authorisation import Right
+from dashboard.accounts import serializers
 from dashboard.accounts.accounts import account_create, account_update
+from dashboard.accounts.selectors import tokens
 from dashboard.accounts.tokens import token_create, token_revoke
 from dashboard.shared.exceptions import NotFound
-from dashboard.web.rest import serializers
 from dashboard.web.rest.endpoint import Endpoint, data_of
 
 

@@ -21,11 +21,11 @@ from django.utils import timezone
 
 from dashboard.access.audit import audit_record
 from dashboard.access.authorisation import SYSTEM, Actor, Right, require, token_rights
-from dashboard.catalog.storage import repository_errors
 from dashboard.models import ApiToken
 from dashboard.servers.services import server_ensure_local, server_event_record
 from dashboard.shared.choices import EventKind, TokenRight
 from dashboard.shared.exceptions import Forbidden, Invalid, StorageFull
+from dashboard.shared.repository_errors import repository_errors
 from repository.core.errors import NoSpace
 from repository.files.storage import locked, write_atomic
 

@@ -5,21 +5,17 @@ from typing import Any
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_GET, require_POST
 
-from dashboard.access.activity import activity, jobs
+from dashboard.access.audit import activity
 from dashboard.access.authorisation import Right, requires
 from dashboard.catalog import selectors as select
 from dashboard.catalog import services as model_services
+from dashboard.catalog.selectors import current_text, unmanaged_models
 from dashboard.catalog.traits import traits_of
-from dashboard.configuration.drift import model_adopt, unmanaged_models
-from dashboard.configuration.services import current_text
+from dashboard.jobs.selectors import jobs
 from dashboard.jobs.services import UNFINISHED
 from dashboard.metrics.recent import NO_NUMBERS, recent_numbers
 from dashboard.models import Model
 from dashboard.servers.selectors import model_states
-from dashboard.shared.choices import VersionState
-from dashboard.versions import services as version_services
-from dashboard.versions.moves import version_archive as archive
-from dashboard.versions.moves import version_restore as restore
 from dashboard.web.pages import act, page_of, respond, sorted_rows
 
 SHOWN = 100  # on one page of the list
@@ -65,13 +61,6 @@ def _sorted(rows: list[select.ModelSummary], wanted: str) -> tuple[list[select.M
 def _matches(row: select.ModelSummary, search: str) -> bool:
     text = f"{row.name} {row.backend} {row.state} {' '.join(row.model.tags)}".lower()
     return all(word in text for word in search.lower().split())
-
-
-@require_POST
-@requires(Right.UPLOAD_CODE)
-def models_adopt(request: HttpRequest, name: str) -> HttpResponse:
-    done = f"{name} is managed from now on. It is not loaded by that."
-    return act(request, model_adopt, done, "models", name=name)
 
 
 def model_context(name: str, tab: str) -> dict[str, Any]:
@@ -168,39 +157,3 @@ def model_describe(request: HttpRequest, name: str) -> HttpResponse:
 def model_delete(request: HttpRequest, name: str) -> HttpResponse:
     given = {"model": _model(name), "confirm_name": request.POST.get("confirm", "")}
     return act(request, model_services.model_delete, f"{name} is deleted, with all its files.", "models", **given)
-
-
-@require_POST
-@requires(Right.OPERATE)
-def version_make_live(request: HttpRequest, name: str, number: int) -> HttpResponse:
-    version = select.version_get(_model(name), number)
-    done = f"Version {number} is being made live. The present one serves until it is ready."
-    return act(request, version_services.version_make_live, done, "model_versions", name, version=version)
-
-
-@require_POST
-@requires(Right.OPERATE)
-def model_roll_back(request: HttpRequest, name: str) -> HttpResponse:
-    model = _model(name)
-    target = select.roll_back_target(model)
-    done = f"Rolling back to version {target.number}." if target else "Rolling back."
-    return act(request, version_services.version_roll_back, done, "model_versions", name, model=model)
-
-
-@require_POST
-@requires(Right.OPERATE)
-def version_archive(request: HttpRequest, name: str, number: int) -> HttpResponse:
-    version = select.version_get(_model(name), number)
-    archived = version.state == VersionState.ARCHIVED
-    service = restore if archived else archive
-    done = f"Version {number} is {'restored; it is not live by that' if archived else 'archived'}."
-    return act(request, service, done, "model_versions", name, version=version)
-
-
-@require_POST
-@requires(Right.OPERATE)
-def version_annotate(request: HttpRequest, name: str, number: int) -> HttpResponse:
-    version = select.version_get(_model(name), number)
-    given = {"version": version, "note": request.POST.get("note", "")}
-    done = f"The note of version {number} is saved."
-    return act(request, version_services.version_annotate, done, "model_versions", name, **given)

@@ -7,6 +7,7 @@ from datetime import datetime
 
 from django.db.models import OuterRef, QuerySet, Subquery
 
+from dashboard.catalog.storage import managed_repository
 from dashboard.models import ConfigRevision, Model, ModelState, ModelSync, Release, Version
 from dashboard.shared.choices import DesiredState, ModelStatus, VersionState
 from dashboard.shared.exceptions import NotFound
@@ -212,3 +213,15 @@ def _judge(desired: str, live: list[int], states: list[ModelState], error: str) 
     if ready and reason:
         return "degraded", reason
     return ("failed", reason) if reason else ("loading", "")
+
+
+def unmanaged_models() -> list[str]:
+    """Folders of the repository that no row stands for."""
+    known = set(Model.objects.values_list("name", flat=True))
+    return [name for name in managed_repository().models() if name not in known]
+
+
+def current_text(model: Model) -> str:
+    """The adopted text; empty for a model that never had one."""
+    revision = model.revisions.first()
+    return revision.text if revision else ""

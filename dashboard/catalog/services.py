@@ -6,10 +6,11 @@ from dashboard.access.audit import audit_record
 from dashboard.access.authorisation import Actor, Right, require
 from dashboard.accounts.tokens import auth_file_kept, tokens_forget_model
 from dashboard.catalog.releases import generation_bump, release_record
-from dashboard.catalog.storage import managed_repository, repository_errors
+from dashboard.catalog.storage import managed_repository
 from dashboard.models import AuditEntry, Model, ModelState, Upload
 from dashboard.shared.choices import DesiredState, ModelStatus, UploadState, VersionState
 from dashboard.shared.exceptions import Conflict, Invalid
+from dashboard.shared.repository_errors import repository_errors
 from repository.files import publish
 
 MAX_TAGS, MAX_TAG_LENGTH = 20, 40

@@ -1,35 +1,16 @@
 """The managed repository, as the dashboard's settings place it, and what is remembered of its files."""
 
-import contextlib
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 from django.conf import settings
 
 from dashboard.models import Model
-from dashboard.shared import exceptions
 from repository.config import model_config
-from repository.core.errors import Conflict, InvalidConfig, NoSpace, NotFound, RepositoryError
+from repository.core.errors import InvalidConfig, NotFound
 from repository.core.layout import ModelRepository
 from repository.files.storage import Manifest, hash_file
-
-_MEANING: dict[type[RepositoryError], type[exceptions.DashboardError]] = {
-    NotFound: exceptions.NotFound,
-    Conflict: exceptions.Conflict,
-    NoSpace: exceptions.StorageFull,
-    RepositoryError: exceptions.Invalid,
-}
-
-
-@contextlib.contextmanager
-def repository_errors() -> Iterator[None]:
-    """The repository's errors as the dashboard's own; also a decorator of services."""
-    try:
-        yield
-    except RepositoryError as error:
-        kind = next(_MEANING[kind] for kind in type(error).__mro__ if kind in _MEANING)
-        raise kind(error.message) from error
 
 
 def managed_repository() -> ModelRepository:

@@ -5,12 +5,14 @@ from django.db import transaction
 from dashboard.access.audit import audit_record
 from dashboard.access.authorisation import Actor, Right, require
 from dashboard.catalog.releases import generation_bump, release_record
-from dashboard.catalog.storage import disk_text, managed_repository, remember_config, repository_errors
+from dashboard.catalog.selectors import current_text
+from dashboard.catalog.storage import disk_text, managed_repository, remember_config
 from dashboard.configuration.needs import code_of_version
-from dashboard.configuration.services import current_text, revision_add, text_check
+from dashboard.configuration.services import revision_add, text_check
 from dashboard.models import ConfigRevision, Model, Upload, Version
 from dashboard.shared.choices import UploadState, VersionState
 from dashboard.shared.exceptions import Conflict, NotFound
+from dashboard.shared.repository_errors import repository_errors
 from repository.config import model_config
 from repository.core.errors import NotFound as RepositoryNotFound
 from repository.core.layout import check_name
@@ -131,12 +133,6 @@ def model_adopt(*, name: str, actor: Actor) -> Model:
             raise Conflict(f"model '{name}' is managed already")
         _adopt(model, actor)
     return model
-
-
-def unmanaged_models() -> list[str]:
-    """Folders of the repository that no row stands for."""
-    known = set(Model.objects.values_list("name", flat=True))
-    return [name for name in managed_repository().models() if name not in known]
 
 
 def _adopt_versions(model: Model, actor: Actor) -> None:

@@ -1,9 +1,5 @@
 """A model's configuration: the form and the text, what a change would do, applying it, and going back."""
 
-import json
-from dataclasses import asdict, fields
-from typing import Any
-
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import get_object_or_404
@@ -13,29 +9,14 @@ from dashboard.access.authorisation import Right, actor_of, requires
 from dashboard.catalog import selectors as select
 from dashboard.catalog.pages import model_context
 from dashboard.configuration import drift, services
-from dashboard.configuration.fields import DATA_TYPES
-from dashboard.configuration.needs import Need, refusal, rights_of, unmet
+from dashboard.configuration.drift import model_adopt
+from dashboard.configuration.editor import base_revision, editor_context, preview_of, preview_response, refusal_for
 from dashboard.models import Model
-from dashboard.shared.exceptions import DashboardError, Invalid
+from dashboard.shared.exceptions import DashboardError
 from dashboard.templatetags.slipway import sentence
 from dashboard.web.pages import act, back, respond
 
 HISTORY = 30
-KINDS = (("AUTO", "whatever there is"), ("CPU", "CPU"), ("GPU", "GPU"), ("MODEL", "as the model says"))
-
-
-def editor_context(model_name: str, text: str) -> dict[str, Any]:
-    """What parts/config_editor.html needs to begin with `text`."""
-    preview = services.config_preview(model_name=model_name, text=text)
-    return {
-        "text": text,
-        "fields": preview.fields,
-        "tensor_sides": (("inputs", "Inputs"), ("outputs", "Outputs")),
-        "kinds": KINDS,
-        "data_types": [name for name in DATA_TYPES if name != "INVALID"],
-        "blank_group": {"count": 1, "kind": "AUTO", "gpus": [], "name": ""},
-        "blank_tensor": {"name": "", "data_type": "FP32", "dims": [], "reshape": None},
-    }
 
 
 @require_http_methods(["GET", "POST"])
@@ -82,46 +63,12 @@ def _apply(request: HttpRequest, name: str) -> HttpResponse:
     return back(request, "model_configuration", name)
 
 
-def base_revision(request: HttpRequest) -> int | None:
-    """The configuration that a form was made from, where it says so."""
-    given = request.POST.get("base_revision", "")
-    return int(given) if given.isascii() and given.isdecimal() and len(given) < 10 else None
-
-
 @require_POST
 @requires(Right.VIEW)
 def preview(request: HttpRequest, name: str) -> JsonResponse:
     """What a text, or fields laid over a text, would be: JSON {"text"} or {"base", "fields"}."""
     given = preview_of(request, name)
     return preview_response(given, refusal_for(request, given.needs))
-
-
-def preview_of(request: HttpRequest, model_name: str) -> services.ConfigPreview:
-    try:
-        given = json.loads(request.body)
-    except (ValueError, RecursionError):
-        raise Invalid("expected a JSON object") from None
-    if not isinstance(given, dict):
-        raise Invalid("expected a JSON object")
-    laid_over = given.get("fields")
-    if laid_over is not None:
-        return services.config_preview(model_name=model_name, base=str(given.get("base", "")), fields=laid_over)
-    return services.config_preview(model_name=model_name, text=str(given.get("text", "")))
-
-
-def preview_response(found: services.ConfigPreview, refused: str) -> JsonResponse:
-    """`refused`: which right this person lacks for it, and why; "" for none."""
-    said = {
-        field.name: getattr(found, field.name) for field in fields(found) if field.name not in ("needs", "problems")
-    }
-    problems = [asdict(problem) for problem in found.problems]
-    more = {"valid": found.valid, "effect_sentence": found.effect_sentence, "refused": refused}
-    return JsonResponse({**said, "problems": problems, **more})
-
-
-def refusal_for(request: HttpRequest, needs: list[Need]) -> str:
-    missing = unmet(needs, rights_of(actor_of(request)))
-    return sentence(refusal(missing)) if missing else ""
 
 
 @require_POST
@@ -148,3 +95,10 @@ def drift_overwrite(request: HttpRequest, name: str) -> HttpResponse:
     model = select.model_get(name)
     done = "The current revision is written over the text on disk."
     return act(request, drift.drift_overwrite, done, "model_configuration", name, model=model)
+
+
+@require_POST
+@requires(Right.UPLOAD_CODE)
+def models_adopt(request: HttpRequest, name: str) -> HttpResponse:
+    done = f"{name} is managed from now on. It is not loaded by that."
+    return act(request, model_adopt, done, "models", name=name)

@@ -4,11 +4,13 @@ from rest_framework.response import Response
 
 from dashboard.access.authorisation import Right
 from dashboard.catalog import selectors as select
-from dashboard.configuration.drift import drift_adopt, drift_overwrite
+from dashboard.catalog.rest import summary_response
+from dashboard.catalog.serializers import ModelSummarySerializer
+from dashboard.configuration import serializers
+from dashboard.configuration.drift import drift_adopt, drift_overwrite, model_adopt
 from dashboard.configuration.services import config_apply, config_preview, config_revert
 from dashboard.models import Model
 from dashboard.shared.exceptions import NotFound
-from dashboard.web.rest import serializers
 from dashboard.web.rest.endpoint import Endpoint, data_of
 
 
@@ -93,3 +95,13 @@ def _config(model: Model) -> Response:
         "drift": model.drift,
     }
     return Response(body)
+
+
+class ModelAdopt(Endpoint):
+    rights = {"POST": Right.UPLOAD_CODE}
+
+    @extend_schema(request=None, responses={201: ModelSummarySerializer})
+    def post(self, request: Request, name: str) -> Response:
+        """Takes such a folder under management. It is not loaded by that."""
+        model_adopt(name=name, actor=self.actor)
+        return summary_response(name, status=201)

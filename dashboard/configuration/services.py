@@ -13,12 +13,14 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 from dashboard.access.audit import audit_record
 from dashboard.access.authorisation import Actor, Right, require
 from dashboard.catalog.releases import generation_bump, release_record, text_for_served
-from dashboard.catalog.storage import disk_text, managed_repository, remember_config, repository_errors
+from dashboard.catalog.selectors import current_text
+from dashboard.catalog.storage import disk_text, managed_repository, remember_config
 from dashboard.configuration.fields import FieldError, apply_fields, field_for, fields_of
 from dashboard.configuration.needs import Need, config_needs, refuse_unmet, rights_of
 from dashboard.models import ConfigRevision, Model
 from dashboard.shared.choices import VersionState
 from dashboard.shared.exceptions import Conflict, Invalid
+from dashboard.shared.repository_errors import repository_errors
 from repository.config import edit as config_edit
 from repository.config import in_place, model_config, validation, version_policy
 from repository.config import text as config_text
@@ -177,12 +179,6 @@ def text_check(*, text: str, model: Model | None = None, model_name: str = "") -
         where = f"{errors[0].path}: " if config is not None and errors[0].path else ""
         raise Invalid(f"the configuration is not valid: {where}{errors[0].message}", problems=problems)
     return config
-
-
-def current_text(model: Model) -> str:
-    """The adopted text; empty for a model that never had one."""
-    revision = model.revisions.first()
-    return revision.text if revision else ""
 
 
 def _from_fields(base: str, fields: dict[str, Any]) -> tuple[str, list[Problem]]:

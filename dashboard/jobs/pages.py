@@ -3,25 +3,11 @@
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_GET, require_POST
 
-from dashboard.access.activity import job_get, uploads_open
-from dashboard.access.activity import jobs as jobs_of
 from dashboard.access.authorisation import Right, requires
+from dashboard.jobs.selectors import job_get
 from dashboard.jobs.services import job_cancel
 from dashboard.shared.choices import JobState
-from dashboard.web.pages import act, page_of, respond
-
-
-@require_GET
-@requires(Right.VIEW)
-def jobs(request: HttpRequest) -> HttpResponse:
-    state = request.GET.get("state", "")
-    context = {
-        "jobs": page_of(request, jobs_of(state=state if state in JobState else "")),
-        "uploads": uploads_open(),
-        "states": JobState.choices,
-        "state_now": state,
-    }
-    return respond(request, "jobs", context)
+from dashboard.web.pages import act, respond
 
 
 @require_GET

@@ -1,11 +1,16 @@
+from collections.abc import Callable
+
+from django.urls import reverse
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from dashboard.access import activity as select
 from dashboard.access.authorisation import Right
+from dashboard.jobs import selectors as select
+from dashboard.jobs.serializers import JobSerializer
 from dashboard.jobs.services import job_cancel
-from dashboard.web.rest import serializers
+from dashboard.models import Job
+from dashboard.shared.choices import JobState
 from dashboard.web.rest.endpoint import Endpoint
 
 
@@ -15,44 +20,35 @@ class JobList(Endpoint):
     @extend_schema(
         operation_id="jobs_list",
         parameters=[OpenApiParameter("state", str), OpenApiParameter("kind", str)],
-        responses=serializers.JobSerializer(many=True),
+        responses=JobSerializer(many=True),
     )
     def get(self, request: Request) -> Response:
         params = request.query_params
-        return self.page(
-            select.jobs(state=params.get("state", ""), kind=params.get("kind", "")), serializers.JobSerializer
-        )
+        return self.page(select.jobs(state=params.get("state", ""), kind=params.get("kind", "")), JobSerializer)
 
 
 class JobDetail(Endpoint):
     rights = {"GET": Right.VIEW}
 
-    @extend_schema(responses=serializers.JobSerializer)
+    @extend_schema(responses=JobSerializer)
     def get(self, request: Request, pk: int) -> Response:
-        return Response(serializers.JobSerializer(select.job_get(pk)).data)
+        return Response(JobSerializer(select.job_get(pk)).data)
 
 
 class JobCancel(Endpoint):
     rights = {"POST": Right.VIEW}  # beside operators, whoever began it: see job_cancel
 
-    @extend_schema(request=None, responses=serializers.JobSerializer)
+    @extend_schema(request=None, responses=JobSerializer)
     def post(self, request: Request, pk: int) -> Response:
         """A queued job ends at once, a running one at its next step. Nothing half done is left."""
-        return Response(serializers.JobSerializer(job_cancel(job=select.job_get(pk), actor=self.actor)).data)
+        return Response(JobSerializer(job_cancel(job=select.job_get(pk), actor=self.actor)).data)
 
 
-class AuditList(Endpoint):
-    rights = {"GET": Right.VIEW}
-
-    @extend_schema(
-        operation_id="audit_list",
-        parameters=[OpenApiParameter("model", str), OpenApiParameter("action", str), OpenApiParameter("actor", str)],
-        responses=serializers.AuditSerializer(many=True),
-    )
-    def get(self, request: Request) -> Response:
-        """Who did what, newest first."""
-        params = request.query_params
-        rows = select.activity(action=params.get("action", ""), actor_name=params.get("actor", ""))
-        if params.get("model"):
-            rows = rows.filter(model_name=params["model"])
-        return self.page(rows, serializers.AuditSerializer)
+def after_job(job: Job, done: Callable[[], Response]) -> Response:
+    """The answer to work that is a job: what it made, where that is done already; its error; else 202 with the job."""
+    if job.state == JobState.SUCCEEDED:
+        return done()
+    if job.state == JobState.FAILED:
+        return Response({"error": job.error, "job": job.pk}, status=job.result.get("status", 500))
+    headers = {"Location": reverse("api_job", args=[job.pk])}
+    return Response(JobSerializer(job).data, status=202, headers=headers)

@@ -1,4 +1,4 @@
-"""Long work as rows: made, queued on commit, run once at a time, cancelled, and queued anew when a worker was lost."""
+"""Long work as rows: made, queued on commit, cancelled, and queued anew when a worker was lost. Running them: runner.py."""
 
 import logging
 from collections.abc import Callable
@@ -11,11 +11,11 @@ from django.utils import timezone
 
 from dashboard.access.audit import audit_record
 from dashboard.access.authorisation import Actor, Right, require
-from dashboard.jobs import KINDS, load_kind
-from dashboard.jobs.context import JobCancelled, JobContext, JobSuperseded
+from dashboard.jobs.kinds import load_kind
+from dashboard.jobs.tasks import run_job
 from dashboard.models import Job, Model
 from dashboard.shared.choices import JobState
-from dashboard.shared.exceptions import Conflict, DashboardError, status_of
+from dashboard.shared.exceptions import Conflict
 
 logger = logging.getLogger(__name__)
 
@@ -68,48 +68,6 @@ def job_cancel(*, job: Job, actor: Actor) -> Job:
     return job
 
 
-def job_run(*, job_id: int) -> None:
-    """Runs a queued job in this process. Does nothing when another worker has it, or it has ended."""
-    now = timezone.now()
-    claimed = Job.objects.filter(pk=job_id, state=JobState.QUEUED).update(
-        state=JobState.RUNNING, started_at=now, heartbeat_at=now, progress=0, error=""
-    )
-    if not claimed:
-        return
-    job = Job.objects.get(pk=job_id)
-    with JobContext(job) as context:
-        _finish(job, *_outcome(context))
-
-
-def job_run_here(*, job: Job) -> Job:
-    """Runs a job that was not announced, in this process; the job as it ended."""
-    job_run(job_id=job.pk)
-    job.refresh_from_db()
-    return job
-
-
-def _outcome(context: JobContext) -> tuple[JobState | None, dict[str, Any]]:
-    """The state a job ends in, with what to store; None when it is no longer ours to end."""
-    try:
-        result = load_kind(context.job.kind).run(context)
-    except JobSuperseded:
-        return None, {}
-    except JobCancelled:
-        return JobState.CANCELLED, {}
-    except DashboardError as error:
-        return JobState.FAILED, {"error": error.message, "result": {"status": status_of(error)}}
-    except Exception:
-        logger.exception("job %s failed", context.job.pk)
-        return JobState.FAILED, {"error": "The job failed for a reason of its own; the worker's log has the details."}
-    return JobState.SUCCEEDED, {"result": result or {}, "progress": 100}
-
-
-def _finish(job: Job, state: JobState | None, changes: dict[str, Any]) -> None:
-    if state is not None:
-        own = Job.objects.filter(pk=job.pk, state=JobState.RUNNING, attempt=job.attempt)
-        own.update(state=state, finished_at=timezone.now(), **changes)
-
-
 def jobs_requeue_lost(*, older_than: timedelta = timedelta(seconds=30)) -> int:
     """Queues anew what a dead worker left behind, and what the broker lost; gives up after MAX_ATTEMPTS.
 
@@ -153,9 +111,6 @@ def _give_up(job: Job, rows: QuerySet[Job], **changes: Any) -> bool:
 
 
 def _queue_on_commit(job_id: int) -> None:
-    # Imported here: tasks are thin wrappers over services, and this is the one way back.
-    from dashboard.jobs.tasks import run_job
-
     transaction.on_commit(lambda: _announce(run_job.delay, job_id))
 
 
@@ -165,6 +120,3 @@ def _announce(delay: Callable[[int], Any], job_id: int) -> None:
         delay(job_id)
     except Exception:
         logger.warning("the queue did not take job %s; it is announced again later", job_id)
-
-
-__all__ = ["KINDS", "job_cancel", "job_create", "job_run", "job_run_here", "jobs_requeue_lost"]

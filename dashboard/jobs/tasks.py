@@ -4,14 +4,14 @@ import threading
 import time
 from typing import Any
 
+from celery import shared_task
 from celery.signals import worker_ready, worker_shutdown
 
-from dashboard.celery import app
-from dashboard.jobs.services import job_run
+from dashboard.jobs.runner import job_run
 from dashboard.shared import heartbeat
 
 
-@app.task(name="dashboard.run_job", acks_late=False)
+@shared_task(name="dashboard.run_job", acks_late=False)
 def run_job(job_id: int) -> None:
     job_run(job_id=job_id)
 

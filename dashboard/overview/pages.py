@@ -1,14 +1,17 @@
 """Is everything serving, what changed last, what is slow."""
 
 from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
 from django.views.decorators.http import require_GET
 
-from dashboard.access.activity import activity, uploads_open
+from dashboard.access.audit import activity
 from dashboard.access.authorisation import Right, requires
 from dashboard.catalog.selectors import models_overview
 from dashboard.metrics.recent import busiest, recent_numbers
+from dashboard.overview.tags import health
 from dashboard.servers.selectors import servers
 from dashboard.shared.choices import DesiredState
+from dashboard.uploads.selectors import uploads_open
 from dashboard.web.pages import respond
 
 CHANGES = 10
@@ -33,3 +36,9 @@ def overview(request: HttpRequest) -> HttpResponse:
         "changes": activity()[:CHANGES],
     }
     return respond(request, "overview", context, parts=("now", "rows"))
+
+
+@require_GET
+@requires(Right.VIEW)
+def health_part(request: HttpRequest) -> HttpResponse:
+    return render(request, "parts/health.html", {"health": health()})

@@ -20,14 +20,6 @@ from dashboard.templatetags.units import NOTHING, duration
 register = template.Library()
 
 RANGES = ("15m", "1h", "6h", "24h", "7d", "30d")
-_FORMATS = {
-    "onnx": "ONNX",
-    "torchscript": "TorchScript",
-    "torch_export": "torch.export",
-    "tensorrt": "TensorRT plan",
-    "python": "Python",
-    "ensemble": "Ensemble",
-}
 _ACTION_ICONS = (
     ("version.publish", "upload"),
     ("version.make_live", "live"),
@@ -108,11 +100,6 @@ def charts_config(context: template.Context, model: str = "", server: str = "", 
 def serving(summary: ModelSummary) -> list[int]:
     """The versions that answer now, on any server; those that should are its live_versions."""
     return sorted({row.version for row in summary.server_states if row.word == "ready"})
-
-
-@register.filter
-def format_name(name: str) -> str:
-    return _FORMATS.get(name, name)
 
 
 @register.filter

@@ -1,21 +1,12 @@
-import time
-from typing import Any
-
-from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiParameter, extend_schema
+from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from dashboard.access.authorisation import Right
-from dashboard.metrics.selectors import metrics_range
 from dashboard.servers import selectors as select
-from dashboard.servers.services import LOCAL, server_restart
-from dashboard.shared.exceptions import Invalid
-from dashboard.web.rest import serializers
+from dashboard.servers import serializers
+from dashboard.servers.services import server_restart
 from dashboard.web.rest.endpoint import Endpoint
-
-_HOUR = 3600.0
-_MONTH = 31 * 24 * _HOUR
 
 
 class ServerList(Endpoint):
@@ -52,43 +43,3 @@ class ServerRestart(Endpoint):
         server = select.server_get(name)
         server_restart(server=server, actor=self.actor)
         return Response(serializers.ServerSerializer(server).data, status=202)
-
-
-class Metrics(Endpoint):
-    rights = {"GET": Right.VIEW}
-
-    @extend_schema(
-        parameters=[
-            OpenApiParameter("server", str, description=f"By default {LOCAL}."),
-            OpenApiParameter("model", str, description="By default the server as a whole."),
-            OpenApiParameter("version", int),
-            OpenApiParameter("start", float, description="Unix seconds; by default one hour ago."),
-            OpenApiParameter("end", float, description="Unix seconds; by default now."),
-        ],
-        responses=OpenApiTypes.OBJECT,
-    )
-    def get(self, request: Request) -> Response:
-        """History of requests, latency percentiles, batches, process and GPUs."""
-        params = request.query_params
-        end = _number(params, "end", time.time())
-        start = _number(params, "start", end - _HOUR)
-        if not end - _MONTH <= start < end:
-            raise Invalid("expected a start before the end, at most 31 days apart")
-        series = metrics_range(
-            server=select.server_get(params.get("server", LOCAL)),
-            start=start,
-            end=end,
-            model_name=params.get("model", ""),
-            version=int(_number(params, "version", 0)) or None,
-        )
-        return Response(series)
-
-
-def _number(params: Any, name: str, default: float) -> float:
-    try:
-        value = float(params.get(name, default))
-    except ValueError:
-        raise Invalid(f"expected {name} as a number") from None
-    if not 0 <= value < 1e12:
-        raise Invalid(f"expected {name} as a number of seconds, not {value}")
-    return value

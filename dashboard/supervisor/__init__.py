@@ -1,4 +1,5 @@
-"""What `manage.py up` is made of: preparation, four watched processes, and a guardian that outlives them.
+"""What `manage.py up` is made of: preparation, four watched processes, and a guardian that outlives them. It imports every
+room but `watch`; only the commands call it.
 
 preflight   what must be true before anything starts (lock, ports)
 setup       migrations, administrator, examples, the bundled server's row

@@ -142,3 +142,18 @@ def message_kind(level: str) -> str:
 @register.filter
 def join_or_blank(values: Sequence[Any] | None) -> str:
     return ", ".join(str(value) for value in values) if values else ""
+
+
+_FORMATS = {
+    "onnx": "ONNX",
+    "torchscript": "TorchScript",
+    "torch_export": "torch.export",
+    "tensorrt": "TensorRT plan",
+    "python": "Python",
+    "ensemble": "Ensemble",
+}
+
+
+@register.filter
+def format_name(name: str) -> str:
+    return _FORMATS.get(name, name)

@@ -6,7 +6,7 @@ from django.conf import settings
 
 from dashboard.access.authorisation import SYSTEM
 from dashboard.catalog.services import model_describe
-from dashboard.jobs.services import job_run
+from dashboard.jobs.runner import job_run
 from dashboard.models import AuditEntry, Model, Upload, Version
 from dashboard.shared.choices import UploadState
 from dashboard.shared.exceptions import Conflict

@@ -6,11 +6,11 @@ from typing import Any
 
 from tritonclient.grpc import model_config_pb2 as mc
 
-from dashboard.catalog.storage import repository_errors
 from dashboard.jobs.context import JobCancelled, JobContext
 from dashboard.models import ConfigRevision, Job, Upload
 from dashboard.shared.choices import UploadState
 from dashboard.shared.exceptions import DashboardError, Forbidden, Invalid
+from dashboard.shared.repository_errors import repository_errors
 from dashboard.uploads.arrangement import Arrangement, arrange
 from dashboard.uploads.inspector import run_inspector
 from dashboard.uploads.services import refuse_code

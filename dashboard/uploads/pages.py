@@ -7,19 +7,18 @@ from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_GET, require_POST
 
-from dashboard.access.activity import OPEN_UPLOADS, upload_get
 from dashboard.access.authorisation import Right, actor_of, requires
 from dashboard.catalog import selectors as select
-from dashboard.configuration.pages import base_revision, editor_context, preview_of, preview_response, refusal_for
+from dashboard.configuration.editor import base_revision, editor_context, preview_of, preview_response, refusal_for
 from dashboard.models import Model, Upload
-from dashboard.overview.tags import format_name
 from dashboard.servers.selectors import servers
 from dashboard.shared.choices import ServerStatus, UploadState
 from dashboard.shared.exceptions import DashboardError
-from dashboard.templatetags.slipway import sentence
+from dashboard.templatetags.slipway import format_name, sentence
 from dashboard.templatetags.units import size
 from dashboard.uploads.publication import upload_publish
 from dashboard.uploads.review import upload_review
+from dashboard.uploads.selectors import OPEN_UPLOADS, upload_get
 from dashboard.uploads.services import upload_cancel
 from dashboard.web.pages import act
 

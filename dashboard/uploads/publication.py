@@ -19,16 +19,19 @@ from django.db import transaction
 
 from dashboard.access.authorisation import SYSTEM, Actor, Right
 from dashboard.catalog.releases import chosen_versions
+from dashboard.catalog.selectors import current_text
 from dashboard.catalog.services import last_number_ever
-from dashboard.catalog.storage import disk_text, managed_repository, repository_errors
+from dashboard.catalog.storage import disk_text, managed_repository
 from dashboard.configuration.needs import beside_files, publication_needs, refuse_unmet, rights_of
-from dashboard.configuration.services import current_text, refuse_drift, text_check
+from dashboard.configuration.services import refuse_drift, text_check
 from dashboard.jobs.context import JobCancelled, JobContext, JobSuperseded
 from dashboard.jobs.progress import JobProgress
-from dashboard.jobs.services import UNFINISHED, job_create, job_run_here
+from dashboard.jobs.runner import job_run_here
+from dashboard.jobs.services import UNFINISHED, job_create
 from dashboard.models import ConfigRevision, Job, Model, Upload, Version
 from dashboard.shared.choices import DesiredState, UploadState, VersionState
 from dashboard.shared.exceptions import Conflict, DashboardError
+from dashboard.shared.repository_errors import repository_errors
 from dashboard.uploads.publication_record import publication_record
 from dashboard.uploads.services import expiry, upload_require_own
 from repository.config import edit as config_edit

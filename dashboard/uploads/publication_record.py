@@ -5,9 +5,10 @@ from django.db import transaction
 from dashboard.access.audit import audit_record
 from dashboard.access.authorisation import Actor
 from dashboard.catalog.releases import generation_bump, release_record
+from dashboard.catalog.selectors import current_text
 from dashboard.catalog.storage import remember_beside, remember_config, remember_version
 from dashboard.configuration.needs import code_of_version
-from dashboard.configuration.services import current_text, revision_add
+from dashboard.configuration.services import revision_add
 from dashboard.models import Model, Upload, Version
 from dashboard.shared.choices import DesiredState, UploadState
 from repository.files.storage import Manifest

@@ -6,11 +6,14 @@ from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from dashboard.access.activity import upload_get, uploads_open
 from dashboard.access.authorisation import Right
+from dashboard.jobs.rest import after_job
+from dashboard.jobs.serializers import JobSerializer
 from dashboard.models import UploadFile
 from dashboard.shared.exceptions import Invalid
+from dashboard.uploads import serializers
 from dashboard.uploads.publication import upload_publish
+from dashboard.uploads.selectors import upload_get, uploads_open
 from dashboard.uploads.services import (
     upload_cancel,
     upload_complete,
@@ -18,8 +21,8 @@ from dashboard.uploads.services import (
     upload_file,
     upload_receive_chunk,
 )
-from dashboard.web.rest import serializers
-from dashboard.web.rest.endpoint import Endpoint, after_job, data_of
+from dashboard.versions.serializers import VersionSerializer
+from dashboard.web.rest.endpoint import Endpoint, data_of
 from dashboard.web.rest.parsers import RawParser, read_body
 
 
@@ -104,7 +107,7 @@ class UploadPublish(Endpoint):
 
     @extend_schema(
         request=serializers.PublishSerializer,
-        responses={201: serializers.VersionSerializer, 202: serializers.JobSerializer},
+        responses={201: VersionSerializer, 202: JobSerializer},
     )
     def post(self, request: Request, pk: UUID) -> Response:
         """Publishes an inspected upload as a new version: 201 with the version. A large one takes its time: 202 with the
@@ -112,7 +115,7 @@ class UploadPublish(Endpoint):
         `base_revision`; a 403 which right is missing, and because of which file or field."""
         upload, data = upload_get(pk), data_of(request, serializers.PublishSerializer)
         job = upload_publish(upload=upload, actor=self.actor, **data)
-        return after_job(job, lambda: Response(serializers.VersionSerializer(upload.versions.get()).data, status=201))
+        return after_job(job, lambda: Response(VersionSerializer(upload.versions.get()).data, status=201))
 
 
 def _upload(pk: UUID, status: int = 200) -> Response:

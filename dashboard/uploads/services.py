@@ -20,11 +20,12 @@ from django.utils import timezone
 
 from dashboard.access.audit import audit_record
 from dashboard.access.authorisation import Actor, Right, require
-from dashboard.catalog.storage import managed_repository, repository_errors
+from dashboard.catalog.storage import managed_repository
 from dashboard.jobs.services import job_create
 from dashboard.models import Job, Upload, UploadFile
 from dashboard.shared.choices import JobState, UploadState
 from dashboard.shared.exceptions import Conflict, Forbidden, Invalid, NotFound, StorageFull, TooLarge, WrongOffset
+from dashboard.shared.repository_errors import repository_errors
 from repository.core.errors import NoSpace
 from repository.core.layout import check_name, relative_path
 from repository.files import storage

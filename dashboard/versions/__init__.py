@@ -1,0 +1,2 @@
+"""Which version is served: make live, roll back, archive, restore, with their jobs, page actions and REST. It imports
+`configuration` and what is below. The pages of a model post here, and uploads answer with its shapes."""

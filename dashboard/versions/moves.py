@@ -15,15 +15,17 @@ from django.db import transaction
 from dashboard.access.audit import audit_record
 from dashboard.access.authorisation import SYSTEM, Actor, Right, require
 from dashboard.catalog.releases import chosen_versions
-from dashboard.catalog.storage import forget_version, managed_repository, remember_version, repository_errors
+from dashboard.catalog.selectors import current_text
+from dashboard.catalog.storage import forget_version, managed_repository, remember_version
 from dashboard.configuration.needs import refuse_unmet, restore_needs, rights_of
-from dashboard.configuration.services import current_text
 from dashboard.jobs.context import JobContext, JobSuperseded
 from dashboard.jobs.progress import JobProgress
-from dashboard.jobs.services import job_create, job_run_here
+from dashboard.jobs.runner import job_run_here
+from dashboard.jobs.services import job_create
 from dashboard.models import Job, Model, Version
 from dashboard.shared.choices import DesiredState, VersionState
 from dashboard.shared.exceptions import Conflict, Forbidden
+from dashboard.shared.repository_errors import repository_errors
 from repository.core.layout import ModelRepository
 from repository.core.progress import Progress
 from repository.files import publish, storage

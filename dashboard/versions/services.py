@@ -5,12 +5,12 @@ from django.db import transaction
 from dashboard.access.audit import audit_record
 from dashboard.access.authorisation import Actor, Right, require
 from dashboard.catalog.releases import chosen_versions
-from dashboard.catalog.selectors import roll_back_target
-from dashboard.catalog.storage import repository_errors
-from dashboard.configuration.services import config_write, current_text, refuse_drift
+from dashboard.catalog.selectors import current_text, roll_back_target
+from dashboard.configuration.services import config_write, refuse_drift
 from dashboard.models import ConfigRevision, Model, Version
 from dashboard.shared.choices import DesiredState, VersionState
 from dashboard.shared.exceptions import Conflict
+from dashboard.shared.repository_errors import repository_errors
 from repository.config import edit as config_edit
 from repository.config import model_config, version_policy
 

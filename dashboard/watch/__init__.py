@@ -1,4 +1,5 @@
-"""What `manage.py watch` is made of: the one process that acts by itself.
+"""What `manage.py watch` is made of: the one process that acts by itself. It imports every room but `supervisor` and the
+roots; only the command calls it.
 
 plan        desired state against actual state -> what to load and unload (no I/O)
 reconciler  carries the plan out on one server, again and again

@@ -16,6 +16,7 @@ from rest_framework.test import APIClient
 
 from dashboard.access.authorisation import Actor
 from dashboard.jobs import services as jobs
+from dashboard.jobs.runner import job_run
 from dashboard.models import Job, ModelState, Server, ServerState, Upload, Version
 from dashboard.uploads.publication import upload_publish
 from dashboard.uploads.services import upload_complete, upload_create, upload_receive_chunk
@@ -113,7 +114,7 @@ def inspected(received: Callable[..., Upload]) -> Callable[..., Upload]:
     def send(files: dict[str, bytes] | None = None, model_name: str = "relu", **more: Any) -> Upload:
         upload = received(files or {"model.onnx": relu_bytes()}, model_name, **more)
         job = upload_complete(upload=upload, actor=more.get("by") or Actor(user=upload.user))
-        jobs.job_run(job_id=job.pk)
+        job_run(job_id=job.pk)
         upload.refresh_from_db()
         return upload
 

@@ -1,21 +1,17 @@
 """What every endpoint has."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from django.conf import settings
 from django.db.models import QuerySet
-from django.urls import reverse
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.serializers import BaseSerializer
 from rest_framework.views import APIView
 
 from dashboard.access.authorisation import Actor, Right, actor_of
-from dashboard.models import Job
-from dashboard.shared.choices import JobState
 from dashboard.web.rest.pagination import Pages
-from dashboard.web.rest.serializers import JobSerializer
 
 
 class Endpoint(APIView):
@@ -34,16 +30,6 @@ class Endpoint(APIView):
         return pages.get_paginated_response(
             serializer(pages.paginate_queryset(rows, self.request, self), many=True).data
         )
-
-
-def after_job(job: Job, done: Callable[[], Response]) -> Response:
-    """The answer to work that is a job: what it made, where that is done already; its error; else 202 with the job."""
-    if job.state == JobState.SUCCEEDED:
-        return done()
-    if job.state == JobState.FAILED:
-        return Response({"error": job.error, "job": job.pk}, status=job.result.get("status", 500))
-    headers = {"Location": reverse("api_job", args=[job.pk])}
-    return Response(JobSerializer(job).data, status=202, headers=headers)
 
 
 def data_of(request: Request, serializer: type[BaseSerializer]) -> dict[str, Any]:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from dashboard.access.authorisation import Actor
-from dashboard.catalog.selectors import live_versions
-from dashboard.configuration.drift import drift_adopt, drift_check, drift_overwrite, model_adopt, unmanaged_models
+from dashboard.catalog.selectors import live_versions, unmanaged_models
+from dashboard.configuration.drift import drift_adopt, drift_check, drift_overwrite, model_adopt
 from dashboard.configuration.fields import fields_of
 from dashboard.configuration.services import config_apply, config_preview, config_revert
 from dashboard.models import AuditEntry, Model, Version

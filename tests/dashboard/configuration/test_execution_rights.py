@@ -20,7 +20,7 @@ from rest_framework.test import APIClient
 from dashboard.access.authorisation import Actor
 from dashboard.configuration.drift import drift_adopt, drift_check
 from dashboard.configuration.services import config_apply, config_revert
-from dashboard.jobs.services import job_run
+from dashboard.jobs.runner import job_run
 from dashboard.models import Model, Server, Upload, Version
 from dashboard.shared.exceptions import Conflict, DashboardError, Forbidden
 from dashboard.uploads.publication import upload_publish

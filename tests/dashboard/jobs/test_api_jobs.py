@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from rest_framework.test import APIClient
 
-from dashboard.jobs.services import job_run
+from dashboard.jobs.runner import job_run
 from dashboard.models import Model, Upload, Version
 from repository.core.errors import NoSpace
 from tests.dashboard.conftest import as_inspected, relu_bytes

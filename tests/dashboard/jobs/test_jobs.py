@@ -14,10 +14,10 @@ from django.conf import settings as django_settings
 from django.db import OperationalError
 from django.utils import timezone
 
-from dashboard import jobs as kinds
 from dashboard.access.authorisation import SYSTEM, Actor
 from dashboard.jobs.context import JobContext, JobSuperseded
-from dashboard.jobs.services import job_cancel, job_create, job_run, jobs_requeue_lost
+from dashboard.jobs.runner import job_run
+from dashboard.jobs.services import job_cancel, job_create, jobs_requeue_lost
 from dashboard.models import AuditEntry, Job
 from dashboard.shared.choices import JobState
 from dashboard.shared.exceptions import Conflict, Forbidden, Invalid, NotFound
@@ -28,10 +28,10 @@ LONG_AGO = timedelta(minutes=5)
 
 
 @pytest.fixture(autouse=True)
-def kind(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+def kind(monkeypatch: pytest.MonkeyPatch, settings: Any) -> dict[str, Any]:
     """A kind of job, `trial`, that does what the test says."""
     does: dict[str, Any] = {"run": lambda context: {"answer": 42}, "abandoned": lambda job: None}
-    monkeypatch.setitem(kinds.KINDS, "trial", "tests.dashboard.jobs.test_jobs")
+    settings.JOB_KINDS = {**settings.JOB_KINDS, "trial": __name__}
     monkeypatch.setattr(sys.modules[__name__], "_trial", does)
     return does
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dashboard.access.authorisation import Actor
-from dashboard.jobs.services import job_run
+from dashboard.jobs.runner import job_run
 from dashboard.models import Job, Upload, Version
 from dashboard.shared.choices import JobState, UploadState
 from dashboard.uploads.inspector import run_inspector

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from dashboard.jobs.services import job_cancel, job_run
+from dashboard.jobs.runner import job_run
+from dashboard.jobs.services import job_cancel
 from dashboard.models import Job, Upload, Version
 from tests.dashboard.conftest import as_inspected, relu_bytes, text_of
 

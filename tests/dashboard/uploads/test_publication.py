@@ -13,7 +13,8 @@ from dashboard.catalog.selectors import live_versions
 from dashboard.catalog.services import model_delete, model_unload
 from dashboard.configuration.drift import drift_check
 from dashboard.configuration.services import config_apply
-from dashboard.jobs.services import job_cancel, job_run, jobs_requeue_lost
+from dashboard.jobs.runner import job_run
+from dashboard.jobs.services import job_cancel, jobs_requeue_lost
 from dashboard.models import AuditEntry, ConfigRevision, Job, Model, Upload, Version
 from dashboard.shared.choices import UploadState
 from dashboard.shared.exceptions import Conflict, Forbidden, Invalid

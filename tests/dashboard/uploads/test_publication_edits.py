@@ -12,7 +12,7 @@ from dashboard.access.authorisation import Actor
 from dashboard.catalog.selectors import live_versions
 from dashboard.configuration.drift import drift_check
 from dashboard.configuration.services import config_apply, config_revert
-from dashboard.jobs.services import job_run
+from dashboard.jobs.runner import job_run
 from dashboard.models import Job, Model, Server, Upload, Version
 from dashboard.shared.exceptions import Conflict, Forbidden
 from dashboard.uploads import publication

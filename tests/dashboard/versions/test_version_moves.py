@@ -11,7 +11,8 @@ from dashboard.catalog.selectors import live_versions
 from dashboard.catalog.services import model_load
 from dashboard.configuration.drift import drift_check
 from dashboard.configuration.services import config_apply
-from dashboard.jobs.services import job_cancel, job_run
+from dashboard.jobs.runner import job_run
+from dashboard.jobs.services import job_cancel
 from dashboard.models import AuditEntry, Job, Version
 from dashboard.shared.exceptions import Conflict
 from dashboard.versions import moves as version_moves

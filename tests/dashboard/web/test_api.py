@@ -13,7 +13,7 @@ from drf_spectacular.validation import validate_schema
 from rest_framework.test import APIClient
 
 from dashboard.access.authorisation import Actor
-from dashboard.jobs.services import job_run
+from dashboard.jobs.runner import job_run
 from dashboard.models import AuditEntry, Job, Model, Upload, Version
 from dashboard.servers.services import server_ensure_local
 from dashboard.web.rest.throttles import UserThrottle

@@ -11,11 +11,12 @@ from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.test import Client
 
-from dashboard import consumers
-from dashboard.accounts import authentication
+from dashboard.access import sessions
 from dashboard.asgi import application
 from dashboard.models import Job, Server
+from dashboard.servers.consumers import TAIL_LINES
 from dashboard.shared.choices import JobState
+from dashboard.web import websockets
 from tests.support.serving_process import PATIENCE_S
 
 pytestmark = pytest.mark.django_db
@@ -102,7 +103,7 @@ def test_what_does_not_exist_is_said_in_a_sentence(path: str, server: Server, co
         answer = await browser.receive_json_from(PATIENCE_S)
         assert answer["type"] == "error"
         assert answer["message"]
-        assert (await browser.receive_output(PATIENCE_S))["code"] == consumers.NOT_FOUND
+        assert (await browser.receive_output(PATIENCE_S))["code"] == websockets.NOT_FOUND
 
     run(scenario)
 
@@ -116,7 +117,7 @@ def test_a_log_begins_with_its_last_lines_and_follows(server: Server, cookie: by
         await browser.connect(PATIENCE_S)
         first = await browser.receive_json_from(PATIENCE_S)
         assert first["lines"][-1] == "line 999"
-        assert len(first["lines"]) == consumers.TAIL_LINES
+        assert len(first["lines"]) == TAIL_LINES
         with path.open("a") as file:
             file.write("and one more\n")
         assert (await browser.receive_json_from(PATIENCE_S))["lines"] == ["and one more"]
@@ -129,15 +130,15 @@ def test_a_log_begins_with_its_last_lines_and_follows(server: Server, cookie: by
 
 
 def test_who_signs_out_is_shown_no_more(server: Server, cookie: bytes, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(consumers, "REVALIDATE_S", 0.05)
+    monkeypatch.setattr(websockets, "REVALIDATE_S", 0.05)
     key = cookie.decode().partition("=")[2]
 
     async def scenario() -> None:
         browser = connect("/ws/servers/local/log/", cookie)
         await browser.connect(PATIENCE_S)
         await browser.receive_json_from(PATIENCE_S)
-        await sync_to_async(authentication.SessionStore(key).delete)()
-        assert (await browser.receive_output(PATIENCE_S))["code"] == consumers.FORBIDDEN
+        await sync_to_async(sessions.SessionStore(key).delete)()
+        assert (await browser.receive_output(PATIENCE_S))["code"] == websockets.FORBIDDEN
 
     run(scenario)
 

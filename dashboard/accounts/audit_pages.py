@@ -3,7 +3,7 @@
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_GET
 
-from dashboard.access import activity as select
+from dashboard.access import audit
 from dashboard.access.authorisation import Right, requires
 from dashboard.models import AuditEntry
 from dashboard.web.pages import page_of, respond
@@ -13,7 +13,7 @@ from dashboard.web.pages import page_of, respond
 @requires(Right.VIEW)
 def activity(request: HttpRequest) -> HttpResponse:
     action, who, name = (request.GET.get(key, "").strip() for key in ("action", "who", "model"))
-    entries = select.activity(action=action, actor_name=who)
+    entries = audit.activity(action=action, actor_name=who)
     if name:
         entries = entries.filter(model_name=name)
     everything = AuditEntry.objects.order_by()

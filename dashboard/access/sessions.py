@@ -1,0 +1,24 @@
+"""Who asks, by the session that a browser holds."""
+
+from importlib import import_module
+from typing import NamedTuple
+
+from django.conf import settings
+from django.contrib.auth import get_user
+from django.contrib.sessions.backends.base import SessionBase
+
+from dashboard.access.authorisation import NOBODY, Actor
+
+SessionStore = import_module(settings.SESSION_ENGINE).SessionStore
+
+
+class Carrier(NamedTuple):
+    """What django.contrib.auth asks of a request."""
+
+    session: SessionBase
+
+
+def actor_of_session(key: str) -> Actor:
+    """NOBODY where the session has ended."""
+    user = get_user(Carrier(SessionStore(key)))
+    return Actor(user=user) if user.is_authenticated else NOBODY

@@ -1,0 +1,68 @@
+"""What the API says of accounts, tokens and the audit trail, and what it takes. Only shapes: rules live in services."""
+
+from typing import Any
+
+from rest_framework import serializers
+
+from dashboard import models
+from dashboard.access.authorisation import Actor, token_rights
+from dashboard.shared import choices
+
+
+class TokenSerializer(serializers.ModelSerializer):
+    opens = serializers.SerializerMethodField(help_text="Those of its rights that its person has at present.")
+
+    class Meta:
+        model = models.ApiToken
+        fields = ["id", "name", "prefix", "rights", "opens", "model_names", "created_at", "expires_at", "last_used_at"]
+
+    def get_opens(self, token: models.ApiToken) -> list[str]:
+        return list(token_rights(Actor(user=token.user, token=token)))
+
+
+class TokenRequestSerializer(serializers.Serializer):
+    name = serializers.CharField(max_length=100)
+    rights = serializers.ListField(child=serializers.ChoiceField(choices.TokenRight.choices), allow_empty=False)
+    model_names = serializers.ListField(child=serializers.CharField(), required=False, default=list)
+    expires_at = serializers.DateTimeField(required=False, allow_null=True, default=None)
+
+
+class NewTokenSerializer(TokenSerializer):
+    token = serializers.CharField(help_text="Shown once and never again.")
+
+    class Meta(TokenSerializer.Meta):
+        fields = [*TokenSerializer.Meta.fields, "token"]
+
+
+class AuditSerializer(serializers.ModelSerializer):
+    class Meta:
+        model = models.AuditEntry
+        fields = ["at", "actor_name", "action", "model_name", "summary", "before", "after"]
+
+
+class AccountSerializer(serializers.Serializer):
+    id = serializers.IntegerField()
+    username = serializers.CharField()
+    is_active = serializers.BooleanField()
+    is_superuser = serializers.BooleanField()
+    permissions = serializers.SerializerMethodField()
+
+    def get_permissions(self, user: Any) -> list[str]:
+        return sorted(permission.codename for permission in user.user_permissions.all())
+
+
+class AccountRequestSerializer(serializers.Serializer):
+    username = serializers.CharField(max_length=150)
+    password = serializers.CharField(write_only=True, trim_whitespace=False)
+    permissions = serializers.ListField(child=serializers.CharField(), default=list)
+
+
+class AccountChangeSerializer(serializers.Serializer):
+    permissions = serializers.ListField(child=serializers.CharField(), required=False)
+    is_active = serializers.BooleanField(required=False)
+
+
+class MeSerializer(serializers.Serializer):
+    username = serializers.CharField()
+    rights = serializers.ListField(child=serializers.CharField())
+    token = serializers.CharField(allow_null=True)

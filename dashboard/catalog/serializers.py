@@ -1,0 +1,42 @@
+"""What the API says of models, and what it takes. Rules live in services; here are only shapes."""
+
+from rest_framework import serializers
+
+from dashboard import models
+
+# See catalog.selectors.ModelSummary.
+MODEL_WORDS = ("ready", "asleep", "loading", "unloading", "degraded", "failed", "unloaded")
+
+
+class ModelSummarySerializer(serializers.Serializer):
+    """catalog.selectors.ModelSummary"""
+
+    name = serializers.CharField()
+    state = serializers.ChoiceField(MODEL_WORDS)
+    reason = serializers.CharField()
+    desired_state = serializers.CharField(source="model.desired_state")
+    live_versions = serializers.ListField(child=serializers.IntegerField())
+    live_since = serializers.DateTimeField(allow_null=True)
+    live_by = serializers.CharField()
+    backend = serializers.CharField()
+    version_count = serializers.IntegerField()
+    latest_number = serializers.IntegerField(allow_null=True)
+    description = serializers.CharField(source="model.description")
+    tags = serializers.ListField(source="model.tags", child=serializers.CharField())
+    drift = serializers.ListField(source="model.drift", child=serializers.CharField())
+    created_at = serializers.DateTimeField(source="model.created_at")
+
+
+class UnmanagedSerializer(serializers.Serializer):
+    names = serializers.ListField(child=serializers.CharField())
+
+
+class ModelChangeSerializer(serializers.Serializer):
+    description = serializers.CharField(required=False, allow_blank=True)
+    tags = serializers.ListField(child=serializers.CharField(), required=False)
+
+
+class ReleaseSerializer(serializers.ModelSerializer):
+    class Meta:
+        model = models.Release
+        fields = ["at", "versions", "reason", "actor_name"]

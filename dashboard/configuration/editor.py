@@ -1,0 +1,64 @@
+"""The editor of a configuration, as the pages of a model and of an upload show it: what it begins with, and what it is told."""
+
+import json
+from dataclasses import asdict, fields
+from typing import Any
+
+from django.http import HttpRequest, JsonResponse
+
+from dashboard.access.authorisation import actor_of
+from dashboard.configuration import services
+from dashboard.configuration.fields import DATA_TYPES
+from dashboard.configuration.needs import Need, refusal, rights_of, unmet
+from dashboard.shared.exceptions import Invalid
+from dashboard.templatetags.slipway import sentence
+
+KINDS = (("AUTO", "whatever there is"), ("CPU", "CPU"), ("GPU", "GPU"), ("MODEL", "as the model says"))
+
+
+def editor_context(model_name: str, text: str) -> dict[str, Any]:
+    """What parts/config_editor.html needs to begin with `text`."""
+    preview = services.config_preview(model_name=model_name, text=text)
+    return {
+        "text": text,
+        "fields": preview.fields,
+        "tensor_sides": (("inputs", "Inputs"), ("outputs", "Outputs")),
+        "kinds": KINDS,
+        "data_types": [name for name in DATA_TYPES if name != "INVALID"],
+        "blank_group": {"count": 1, "kind": "AUTO", "gpus": [], "name": ""},
+        "blank_tensor": {"name": "", "data_type": "FP32", "dims": [], "reshape": None},
+    }
+
+
+def base_revision(request: HttpRequest) -> int | None:
+    """The configuration that a form was made from, where it says so."""
+    given = request.POST.get("base_revision", "")
+    return int(given) if given.isascii() and given.isdecimal() and len(given) < 10 else None
+
+
+def preview_of(request: HttpRequest, model_name: str) -> services.ConfigPreview:
+    try:
+        given = json.loads(request.body)
+    except (ValueError, RecursionError):
+        raise Invalid("expected a JSON object") from None
+    if not isinstance(given, dict):
+        raise Invalid("expected a JSON object")
+    laid_over = given.get("fields")
+    if laid_over is not None:
+        return services.config_preview(model_name=model_name, base=str(given.get("base", "")), fields=laid_over)
+    return services.config_preview(model_name=model_name, text=str(given.get("text", "")))
+
+
+def preview_response(found: services.ConfigPreview, refused: str) -> JsonResponse:
+    """`refused`: which right this person lacks for it, and why; "" for none."""
+    said = {
+        field.name: getattr(found, field.name) for field in fields(found) if field.name not in ("needs", "problems")
+    }
+    problems = [asdict(problem) for problem in found.problems]
+    more = {"valid": found.valid, "effect_sentence": found.effect_sentence, "refused": refused}
+    return JsonResponse({**said, "problems": problems, **more})
+
+
+def refusal_for(request: HttpRequest, needs: list[Need]) -> str:
+    missing = unmet(needs, rights_of(actor_of(request)))
+    return sentence(refusal(missing)) if missing else ""

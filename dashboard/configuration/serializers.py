@@ -1,0 +1,85 @@
+"""What the API says of configurations, and what it takes. Rules live in services; here are only shapes."""
+
+from typing import Any
+
+from rest_framework import serializers
+
+from dashboard import models
+
+
+class RevisionSerializer(serializers.ModelSerializer):
+    created_by = serializers.CharField(source="created_by_name")
+
+    class Meta:
+        model = models.ConfigRevision
+        fields = ["number", "text", "sha256", "summary", "created_by", "created_at"]
+
+
+class ConfigSerializer(serializers.Serializer):
+    """The adopted text, the form's view of it, and what was changed on disk since."""
+
+    revision = serializers.IntegerField()
+    text = serializers.CharField()
+    fields_ = serializers.DictField()
+    drift = serializers.ListField(child=serializers.CharField())
+
+    def get_fields(self) -> dict[str, Any]:
+        # "fields" is taken by the base class.
+        found = super().get_fields()
+        found["fields"] = found.pop("fields_")
+        return found
+
+
+class ConfigChangeSerializer(serializers.Serializer):
+    text = serializers.CharField(allow_blank=True, trim_whitespace=False)
+    summary = serializers.CharField(required=False, default="", allow_blank=True, max_length=300)
+    base_revision = serializers.IntegerField(required=False, allow_null=True, default=None)
+
+
+class ConfigPreviewRequestSerializer(serializers.Serializer):
+    """Either `text`, or `fields` (configuration/fields.py) laid over `base`."""
+
+    text = serializers.CharField(required=False, allow_blank=True, trim_whitespace=False)
+    base = serializers.CharField(required=False, allow_blank=True, trim_whitespace=False)
+
+    def get_fields(self) -> dict[str, Any]:
+        return {**super().get_fields(), "fields": serializers.DictField(required=False)}
+
+
+class ProblemSerializer(serializers.Serializer):
+    message = serializers.CharField()
+    field = serializers.CharField()
+    path = serializers.CharField()
+    line = serializers.IntegerField()
+    severity = serializers.ChoiceField(["error", "warning"])
+
+
+class NeedSerializer(serializers.Serializer):
+    """configuration.needs.Need"""
+
+    right = serializers.CharField(source="right.name")
+    sentence = serializers.CharField()
+
+    def to_representation(self, need: Any) -> dict[str, str]:
+        return {"right": need.right.name.lower(), "sentence": need.sentence}
+
+
+class ConfigPreviewSerializer(serializers.Serializer):
+    """configuration.services.ConfigPreview"""
+
+    text = serializers.CharField()
+    valid = serializers.BooleanField()
+    problems = ProblemSerializer(many=True)
+    diff = serializers.CharField()
+    changed_fields = serializers.ListField(child=serializers.CharField())
+    dropped_comments = serializers.ListField(child=serializers.CharField())
+    effect = serializers.ChoiceField(["none", "in_place", "versions", "reload"])
+    effect_sentence = serializers.CharField()
+    needs = NeedSerializer(many=True)
+
+    def get_fields(self) -> dict[str, Any]:
+        return {**super().get_fields(), "fields": serializers.DictField()}
+
+
+class RevertSerializer(serializers.Serializer):
+    base_revision = serializers.IntegerField(required=False, allow_null=True, default=None)

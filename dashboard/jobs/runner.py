@@ -1,0 +1,56 @@
+"""A queued job is run once, by whoever claims its row first, and its outcome is written down."""
+
+import logging
+from typing import Any
+
+from django.utils import timezone
+
+from dashboard.jobs.context import JobCancelled, JobContext, JobSuperseded
+from dashboard.jobs.kinds import load_kind
+from dashboard.models import Job
+from dashboard.shared.choices import JobState
+from dashboard.shared.exceptions import DashboardError, status_of
+
+logger = logging.getLogger(__name__)
+
+
+def job_run(*, job_id: int) -> None:
+    """Runs a queued job in this process. Does nothing when another worker has it, or it has ended."""
+    now = timezone.now()
+    claimed = Job.objects.filter(pk=job_id, state=JobState.QUEUED).update(
+        state=JobState.RUNNING, started_at=now, heartbeat_at=now, progress=0, error=""
+    )
+    if not claimed:
+        return
+    job = Job.objects.get(pk=job_id)
+    with JobContext(job) as context:
+        _finish(job, *_outcome(context))
+
+
+def job_run_here(*, job: Job) -> Job:
+    """Runs a job that was not announced, in this process; the job as it ended."""
+    job_run(job_id=job.pk)
+    job.refresh_from_db()
+    return job
+
+
+def _outcome(context: JobContext) -> tuple[JobState | None, dict[str, Any]]:
+    """The state a job ends in, with what to store; None when it is no longer ours to end."""
+    try:
+        result = load_kind(context.job.kind).run(context)
+    except JobSuperseded:
+        return None, {}
+    except JobCancelled:
+        return JobState.CANCELLED, {}
+    except DashboardError as error:
+        return JobState.FAILED, {"error": error.message, "result": {"status": status_of(error)}}
+    except Exception:
+        logger.exception("job %s failed", context.job.pk)
+        return JobState.FAILED, {"error": "The job failed for a reason of its own; the worker's log has the details."}
+    return JobState.SUCCEEDED, {"result": result or {}, "progress": 100}
+
+
+def _finish(job: Job, state: JobState | None, changes: dict[str, Any]) -> None:
+    if state is not None:
+        own = Job.objects.filter(pk=job.pk, state=JobState.RUNNING, attempt=job.attempt)
+        own.update(state=state, finished_at=timezone.now(), **changes)

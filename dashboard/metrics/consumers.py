@@ -1,0 +1,30 @@
+"""/ws/live/[?model=NAME][&server=NAME]: one message a second (live.py)."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+from asgiref.sync import sync_to_async
+
+from dashboard.metrics import live
+from dashboard.models import Server
+from dashboard.servers.selectors import server_get, servers
+from dashboard.web.websockets import Pushing
+
+
+class LiveConsumer(Pushing):
+    async def prepare(self) -> Coroutine[Any, Any, None]:
+        name = self.asked("server")
+        chosen = [await sync_to_async(server_get)(name)] if name else await sync_to_async(list)(servers())
+        return self._push(chosen, self.asked("model"))
+
+    async def _push(self, chosen: list[Server], model: str) -> None:
+        async with asyncio.TaskGroup() as group:
+            for server in chosen:
+                group.create_task(self._pass_on(server, model))
+
+    async def _pass_on(self, server: Server, model: str) -> None:
+        async with live.subscribe(server) as messages:
+            while True:
+                message = await messages.get()
+                await self.send(message.text(model))

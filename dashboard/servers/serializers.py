@@ -1,0 +1,34 @@
+"""What the API says of inference servers, and what it takes. Rules live in services; here are only shapes."""
+
+from rest_framework import serializers
+
+from dashboard import models
+
+
+class ServerStateSerializer(serializers.ModelSerializer):
+    class Meta:
+        model = models.ServerState
+        fields = ["state", "pid", "started_at", "restarts", "last_reason", "checked_at", "info"]
+
+
+class ModelStateSerializer(serializers.ModelSerializer):
+    model = serializers.CharField(source="model_name")
+
+    class Meta:
+        model = models.ModelState
+        fields = ["model", "version", "state", "reason", "updated_at"]
+
+
+class ServerSerializer(serializers.ModelSerializer):
+    state = ServerStateSerializer(default=None, allow_null=True)
+    models = ModelStateSerializer(source="model_states", many=True)
+
+    class Meta:
+        model = models.Server
+        fields = ["name", "http_url", "grpc_url", "metrics_url", "bundled", "state", "models"]
+
+
+class EventSerializer(serializers.ModelSerializer):
+    class Meta:
+        model = models.ServerEvent
+        fields = ["at", "kind", "model_name", "message"]

@@ -1,0 +1,24 @@
+"""The repository's errors as the dashboard's own."""
+
+import contextlib
+from collections.abc import Iterator
+
+from dashboard.shared import exceptions
+from repository.core.errors import Conflict, NoSpace, NotFound, RepositoryError
+
+_MEANING: dict[type[RepositoryError], type[exceptions.DashboardError]] = {
+    NotFound: exceptions.NotFound,
+    Conflict: exceptions.Conflict,
+    NoSpace: exceptions.StorageFull,
+    RepositoryError: exceptions.Invalid,
+}
+
+
+@contextlib.contextmanager
+def repository_errors() -> Iterator[None]:
+    """The repository's errors as the dashboard's own; also a decorator of services."""
+    try:
+        yield
+    except RepositoryError as error:
+        kind = next(_MEANING[kind] for kind in type(error).__mro__ if kind in _MEANING)
+        raise kind(error.message) from error

@@ -1,0 +1,74 @@
+"""What the API says of uploads, and what it takes. Rules live in services; here are only shapes."""
+
+from django.conf import settings
+from rest_framework import serializers
+
+from dashboard import models
+
+
+class UploadFileSerializer(serializers.ModelSerializer):
+    class Meta:
+        model = models.UploadFile
+        fields = ["number", "path", "size", "received", "sha256"]
+
+
+class UploadSerializer(serializers.ModelSerializer):
+    files = UploadFileSerializer(many=True)
+    chunk_bytes = serializers.SerializerMethodField()
+    job = serializers.IntegerField(source="job_id", allow_null=True)
+    user = serializers.CharField(source="user_name")
+
+    class Meta:
+        model = models.Upload
+        fields = [
+            "id",
+            "user",
+            "model_name",
+            "state",
+            "error",
+            "files",
+            "size_bytes",
+            "received_bytes",
+            "chunk_bytes",
+            "proposal",
+            "job",
+            "created_at",
+            "expires_at",
+        ]
+
+    size_bytes = serializers.IntegerField(read_only=True)
+    received_bytes = serializers.IntegerField(read_only=True)
+
+    def get_chunk_bytes(self, upload: models.Upload) -> int:
+        return int(settings.UPLOAD_CHUNK_BYTES)
+
+
+class UploadFileRequestSerializer(serializers.Serializer):
+    path = serializers.CharField(max_length=1024, trim_whitespace=False)
+    size = serializers.IntegerField()
+    sha256 = serializers.CharField(required=False, allow_blank=True, default="")
+
+
+class UploadRequestSerializer(serializers.Serializer):
+    model_name = serializers.CharField(max_length=200)
+    files = UploadFileRequestSerializer(many=True, allow_empty=False)
+
+
+class ChunkSerializer(serializers.Serializer):
+    received = serializers.IntegerField()
+    size = serializers.IntegerField()
+
+
+class PublishSerializer(serializers.Serializer):
+    """config_text: by default the model's own, and for a new model the one that inspection proposes."""
+
+    config_text = serializers.CharField(required=False, allow_blank=True, trim_whitespace=False)
+    base_revision = serializers.IntegerField(
+        required=False,
+        allow_null=True,
+        default=None,
+        help_text="The configuration that config_text was made from; by default the one at the inspection.",
+    )
+    note = serializers.CharField(required=False, default="", allow_blank=True)
+    make_live = serializers.BooleanField(default=False)
+    load = serializers.BooleanField(default=True)

@@ -1,0 +1,39 @@
+"""What the API says of versions, and what it takes. Rules live in services; here are only shapes."""
+
+from rest_framework import serializers
+
+from dashboard import models
+
+
+class VersionSerializer(serializers.ModelSerializer):
+    upload = serializers.UUIDField(source="upload_id", allow_null=True)
+    created_by = serializers.CharField(source="created_by_name")
+
+    class Meta:
+        model = models.Version
+        fields = [
+            "number",
+            "format",
+            "filename",
+            "size_bytes",
+            "sha256",
+            "signature",
+            "details",
+            "note",
+            "state",
+            "upload",
+            "created_by",
+            "created_at",
+        ]
+
+
+class NoteSerializer(serializers.Serializer):
+    note = serializers.CharField(allow_blank=True)
+
+
+class MakeLiveSerializer(serializers.Serializer):
+    load = serializers.BooleanField(default=True)
+
+
+class RollBackSerializer(serializers.Serializer):
+    version = serializers.IntegerField(required=False, min_value=1)
