@@ -80,7 +80,7 @@ def _range(context: template.Context) -> str:
 
 @register.inclusion_tag("parts/charts_config.html", takes_context=True)
 def charts_config(context: template.Context, model: str = "", server: str = "", range: str = "") -> dict[str, Any]:
-    """What static/js/charts.js begins with."""
+    """What static/js/charts/board.js begins with."""
     request = context["request"]
     zoom = [request.GET.get("from", ""), request.GET.get("to", "")]
     activity = reverse("model_activity", args=[model]) if model else reverse("activity")

@@ -1,0 +1,282 @@
+// The charts of a page: one time axis and one crosshair for all, history by request, live points by WebSocket.
+
+import { $, $$, data, el, need } from "../core/dom.js";
+import { ago } from "../core/format.js";
+import { request } from "../core/request.js";
+import { ReconnectingSocket, showFreshness } from "../live/socket.js";
+import { momentText } from "./axes.js";
+import { Plot } from "./plot.js";
+import { SeriesStore, rowOf } from "./series.js";
+
+/**
+ * @import { Figures, Point } from "../live/messages.js"
+ * @import { History } from "./series.js"
+ * @import { Heatmap, Marker } from "./traces.js"
+ *
+ * What the page begins with (dashboard/templatetags/pages.py, charts_config).
+ * @typedef {object} BoardConfig
+ * @property {string} history the address that tells it
+ * @property {string} live the path of the WebSocket
+ * @property {string} model "" for all
+ * @property {string} server "" for the first
+ * @property {Range} range
+ * @property {[string, string] | null} zoom two moments in unix seconds
+ * @property {string} activity the page that tells what changed
+ *
+ * @typedef {"15m" | "1h" | "6h" | "24h" | "7d" | "30d"} Range that ends now
+ * @typedef {[number, number]} Span two moments in unix seconds
+ *
+ * @typedef {object} HistoryAnswer
+ * @property {History | null} range null where there is no server
+ * @property {Omit<Marker, "index" | "bad">[]} markers
+ * @property {Heatmap} [heatmap]
+ * @property {number} now unix seconds, of the dashboard
+ *
+ * @typedef {object} BoardHandlers
+ * @property {(message: Point) => (Figures & Record<string, unknown>) | undefined} pick returns the figures of a live point
+ *   that belong to the page
+ * @property {(message: Point) => void} onPoint called with each live point
+ */
+
+/** @type {Record<Range, number>} */
+const SPANS = { "15m": 900, "1h": 3600, "6h": 21600, "24h": 86400, "7d": 604800, "30d": 2592000 };
+const BAD_MARKERS = ["crashed", "unreachable"];
+const LISTED_MARKERS = 6;
+const LONGEST_LIVE_STEP_S = 2;
+const RELOAD_AFTER_S = 10;
+const SHORTEST_ZOOM_S = 5;
+const KEPT_BEFORE_S = 60;
+
+/**
+ * Says whether a text names a range.
+ * @param {string | null | undefined} text
+ * @returns {text is Range}
+ */
+function isRange(text) {
+  return text !== null && text !== undefined && Object.hasOwn(SPANS, text);
+}
+
+export class Board {
+  #store = SeriesStore.empty();
+  /** @type {Marker[]} */
+  #markers = [];
+  /** @type {Heatmap | undefined} */
+  #heatmap;
+  /** Seconds that the server's clock is ahead of the browser's. */
+  #clockOffset = 0;
+  /** Marks the newest request for history: an older answer that comes late is dropped. */
+  #asked = Symbol("load");
+  /** When history was asked for last, and whether it ever came; unix milliseconds, 0 for never. */
+  #triedAt = 0;
+  #loaded = false;
+  /** Whether a point came since the last drawing, and whether a person reads at the crosshair. */
+  #fresh = false;
+  #reading = false;
+
+  /** @param {BoardHandlers} handlers */
+  constructor({ pick, onPoint }) {
+    this.config = /** @type {BoardConfig} */ (data("charts-config"));
+    this.pick = pick;
+    this.onPoint = onPoint;
+    this.range = this.config.range;
+    const [from, to] = this.config.zoom ?? [];
+    /** @type {Span | null} */
+    this.zoom = from === undefined ? null : [Number(from), Number(to)];
+    const handlers = {
+      onZoom: (/** @type {number} */ start, /** @type {number} */ end) => this.zoomTo(start, end),
+      onZoomOut: () => this.zoomOut(),
+      onPointer: (/** @type {number | null} */ at) => this.#pointAt(at),
+      onMarker: (/** @type {number} */ index) => (location.href = this.#markerAddress(this.#markers[index])),
+    };
+    this.plots = $$("[data-chart]").map((figure) => new Plot(figure, handlers));
+    this.#listen();
+    this.#load();
+    const query = new URLSearchParams();
+    if (this.config.model) query.set("model", this.config.model);
+    if (this.config.server) query.set("server", this.config.server);
+    /** @type {ReconnectingSocket<Point>} */
+    this.live = new ReconnectingSocket(`${this.config.live}${query.size ? `?${query}` : ""}`, {
+      onMessage: (message) => this.#take(message),
+      onFresh: (fresh, age) => showFreshness($("#freshness"), need("#main", HTMLElement), fresh, age),
+    });
+    setInterval(() => this.#tick(), 1000);
+  }
+
+  /** The server's time in unix seconds. */
+  get now() {
+    return Date.now() / 1000 + this.#clockOffset;
+  }
+
+  /**
+   * What is shown.
+   * @returns {Span}
+   */
+  get window() {
+    return this.zoom ?? [this.now - SPANS[this.range], this.now];
+  }
+
+  /**
+   * Shows what lies between two moments, unless they are too near.
+   * @param {number} from unix seconds
+   * @param {number} to unix seconds
+   */
+  zoomTo(from, to) {
+    if (to - from < SHORTEST_ZOOM_S) return;
+    this.zoom = [Math.floor(from), Math.ceil(to)];
+    this.#changed();
+  }
+
+  /** Shows the range again. */
+  zoomOut() {
+    if (!this.zoom) return;
+    this.zoom = null;
+    this.#changed();
+  }
+
+  /**
+   * Shows another range.
+   * @param {Range} range
+   */
+  setRange(range) {
+    this.range = range;
+    this.zoom = null;
+    this.#changed();
+  }
+
+  // -- history and live points ---------------------------------------------------------------------------------------
+
+  async #load() {
+    const asked = (this.#asked = Symbol("load"));
+    const [start, end] = this.window.map(String);
+    const query = new URLSearchParams({ model: this.config.model, server: this.config.server, start, end });
+    try {
+      const answer = /** @type {HistoryAnswer} */ (await request(`${this.config.history}?${query}`));
+      if (asked === this.#asked) this.#fill(answer);
+    } catch (error) {
+      const text = error instanceof Error ? error.message : String(error);
+      const missing = asked === this.#asked && !this.#loaded;
+      if (missing) this.plots.forEach((plot) => plot.note(text, "degraded", () => this.#load()));
+    }
+    this.#triedAt = Date.now();
+  }
+
+  /** @param {HistoryAnswer} answer */
+  #fill({ range, markers, heatmap, now }) {
+    this.#clockOffset = now - Date.now() / 1000;
+    this.#loaded = true;
+    const later = range?.times.length ? this.#store.after(range.times[range.times.length - 1]) : [];
+    this.#store = range ? SeriesStore.of(range) : SeriesStore.empty();
+    this.#store.dropUnfinished(this.now);
+    later.forEach((row) => this.#store.append(row));
+    this.#heatmap = heatmap;
+    this.#markers = markers.map((marker, index) => ({ ...marker, index, bad: BAD_MARKERS.includes(marker.kind) }));
+    this.#listMarkers();
+    this.#draw();
+  }
+
+  /** @param {Point} message */
+  #take(message) {
+    this.onPoint(message);
+    const row = rowOf(message, this.pick(message));
+    if (this.#store.step <= LONGEST_LIVE_STEP_S && row.at > this.#store.newest) this.#store.append(row);
+    this.#fresh = true;
+  }
+
+  /** Draws, once a second, what came; fetches anew what is too coarse for single points. */
+  #tick() {
+    const stale = Date.now() - this.#triedAt > Math.max(RELOAD_AFTER_S, this.#store.step) * 1000;
+    const coarse = this.#store.step > LONGEST_LIVE_STEP_S || !this.#loaded;
+    if (!this.zoom && coarse && stale && this.#triedAt) this.#load();
+    if (this.#reading || !this.#loaded) return;
+    if (!this.zoom && (this.#fresh || coarse)) this.#draw();
+    this.#fresh = false;
+  }
+
+  #draw() {
+    const [start, end] = this.window;
+    if (!this.zoom) this.#store.dropBefore(start - KEPT_BEFORE_S);
+    const { times, series } = this.#store;
+    const markers = this.#markers.filter(({ at }) => at >= start && at <= end);
+    const batches = this.#store.batchesBetween(start, end);
+    const view = { start, end, times, series, batches, heatmap: this.#heatmap, markers };
+    this.plots.forEach((plot) => plot.draw(view));
+  }
+
+  /** @param {number | null} at unix seconds */
+  #pointAt(at) {
+    this.#reading = at !== null;
+    this.plots.forEach((plot) => plot.showValues(at));
+  }
+
+  // -- the page around the charts ------------------------------------------------------------------------------------
+
+  /** A person chose another window: it goes into the address, so that the back button leads back. */
+  #changed() {
+    const url = new URL(location.href);
+    url.searchParams.set("range", this.range);
+    if (this.zoom) {
+      url.searchParams.set("from", String(this.zoom[0]));
+      url.searchParams.set("to", String(this.zoom[1]));
+    } else {
+      url.searchParams.delete("from");
+      url.searchParams.delete("to");
+    }
+    history.pushState({}, "", url);
+    this.#showWindow();
+  }
+
+  #showWindow() {
+    this.#pointAt(null);
+    this.#showZoomOut();
+    for (const link of $$("#ranges [data-range]")) {
+      if (link.dataset.range === this.range && !this.zoom) link.setAttribute("aria-current", "true");
+      else link.removeAttribute("aria-current");
+    }
+    this.#load();
+  }
+
+  #showZoomOut() {
+    const out = $("#zoom-out");
+    if (out) out.hidden = !this.zoom;
+  }
+
+  #listen() {
+    $("#ranges")?.addEventListener("click", (event) => {
+      const link = event.target instanceof Element ? event.target.closest("[data-range]") : null;
+      const range = link?.getAttribute("data-range");
+      if (!isRange(range)) return;
+      event.preventDefault();
+      this.setRange(range);
+    });
+    $("#zoom-out")?.addEventListener("click", () => this.zoomOut());
+    addEventListener("popstate", () => {
+      const query = new URLSearchParams(location.search);
+      const range = query.get("range");
+      this.range = isRange(range) ? range : "15m";
+      this.zoom = query.has("from") ? [Number(query.get("from")), Number(query.get("to"))] : null;
+      this.#showWindow();
+    });
+    const retheme = () => this.plots.forEach((plot) => plot.retheme());
+    document.addEventListener("theme", retheme);
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", retheme);
+    this.#showZoomOut();
+  }
+
+  /** @param {Marker} marker */
+  #markerAddress({ audit }) {
+    return audit ? `${this.config.activity}#entry-${audit}` : "/servers/";
+  }
+
+  #listMarkers() {
+    const box = $("#markers");
+    if (!box) return;
+    const newest = this.#markers.slice(-LISTED_MARKERS).reverse();
+    const rows = newest.map((marker) => {
+      const ms = marker.at * 1000;
+      const time = { datetime: new Date(ms).toISOString(), title: momentText(marker.at), "data-ago": true };
+      const link = el("a", { href: this.#markerAddress(marker) }, marker.text || marker.kind);
+      return el("li", {}, el("time", time, ago(ms)), link);
+    });
+    box.replaceChildren(...(rows.length ? [el("ul", {}, ...rows)] : []));
+  }
+}

@@ -1,0 +1,104 @@
+// What each chart of a page shows.
+
+import { count, latency, rate, share, size, threeDigits } from "../core/format.js";
+
+/**
+ * @typedef {[name: string, colour: string, label: string]} ShownSeries
+ *
+ * @typedef {object} ChartKind
+ * @property {"lines" | "area" | "bars" | "stack" | "distribution"} kind how it is drawn
+ * @property {(value: number | null) => string} unit writes its values
+ * @property {ShownSeries[]} series
+ * @property {string} empty what it says when there is nothing to draw
+ * @property {boolean} [log] whether its axis is logarithmic where the values are far apart
+ * @property {boolean} [gaps] whether a second in which nothing happened has no value, rather than 0
+ * @property {boolean} [process] whether it is of the server's process, not of its models
+ * @property {boolean} [binary] whether its bounds are round in KiB, MiB and so on
+ * @property {boolean} [zeros] whether it is drawn where every value is 0
+ * @property {boolean} [unmarked] whether single points are never marked
+ * @property {number} [steadyTop] the axis's bound, where it never changes
+ */
+
+const NO_REQUESTS = "No requests in this range";
+const NO_MEASUREMENTS = "No measurements in this range";
+
+/** @param {number | null} value */
+function cores(value) {
+  return value === null ? "–" : `${threeDigits(value)} cores`;
+}
+
+/** @type {Record<string, ChartKind>} */
+export const KINDS = {
+  latency: {
+    kind: "lines",
+    unit: latency,
+    series: [["p50", "series-1", "p50"], ["p95", "series-2", "p95"], ["p99", "series-3", "p99"]],
+    log: true,
+    gaps: true,
+    empty: NO_REQUESTS,
+  },
+  throughput: { kind: "area", unit: rate, series: [["rps", "series-2", "requests"]], unmarked: true, empty: NO_REQUESTS },
+  errors: {
+    kind: "bars",
+    unit: rate,
+    series: [
+      ["failed_model", "failed", "model failed"],
+      ["failed_rejected", "series-queue", "refused"],
+      ["failed_other", "series-3", "other"],
+      ["cancelled", "line-strong", "client left"],
+    ],
+    empty: "No failures in this range",
+  },
+  phases: {
+    kind: "stack",
+    unit: latency,
+    series: [["queue_ms", "series-queue", "queue"], ["compute_ms", "series-compute", "compute"]],
+    gaps: true,
+    empty: NO_REQUESTS,
+  },
+  pending: { kind: "area", unit: count, series: [["pending", "series-2", "pending"]], empty: "Nothing waited in this range" },
+  cache: {
+    kind: "lines",
+    unit: share,
+    series: [["cache_share", "series-2", "answered from the cache"]],
+    steadyTop: 1,
+    gaps: true,
+    empty: "No requests asked the cache in this range",
+  },
+  memory: {
+    kind: "area",
+    unit: size,
+    series: [["rss", "series-2", "resident"]],
+    binary: true,
+    process: true,
+    zeros: true,
+    empty: NO_MEASUREMENTS,
+  },
+  cpu: { kind: "area", unit: cores, series: [["cpu", "series-2", "in use"]], process: true, empty: NO_MEASUREMENTS },
+  gpu: {
+    kind: "lines",
+    unit: share,
+    series: [["gpu", "series-2", "utilisation"], ["gpu_memory", "series-queue", "memory"]],
+    process: true,
+    steadyTop: 1,
+    empty: "No GPU on this server",
+  },
+  batches: {
+    kind: "distribution",
+    unit: count,
+    series: [["batches", "series-2", "executions"]],
+    empty: "No batches in this range",
+  },
+};
+
+const OVER_TIME = Object.values(KINDS).filter(({ kind }) => kind !== "distribution");
+
+/** Series of models -> what a second without any request has. */
+export const MODEL_SERIES = new Map(
+  OVER_TIME.filter(({ process }) => !process).flatMap(({ series, gaps }) =>
+    series.map(([name]) => /** @type {[string, number | null]} */ ([name, gaps ? null : 0])),
+  ),
+);
+
+/** Series of the server's process. */
+export const PROCESS_SERIES = OVER_TIME.filter(({ process }) => process).flatMap(({ series }) => series.map(([name]) => name));

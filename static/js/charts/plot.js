@@ -1,0 +1,295 @@
+// One chart: a plotly.js plot in our colours and units, its legend with the values under the crosshair, its states.
+
+import { el, icon, need, svg } from "../core/dom.js";
+import { logTicks, momentText, steadyBound, timeTicks, valueTicks } from "./axes.js";
+import { KINDS } from "./kinds.js";
+import { nearest } from "./series.js";
+import { drawingOf } from "./traces.js";
+
+/**
+ * @import { Drawing, Marker, View } from "./traces.js"
+ *
+ * @typedef {object} PlotHandlers
+ * @property {(from: number, to: number) => void} onZoom called with two moments in unix seconds
+ * @property {() => void} onZoomOut
+ * @property {(at: number | null) => void} onPointer called with the moment under the pointer; null when it has left
+ * @property {(index: number) => void} onMarker called with the index of the marker that was chosen
+ */
+
+const CONFIG = { displayModeBar: false, doubleClick: false, showTips: false };
+const LOG_SPREAD = 20; // a logarithmic axis is worth it from here on
+const NARROW = 480; // pixels
+
+/**
+ * Returns a custom property's colour as the browser computes it in the present theme.
+ * @param {string} name
+ */
+function colour(name) {
+  const probe = document.body.appendChild(el("span", { hidden: true }));
+  probe.style.color = `var(--${name})`;
+  const value = getComputedStyle(probe).color;
+  probe.remove();
+  return value;
+}
+
+/**
+ * Writes a text so that plotly.js, which reads some tags in it, shows it as it is.
+ * @param {string} text
+ */
+function withoutTags(text) {
+  return text.replaceAll("&", "&amp;").replaceAll("<", "&lt;");
+}
+
+export class Plot {
+  #visible = true;
+  #drawn = false;
+  #noted = false;
+  /** The newest view, and the one that waits until the chart is in sight. */
+  /** @type {View | null} */
+  #view = null;
+  /** @type {View | null} */
+  #late = null;
+  /** @type {number | undefined} */
+  #bound;
+  /** The moment of the crosshair; null without one. */
+  /** @type {number | null} */
+  #hovering = null;
+
+  /**
+   * @param {HTMLElement} figure names its kind in `data-chart`
+   * @param {PlotHandlers} handlers
+   */
+  constructor(figure, handlers) {
+    this.name = figure.dataset.chart ?? "";
+    this.kind = KINDS[this.name];
+    this.handlers = handlers;
+    this.box = /** @type {PlotlyElement} */ (need("[data-plot]", HTMLElement, figure));
+    this.legend = need("[data-legend]", HTMLElement, figure);
+    this.line = el("div", { class: "crosshair", hidden: true });
+    this.emptyNote = el("p", { class: "plot-empty hint", hidden: true }, this.kind.empty);
+    new IntersectionObserver((entries) => {
+      this.#visible = entries[entries.length - 1].isIntersecting;
+      if (this.#visible && this.#late) this.draw(this.#late);
+    }).observe(figure);
+    new ResizeObserver(() => this.#drawn && this.#view && this.draw(this.#view)).observe(this.box);
+  }
+
+  /**
+   * Draws a view. Nothing is done while the chart is out of sight.
+   * @param {View} view
+   */
+  draw(view) {
+    this.#view = view;
+    this.#late = this.#visible ? null : view;
+    if (!this.#visible) return;
+    const drawing = drawingOf(this.name, view, colour);
+    const empty = drawing.traces.length === 0;
+    if (empty && this.name === "gpu") {
+      this.note(this.kind.empty, "info");
+      return;
+    }
+    this.#clearNote();
+    Plotly.react(this.box, drawing.traces, this.#layout(view, drawing), CONFIG);
+    if (!this.#drawn) this.#listen();
+    this.#drawn = true;
+    if (this.#hovering === null) this.showValues(null);
+    this.#showEmpty(empty);
+  }
+
+  /** Draws again in the colours of the present theme. */
+  retheme() {
+    if (this.#view) this.draw(this.#view);
+  }
+
+  /**
+   * Shows a sentence in place of the plot: what is missing, and how to try again.
+   * @param {string} text
+   * @param {string} symbol an icon's name
+   * @param {() => void} [retry]
+   */
+  note(text, symbol, retry) {
+    if (this.#drawn) {
+      Plotly.purge(this.box);
+      this.#drawn = false;
+    }
+    const again = { class: "button small", type: "button", click: () => retry?.() };
+    const button = retry ? el("button", again, icon("restart"), "Try again") : null;
+    this.box.replaceChildren(el("div", { class: "blank small" }, icon(symbol), el("p", {}, text), button));
+    this.#noted = true;
+  }
+
+  /**
+   * Shows the crosshair at a moment, and the values there.
+   * @param {number | null} at unix seconds; null for no crosshair and the newest values
+   */
+  showValues(at) {
+    this.#hovering = at;
+    if (this.kind.kind === "distribution") return;
+    const axis = this.box._fullLayout?.xaxis;
+    this.line.hidden = at === null || !axis;
+    if (at !== null && axis) this.line.style.transform = `translateX(${Math.round(axis._offset + axis.d2p(at))}px)`;
+    if (!this.#view) return;
+    const { times, series } = this.#view;
+    const index = at === null ? this.#newest(this.#view) : nearest(times, at);
+    const keys = this.kind.series.map(([name, tint, label]) => this.#key(tint, label, series[name]?.[index] ?? null));
+    const moment = at === null ? [] : [el("span", {}, momentText(times[index]))];
+    this.legend.replaceChildren(...moment, ...keys);
+  }
+
+  /**
+   * Returns the index of the newest value.
+   * @param {View} view
+   */
+  #newest({ series }) {
+    const [name] = this.kind.series[this.kind.series.length - 1];
+    return (series[name] ?? []).findLastIndex((value) => value !== null && value !== undefined);
+  }
+
+  /**
+   * @param {string} tint
+   * @param {string} label
+   * @param {number | null} value
+   */
+  #key(tint, label, value) {
+    const dot = svg("rect", { x: 1, y: 4, width: 10, height: 4, rx: 2, fill: colour(tint) });
+    const mark = svg("svg", { viewBox: "0 0 12 12", "aria-hidden": "true" }, dot);
+    return el("span", { class: "key" }, mark, `${label} ${this.kind.unit(value)}`);
+  }
+
+  /** @param {boolean} empty */
+  #showEmpty(empty) {
+    for (const part of [this.emptyNote, this.line]) if (part.parentElement !== this.box) this.box.append(part);
+    this.emptyNote.hidden = !empty;
+  }
+
+  #clearNote() {
+    if (this.#noted || !this.#drawn) this.box.replaceChildren();
+    this.#noted = false;
+  }
+
+  #listen() {
+    this.box.append(this.line);
+    this.box.on("plotly_relayout", (change) => {
+      const [from, to] = [change["xaxis.range[0]"], change["xaxis.range[1]"]];
+      if (from !== undefined && to !== undefined) this.handlers.onZoom(from, to);
+    });
+    this.box.on("plotly_doubleclick", () => this.handlers.onZoomOut());
+    this.box.on("plotly_clickannotation", (event) => this.handlers.onMarker(Number(event.annotation.name)));
+    this.box.addEventListener("pointermove", (event) => this.#point(event));
+    this.box.addEventListener("pointerleave", () => this.handlers.onPointer(null));
+  }
+
+  /** @param {PointerEvent} event */
+  #point(event) {
+    if (this.kind.kind === "distribution") return;
+    const axis = this.box._fullLayout?.xaxis;
+    if (!axis) return;
+    const x = event.clientX - this.box.getBoundingClientRect().left - axis._offset;
+    this.handlers.onPointer(x < 0 || x > axis._length ? null : axis.p2d(x));
+  }
+
+  /**
+   * Returns plotly.js's layout.
+   * @param {View} view
+   * @param {Drawing} drawing
+   */
+  #layout(view, drawing) {
+    const distribution = this.kind.kind === "distribution";
+    const grid = colour("grid");
+    const signs = this.name === "latency" || this.name === "throughput" ? view.markers : [];
+    return {
+      autosize: true,
+      margin: { l: this.box.clientWidth < NARROW ? 52 : 64, r: 8, t: 6, b: 22 },
+      paper_bgcolor: "rgba(0,0,0,0)",
+      plot_bgcolor: "rgba(0,0,0,0)",
+      font: { family: getComputedStyle(document.body).fontFamily, size: 11, color: colour("ink-3") },
+      showlegend: false,
+      hovermode: false,
+      dragmode: distribution ? false : "zoom",
+      barmode: "stack",
+      bargap: distribution ? 0.35 : 0.1,
+      xaxis: distribution ? sizeAxis(grid) : this.#timeAxis(view, grid),
+      yaxis: this.#valueAxis(drawing, grid),
+      shapes: distribution ? [] : view.markers.map(markerLine),
+      annotations: signs.map(markerSign),
+      uirevision: "steady",
+    };
+  }
+
+  /**
+   * @param {View} view
+   * @param {string} grid
+   */
+  #timeAxis({ start, end }, grid) {
+    const most = Math.max(3, Math.min(9, Math.floor(this.box.clientWidth / 95)));
+    const { values, texts } = timeTicks(start, end, most);
+    return {
+      type: "linear",
+      range: [start, end],
+      tickvals: values,
+      ticktext: texts,
+      showgrid: false,
+      zeroline: false,
+      linecolor: grid,
+      showline: true,
+      ticks: "outside",
+      tickcolor: grid,
+      ticklen: 4,
+      fixedrange: false,
+      uirevision: `${start}`,
+    };
+  }
+
+  /**
+   * @param {Drawing} drawing
+   * @param {string} grid
+   */
+  #valueAxis({ traces, top, low }, grid) {
+    const axis = { fixedrange: true, gridcolor: grid, zeroline: false, automargin: false };
+    if (!traces.length) return { ...axis, type: "linear", range: [0, 1], tickvals: [], showgrid: false };
+    if (this.kind.log && low > 0 && top / low > LOG_SPREAD) {
+      const [from, to] = [low * 0.8, top * 1.25];
+      const { values, texts } = logTicks(from, to, this.kind.unit);
+      return { ...axis, type: "log", range: [Math.log10(from), Math.log10(to)], tickvals: values, ticktext: texts };
+    }
+    this.#bound = this.kind.steadyTop ?? steadyBound(top, this.#bound, this.kind.binary);
+    const { values, texts } = valueTicks(this.#bound, this.kind.unit);
+    return { ...axis, type: "linear", range: [0, this.#bound], tickvals: values, ticktext: texts };
+  }
+}
+
+/**
+ * Returns the axis of a distribution over batch sizes.
+ * @param {string} grid
+ */
+function sizeAxis(grid) {
+  return { type: "category", fixedrange: true, showgrid: false, linecolor: grid, tickfont: { size: 11 } };
+}
+
+/** @param {Marker} marker */
+function markerColour({ bad }) {
+  return colour(bad ? "failed" : "marker");
+}
+
+/** @param {Marker} marker */
+function markerLine(marker) {
+  const line = { color: markerColour(marker), width: 1, dash: "dot" };
+  return { type: "line", xref: "x", yref: "paper", x0: marker.at, x1: marker.at, y0: 0, y1: 1, line };
+}
+
+/** @param {Marker} marker */
+function markerSign(marker) {
+  return {
+    x: marker.at,
+    y: 1,
+    xref: "x",
+    yref: "paper",
+    yanchor: "middle",
+    text: marker.bad ? "✕" : "▼",
+    showarrow: false,
+    font: { size: 10, color: markerColour(marker) },
+    captureevents: true,
+    hovertext: withoutTags(marker.text),
+    name: String(marker.index),
+  };
+}

@@ -1,0 +1,161 @@
+// The points of a page's charts: history as the dashboard tells it, and the live points that came after it.
+
+import { MODEL_SERIES, PROCESS_SERIES } from "./kinds.js";
+
+/**
+ * @import { Point, Figures } from "../live/messages.js"
+ *
+ * @typedef {Record<string, number>} Batches batch size -> executions
+ * @typedef {(number | null)[]} Values one for each time; null where nothing was measured
+ *
+ * What the dashboard tells of a range (dashboard/selectors/metrics.py). `batch` of the series are Batches.
+ * @typedef {object} History
+ * @property {number} step seconds between two times
+ * @property {number[]} times unix seconds
+ * @property {Record<string, Values> & { batch?: (Batches | null)[] }} series
+ * @property {Record<string, Values>} process
+ *
+ * One moment of all series.
+ * @typedef {object} Row
+ * @property {number} at unix seconds
+ * @property {Record<string, number | null>} values
+ * @property {Batches | null} batch
+ */
+
+export class SeriesStore {
+  /**
+   * @param {number} step seconds between two times
+   * @param {number[]} times unix seconds, rising
+   * @param {Record<string, Values>} series
+   * @param {(Batches | null)[]} batches one for each time
+   */
+  constructor(step, times, series, batches) {
+    this.step = step;
+    this.times = times;
+    this.series = series;
+    this.batches = batches;
+  }
+
+  /** Returns a store without any point. */
+  static empty() {
+    const names = [...MODEL_SERIES.keys(), ...PROCESS_SERIES];
+    return new SeriesStore(1, [], Object.fromEntries(names.map((name) => [name, []])), []);
+  }
+
+  /**
+   * Returns a store of what the dashboard tells; of GPUs there is no history.
+   * @param {History} history
+   */
+  static of({ step, times, series, process }) {
+    const { batch, ...numbers } = series;
+    return new SeriesStore(step, [...times], { ...numbers, ...process, gpu: [], gpu_memory: [] }, [...(batch ?? [])]);
+  }
+
+  /** The newest time; 0 where there is none. */
+  get newest() {
+    return this.times.at(-1) ?? 0;
+  }
+
+  /** @param {Row} row of a later time than all before */
+  append({ at, values, batch }) {
+    this.times.push(at);
+    for (const [name, row] of Object.entries(this.series)) put(row, this.times.length - 1, values[name] ?? null);
+    put(this.batches, this.times.length - 1, batch);
+  }
+
+  /**
+   * Returns the rows after a moment.
+   * @param {number} moment unix seconds
+   * @returns {Row[]}
+   */
+  after(moment) {
+    const first = this.times.findIndex((at) => at > moment);
+    if (first < 0) return [];
+    return this.times.slice(first).map((at, index) => ({
+      at,
+      values: Object.fromEntries(Object.entries(this.series).map(([name, row]) => [name, row[first + index] ?? null])),
+      batch: this.batches[first + index] ?? null,
+    }));
+  }
+
+  /**
+   * Drops the steps that were still going on: they would show as a drop. Live points stand in for them.
+   * @param {number} now unix seconds
+   */
+  dropUnfinished(now) {
+    while (this.times.length && this.newest + this.step > now) this.times.pop();
+    for (const row of [...Object.values(this.series), this.batches]) row.length = Math.min(row.length, this.times.length);
+  }
+
+  /**
+   * Drops what is older than a moment.
+   * @param {number} moment unix seconds
+   */
+  dropBefore(moment) {
+    const keep = this.times.findIndex((at) => at >= moment);
+    if (keep <= 0) return;
+    for (const row of [this.times, ...Object.values(this.series), this.batches]) row.splice(0, keep);
+  }
+
+  /**
+   * Returns how often each batch size ran between two moments: what has left the range is not counted any more.
+   * @param {number} start unix seconds
+   * @param {number} end unix seconds
+   * @returns {Batches}
+   */
+  batchesBetween(start, end) {
+    /** @type {Batches} */
+    const sums = {};
+    this.times.forEach((at, index) => {
+      if (at + this.step <= start || at > end) return;
+      for (const [size, number] of Object.entries(this.batches[index] ?? {})) sums[size] = (sums[size] ?? 0) + number;
+    });
+    return sums;
+  }
+}
+
+/**
+ * Puts a value at a place of a list, and null at those before it that are missing.
+ * @template T
+ * @param {(T | null)[]} row
+ * @param {number} index
+ * @param {T | null} value
+ */
+function put(row, index, value) {
+  while (row.length < index) row.push(null);
+  row[index] = value;
+}
+
+/**
+ * Returns a live point as a row.
+ * @param {Point} message
+ * @param {(Figures & Record<string, unknown>) | undefined} figures those of it that belong to the page; undefined where
+ *   nothing happened
+ * @returns {Row}
+ */
+export function rowOf({ at, process }, figures) {
+  const [gpu] = process.gpus ?? [];
+  /** @type {Record<string, number | null>} */
+  const values = { rss: process.rss, cpu: process.cpu };
+  if (gpu) {
+    values.gpu = gpu.utilization ?? 0;
+    values.gpu_memory = gpu.memory_total ? (gpu.memory_used ?? 0) / gpu.memory_total : null;
+  }
+  for (const [name, idle] of MODEL_SERIES) values[name] = /** @type {number | null | undefined} */ (figures?.[name]) ?? idle;
+  return { at, values, batch: figures?.batch ?? null };
+}
+
+/**
+ * Returns the index of the time that is nearest to a moment.
+ * @param {number[]} times rising, at least one
+ * @param {number} moment
+ */
+export function nearest(times, moment) {
+  let [low, high] = [0, times.length - 1];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (times[middle] < moment) low = middle + 1;
+    else high = middle;
+  }
+  return low > 0 && moment - times[low - 1] < times[low] - moment ? low - 1 : low;
+}

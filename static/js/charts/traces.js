@@ -1,0 +1,175 @@
+// What plotly.js draws of a view: its traces, and the values that the axis must hold.
+
+import { KINDS } from "./kinds.js";
+
+/**
+ * @import { ChartKind } from "./kinds.js"
+ * @import { Batches, Values } from "./series.js"
+ *
+ * How many requests took how long, over time. The dashboard has counted them.
+ * @typedef {object} Heatmap
+ * @property {number[]} times unix seconds
+ * @property {number[]} bounds_ms of the bands, the lowest first; one more than there are bands
+ * @property {number[][]} counts for each band, requests at each time
+ *
+ * A change of the server or of a model.
+ * @typedef {object} Marker
+ * @property {number} at unix seconds
+ * @property {number} index among all markers of the page
+ * @property {string} kind
+ * @property {string} text
+ * @property {number | null} audit the entry of the activity page that tells of it
+ * @property {boolean} bad
+ *
+ * What all charts of a page show.
+ * @typedef {object} View
+ * @property {number} start unix seconds
+ * @property {number} end unix seconds
+ * @property {number[]} times unix seconds
+ * @property {Record<string, Values>} series
+ * @property {Batches} batches of the range
+ * @property {Heatmap} [heatmap] for the latency of a long range
+ * @property {Marker[]} markers
+ *
+ * @typedef {object} Drawing
+ * @property {object[]} traces as plotly.js takes them; none where there is nothing to see
+ * @property {number} top the highest value
+ * @property {number} low the lowest positive one; 0 where there is none
+ *
+ * @typedef {(name: string) => string} Paint custom property -> its colour, as `rgb(...)`
+ */
+
+const FEW_POINTS = 40;
+
+/**
+ * Returns what a chart draws of a view.
+ * @param {string} name of its kind
+ * @param {View} view
+ * @param {Paint} paint
+ * @returns {Drawing}
+ */
+export function drawingOf(name, view, paint) {
+  const kind = KINDS[name];
+  if (kind.kind === "distribution") return distribution(view.batches, paint);
+  if (name === "latency" && view.heatmap?.counts.length) return heatmapDrawing(view, view.heatmap, paint);
+  const rows = kind.series.map(([series]) => view.series[series] ?? []);
+  const known = rows.flat().filter(isKnown);
+  const quiet = !known.length || (!kind.zeros && !known.some((value) => value > 0));
+  if (quiet) return { traces: [], top: 1, low: 0 };
+  const few = rows[0].filter(isKnown).length < FEW_POINTS;
+  const traces = kind.series.flatMap(([, tint, label], index) => {
+    const pieces = kind.kind === "area" ? unbroken(view.times, rows[index]) : [{ x: view.times, y: rows[index] }];
+    return pieces.map((piece) => trace(kind, piece, paint(tint), label, few));
+  });
+  const stacked = kind.kind === "stack" || kind.kind === "bars";
+  const highest = Math.max(...(stacked ? sums(rows) : known));
+  const positive = known.filter((value) => value > 0);
+  return { traces, top: kind.steadyTop ?? highest, low: positive.length ? Math.min(...positive) : 0 };
+}
+
+/**
+ * @param {number | null | undefined} value
+ * @returns {value is number}
+ */
+function isKnown(value) {
+  return value !== null && value !== undefined;
+}
+
+/**
+ * Returns the sum of all rows at each time.
+ * @param {Values[]} rows
+ */
+function sums(rows) {
+  return rows[0].map((_, index) => rows.reduce((sum, row) => sum + (row[index] ?? 0), 0));
+}
+
+/**
+ * Returns the pieces of a row between its gaps: plotly.js would fill an area across them.
+ * @param {number[]} times
+ * @param {Values} row
+ * @returns {{ x: number[], y: number[] }[]}
+ */
+export function unbroken(times, row) {
+  /** @type {{ x: number[], y: number[] }[]} */
+  const pieces = [];
+  let open = false;
+  row.forEach((value, index) => {
+    if (!isKnown(value)) {
+      open = false;
+      return;
+    }
+    if (!open) pieces.push({ x: [], y: [] });
+    open = true;
+    pieces[pieces.length - 1].x.push(times[index]);
+    pieces[pieces.length - 1].y.push(value);
+  });
+  return pieces;
+}
+
+/**
+ * @param {ChartKind} kind
+ * @param {{ x: number[], y: Values }} points
+ * @param {string} colour
+ * @param {string} name
+ * @param {boolean} few whether single points are marked: a line of few points may have none to see
+ */
+function trace({ kind, unmarked }, { x, y }, colour, name, few) {
+  if (kind === "bars") return { x, y, name, type: "bar", hoverinfo: "none", marker: { color: colour } };
+  const line = lineTrace({ x, y }, colour, name);
+  if (kind === "stack") {
+    return { ...line, stackgroup: "time", fillcolor: faded(colour, 0.45), line: { color: colour, width: 1 } };
+  }
+  const mode = few && !unmarked ? "lines+markers" : "lines";
+  return kind === "area" ? { ...line, mode, fill: "tozeroy", fillcolor: faded(colour, 0.14) } : { ...line, mode };
+}
+
+/**
+ * @param {{ x: number[], y: Values }} points
+ * @param {string} colour
+ * @param {string} name
+ */
+function lineTrace({ x, y }, colour, name) {
+  const line = { color: colour, width: 1.6, shape: "linear" };
+  const marker = { size: 4, color: colour };
+  return { x, y, name, hoverinfo: "none", type: "scatter", mode: "lines", connectgaps: false, marker, line };
+}
+
+/**
+ * @param {Batches} batches
+ * @param {Paint} paint
+ * @returns {Drawing}
+ */
+function distribution(batches, paint) {
+  const sizes = Object.keys(batches).map(Number).sort((a, b) => a - b);
+  if (!sizes.length) return { traces: [], top: 1, low: 0 };
+  const counts = sizes.map((size) => batches[size]);
+  const bars = { x: sizes.map(String), y: counts, type: "bar", hoverinfo: "none", marker: { color: paint("series-2") } };
+  return { traces: [bars], top: Math.max(...counts), low: 0 };
+}
+
+/**
+ * Draws counts as colours: their logarithm, so that a band of few requests is seen beside one of many.
+ * @param {View} view
+ * @param {Heatmap} heatmap
+ * @param {Paint} paint
+ * @returns {Drawing}
+ */
+function heatmapDrawing({ times, series }, { times: x, bounds_ms: bounds, counts }, paint) {
+  const [pale, strong] = [paint("series-2"), paint("series-3")];
+  const colorscale = [[0, faded(pale, 0)], [0.02, faded(pale, 0.18)], [1, strong]];
+  const low = Math.max(bounds[0], 0.01); // the axis is logarithmic
+  const y = bounds.map((bound) => Math.max(bound, low));
+  const z = counts.map((row) => row.map(Math.log1p));
+  const cells = { type: "heatmap", x, y, z, colorscale, showscale: false, hoverinfo: "none", zsmooth: false };
+  const p99 = lineTrace({ x: times, y: series.p99 ?? [] }, paint("series-queue"), "p99");
+  return { traces: [cells, p99], top: y[y.length - 1], low: y[0] };
+}
+
+/**
+ * Returns a colour with less opacity.
+ * @param {string} rgb
+ * @param {number} alpha
+ */
+function faded(rgb, alpha) {
+  return `rgba(${(rgb.match(/[\d.]+/g) ?? []).slice(0, 3).join(",")},${alpha})`;
+}

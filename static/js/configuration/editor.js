@@ -1,0 +1,373 @@
+// The configuration as form and as text, each following the other through the server, which knows what is valid.
+
+import { $, $$, data, el, need } from "../core/dom.js";
+import { request } from "../core/request.js";
+import { differing, same, shown } from "./fields.js";
+
+/**
+ * @import { Fields } from "./fields.js"
+ *
+ * @typedef {object} Problem
+ * @property {string} severity "error" or "warning"
+ * @property {string} message
+ * @property {number | null} line of the text, from 1
+ * @property {string} field such as `inputs[0].dims`; "" for none
+ *
+ * What the server says of a text (dashboard/views/configuration.py, preview_response).
+ * @typedef {object} Preview
+ * @property {string} text
+ * @property {Fields} fields none where the text cannot be understood
+ * @property {Problem[]} problems
+ * @property {boolean} valid
+ * @property {string} effect_sentence what applying it would do
+ * @property {string} refused which right this person lacks for it; "" for none
+ * @property {string} diff to the configuration that is applied
+ * @property {string[]} dropped_comments lines that applying it would lose
+ *
+ * @typedef {HTMLInputElement | HTMLSelectElement} Control
+ */
+
+const DELAY_MS = 300;
+const LISTS = ["instance_groups", "inputs", "outputs"];
+
+export class ConfigurationEditor {
+  /** @type {Problem[]} */
+  #problems = [];
+  /** Marks the newest question to the server; an older answer that comes late is dropped. */
+  /** @type {symbol | null} */
+  #asked = null;
+
+  /**
+   * @param {HTMLElement} root
+   * @param {(preview: Preview) => void} onPreview called after each answer of the server
+   */
+  constructor(root, onPreview) {
+    this.root = root;
+    this.form = need("#config-form", HTMLFormElement, root);
+    this.text = need("#config-text", HTMLTextAreaElement, root);
+    this.gutter = need("#config-gutter", HTMLElement, root);
+    this.original = { text: this.text.defaultValue, fields: /** @type {Fields} */ (data("config-fields")) };
+    /** The text that the form is laid over, and its fields. */
+    this.base = this.original.text;
+    this.baseFields = this.original.fields;
+    this.onPreview = onPreview;
+    this.#listen();
+    this.#showDependent();
+    this.#drawGutter();
+    if (this.text.value) this.#previewText();
+  }
+
+  /** Whether the text differs from the configuration that is applied. */
+  get changed() {
+    return this.text.value !== this.original.text;
+  }
+
+  /** Goes back to the configuration that is applied. */
+  reset() {
+    this.text.value = this.original.text;
+    this.#drawGutter();
+    this.#previewText();
+  }
+
+  #listen() {
+    const fromForm = debounce(DELAY_MS, () => this.#previewForm());
+    const fromText = debounce(DELAY_MS, () => this.#previewText());
+    this.form.addEventListener("input", () => {
+      this.#asked = null; // an answer to what stood there before would undo what is typed
+      this.#showDependent();
+      fromForm();
+    });
+    this.form.addEventListener("submit", (event) => event.preventDefault());
+    this.form.addEventListener("click", (event) => {
+      if (event.target instanceof Element && this.#editRows(event.target)) fromForm();
+    });
+    this.text.addEventListener("input", () => {
+      this.#asked = null;
+      this.base = this.text.value;
+      this.#drawGutter();
+      fromText();
+    });
+    this.text.addEventListener("scroll", () => (this.gutter.scrollTop = this.text.scrollTop));
+    this.text.addEventListener("keydown", (event) => this.#indent(event));
+  }
+
+  // -- the form ------------------------------------------------------------------------------------------------------
+
+  /**
+   * Returns the form's controls that stand for one field each.
+   * @returns {Control[]}
+   */
+  #controls() {
+    return controlsIn(this.form).filter((control) => control.name);
+  }
+
+  /** @returns {Fields} */
+  #fields() {
+    /** @type {Fields} */
+    const fields = {};
+    for (const control of this.#controls()) fields[control.name] = isCheckbox(control) ? control.checked : control.value;
+    for (const list of LISTS) fields[list] = $$(`[data-rows="${list}"] > [data-item]`, this.form).map(rowValues);
+    return fields;
+  }
+
+  /**
+   * Puts the server's fields into the form; a control that has the focus keeps what is being typed.
+   * @param {Fields} fields
+   */
+  #fill(fields) {
+    for (const control of this.#controls()) {
+      if (!(control.name in fields) || control === document.activeElement) continue;
+      if (isCheckbox(control)) control.checked = Boolean(fields[control.name]);
+      else control.value = shown(fields[control.name]);
+    }
+    for (const list of LISTS) this.#fillRows(list, /** @type {Fields[]} */ (fields[list] ?? []));
+    this.#showDependent();
+  }
+
+  /**
+   * @param {string} list
+   * @param {Fields[]} items
+   */
+  #fillRows(list, items) {
+    const box = need(`[data-rows="${list}"]`, HTMLElement, this.form);
+    while (box.children.length > items.length) box.lastElementChild?.remove();
+    while (box.children.length < items.length) box.append(this.#newRow(list));
+    items.forEach((item, index) => {
+      for (const control of controlsIn(box.children[index])) {
+        const key = control.dataset.key;
+        if (key && control !== document.activeElement) control.value = shown(item[key]);
+      }
+    });
+    need(`[data-empty-for="${list}"]`, HTMLElement, this.form).hidden = items.length > 0;
+  }
+
+  /** @param {string} list */
+  #newRow(list) {
+    const row = need(`#row-${list}`, HTMLTemplateElement, this.root).content.firstElementChild?.cloneNode(true);
+    if (!(row instanceof HTMLElement)) throw new Error(`The page has no row for ${list}.`);
+    return row;
+  }
+
+  /**
+   * Adds or removes a row where a person pressed a button for it; says whether there was one.
+   * @param {Element} target
+   */
+  #editRows(target) {
+    const list = target.closest("[data-add]")?.getAttribute("data-add");
+    const remove = target.closest("[data-remove]");
+    if (!list && !remove) return false;
+    if (list) {
+      const row = this.#newRow(list);
+      need(`[data-rows="${list}"]`, HTMLElement, this.form).append(row);
+      need(`[data-empty-for="${list}"]`, HTMLElement, this.form).hidden = true;
+      $("input, select", row)?.focus();
+    } else remove?.closest("[data-item]")?.remove();
+    this.#asked = null;
+    return true;
+  }
+
+  /** Shows the parts that only matter with another choice where that is chosen. */
+  #showDependent() {
+    for (const part of $$("[data-when]", this.form)) {
+      const [name, value] = (part.dataset.when ?? "").split("=");
+      const control = this.#controls().find((one) => one.name === name);
+      if (!control) continue;
+      part.hidden = value === undefined ? !(isCheckbox(control) && control.checked) : control.value !== value;
+    }
+  }
+
+  // -- the text ------------------------------------------------------------------------------------------------------
+
+  #drawGutter() {
+    const before = new Set(this.original.text.split("\n"));
+    const bad = new Set(this.#problems.filter(({ severity }) => severity === "error").map(({ line }) => line));
+    const numbers = this.text.value.split("\n").map((line, index) => {
+      const marks = [bad.has(index + 1) && "bad", !before.has(line) && line.trim() && "changed-line"];
+      return el("span", { class: marks.filter(Boolean).join(" ") || null }, String(index + 1));
+    });
+    this.gutter.replaceChildren(...numbers, el("span", {}, " "), el("span", {}, " "));
+    this.gutter.scrollTop = this.text.scrollTop;
+  }
+
+  /**
+   * Keeps the indentation at Enter; Tab leaves the field, as everywhere.
+   * @param {KeyboardEvent} event
+   */
+  #indent(event) {
+    if (event.key !== "Enter" || event.ctrlKey || event.metaKey) return;
+    const { selectionStart: at, selectionEnd: end, value } = this.text;
+    const line = value.slice(value.lastIndexOf("\n", at - 1) + 1, at);
+    const indentation = indentationAfter(line);
+    if (!indentation) return;
+    event.preventDefault();
+    this.text.setRangeText(`\n${indentation}`, at, end, "end");
+    this.text.dispatchEvent(new Event("input", { bubbles: true }));
+  }
+
+  /** @param {number} line from 1 */
+  #goTo(line) {
+    const lines = this.text.value.split("\n");
+    const start = lines.slice(0, line - 1).join("\n").length + (line > 1 ? 1 : 0);
+    this.text.focus();
+    this.text.setSelectionRange(start, start + (lines[line - 1]?.length ?? 0));
+    this.text.scrollTop = Math.max(0, (line - 6) * (this.text.scrollHeight / (lines.length + 1)));
+  }
+
+  // -- the server's answer -------------------------------------------------------------------------------------------
+
+  /** Asks what the text would be with what the form says differently, so that the rest of it stays as it was written. */
+  async #previewForm() {
+    const preview = await this.#ask({ base: this.base, fields: differing(this.#fields(), this.baseFields) });
+    if (!preview) return;
+    this.text.value = preview.text;
+    // While the form cannot be understood it is laid over the last text that could.
+    if (preview.valid) [this.base, this.baseFields] = [preview.text, preview.fields];
+    this.#show(preview);
+  }
+
+  async #previewText() {
+    const preview = await this.#ask({ text: this.text.value });
+    if (!preview) return;
+    if (Object.keys(preview.fields).length) {
+      this.#fill(preview.fields);
+      this.baseFields = preview.fields;
+    }
+    this.base = this.text.value;
+    this.#show(preview);
+  }
+
+  /**
+   * Returns the server's answer; null where it came to nothing, or too late.
+   * @param {{ text: string } | { base: string, fields: Fields }} question
+   * @returns {Promise<Preview | null>}
+   */
+  async #ask(question) {
+    const asked = (this.#asked = Symbol("preview"));
+    this.#say("checking");
+    try {
+      const url = this.root.dataset.preview ?? "";
+      const preview = /** @type {Preview} */ (await request(url, { method: "POST", json: question }));
+      return asked === this.#asked ? preview : null;
+    } catch (error) {
+      if (asked === this.#asked) this.#say(error instanceof Error ? error.message : String(error));
+      return null;
+    }
+  }
+
+  /** @param {Preview} preview */
+  #show(preview) {
+    this.#problems = preview.problems;
+    this.#drawGutter();
+    this.#showProblems();
+    this.#markChanges();
+    this.onPreview(preview);
+  }
+
+  /** @param {string} text */
+  #say(text) {
+    need("#config-status", HTMLElement, this.root).textContent = text;
+  }
+
+  #showProblems() {
+    const errors = this.#problems.filter(({ severity }) => severity === "error").length;
+    this.#say(errors ? `${errors} error${errors > 1 ? "s" : ""}` : "valid");
+    const rows = this.#problems.map(({ severity, line, message }) => {
+      const text = line ? `Line ${line}: ${message}` : message;
+      return el("li", { class: severity }, el("button", { type: "button", click: () => line && this.#goTo(line) }, text));
+    });
+    need("#config-problems", HTMLElement, this.root).replaceChildren(...rows);
+    for (const part of $$("[data-field]", this.form)) this.#showFieldError(part);
+  }
+
+  /** @param {HTMLElement} part */
+  #showFieldError(part) {
+    const name = part.dataset.field ?? "";
+    const own = this.#problems.find(
+      ({ field, severity }) => severity === "error" && field && field.replace(/[.[].*$/, "") === name,
+    );
+    const line = $("[data-error]", part);
+    if (line) {
+      line.hidden = !own;
+      line.textContent = own?.message ?? "";
+    }
+    const control = $("input, select", part);
+    if (LISTS.includes(name) || !control) return;
+    if (own) control.setAttribute("aria-invalid", "true");
+    else control.removeAttribute("aria-invalid");
+  }
+
+  #markChanges() {
+    const now = this.#fields();
+    for (const part of $$("[data-field]", this.form)) {
+      const name = part.dataset.field ?? "";
+      const changed = !same(now[name], this.original.fields[name]);
+      if (LISTS.includes(name)) $("h2", part)?.parentElement?.classList.toggle("changed-head", changed);
+      else part.classList.toggle("changed", changed);
+    }
+  }
+}
+
+/**
+ * Starts the editor of the page.
+ * @param {(preview: Preview) => void} onPreview called after each answer of the server
+ * @returns {ConfigurationEditor | null} null where the page has none, or has started it before
+ */
+export function startEditor(onPreview) {
+  const root = $("#config");
+  if (!root || root.dataset.started) return null;
+  root.dataset.started = "yes";
+  return new ConfigurationEditor(root, onPreview);
+}
+
+/**
+ * Returns the spaces that a new line begins with: those of the line before, and two more after an open bracket.
+ * @param {string} line as far as it is written
+ */
+export function indentationAfter(line) {
+  const spaces = line.match(/^\s*/)?.[0] ?? "";
+  return /[{[]\s*$/.test(line) ? `${spaces}  ` : spaces;
+}
+
+/**
+ * @param {Element} root
+ * @returns {Control[]}
+ */
+function controlsIn(root) {
+  return [...root.querySelectorAll("input, select")].filter(
+    (control) => control instanceof HTMLInputElement || control instanceof HTMLSelectElement,
+  );
+}
+
+/**
+ * @param {Control} control
+ * @returns {control is HTMLInputElement}
+ */
+function isCheckbox(control) {
+  return control instanceof HTMLInputElement && control.type === "checkbox";
+}
+
+/**
+ * @param {HTMLElement} row
+ * @returns {Fields}
+ */
+function rowValues(row) {
+  /** @type {Fields} */
+  const values = {};
+  for (const control of controlsIn(row)) if (control.dataset.key) values[control.dataset.key] = control.value;
+  if (values.reshape === undefined || String(values.reshape).trim() !== "") return values;
+  return { ...values, reshape: null };
+}
+
+/**
+ * Returns a function that calls `action` once it has not been called for a while.
+ * @param {number} wait milliseconds
+ * @param {() => void} action
+ */
+function debounce(wait, action) {
+  /** @type {ReturnType<typeof setTimeout> | undefined} */
+  let timer;
+  return () => {
+    clearTimeout(timer);
+    timer = setTimeout(action, wait);
+  };
+}

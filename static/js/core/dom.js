@@ -1,0 +1,115 @@
+// Elements of the page: finding them, making them, and short messages to the person in front of it.
+
+const SVG = "http://www.w3.org/2000/svg";
+const TOAST_MS = 8000;
+
+/**
+ * @typedef {string | number | boolean | null | undefined} AttributeValue
+ * @typedef {{ [name: string]: AttributeValue | EventListener }} Attributes
+ * @typedef {Node | string | null | undefined} Child
+ */
+
+/**
+ * Returns the first element that a CSS selector finds, or null.
+ * @param {string} selector
+ * @param {ParentNode} [root]
+ * @returns {HTMLElement | null}
+ */
+export function $(selector, root = document) {
+  return root.querySelector(selector);
+}
+
+/**
+ * Returns every element that a CSS selector finds, in the order of the document.
+ * @param {string} selector
+ * @param {ParentNode} [root]
+ * @returns {HTMLElement[]}
+ */
+export function $$(selector, root = document) {
+  return [...root.querySelectorAll(/** @type {"div"} */ (selector))];
+}
+
+/**
+ * Returns the first element of the given class that a selector finds; throws where the page has none.
+ * @template {Element} T
+ * @param {string} selector
+ * @param {new () => T} kind such as HTMLInputElement
+ * @param {ParentNode} [root]
+ * @returns {T}
+ */
+export function need(selector, kind, root = document) {
+  const found = root.querySelector(selector);
+  if (!(found instanceof kind)) throw new Error(`The page has no ${kind.name} at ${selector}.`);
+  return found;
+}
+
+/**
+ * Returns an icon of the page's icon file.
+ * @param {string} name
+ * @returns {SVGElement}
+ */
+export function icon(name) {
+  const file = document.documentElement.dataset.icons;
+  return svg("svg", { class: "icon", "aria-hidden": "true" }, svg("use", { href: `${file}#${name}` }));
+}
+
+/**
+ * Makes an SVG element.
+ * @param {string} tag
+ * @param {{ [name: string]: string | number }} [attributes]
+ * @param {...SVGElement} children
+ * @returns {SVGElement}
+ */
+export function svg(tag, attributes = {}, ...children) {
+  const element = /** @type {SVGElement} */ (document.createElementNS(SVG, tag));
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, String(value));
+  element.append(...children);
+  return element;
+}
+
+/**
+ * Makes an element. An attribute whose value is a function becomes a listener; text among the children is never read as markup.
+ * @template {keyof HTMLElementTagNameMap} Tag
+ * @param {Tag} tag
+ * @param {Attributes} [attributes]
+ * @param {...(Child | Child[])} children those that are null or undefined are left out
+ * @returns {HTMLElementTagNameMap[Tag]}
+ */
+export function el(tag, attributes = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (typeof value === "function") element.addEventListener(name, value);
+    else if (value === true) element.setAttribute(name, "");
+    else if (value !== false && value !== null && value !== undefined) element.setAttribute(name, String(value));
+  }
+  element.append(...children.flat().filter((child) => child !== null && child !== undefined));
+  return element;
+}
+
+/**
+ * Returns the value of one of Django's `json_script` elements, or null where the page has none of that id.
+ * The caller says of which type it is.
+ * @param {string} id
+ * @returns {unknown}
+ */
+export function data(id) {
+  const text = document.getElementById(id)?.textContent;
+  return text ? JSON.parse(text) : null;
+}
+
+/**
+ * Shows a message in the corner of the page. One about a failure stays until it is dismissed.
+ * @param {string} text
+ * @param {string} [kind] the state whose icon and colour it has
+ */
+export function toast(text, kind = "ready") {
+  const note = el(
+    "div",
+    { class: `note ${kind}`, role: kind === "failed" ? "alert" : "status" },
+    icon(kind),
+    el("p", {}, text),
+    el("button", { class: "button quiet small icon-only", "aria-label": "Dismiss", click: () => note.remove() }, icon("close")),
+  );
+  need("#toasts", HTMLElement).append(note);
+  if (kind !== "failed") setTimeout(() => note.remove(), TOAST_MS);
+}

@@ -1,0 +1,126 @@
+// Numbers that follow the live feed, wherever a page shows them; they outlive the refreshes of what is around them.
+
+import { $$ } from "../core/dom.js";
+import { count, latency, rate, share, size, threeDigits } from "../core/format.js";
+
+/**
+ * @import { Figures, Point, ProcessFigures } from "./messages.js"
+ * @typedef {Pick<Figures, "rps" | "errors" | "pending" | "p50" | "p99">} ShownFigures
+ * @typedef {{ [name: string]: string | null | undefined }} Texts name -> what is written; null leaves what is there
+ */
+
+const WINDOW = 5;
+/** @type {ShownFigures} */
+const IDLE = { rps: 0, errors: 0, pending: 0, p50: null, p99: null };
+/** Model name, or "" for all of them -> the figures of its last seconds, the newest last. */
+/** @type {Map<string, ShownFigures[]>} */
+const recent = new Map();
+
+/**
+ * Keeps one second of a model ("" = all of them).
+ * @param {string} name
+ * @param {ShownFigures | undefined} figures undefined where the model did nothing
+ */
+export function remember(name, figures) {
+  const rows = recent.get(name) ?? [];
+  rows.push(figures ?? IDLE);
+  if (rows.length > WINDOW) rows.shift();
+  recent.set(name, rows);
+}
+
+/**
+ * Keeps one second of every model that was seen so far, and of all together.
+ * @param {Point} message
+ */
+export function rememberModels(message) {
+  const names = new Set([...recent.keys(), ...Object.keys(message.models)].filter(Boolean));
+  names.forEach((name) => remember(name, message.models[name]));
+  remember("", message.total);
+}
+
+/**
+ * Returns what is written of a model ("" = all of them): rates as means of the last seconds, times as the newest known.
+ * @param {string} name
+ * @returns {Texts | null} null before anything is known of it
+ */
+export function texts(name) {
+  const rows = recent.get(name);
+  if (!rows) return null;
+  const [rps, errors] = [mean(rows, "rps"), mean(rows, "errors")];
+  const [p50, p99] = [newest(rows, "p50"), newest(rows, "p99")];
+  return {
+    rps: rate(rps),
+    p50: p50 === null ? null : latency(p50),
+    p99: p99 === null ? null : latency(p99),
+    errors: rps ? share(errors / rps) : null,
+    pending: count(rows.at(-1)?.pending ?? 0),
+  };
+}
+
+/**
+ * @param {ShownFigures[]} rows
+ * @param {"rps" | "errors"} key
+ */
+function mean(rows, key) {
+  return rows.reduce((sum, row) => sum + (row[key] ?? 0), 0) / rows.length;
+}
+
+/**
+ * @param {ShownFigures[]} rows
+ * @param {"p50" | "p99"} key
+ */
+function newest(rows, key) {
+  return rows.findLast((row) => row[key] !== null && row[key] !== undefined)?.[key] ?? null;
+}
+
+/**
+ * Returns what is written of memory: of "model/version", and of "model" for all its versions together.
+ * @param {Record<string, number> | undefined} memory "model/version" -> bytes
+ * @returns {Texts} a version that is not loaded holds nothing, which is a dash
+ */
+export function memoryTexts(memory) {
+  const held = { ...memory };
+  for (const [key, bytes] of Object.entries(memory ?? {})) {
+    const name = key.slice(0, key.lastIndexOf("/"));
+    held[name] = (held[name] ?? 0) + bytes;
+  }
+  return Object.fromEntries(Object.entries(held).map(([key, bytes]) => [key, bytes ? size(bytes) : "–"]));
+}
+
+/**
+ * Returns what is written of a server's process.
+ * @param {ProcessFigures} figures
+ * @returns {Texts}
+ */
+export function processTexts({ rss, cpu, threads, gpus }) {
+  const gpu = gpus?.[0];
+  const used = gpu ? `${share(gpu.utilization)} · ${size(gpu.memory_used)}` : "none";
+  return { rss: size(rss), cpu: `${threeDigits(cpu)} cores`, threads: count(threads), gpu: used };
+}
+
+/**
+ * Writes texts into elements, each of which names its own in a data attribute.
+ * @param {HTMLElement[]} elements
+ * @param {string} attribute as in `dataset`
+ * @param {Texts | null} values
+ */
+export function write(elements, attribute, values) {
+  if (!values) return;
+  for (const element of elements) {
+    const text = values[element.dataset[attribute] ?? ""];
+    if (text !== null && text !== undefined && element.textContent !== text) element.textContent = text;
+  }
+}
+
+/**
+ * Writes the memory of models and versions wherever the page shows it.
+ * @param {Texts | null} held
+ */
+export function writeHeld(held) {
+  write($$("[data-held]"), "held", held);
+}
+
+/** Writes the figures of every model in a table of models. */
+export function writeModels() {
+  for (const row of $$("tr[data-model]")) write($$("[data-value]", row), "value", texts(row.dataset.model ?? ""));
+}

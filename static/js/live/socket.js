@@ -1,0 +1,122 @@
+// A WebSocket that connects again by itself and says how old its newest message is.
+
+const QUIET_AFTER_MS = 4000;
+const FIRST_WAIT_MS = 500;
+const LONGEST_WAIT_MS = 8000;
+
+/**
+ * Returns how long to wait before trying again.
+ * @param {number} tries how many attempts came to nothing, at least 1
+ * @returns {number} milliseconds
+ */
+export function retryDelay(tries) {
+  return Math.min(FIRST_WAIT_MS * 2 ** tries, LONGEST_WAIT_MS);
+}
+
+/**
+ * Returns what a page says of how fresh its numbers are.
+ * @param {boolean} fresh
+ * @param {number | null} age milliseconds since the newest message; null before the first
+ * @returns {string}
+ */
+export function freshnessText(fresh, age) {
+  if (fresh) return "live";
+  return age === null ? "connecting" : `last update ${Math.round(age / 1000)} s ago, reconnecting`;
+}
+
+/**
+ * Writes freshness into a note, and marks the part of the page whose numbers are old.
+ * @param {HTMLElement | null} note
+ * @param {HTMLElement} root
+ * @param {boolean} fresh
+ * @param {number | null} age milliseconds since the newest message; null before the first
+ */
+export function showFreshness(note, root, fresh, age) {
+  root.classList.toggle("is-stale", !fresh);
+  if (!note) return;
+  note.dataset.live = String(fresh);
+  const text = freshnessText(fresh, age);
+  if (note.textContent !== text) note.textContent = text;
+}
+
+/**
+ * @template Message
+ * @typedef {object} SocketHandlers
+ * @property {(message: Message) => void} onMessage called for each message, but those that say that the feed is lost
+ * @property {(fresh: boolean, age: number | null) => void} [onFresh] called with each message, and each second while it is
+ *   quiet; the age is that of the newest message in milliseconds, null before the first
+ * @property {() => void} [onClose] called whenever the connection ends
+ */
+
+/** @template {{ type: string }} Message */
+export class ReconnectingSocket {
+  /** @type {ReturnType<typeof setTimeout> | undefined} */
+  #retry;
+  #tries = 0;
+  #last = 0;
+  #opened = Date.now();
+  #closed = false;
+
+  /**
+   * @param {string} path of the same host, with its query
+   * @param {SocketHandlers<Message>} handlers
+   */
+  constructor(path, { onMessage, onFresh = () => {}, onClose = () => {} }) {
+    this.path = path;
+    this.onMessage = onMessage;
+    this.onFresh = onFresh;
+    this.onClose = onClose;
+    this.socket = this.#connect();
+    this.clock = setInterval(() => this.#check(), 1000);
+    addEventListener("online", () => this.#reconnect());
+    document.addEventListener("visibilitychange", () => document.visibilityState === "visible" && this.#reconnect());
+    addEventListener("pagehide", () => this.close());
+  }
+
+  /** Whether messages can come now. */
+  get open() {
+    return this.socket.readyState === WebSocket.OPEN;
+  }
+
+  /** Closes the connection for good. */
+  close() {
+    this.#closed = true;
+    clearInterval(this.clock);
+    clearTimeout(this.#retry);
+    // Closed before it is open, it would be an error in the console.
+    if (this.socket.readyState === WebSocket.CONNECTING) this.socket.onopen = () => this.socket.close();
+    else this.socket.close();
+  }
+
+  #connect() {
+    clearTimeout(this.#retry);
+    const scheme = location.protocol === "https:" ? "wss" : "ws";
+    const socket = new WebSocket(`${scheme}://${location.host}${this.path}`);
+    socket.onmessage = (event) => this.#take(JSON.parse(event.data));
+    socket.onclose = () => {
+      if (this.#closed) return;
+      this.onClose();
+      this.#tries += 1;
+      this.#retry = setTimeout(() => (this.socket = this.#connect()), retryDelay(this.#tries));
+    };
+    return socket;
+  }
+
+  /** @param {Message | import("./messages.js").Trouble} message */
+  #take(message) {
+    this.#tries = 0;
+    if (message.type === "lost" || message.type === "error") return;
+    this.#last = Date.now();
+    this.onMessage(/** @type {Message} */ (message));
+    this.onFresh(true, 0);
+  }
+
+  #reconnect() {
+    if (!this.#closed && this.socket.readyState === WebSocket.CLOSED) this.socket = this.#connect();
+  }
+
+  #check() {
+    const age = Date.now() - (this.#last || this.#opened);
+    if (age > QUIET_AFTER_MS) this.onFresh(false, this.#last ? age : null);
+  }
+}

@@ -1,0 +1,44 @@
+// A model's configuration page: review what a change would do before it is done.
+
+import { $, el, need } from "../core/dom.js";
+import { startEditor } from "../configuration/editor.js";
+import { diffLines } from "../configuration/diff.js";
+
+/** @import { Preview } from "../configuration/editor.js" */
+
+const review = /** @type {HTMLButtonElement | null} */ ($("#config-review"));
+const discard = need("#config-reset", HTMLButtonElement);
+const summary = need("#config-summary", HTMLElement);
+const resting = [...summary.childNodes];
+/** @type {Preview | null} */
+let newest = null;
+
+/** @param {Preview} preview */
+function follow(preview) {
+  newest = preview;
+  const changed = Boolean(editor?.changed);
+  discard.disabled = !changed;
+  if (review) review.disabled = !changed || !preview.valid || Boolean(preview.refused);
+  if (!changed) summary.replaceChildren(...resting);
+  else if (!preview.valid) summary.textContent = "The text has errors; it cannot be applied yet.";
+  else summary.textContent = preview.refused || preview.effect_sentence;
+}
+
+/** @param {Preview} preview */
+function showReview({ effect_sentence: effect, diff, dropped_comments: dropped }) {
+  need("#review-effect p", HTMLElement).textContent = effect;
+  const lines = diffLines(diff).map(({ kind, text }) => el("span", { class: kind }, text || " "));
+  need("#review-diff", HTMLElement).replaceChildren(...lines);
+  const comments = need("#review-comments", HTMLElement);
+  comments.hidden = !dropped.length;
+  need("ul", HTMLElement, comments).replaceChildren(...dropped.map((line) => el("li", {}, line)));
+  need("#review", HTMLDialogElement).showModal();
+}
+
+const editor = startEditor(follow);
+
+discard.addEventListener("click", () => editor?.reset());
+review?.addEventListener("click", () => newest && showReview(newest));
+addEventListener("beforeunload", (event) => {
+  if (editor?.changed && !need("#review", HTMLDialogElement).open) event.preventDefault();
+});

@@ -1,0 +1,22 @@
+// A job as it goes: the page refreshes itself; this keeps the log at its end and stops when the job has ended.
+
+import { $, $$ } from "../core/dom.js";
+
+const region = $("#job");
+
+/** Shows the end of each log. */
+function keepAtEnd() {
+  for (const log of $$("[data-follow]")) log.scrollTop = log.scrollHeight;
+}
+
+/** Says whether the job has not ended yet. */
+function goesOn() {
+  const state = region && $("[data-state]", region)?.dataset.state;
+  return state === "queued" || state === "running";
+}
+
+document.body.addEventListener("htmx:afterSwap", () => {
+  keepAtEnd();
+  if (!goesOn()) location.reload();
+});
+keepAtEnd();

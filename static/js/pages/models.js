@@ -1,0 +1,75 @@
+// The list of models: live numbers, and a file dropped anywhere begins an upload.
+
+import { $, need } from "../core/dom.js";
+import { ReconnectingSocket, showFreshness } from "../live/socket.js";
+import { memoryTexts, rememberModels, writeHeld, writeModels } from "../live/figures.js";
+import { fromDrop } from "../uploads/files.js";
+
+/**
+ * @import { Texts } from "../live/figures.js"
+ * @import { Point } from "../live/messages.js"
+ */
+
+/** @type {Texts | null} */
+let held = null;
+
+/** Writes the figures, also over those of a refresh. */
+function show() {
+  writeModels();
+  writeHeld(held);
+}
+
+/** @param {Point} message */
+function take(message) {
+  rememberModels(message);
+  held = memoryTexts(message.memory);
+  show();
+}
+
+new ReconnectingSocket("/ws/live/", {
+  onMessage: take,
+  onFresh: (fresh, age) => showFreshness($("#freshness"), need("#main", HTMLElement), fresh, age),
+});
+document.body.addEventListener("htmx:afterSwap", show);
+
+/**
+ * Lets a file that is dropped anywhere on the page begin an upload.
+ * @param {HTMLAnchorElement} target leads to the upload page
+ */
+function takeDrops(target) {
+  const veil = need("#drop-veil", HTMLElement);
+  const carriesFiles = (/** @type {DragEvent} */ event) => event.dataTransfer?.types.includes("Files");
+  addEventListener("dragover", (event) => {
+    if (!carriesFiles(event)) return;
+    event.preventDefault();
+    veil.hidden = false;
+  });
+  addEventListener("dragleave", (event) => {
+    if (!event.relatedTarget) veil.hidden = true;
+  });
+  addEventListener("drop", (event) => {
+    if (!carriesFiles(event) || !event.dataTransfer) return;
+    event.preventDefault();
+    veil.hidden = true;
+    upload(fromDrop(event.dataTransfer), target.href);
+  });
+}
+
+/**
+ * Shows the upload page in place of this one: a new document could not be given the files.
+ * @param {Promise<import("../uploads/files.js").ChosenFile[]>} dropped
+ * @param {string} address of the upload page
+ */
+async function upload(dropped, address) {
+  const files = await dropped;
+  const page = new DOMParser().parseFromString(await (await fetch(address)).text(), "text/html");
+  history.pushState({}, "", address);
+  document.title = page.title;
+  need("#main", HTMLElement).replaceWith(document.adoptNode(need("#main", Element, page)));
+  addEventListener("popstate", () => location.reload());
+  const { begin } = await import("./upload.js");
+  begin(files);
+}
+
+const target = $("[data-new]");
+if (target instanceof HTMLAnchorElement) takeDrops(target);

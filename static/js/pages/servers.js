@@ -1,0 +1,31 @@
+// The list of servers: what each process uses now.
+
+import { $, $$, need } from "../core/dom.js";
+import { ReconnectingSocket, showFreshness } from "../live/socket.js";
+import { processTexts, write } from "../live/figures.js";
+
+/**
+ * @import { Texts } from "../live/figures.js"
+ * @import { Point } from "../live/messages.js"
+ */
+
+/** Server -> what is written of its process. */
+/** @type {Map<string, Texts>} */
+const newest = new Map();
+
+/** Writes the figures, also over those of a refresh. */
+function show() {
+  for (const [name, values] of newest) write($$(`[data-server="${CSS.escape(name)}"] [data-process]`), "process", values);
+}
+
+/** @param {Point} message */
+function take(message) {
+  newest.set(message.server, processTexts(message.process));
+  show();
+}
+
+new ReconnectingSocket("/ws/live/", {
+  onMessage: take,
+  onFresh: (fresh, age) => showFreshness($("#freshness"), need("#main", HTMLElement), fresh, age),
+});
+document.body.addEventListener("htmx:afterSwap", show);

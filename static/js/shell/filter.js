@@ -1,0 +1,63 @@
+// Filters: each narrows the rows of its list at once, and keeps its words in the address.
+
+import { $, $$ } from "../core/dom.js";
+
+/**
+ * Says whether a text holds every word of a filter.
+ * @param {string} text
+ * @param {string} filter
+ */
+export function holdsWords(text, filter) {
+  const lower = text.toLowerCase();
+  return filter.toLowerCase().split(/\s+/).every((word) => lower.includes(word));
+}
+
+/** Narrows the lists of all filters on the page. */
+export function applyFilters() {
+  for (const input of document.querySelectorAll("[data-filter]")) if (input instanceof HTMLInputElement) narrow(input);
+}
+
+/**
+ * Narrows the list of a filter that a person types into.
+ * @param {EventTarget | null} target what was typed into
+ */
+export function onFilterInput(target) {
+  if (!(target instanceof HTMLInputElement) || !target.matches("[data-filter]")) return;
+  narrow(target);
+  remember(target);
+}
+
+/**
+ * Clears a filter and leaves it, when a person presses Escape in it.
+ * @param {KeyboardEvent} event
+ */
+export function onFilterKey({ key, target }) {
+  if (key !== "Escape" || !(target instanceof HTMLInputElement) || !target.matches("[data-filter]")) return;
+  target.value = "";
+  target.dispatchEvent(new Event("input", { bubbles: true }));
+  target.blur();
+}
+
+/** @param {HTMLInputElement} input */
+function narrow(input) {
+  const rows = $$(`${input.dataset.filter} [data-row]`);
+  for (const row of rows) row.hidden = !holdsWords(row.dataset.row || (row.textContent ?? ""), input.value);
+  const none = $(`${input.dataset.filter} [data-none]`);
+  if (none) none.hidden = rows.some((row) => !row.hidden);
+}
+
+/** @param {HTMLInputElement} input */
+function remember(input) {
+  const url = new URL(location.href);
+  if (input.value.trim()) url.searchParams.set(input.name, input.value.trim());
+  else url.searchParams.delete(input.name);
+  url.searchParams.delete("page");
+  history.replaceState(history.state, "", url);
+  for (const region of $$("[data-refresh]")) {
+    const address = new URL(region.getAttribute("hx-get") ?? "", location.href);
+    address.search = url.search;
+    region.setAttribute("hx-get", address.pathname + address.search);
+    window.htmx?.process(region);
+    window.htmx?.trigger(region, "narrowed"); // the rows that fit may be on another page
+  }
+}

@@ -1,0 +1,83 @@
+// The palette: a dialog that goes to a model or a page by its name.
+
+import { $, $$, need } from "../core/dom.js";
+
+/** Resolved once the places are in the list: Enter waits for it. */
+let placesLoaded = Promise.resolve();
+
+/** Opens the palette. */
+export function openPalette() {
+  const dialog = need("#palette", HTMLDialogElement);
+  if (!dialog.open) dialog.showModal();
+  const field = need("input", HTMLInputElement, dialog);
+  field.value = "";
+  field.focus();
+  placesLoaded = loadPlaces().then(() => choose(field.value));
+}
+
+/** Listens to the palette's field. */
+export function startPalette() {
+  const field = need("#palette input", HTMLInputElement);
+  field.addEventListener("input", () => choose(field.value));
+  field.addEventListener("keydown", onKey);
+}
+
+/** Asks for the places, anew each time: so no page has to carry every model's name. */
+async function loadPlaces() {
+  const list = need("#palette-list", HTMLElement);
+  const answer = await fetch(list.dataset.source ?? "");
+  if (!answer.ok) return;
+  const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+  list.replaceChildren(...page.body.children);
+}
+
+/**
+ * Returns the item of the list that a link stands in.
+ * @param {HTMLElement} link
+ */
+function itemOf(link) {
+  return link.closest("li") ?? link;
+}
+
+/**
+ * Shows the places whose names hold a text, and selects the first of them.
+ * @param {string} text
+ */
+function choose(text) {
+  const wanted = text.trim().toLowerCase();
+  const links = $$("#palette-list a");
+  for (const link of links) itemOf(link).hidden = !link.textContent?.toLowerCase().includes(wanted);
+  const shown = links.filter((link) => !itemOf(link).hidden);
+  select(links, shown[0]);
+  need("#palette-none", HTMLElement).hidden = shown.length > 0;
+}
+
+/**
+ * Marks one of the links as the one that Enter opens.
+ * @param {HTMLElement[]} links
+ * @param {HTMLElement | undefined} chosen
+ */
+function select(links, chosen) {
+  for (const link of links) link.setAttribute("aria-selected", String(link === chosen));
+}
+
+/** @param {1 | -1} by */
+function step(by) {
+  const shown = $$("#palette-list a").filter((link) => !itemOf(link).hidden);
+  const at = shown.findIndex((link) => link.getAttribute("aria-selected") === "true");
+  const next = shown[(at + by + shown.length) % shown.length];
+  select(shown, next);
+  next?.scrollIntoView({ block: "nearest" });
+}
+
+/** @param {KeyboardEvent} event */
+async function onKey(event) {
+  if (event.key === "ArrowDown" || event.key === "ArrowUp") {
+    event.preventDefault();
+    step(event.key === "ArrowDown" ? 1 : -1);
+  } else if (event.key === "Enter") {
+    event.preventDefault();
+    await placesLoaded;
+    $('#palette-list a[aria-selected="true"]')?.click();
+  }
+}

@@ -1,0 +1,173 @@
+// Sends files in chunks, each at the offset where the server says it stands: so it goes on after any interruption.
+
+import { RequestError, request } from "../core/request.js";
+
+/**
+ * @typedef {"sending" | "waiting" | "paused" | "done" | "failed"} TransferState "waiting": for the connection
+ *
+ * A file of an upload.
+ * @typedef {object} TransferRow
+ * @property {number} number the server's for it
+ * @property {string} path
+ * @property {number} size bytes
+ * @property {number} received bytes that the server has
+ * @property {Blob | undefined} file undefined only where all of it was received before
+ */
+
+const CHUNK = 4 * 1024 * 1024;
+const SPEED_WINDOW_MS = 5000;
+const FIRST_WAIT_MS = 500;
+const LONGEST_WAIT_MS = 8000;
+
+export class Transfer {
+  /** @type {TransferState} */
+  state = "sending";
+  /** @type {{ at: number, bytes: number }[]} */
+  #marks = [];
+  #tries = 0;
+  #abort = new AbortController();
+  #wake = () => {};
+
+  /**
+   * @param {string} address of the upload
+   * @param {TransferRow[]} rows
+   * @param {(transfer: Transfer) => void} onChange called after each chunk and each change of state
+   */
+  constructor(address, rows, onChange) {
+    this.address = address;
+    this.rows = rows;
+    this.onChange = onChange;
+    addEventListener("online", () => this.#wake());
+  }
+
+  /** All bytes of all files. */
+  get total() {
+    return this.rows.reduce((sum, row) => sum + row.size, 0);
+  }
+
+  /** The bytes that the server has. */
+  get received() {
+    return this.rows.reduce((sum, row) => sum + row.received, 0);
+  }
+
+  /**
+   * Bytes a second over the last few seconds; null before it is known.
+   * @returns {number | null}
+   */
+  get speed() {
+    const [first, last] = [this.#marks[0], this.#marks.at(-1)];
+    if (!last || first === last) return null;
+    return ((last.bytes - first.bytes) / Math.max(last.at - first.at, 1)) * 1000;
+  }
+
+  /** Stops at once; the chunk that is on its way is given up. */
+  pause() {
+    if (this.state !== "sending" && this.state !== "waiting") return;
+    this.state = "paused";
+    this.#abort.abort();
+    this.onChange(this);
+  }
+
+  /** Goes on after a pause. */
+  resume() {
+    if (this.state !== "paused") return;
+    this.state = "sending";
+    this.#marks = [];
+    this.#wake();
+    this.onChange(this);
+  }
+
+  /** Sends until every byte is there. Throws for what waiting does not mend. */
+  async run() {
+    for (const row of this.rows) {
+      while (row.received < row.size) {
+        if (this.state === "paused") await this.#sleep();
+        else await this.#step(row);
+      }
+    }
+    this.state = "done";
+    this.onChange(this);
+  }
+
+  /** @param {TransferRow} row */
+  async #step(row) {
+    try {
+      await this.#send(row);
+      this.#tries = 0;
+      if (this.state === "waiting") this.state = "sending";
+    } catch (error) {
+      if (error instanceof Error && error.name === "AbortError") return;
+      if (!(error instanceof RequestError)) throw error;
+      if (error.status === 409) row.received = receivedOf(error.body) ?? (await this.#ask(row));
+      else if (error.offline || error.status >= 500) await this.#wait();
+      else throw error;
+    }
+    this.onChange(this);
+  }
+
+  /** @param {TransferRow} row */
+  async #send(row) {
+    this.#abort = new AbortController(); // before the chunk is read: a pause meanwhile stops it too
+    if (!row.file) throw new Error(`${row.path} is not among the files that were chosen.`);
+    const bytes = await row.file.slice(row.received, row.received + CHUNK).arrayBuffer();
+    /** @type {Record<string, string>} */
+    const headers = { "Content-Type": "application/octet-stream" };
+    // Browsers have crypto.subtle only on pages from localhost or over HTTPS.
+    if (crypto.subtle) headers["X-Sha256"] = hex(await crypto.subtle.digest("SHA-256", bytes));
+    const url = `${this.address}/files/${row.number}?offset=${row.received}`;
+    const answer = await request(url, { method: "PUT", body: bytes, headers, signal: this.#abort.signal });
+    row.received = receivedOf(answer) ?? row.received + bytes.byteLength;
+    this.#mark();
+  }
+
+  /**
+   * Asks how much of a file the server has.
+   * @param {TransferRow} row
+   */
+  async #ask(row) {
+    const upload = /** @type {{ files: { number: number, received: number }[] }} */ (await request(this.address));
+    return upload.files.find(({ number }) => number === row.number)?.received ?? 0;
+  }
+
+  #mark() {
+    const at = performance.now();
+    this.#marks.push({ at, bytes: this.received });
+    while (this.#marks.length > 2 && at - this.#marks[0].at > SPEED_WINDOW_MS) this.#marks.shift();
+  }
+
+  /** Waits until it is worth trying again, twice as long after each attempt. */
+  async #wait() {
+    this.state = "waiting";
+    this.#marks = [];
+    this.onChange(this);
+    this.#tries += 1;
+    await this.#sleep(Math.min(FIRST_WAIT_MS * 2 ** this.#tries, LONGEST_WAIT_MS));
+  }
+
+  /**
+   * Sleeps until it is woken: by the time, by `resume`, or by a connection that is back.
+   * @param {number} [most] milliseconds
+   * @returns {Promise<void>}
+   */
+  #sleep(most) {
+    return new Promise((wake) => {
+      this.#wake = wake;
+      if (most !== undefined) setTimeout(wake, most);
+    });
+  }
+}
+
+/**
+ * Returns how many bytes an answer says that the server has of a file.
+ * @param {unknown} answer
+ * @returns {number | undefined}
+ */
+function receivedOf(answer) {
+  const { received } = /** @type {{ received?: number }} */ (answer ?? {});
+  return received;
+}
+
+/** @param {ArrayBuffer} buffer */
+function hex(buffer) {
+  return [...new Uint8Array(buffer)].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+}
