@@ -15,6 +15,7 @@ run: $(VENV)/.installed  ## Start the dashboard and the inference server; Ctrl-C
 	@exec $(BIN)/python manage.py up
 
 test: $(VENV)/.installed-dev chromium  ## Run every test, a process for each core. TESTS=FOLDER narrows it; BROWSER=no needs no Chromium.
+	$(BIN)/node --test --test-reporter=dot "tests/javascript/*.test.js"
 	$(PYTEST) $(SUITE)
 
 coverage: $(VENV)/.installed-dev chromium  ## Run the tests, slower by a third, and print how many lines and branches they reach.
@@ -23,10 +24,11 @@ coverage: $(VENV)/.installed-dev chromium  ## Run the tests, slower by a third, 
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
 
-check: $(VENV)/.installed-dev  ## Look for errors without running: ruff, mypy, missing migrations.
+check: $(VENV)/.installed-dev node_modules/.installed  ## Look for errors without running: ruff, mypy, tsc, missing migrations.
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/node node_modules/typescript/bin/tsc
 	$(BIN)/python manage.py makemigrations --check --dry-run --settings tests.settings
 
 bench: $(VENV)/.installed-dev  ## Measure requests per second and latency beside a plain FastAPI server.
@@ -55,7 +57,7 @@ examples: $(VENV)/.installed-dev  ## Train the example models anew.
 	$(BIN)/python examples/train_text.py
 
 clean:  ## Remove what was installed and cached; the data folder stays.
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage*
+	rm -rf $(VENV) node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage*
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 help:  ## List these commands.
@@ -91,6 +93,15 @@ $(VENV)/.installed: requirements.txt $(RUN_LOCKS:%=requirements/%.txt) requireme
 $(VENV)/.installed-dev: requirements/dev.txt $(VENV)/.installed
 	@$(call install,$(call locked,dev))
 	@touch $@
+
+# TypeScript alone comes from npm, which compares it with the hashes in package-lock.json.
+node_modules/.installed: package.json package-lock.json | $(VENV)/.installed-dev
+	@$(BIN)/node --version >/dev/null || { \
+	  echo "Node is missing in $(VENV), where requirements/dev.txt puts it: run make clean, then try again."; exit 1; }
+	@for try in 1 2 3; do \
+	  $(BIN)/npm ci --no-audit --no-fund --ignore-scripts --loglevel=error && touch $@ && exit 0; \
+	  echo "TypeScript could not be installed by npm (try $$try of 3)."; sleep 5; \
+	done; exit 1
 
 # Each lock keeps to the versions of those before it, so that any of them can be installed together.
 lock = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-package torch \

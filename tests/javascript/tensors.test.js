@@ -1,0 +1,108 @@
+// Inputs of a model: in which ways a person can give them, and what was given as elements.
+
+import assert from "node:assert/strict";
+import test from "node:test";
+
+import * as tensors from "../../static/js/playground/tensors.js";
+
+const modes = (name, datatype, shape) => tensors.inputModes({ name, datatype, shape });
+
+test("a digit can be drawn, whichever way its pixels lie", () => {
+  assert.deepEqual(modes("image", "FP32", [-1, 1, 8, 8]), ["draw", "grid", "json"]);
+  assert.deepEqual(modes("pixels", "FP32", [-1, 64]), ["draw", "grid", "json"]);
+  assert.deepEqual(modes("image", "FP32", [-1, 1, 28, 28]), ["draw", "json"]);
+  assert.deepEqual(modes("pixels", "UINT8", [784]), ["draw", "json"]);
+});
+
+test("a larger image can be a picture", () => {
+  assert.deepEqual(modes("image", "FP32", [-1, 3, 224, 224]), ["picture", "json"]);
+  assert.deepEqual(modes("image", "UINT8", [224, 224, 3]), ["picture", "json"]);
+});
+
+test("few numbers have a field each", () => {
+  assert.deepEqual(modes("features", "FP64", [-1, 4]), ["grid", "json"]);
+  assert.deepEqual(modes("features", "FP64", [-1, 129]), ["json"]);
+});
+
+test("one text can be typed or read from a file, several cannot come from one file", () => {
+  assert.deepEqual(modes("text", "BYTES", [-1, 1]), ["text", "file", "json"]);
+  assert.deepEqual(modes("text", "BYTES", [2]), ["text", "json"]);
+});
+
+test("bytes that are named as a picture can be drawn", () => {
+  assert.deepEqual(modes("png", "BYTES", [1]), ["draw", "file", "text"]);
+});
+
+test("open dimensions are of one row", () => {
+  assert.deepEqual(tensors.fixedShape([-1, "3", 2]), [1, 3, 2]);
+  assert.equal(tensors.elementCount([1, 3, 2]), 6);
+  assert.equal(tensors.elementCount([]), 1);
+});
+
+test("a number may have a point or a comma", () => {
+  assert.equal(tensors.parseElement(" 1.5 ", "FP32"), 1.5);
+  assert.equal(tensors.parseElement("-2,25", "FP32"), -2.25);
+  assert.equal(tensors.parseElement("3e2", "INT32"), 300);
+});
+
+test("what is no number says so in its own words", () => {
+  for (const text of ["", "  ", "four", "1,2,3"]) {
+    assert.throws(() => tensors.parseElement(text, "FP32"), { message: `“${text}” is not a number.` });
+  }
+});
+
+test("an integer input takes whole numbers alone", () => {
+  assert.throws(() => tensors.parseElement("1.5", "UINT8"), { message: "1.5 is not a whole number, as UINT8 needs." });
+});
+
+test("for BOOL, 0, false and nothing are false", () => {
+  const values = ["0", "false", " ", "1", "true"].map((text) => tensors.parseElement(text, "BOOL"));
+  assert.deepEqual(values, [false, false, false, true, true]);
+});
+
+test("the brackets of JSON say the shape", () => {
+  assert.deepEqual(tensors.parseJson("[[1, 2, 3], [4, 5, 6]]", [1, 3]), { shape: [2, 3], data: [1, 2, 3, 4, 5, 6] });
+});
+
+test("a flat list takes the signature's shape", () => {
+  assert.deepEqual(tensors.parseJson("[1, 2, 3]", [1, 3]), { shape: [1, 3], data: [1, 2, 3] });
+  assert.deepEqual(tensors.parseJson("7", [1]), { shape: [1], data: [7] });
+});
+
+test("what is not JSON says what is wrong with it", () => {
+  assert.throws(() => tensors.parseJson("[1,", [1]), { message: /^This is not JSON: .+\.$/ });
+});
+
+test("a flat list is nested as its shape says, and flattened again", () => {
+  const nested = tensors.nest([1, 2, 3, 4, 5, 6], [2, 3]);
+  assert.deepEqual(nested, [[1, 2, 3], [4, 5, 6]]);
+  assert.deepEqual(tensors.flat(nested), [1, 2, 3, 4, 5, 6]);
+  assert.deepEqual(tensors.nest([0, 0], [1, 1, 2]), [[[0, 0]]]);
+});
+
+test("a picture's layout is read from the dimension of its channels", () => {
+  assert.deepEqual(tensors.imageLayout([1, 3, 224, 200]), { channels: 3, height: 224, width: 200, first: true });
+  assert.deepEqual(tensors.imageLayout([1, 32, 64, 1]), { channels: 1, height: 32, width: 64, first: false });
+  assert.equal(tensors.imageLayout([1, 4, 224, 224]), null);
+  assert.equal(tensors.imageLayout([224, 224]), null);
+});
+
+// Two pixels beside each other: red, and a grey.
+const PIXELS = [255, 0, 0, 255, 128, 128, 128, 255];
+
+test("pixels lie by channel or by pixel, as the layout says", () => {
+  const layout = { channels: 3, height: 1, width: 2 };
+  assert.deepEqual(tensors.pixelElements(PIXELS, { ...layout, first: true }, "byte"), [255, 128, 0, 128, 0, 128]);
+  assert.deepEqual(tensors.pixelElements(PIXELS, { ...layout, first: false }, "byte"), [255, 0, 0, 128, 128, 128]);
+});
+
+test("one channel is the luma of the three", () => {
+  const layout = { channels: 1, height: 1, width: 2, first: true };
+  assert.deepEqual(tensors.pixelElements(PIXELS, layout, "byte"), [76, 128]);
+  assert.deepEqual(tensors.pixelElements(PIXELS, layout, "unit"), [0.299, 0.502]);
+});
+
+test("ImageNet's scale takes each channel's own mean and deviation", () => {
+  const layout = { channels: 3, height: 1, width: 1, first: true };
+  assert.deepEqual(tensors.pixelElements([255, 0, 0, 255], layout, "imagenet"), [2.2489, -2.0357, -1.8044]);
+});
