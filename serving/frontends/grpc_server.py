@@ -18,7 +18,7 @@ from serving.frontends.http2.keepalive import KeepaliveSettings
 from serving.frontends.http2.reader import make_scratch
 from serving.frontends.http2.stream import Stream
 from serving.frontends.shared.authorisation import Authoriser
-from serving.frontends.shared.patience import Patience
+from serving.frontends.shared.client_limits import ClientTimeouts
 from serving.server import InferenceServer
 
 log = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ class GrpcServer:
         self.codec = InferCodec(server.shared_memory)
         self.max_message_size = options.grpc_max_message_size
         self._options = options
-        self._patience = Patience.from_options(options)
+        self._timeouts = ClientTimeouts.from_options(options)
         self._keepalive = KeepaliveSettings.from_options(options)
         self.forwarded = header_pattern(options.grpc_header_forward_pattern)
         self.compression = LEVELS[options.grpc_infer_response_compression_level]
@@ -92,7 +92,7 @@ class GrpcServer:
             self._connections,
             self._scratch,
             self._keepalive,
-            self._patience,
+            self._timeouts,
             self.server.request_memory,
         )
 

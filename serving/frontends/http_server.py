@@ -7,7 +7,10 @@ route. Source: KServe V2 REST; Triton docs/protocol/extension_*.md.
 from serving.cli.option_values import header_pattern
 from serving.cli.options import Options
 from serving.cli.tls import TlsFiles, server_context
-from serving.frontends.http1.listener import Limits, Listener, Route
+from serving.frontends.http1.context import Context, Limits
+from serving.frontends.http1.listener import Listener
+from serving.frontends.http1.routes import Route, RouteTable
+from serving.frontends.openai import errors as openai_errors
 from serving.frontends.openai import routes as openai
 from serving.frontends.rest import handlers as v2
 from serving.frontends.rest import settings, shared_memory
@@ -52,6 +55,9 @@ ROUTES = (
     Route("POST", "/v2[/models/{model}]/trace/setting", "trace", settings.trace),
 )
 
+# Beginning of a path -> the form of errors there; {"error": message} elsewhere.
+ERROR_BODIES = {openai_errors.PREFIX: openai_errors.error_object}
+
 
 class HttpServer:
     """See serving/frontends/__init__.py for what a frontend has."""
@@ -72,11 +78,10 @@ class HttpServer:
 
     async def start(self) -> None:
         options = self._options
-        memory = self._server.request_memory
-        self._listener = Listener(
-            ROUTES, self._server, self._authoriser, options.http_max_input_size, memory, self._limits
-        )
-        self._listener.forwarded = header_pattern(options.http_header_forward_pattern)
+        forwarded = header_pattern(options.http_header_forward_pattern)
+        context = Context(self._authoriser, self._server.request_memory, self._limits, forwarded)
+        routes = RouteTable(ROUTES, self._server, options.http_max_input_size, ERROR_BODIES)
+        self._listener = Listener(routes, context)
         tls = server_context(TlsFiles.of_http(options), "http/1.1")
         self.address = await self._listener.start(options.http_address, options.http_port, tls, options.reuse_http_port)
 

@@ -3,9 +3,11 @@
 import asyncio
 
 from serving.cli.options import Options
+from serving.frontends.http1.context import Context, Limits
 from serving.frontends.http1.exchange import Exchange
-from serving.frontends.http1.listener import Limits, Listener, Route
+from serving.frontends.http1.listener import Listener
 from serving.frontends.http1.message import Reply
+from serving.frontends.http1.routes import Route, RouteTable
 from serving.frontends.metrics import prometheus
 from serving.frontends.metrics.hardware import Hardware, SampledHardware
 from serving.frontends.metrics.live_feed import LiveFeed
@@ -33,9 +35,8 @@ class MetricsServer:
 
     async def start(self) -> None:
         options = self._options
-        limits = Limits.from_options(options)
-        self._listener = Listener(ROUTES, self, self.authoriser, MAX_BODY, self.server.request_memory, limits)
-        self._listener.on_abandoned = self.feed.unsubscribe
+        context = Context(self.authoriser, self.server.request_memory, Limits.from_options(options))
+        self._listener = Listener(RouteTable(ROUTES, self, MAX_BODY), context)
         self.address = await self._listener.start(options.metrics_address or options.http_address, options.metrics_port)
 
     async def drain(self) -> None:

@@ -23,12 +23,11 @@ from serving.frontends.grpc.status import (
     status_of,
     status_trailers,
 )
-from serving.frontends.http1.body import CONTROL_BODY
 from serving.frontends.http2.connection import Connection
 from serving.frontends.http2.frames import ErrorCode
 from serving.frontends.http2.stream import Stream
+from serving.frontends.shared.client_limits import CONTROL_BODY, Awaited
 from serving.frontends.shared.inflate import WINDOW_BITS, TooLargeError, inflate
-from serving.frontends.shared.patience import Turn
 from serving.resources.request_memory import COUNTED_FROM
 
 if TYPE_CHECKING:
@@ -157,23 +156,23 @@ class Call(Stream):
             self.connection.replenish(self)
 
     # -- time --------------------------------------------------------------------------------------------------------
-    def turn(self) -> "tuple[Turn, int] | None":
+    def awaited(self) -> "tuple[Awaited, int] | None":
         if self.outgoing:
-            return Turn.ANSWER, self.pushed
+            return Awaited.RESPONSE, self.pushed
         if self.answered or self.remote_ended or self.inflating is not None:
             return None
         messages = self.messages
         if messages or not self.takes_several:
-            return (Turn.REQUEST, messages.received if messages is not None else 0) if self.wants_more() else None
-        return (Turn.ASK, 0) if self.is_idle() else None
+            return (Awaited.REQUEST, messages.received if messages is not None else 0) if self.wants_more() else None
+        return (Awaited.MESSAGE, 0) if self.is_idle() else None
 
-    def overdue(self, turn: Turn) -> None:
-        if turn is Turn.REQUEST:
+    def overdue(self, awaited: Awaited) -> None:
+        if awaited is Awaited.REQUEST:
             self.fail(Status.DEADLINE_EXCEEDED, "the request did not come on in time: see --request-min-rate")
-        elif turn is Turn.ASK:
+        elif awaited is Awaited.MESSAGE:
             self.fail(Status.CANCELLED, "nothing was asked on this stream for too long: see --grpc-stream-idle-secs")
         else:
-            super().overdue(turn)
+            super().overdue(awaited)
 
     def is_idle(self) -> bool:
         """Whether nothing is under way on a call that takes several requests."""

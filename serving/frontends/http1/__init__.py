@@ -1,0 +1,5 @@
+"""HTTP/1.1: connections, request heads and bodies, routes, replies and streams. It knows no protocol that is spoken over it.
+
+May import `frontends.shared` and what lies below it. Protocols (rest, openai, metrics) get an Exchange of it,
+and listeners make its Listener.
+"""

@@ -1,17 +1,19 @@
-"""Request bodies that do not come as they are: chunked, gzip, deflate. And compressed answers.
+"""Request bodies that come in pieces, chunked or compressed; and compressed answers.
 
-Source: RFC 9112 section 7.1 (chunked).
+Source: RFC 9112, section 7.1 (chunked); RFC 9110, section 8.4 (content codings).
 """
 
 import re
 import zlib
 
-from serving.frontends.http1.message import Chunk, HttpError
+import numpy as np
+
+from serving.frontends.http1.message import Chunk, Head, HttpError
+from serving.frontends.shared.client_limits import CONTROL_BODY
 from serving.frontends.shared.inflate import WINDOW_BITS, Holder, TooLargeError, inflate
 from serving.frontends.shared.worker_threads import checkpoint
 from serving.resources.request_memory import RequestMemory
 
-CONTROL_BODY = 1 << 20  # bytes of a body where no tensors and no files are expected
 MAX_CHUNK_LINE = 256  # chunk size with its extensions, and each trailer line
 MAX_TRAILERS = 8 << 10
 MAX_OVERHEAD = 16 << 10  # bytes of chunk lines beyond what chunks of a few bytes each need
@@ -19,6 +21,7 @@ _SMALL_CHUNK = re.compile(rb"([0-9a-fA-F]{1,3})\r\n")
 _LOOKED_AT = 16 << 10  # bytes; more than one small chunk has
 _LINE = 16  # bytes of chunk line that a chunk may have beside twice its data
 _STEP = 1 << 20
+ALIGNMENT = 64  # of the binary part of a large body, so that tensors can be views of it
 SMALL = 2048  # bytes; shorter answers are compressed with little memory, which takes a tenth of the time
 
 
@@ -117,6 +120,73 @@ class ChunkedBody:
             if self._trailers > MAX_TRAILERS:
                 raise HttpError(431, "the trailers of the chunked body are too long")
         return position
+
+
+class IncomingBody:
+    """A body that did not come whole with its head. One of known length is received straight into its own buffer."""
+
+    __slots__ = ("_chunked", "_filled", "buffer", "head")
+
+    def __init__(self, head: Head, limit: int) -> None:
+        """limit: of a chunked body, in bytes. HttpError(503) where there is no memory for a body as long as announced."""
+        self.head = head
+        self.buffer = _aligned_buffer(head) if head.content_length >= 0 else None
+        self._chunked = ChunkedBody(limit) if self.buffer is None else None
+        self._filled = 0
+
+    @property
+    def received(self) -> int:
+        """Bytes of the body that have come."""
+        return self._filled if self._chunked is None else len(self._chunked.data)
+
+    @property
+    def done(self) -> bool:
+        if self._chunked is not None:
+            return self._chunked.done
+        return self._filled == self.head.content_length
+
+    def feed(self, view: memoryview) -> int:
+        """Take bytes that were read elsewhere; return how many."""
+        if self._chunked is not None:
+            return self._chunked.feed(view)
+        assert self.buffer is not None
+        size = min(len(view), self.head.content_length - self._filled)
+        self.buffer[self._filled : self._filled + size] = view[:size]
+        self._filled += size
+        return size
+
+    def free(self) -> memoryview:
+        """Return the part of the buffer that is still to be filled."""
+        assert self.buffer is not None
+        return self.buffer[self._filled :]
+
+    def filled(self, count: int) -> None:
+        """Note that `count` bytes were received into what `free` has given."""
+        self._filled += count
+
+    def parts(self) -> tuple[memoryview, memoryview]:
+        """Return the JSON part and the binary part of the whole body, without copying."""
+        return split_body(self.head, memoryview(self._chunked.data) if self._chunked is not None else self._whole())
+
+    def _whole(self) -> memoryview:
+        assert self.buffer is not None
+        return self.buffer
+
+
+def _aligned_buffer(head: Head) -> memoryview:
+    """Return room for a body whose binary part is aligned. np.empty leaves the pages untouched: a length that is only
+    claimed costs no memory."""
+    shift = -(head.header_length or 0) % ALIGNMENT
+    try:
+        return np.empty(head.content_length + shift, np.uint8).data[shift:]
+    except MemoryError:
+        raise HttpError(503, f"the server has no room for a body of {head.content_length} bytes now") from None
+
+
+def split_body(head: Head, whole: memoryview) -> tuple[memoryview, memoryview]:
+    """Return the JSON part and the binary part of a body, without copying."""
+    split = len(whole) if head.header_length is None else head.header_length
+    return whole[:split], whole[split:]
 
 
 def too_large(limit: int) -> HttpError:

@@ -2,7 +2,6 @@
 
 import orjson
 
-from serving.core.errors import ServingError
 from serving.core.request import InferenceResponse
 from serving.core.response_flow import ResponseFlow
 from serving.frontends.http1.exchange import Exchange
@@ -43,15 +42,9 @@ class EventStream:
     def _start(self, status: int) -> None:
         if not self.started:
             self.started = True
-            self._exchange.on_drained = self._drained
-            self._exchange.start_stream(CONTENT_TYPE, status)
+            self._exchange.start_stream(CONTENT_TYPE, status, on_drained=self._drained)
 
     def _drained(self) -> None:
         if self._sent:
             taken, self._sent = self._sent, 0
             self.flow.taken(taken)
-
-
-def text_of(error: ServingError) -> str:
-    """A message may quote what the client sent, half a surrogate pair for one."""
-    return error.message.encode("utf-8", "replace").decode()

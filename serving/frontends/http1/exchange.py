@@ -1,20 +1,62 @@
-"""One request and its answer on a connection: what a handler gets."""
+"""A request with its answer, and the answers of one connection in the order of their requests.
+
+A handler gets an Exchange. It returns a Reply or an awaitable of one, or None where it answers later: by `reply`, `send`, or a
+stream of `start_stream`, `write` and `end`. A Pipeline writes what its exchanges have to say; the connection reads requests.
+Source: RFC 9112, section 9.3.2 (pipelining).
+"""
 
 import asyncio
+import logging
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 
+from serving.core.errors import ServingError
 from serving.core.request import InferenceRequest
-from serving.frontends.http1.message import Chunk, Head, Reply, connection_header, error_reply, status_line
+from serving.frontends.http1.context import Context
+from serving.frontends.http1.message import (
+    Chunk,
+    ErrorBody,
+    Head,
+    HttpError,
+    Reply,
+    connection_header,
+    error_reply,
+    plain_error,
+    status_line,
+)
+from serving.frontends.shared.large_write import write_large
 
-if TYPE_CHECKING:
-    from serving.frontends.http1.connection import Connection
+log = logging.getLogger(__name__)
+
+JOIN_BELOW = 64 << 10  # bytes; smaller answers are joined and written by one call
+
+Answer = Reply | None | Awaitable[Reply | None]
+Handler = Callable[["Exchange"], Answer]
+
+
+@dataclass(slots=True)
+class RouteMatch:
+    """Where a request's path and method lead: to a handler, or to a refusal.
+
+    `group` is the API group that the authoriser knows. `params` are the named segments of the path. `max_body` is in bytes.
+    `error_body` makes the JSON of an error in the form of the protocol that the path belongs to.
+    """
+
+    max_body: int = 0
+    error_body: ErrorBody = plain_error
+    handler: Handler | None = None
+    group: str = ""
+    params: dict[str, str] = field(default_factory=dict)
+    refusal: HttpError | None = None
+
+
+NO_ROUTE = RouteMatch()
 
 
 class Exchange:
-    """One request and its answer. A handler gets it, and returns a Reply, an awaitable of one, or None when it calls
-    `reply` itself later (inference) or streams (`start_stream`, `write`, `end`)."""
+    """One request and its answer."""
 
     __slots__ = (
         "began_ns",
@@ -22,110 +64,145 @@ class Exchange:
         "body",
         "chunked",
         "chunks",
-        "connection",
         "done",
         "head",
+        "memory_taken",
+        "on_abandoned",
         "on_drained",
+        "pipeline",
         "requests",
-        "taken",
+        "route",
         "task",
         "traced",
     )
 
-    def __init__(self, connection: "Connection", head: Head, body: Chunk, binary: Chunk = b"") -> None:
-        self.connection = connection
-        self.began_ns = connection.began_ns
+    def __init__(
+        self,
+        pipeline: "Pipeline",
+        head: Head,
+        route: RouteMatch,
+        body: Chunk,
+        binary: Chunk = b"",
+        began_ns: int = 0,
+        memory_taken: int = 0,
+    ) -> None:
+        """body: the whole body, or its first Inference-Header-Content-Length bytes; `binary` is what follows those.
+        began_ns: when the first bytes came (monotonic), 0 where the request came at once.
+        memory_taken: bytes of the server's memory for requests that this one has."""
+        self.pipeline = pipeline
         self.head = head
-        self.body = body  # the whole body, or its first Inference-Header-Content-Length bytes
-        self.binary = binary  # what follows those
+        self.route = route
+        self.body = body
+        self.binary = binary
+        self.began_ns = began_ns
+        self.memory_taken = memory_taken
         self.chunks: list[Chunk] = []  # encoded, waiting for the answers before it
         self.done = False
         self.chunked = False  # the answer has no known length, and the client reads it in chunks
-        self.on_drained: Callable[[], None] | None = None  # the client has taken what a stream has written so far
+        self.on_drained: Callable[[], None] | None = None
+        self.on_abandoned: Callable[[Exchange], None] | None = None
         self.requests: tuple[InferenceRequest, ...] = ()  # cancelled when the client goes
         self.task: asyncio.Task[None] | None = None
         self.traced = False  # one of its requests has a trace that wants to know what is sent
-        self.taken = 0  # bytes of the server's memory for requests
+
+    @property
+    def backlog(self) -> int:
+        """Bytes that this client has not taken yet."""
+        return self.pipeline.backlog()
 
     def received(self) -> tuple[int, int]:
         """When the client began to send this request, and now (monotonic ns), for a trace."""
         now = time.monotonic_ns()
         return self.began_ns or now, now
 
+    # -- an answer of known length ---------------------------------------------------------------------------------
     def reply(self, reply: Reply) -> None:
         if not self.done:
-            self.send(reply.encode(self.head, self.connection.closes_after(self)))
+            self.send(reply.encode(self.head, self.pipeline.closes_after(self)))
 
     def send(self, chunks: list[Chunk]) -> None:
-        """The whole answer, already encoded. The client may have gone meanwhile."""
+        """Send the whole answer, already encoded. The client may have gone meanwhile."""
         if not self.done:
             self.chunks = chunks
             self.done = True
             if self.traced:
                 self.sending()
-            self.connection.flush()
-            self._settle()
+            self.pipeline.flush()
+            self._complete()
             if self.traced:
                 self._tell_sent()
             self.requests = ()  # they refer back: left alone, only the garbage collector would free their tensors
 
-    def take(self, size: int) -> None:
-        """Room for `size` bytes more; Exhausted where the server has none."""
-        self.connection.listener.memory.take(size)
-        self.taken += size
-
-    def give(self, size: int) -> None:
-        """Room that is no longer needed."""
-        self.connection.listener.memory.give(size)
-        self.taken -= size
-
-    def _settle(self) -> None:
-        """The answer is complete: the request is counted until the client has taken it, for it may be as large."""
-        connection = self.connection
-        if self.taken or connection.untaken:
-            connection.untaken += self.taken
-            self.taken = 0
-            connection.settle()
-
     def fail(self, error: Exception) -> None:
-        """Answer with the error; what the models may still answer is not wanted."""
-        self.connection.listener.note_error(error)
+        """Answer with the error; what the models may still answer is not wanted. What the client is not told is logged."""
+        if not isinstance(error, ServingError | HttpError):
+            log.error("a request failed unexpectedly", exc_info=error)
         requests = self.requests
-        self.reply(error_reply(error, self.head.path))
+        self.reply(error_reply(error, self.route.error_body))
         self.requests = ()
         _cancel(requests)
 
-    def cancel(self) -> None:
-        """What the models may still answer to this exchange is not wanted."""
-        requests, self.requests = self.requests, ()
-        _cancel(requests)
+    # -- a stream --------------------------------------------------------------------------------------------------
+    def start_stream(
+        self,
+        content_type: str,
+        status: int = 200,
+        on_drained: Callable[[], None] | None = None,
+        on_abandoned: Callable[["Exchange"], None] | None = None,
+    ) -> None:
+        """Begin an answer without a known length: in chunks, or for HTTP/1.0 until the connection closes.
 
-    def start_stream(self, content_type: str, status: int = 200) -> None:
-        """Begin an answer without a known length: in chunks, or for HTTP/1.0 until the connection closes."""
+        on_drained is called when the client has taken what has been written so far, on_abandoned when it has gone.
+        """
+        self.on_drained, self.on_abandoned = on_drained, on_abandoned
         self.chunked = not self.head.http_1_0
         if not self.chunked:
-            self.connection.closing = True
+            self.pipeline.closing = True
         start = f"{status_line(status)}Content-Type: {content_type}\r\nCache-Control: no-store\r\n"
         if self.chunked:
             start += "Transfer-Encoding: chunked\r\n"
         self.sending()
-        closing = not self.chunked or self.connection.closes_after(self)
+        closing = not self.chunked or self.pipeline.closes_after(self)
         self._add(f"{start}{connection_header(self.head, closing)}\r\n".encode())
 
     def write(self, data: bytes) -> None:
-        """A piece of a stream, never empty."""
+        """Write a piece of a stream, never empty."""
         self._add(b"%x\r\n%b\r\n" % (len(data), data) if self.chunked else data)
 
     def end(self) -> None:
         if self.chunked:
             self.chunks.append(b"0\r\n\r\n")
         self.done = True
-        self.on_drained = None
-        self.connection.flush()
-        self._settle()
+        self.on_drained = self.on_abandoned = None
+        self.pipeline.flush()
+        self._complete()
         self._tell_sent()
         self.cancel()
 
+    def _add(self, chunk: bytes) -> None:
+        self.chunks.append(chunk)
+        self.pipeline.flush()
+
+    # -- memory ----------------------------------------------------------------------------------------------------
+    def take(self, size: int) -> None:
+        """Count `size` bytes more; Exhausted where the server has no memory for them."""
+        self.pipeline.context.memory.take(size)
+        self.memory_taken += size
+
+    def give(self, size: int) -> None:
+        """Give back bytes that are no longer needed."""
+        self.pipeline.context.memory.give(size)
+        self.memory_taken -= size
+
+    def _complete(self) -> None:
+        """The answer is complete: the request is counted until the client has taken it, for it may be as large."""
+        pipeline = self.pipeline
+        if self.memory_taken or pipeline.memory_until_sent:
+            pipeline.memory_until_sent += self.memory_taken
+            self.memory_taken = 0
+            pipeline.release_memory()
+
+    # -- traces ----------------------------------------------------------------------------------------------------
     def sending(self) -> None:
         """Tell traces that an answer goes out; called before it is compressed in a thread, too."""
         for request in self.requests:
@@ -138,28 +215,26 @@ class Exchange:
                 request.trace.sent(self._unsent)
 
     def _unsent(self) -> bool:
-        return self.connection.transport is not None and (bool(self.chunks) or self.backlog > 0)
+        return self.pipeline.transport is not None and (bool(self.chunks) or self.backlog > 0)
 
-    def _add(self, chunk: bytes) -> None:
-        self.chunks.append(chunk)
-        self.connection.flush()
-
-    @property
-    def backlog(self) -> int:
-        """Bytes that this client has not taken yet."""
-        return self.connection.backlog()
+    # -- the end ---------------------------------------------------------------------------------------------------
+    def cancel(self) -> None:
+        """What the models may still answer to this exchange is not wanted."""
+        requests, self.requests = self.requests, ()
+        _cancel(requests)
 
     def abandon(self) -> None:
         """The client has gone."""
         self.done = True
-        if self.taken:
-            self.give(self.taken)
-        self.on_drained = None
+        if self.memory_taken:
+            self.give(self.memory_taken)
+        on_abandoned, self.on_abandoned, self.on_drained = self.on_abandoned, None, None
         self._tell_sent()
         self.cancel()
         if self.task is not None:
             self.task.cancel()
-        self.connection.listener.abandoned(self)
+        if on_abandoned is not None:
+            on_abandoned(self)
 
 
 def _cancel(requests: tuple[InferenceRequest, ...]) -> None:
@@ -167,3 +242,87 @@ def _cancel(requests: tuple[InferenceRequest, ...]) -> None:
         if request.flow is not None:
             request.flow.close()
         request.cancel()
+
+
+class Pipeline:
+    """The exchanges under way on one connection. Their answers leave in the order of the requests.
+
+    `transport` is None when the client has gone. `closing` says that the connection closes after them. `memory_until_sent`
+    counts bytes of the memory for requests whose answers are complete and have not left yet.
+    """
+
+    __slots__ = ("_on_empty", "closing", "context", "exchanges", "memory_until_sent", "transport", "write_paused")
+
+    def __init__(self, context: Context, on_empty: Callable[[], None]) -> None:
+        """on_empty is called whenever the last answer has been written."""
+        self.context = context
+        self.transport: asyncio.Transport | None = None
+        self.exchanges: deque[Exchange] = deque()
+        self.closing = False
+        self.write_paused = False  # the client does not take what has been written
+        self.memory_until_sent = 0
+        self._on_empty: Callable[[], None] | None = on_empty
+
+    def closes_after(self, exchange: Exchange) -> bool:
+        return self.closing and self.exchanges[-1] is exchange
+
+    def backlog(self) -> int:
+        """Bytes that have been written and that the client has not taken yet."""
+        return 0 if self.transport is None else self.transport.get_write_buffer_size()
+
+    def flush(self) -> None:
+        """Write what is ready."""
+        exchanges = self.exchanges
+        transport = self.transport
+        if transport is None:
+            return
+        while exchanges:
+            first = exchanges[0]
+            if first.chunks:
+                _write(transport, first.chunks)
+                first.chunks = []
+            if not first.done:
+                self._tell_drained()
+                return
+            exchanges.popleft()
+        if self._on_empty is not None:
+            self._on_empty()
+
+    def writing_resumed(self) -> None:
+        self.write_paused = False
+        self.release_memory()
+        self._tell_drained()
+
+    def release_memory(self) -> None:
+        """Give back the memory of requests whose answers have left. Up to the transport's limit they count as having left."""
+        if self.memory_until_sent and (
+            self.transport is None or not (self.write_paused or any(one.done for one in self.exchanges))
+        ):
+            self.context.memory.give(self.memory_until_sent)
+            self.memory_until_sent = 0
+
+    def abandon(self) -> None:
+        """The client has gone."""
+        self.transport = None
+        self.closing = True
+        self._on_empty = None  # it refers back to the connection
+        exchanges, self.exchanges = self.exchanges, deque()
+        for exchange in exchanges:
+            exchange.abandon()
+        self.release_memory()
+
+    def _tell_drained(self) -> None:
+        """All that the stream at the head of the line had to say is on its way."""
+        if self.exchanges and not self.write_paused:
+            on_drained = self.exchanges[0].on_drained
+            if on_drained is not None:
+                on_drained()
+
+
+def _write(transport: asyncio.Transport, chunks: list[Chunk]) -> None:
+    if len(chunks) == 1 and len(chunks[0]) < JOIN_BELOW:
+        transport.write(chunks[0])
+    elif sum(map(len, chunks)) < JOIN_BELOW:
+        transport.write(b"".join(chunks))
+    else:
+        write_large(transport, chunks)

@@ -4,20 +4,20 @@ parse_head(bytes) -> Head           httptools (llhttp, strict) on exactly the by
 Reply                               status, body and headers of an answer; `encode` makes the bytes
 error_reply(exception) -> Reply     the one table from neutral codes to HTTP statuses
 HttpError                           a refusal that belongs to HTTP itself (404 route, 405, 408, 411, 413, 415, 431)
+
+Source: RFC 9112 (HTTP/1.1) and RFC 9110 (HTTP semantics).
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import Any
 from urllib.parse import unquote
 
 import httptools
 import orjson
 
 from serving.core.errors import Code, NotYet, PermissionDenied, ServingError, Unauthenticated
-from serving.frontends.openai.errors import PREFIX, error_object
 
 MAX_HEADERS = 100
 ENCODINGS = ("gzip", "deflate")
@@ -38,6 +38,7 @@ REASONS = {status.value: status.phrase for status in HTTPStatus} | {499: "Client
 _STATUS_LINES = {status: f"HTTP/1.1 {status} {reason}\r\n" for status, reason in REASONS.items()}
 
 Chunk = bytes | memoryview
+ErrorBody = Callable[[Exception, int, str], object]  # exception, status and message -> what a client is told, as JSON
 
 
 class HttpError(Exception):
@@ -53,10 +54,7 @@ class HttpError(Exception):
 @dataclass(slots=True)
 class Head:
     """A parsed request head. `headers` has lower-case names; repeated ones are joined with ", ". `names` has those that the
-    client has written otherwise.
-
-    `content_length` is -1 for a chunked body. `handler`, `group`, `params`, `refusal` and `max_body` come from the route table.
-    """
+    client has written otherwise. `content_length` is -1 for a chunked body."""
 
     method: str
     path: str
@@ -67,15 +65,10 @@ class Head:
     header_length: int | None  # Inference-Header-Content-Length
     expects_continue: bool
     accept: str = ""  # "gzip" or "deflate" where the client takes compressed answers
-    handler: Any = None
-    group: str = ""
-    params: dict[str, str] = field(default_factory=dict)
-    refusal: HttpError | None = None
-    max_body: int = 0  # bytes
     names: dict[str, str] = field(default_factory=dict)
 
     def as_sent(self) -> Iterator[tuple[str, str]]:
-        """The headers by their names as the client has written them."""
+        """Give the headers by their names as the client has written them."""
         for name, value in self.headers.items():
             yield self.names.get(name, name), value
 
@@ -90,7 +83,7 @@ class _Collector:
         self.count = 0
         self.complete = False
         self.keep_alive = False
-        self.parser: Any = None
+        self.parser: httptools.HttpRequestParser | None = None
 
     def on_url(self, url: bytes) -> None:
         self.url += url
@@ -108,6 +101,7 @@ class _Collector:
         self.headers[key] = text if known is None else f"{known}, {text}"
 
     def on_headers_complete(self) -> None:
+        assert self.parser is not None
         self.complete = True
         self.keep_alive = self.parser.should_keep_alive()  # llhttp forgets it once a message without a body is over
 
@@ -223,17 +217,23 @@ def connection_header(head: Head, closing: bool) -> str:
     return "Connection: keep-alive\r\n" if head.http_1_0 else ""
 
 
-def json_reply(value: Any, status: int = 200, headers: Iterable[tuple[str, str]] = ()) -> Reply:
+def json_reply(value: object, status: int = 200, headers: Iterable[tuple[str, str]] = ()) -> Reply:
     return Reply(status, (orjson.dumps(value),), "application/json", headers)
 
 
-def error_reply(error: Exception, path: str = "") -> Reply:
-    """What a client is told of an exception, in the form of the routes that `path` belongs to; anything unforeseen is 500
-    without its text."""
+def plain_error(error: Exception, status: int, message: str) -> object:
+    return {"error": message}
+
+
+def error_reply(error: Exception, error_body: ErrorBody = plain_error) -> Reply:
+    """Return what a client is told of an exception; anything unforeseen is 500 without its text."""
     status, message, headers = _described(error)
-    message = message.encode("utf-8", "replace").decode()  # it may quote half a surrogate pair that the client sent
-    body = error_object(error, status, message) if path.startswith(PREFIX) else {"error": message}
-    return json_reply(body, status, headers)
+    return json_reply(error_body(error, status, encodable(message)), status, headers)
+
+
+def encodable(text: str) -> str:
+    """Return a message as UTF-8 can hold it: it may quote half a surrogate pair that the client has sent."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def _described(error: Exception) -> tuple[int, str, Sequence[tuple[str, str]]]:

@@ -18,7 +18,7 @@ from serving.frontends.http2.headers import MAX_HEADER_LIST_SIZE, Head, HeaderDe
 from serving.frontends.http2.keepalive import DEFAULTS, KEEPALIVE_PING, Keepalive, KeepaliveSettings
 from serving.frontends.http2.reader import RECEIVED_FRAME_SIZE, FrameReader
 from serving.frontends.http2.stream import Output, Stream
-from serving.frontends.shared.patience import STANDARD, Patience, Turns
+from serving.frontends.shared.client_limits import STANDARD, ClientTimeouts, ProgressWatch
 from serving.resources.request_memory import RequestMemory
 
 log = logging.getLogger(__name__)
@@ -57,10 +57,10 @@ class Connection(FrameReader, Generic[Head]):
         "_keepalive",
         "_last_stream_id",
         "_make_stream",
+        "_progress",
         "_refusing",
         "_since",
         "_streams",
-        "_turns",
         "_unreported",
         "output",
         "share",
@@ -75,7 +75,7 @@ class Connection(FrameReader, Generic[Head]):
         connections: "set[Connection[Head]]",
         scratch: memoryview,
         keepalive: KeepaliveSettings = DEFAULTS,
-        patience: Patience = STANDARD,
+        timeouts: ClientTimeouts = STANDARD,
         memory: RequestMemory | None = None,
     ) -> None:
         super().__init__(scratch)
@@ -88,7 +88,7 @@ class Connection(FrameReader, Generic[Head]):
         self._unreported = 0
         self._allowance = Allowance()
         self._keepalive = Keepalive(keepalive, time.monotonic())
-        self._turns = Turns(patience, memory or RequestMemory())
+        self._progress = ProgressWatch(timeouts, memory or RequestMemory())
         self.share = Share(MAX_CONCURRENT_STREAMS)
         self._draining = self._refusing = False
         self._since = time.monotonic()  # of the state that a timeout watches: preface, stalled, closing
@@ -317,7 +317,7 @@ class Connection(FrameReader, Generic[Head]):
             self.transport.abort()
         else:
             self._keep_alive(now)
-            self._turns.watch(self._streams.values(), now)
+            self._progress.watch(self._streams.values(), now)
 
     def _keep_alive(self, now: float) -> None:
         keepalive = self._keepalive
@@ -414,7 +414,7 @@ class Connection(FrameReader, Generic[Head]):
         self.transport.write(h2.goaway(self._last_stream_id, code, message))
         self._end()
         # Closing with unread data would reset the TCP connection, and the reason might not arrive: read until the peer
-        # hangs up, or until `watch` loses patience.
+        # hangs up, or until `watch` closes the connection.
         if self.transport.can_write_eof():
             self.transport.write_eof()
         else:  # TLS cannot half-close

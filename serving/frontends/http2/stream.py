@@ -19,13 +19,13 @@ from serving.frontends.http2.frames import (
     StreamFailure,
     frame_header,
 )
+from serving.frontends.shared.client_limits import Awaited
 from serving.frontends.shared.large_write import write_large
-from serving.frontends.shared.patience import Turn
 
 if TYPE_CHECKING:
     from serving.frontends.http2.connection import Connection
 
-_TURN = 256 * 1024  # bytes that a stream sends before the next one has its turn
+_TURN = 256 * 1024  # bytes that a stream sends before the next one may send
 _WORTH_AN_UPDATE = 256  # bytes of a frame
 _VIEWED = 16 * 1024  # bytes: larger buffers are not copied
 
@@ -61,11 +61,11 @@ class Stream(ABC):
         """Whether the peer may send more now; otherwise `connection.replenish` says when."""
         return True
 
-    def turn(self) -> "tuple[Turn, int] | None":
-        """What the peer is to do next, and how many bytes it has done of it; None while it is our turn."""
-        return (Turn.ANSWER, self.pushed) if self.outgoing else None
+    def awaited(self) -> "tuple[Awaited, int] | None":
+        """What the peer is to do next, and how many bytes it has done of it; None while it is the server's turn."""
+        return (Awaited.RESPONSE, self.pushed) if self.outgoing else None
 
-    def overdue(self, turn: Turn) -> None:
+    def overdue(self, awaited: Awaited) -> None:
         """The peer has not done it in time."""
         self.connection.reset(self, ErrorCode.CANCEL)
         self.aborted()

@@ -59,7 +59,7 @@ class LiveFeed:
         if alike >= MAX_SUBSCRIBERS or (address and taken.count(address) >= MAX_OF_ADDRESS):
             raise unavailable("the live feed has as many subscribers as it takes")
         self._addresses[exchange] = address
-        exchange.start_stream("text/event-stream")
+        exchange.start_stream("text/event-stream", on_abandoned=self._unsubscribe)
         exchange.write(self._hello)
         self._subscribers[exchange] = {}
         loop = asyncio.get_running_loop()
@@ -69,7 +69,7 @@ class LiveFeed:
         if self._clock is None:
             self._clock = loop.create_task(self._run())
 
-    def unsubscribe(self, exchange: Exchange) -> None:
+    def _unsubscribe(self, exchange: Exchange) -> None:
         self._subscribers.pop(exchange, None)
         self._addresses.pop(exchange, None)
 
@@ -149,7 +149,7 @@ class LiveFeed:
 
 def _address(exchange: Exchange) -> str:
     """The client's address; of IPv6 the network, since one client has 2^64 addresses in it."""
-    transport = exchange.connection.transport
+    transport = exchange.pipeline.transport
     name = transport.get_extra_info("peername") if transport is not None else None
     host = str(name[0]) if name else "unknown"
     try:

@@ -14,7 +14,7 @@ from serving.core.errors import ServingError, invalid
 from serving.core.request import InferenceResponse
 from serving.frontends.http1.event_stream import EventStream
 from serving.frontends.http1.exchange import Exchange
-from serving.frontends.http1.message import STATUS, json_reply
+from serving.frontends.http1.message import STATUS, encodable, json_reply
 from serving.frontends.openai.errors import error_object
 from serving.frontends.openai.request import Asked
 from serving.frontends.openai.stop_sequences import StopSequences
@@ -72,8 +72,7 @@ class Answer:
         if self.stream is None or not self.stream.started:
             self.exchange.fail(error)
             return
-        message = error.message.encode("utf-8", "replace").decode()
-        self.stream.send(error_object(error, STATUS[error.code], message))
+        self.stream.send(error_object(error, STATUS[error.code], encodable(error.message)))
         self.stream.end()
 
     # -- JSON ------------------------------------------------------------------------------------------------------

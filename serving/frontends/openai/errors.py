@@ -20,6 +20,7 @@ class WrongField(ServingError):
 
 
 def error_object(error: Exception, status: int, message: str) -> dict[str, Any]:
+    """Return the body of an error; an http1.message.ErrorBody."""
     kind = "invalid_request_error" if status < 500 else "server_error"
     param = error.param if isinstance(error, WrongField) else None
     return {"error": {"message": message, "type": kind, "param": param, "code": _CODES.get(status)}}

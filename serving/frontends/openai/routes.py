@@ -31,7 +31,7 @@ def models(server: InferenceServer, exchange: Exchange) -> Reply:
 
 
 def model(server: InferenceServer, exchange: Exchange) -> Reply:
-    name = exchange.head.params["model"]
+    name = exchange.route.params["model"]
     if not _generates(server, name):
         raise not_found(f"the model '{name}' does not exist or does not generate text")
     return json_reply(_model(name))
@@ -68,7 +68,7 @@ def _answer(
     chat: bool,
 ) -> None:
     name = model_of(body)
-    exchange.connection.listener.authoriser.check("inference", exchange.head.headers, name)
+    exchange.pipeline.context.authoriser.check("inference", exchange.head.headers, name)
     config = server.model_config(name)
     declared = text_generation(config)
     if declared is None:

@@ -14,9 +14,9 @@ from tritonclient.grpc.model_config_pb2 import TYPE_BOOL, TYPE_STRING, ModelConf
 from serving.core.datatypes import BY_CONFIG, datatype_of
 from serving.core.errors import ServingError, invalid
 from serving.core.request import InferenceRequest, InferenceResponse, OnResponse, Parameters, Tensor
-from serving.frontends.http1.event_stream import EventStream, text_of
+from serving.frontends.http1.event_stream import EventStream
 from serving.frontends.http1.exchange import Exchange
-from serving.frontends.http1.message import STATUS, Reply
+from serving.frontends.http1.message import STATUS, Reply, encodable
 from serving.frontends.rest.json_body import with_json
 from serving.frontends.rest.tensors import MAX_PARAMETERS, array_from_json, array_to_json, check_count, dump_json
 from serving.server import InferenceServer
@@ -70,7 +70,7 @@ def generate_stream(server: InferenceServer, exchange: Exchange, body: dict[str,
 def _request(
     server: InferenceServer, exchange: Exchange, body: dict[str, Any], on_response: OnResponse
 ) -> InferenceRequest:
-    params = exchange.head.params
+    params = exchange.route.params
     model, version = params["model"], params.get("version", "")
     identifier, nested = body.pop("id", ""), body.pop("parameters", {})
     if not isinstance(identifier, str):
@@ -95,7 +95,7 @@ def start(server: InferenceServer, exchange: Exchange, *requests: InferenceReque
         if exchange.done:  # one before it has failed already
             return
         try:
-            server.infer(request, "http", exchange.connection.transport, exchange.head.headers, received)
+            server.infer(request, "http", exchange.pipeline.transport, exchange.head.headers, received)
         finally:
             exchange.traced |= request.trace is not None
 
@@ -157,7 +157,7 @@ def _send(stream: EventStream, response: InferenceResponse | ServingError) -> No
         except ServingError as unfit:
             error = unfit
     if error is not None:
-        stream.send({"error": text_of(error)}, STATUS[error.code])
+        stream.send({"error": encodable(error.message)}, STATUS[error.code])
 
 
 def _described(response: InferenceResponse) -> dict[str, Any]:

@@ -69,7 +69,7 @@ async def load_model(server: InferenceServer, exchange: Exchange, body: dict[str
             config = value
         else:
             files[key] = await in_thread(_base64, key, value)
-    await server.load_model(exchange.head.params["model"], config, files or None)
+    await server.load_model(exchange.route.params["model"], config, files or None)
     return Reply()
 
 
@@ -78,7 +78,7 @@ async def unload_model(server: InferenceServer, exchange: Exchange) -> Reply:
     dependents = _parameters(json_object(exchange)).get("unload_dependents", False)
     if not isinstance(dependents, bool):
         raise invalid("unload parameter 'unload_dependents' must be a boolean")
-    await server.unload_model(exchange.head.params["model"], dependents)
+    await server.unload_model(exchange.route.params["model"], dependents)
     return Reply()
 
 
@@ -88,12 +88,12 @@ def _ready_reply(ready: bool, otherwise: str) -> Reply:
 
 
 def _model(exchange: Exchange) -> tuple[str, str]:
-    params = exchange.head.params
+    params = exchange.route.params
     return params.get("model", ""), params.get("version", "")
 
 
 def _default_repository(exchange: Exchange) -> None:
-    if "repository" in exchange.head.params:
+    if "repository" in exchange.route.params:
         raise unsupported("'repository_name' specification is not supported")
 
 

@@ -71,7 +71,7 @@ async def _answer_large(exchange: Exchange, response: InferenceResponse, plan: P
 
 
 def _decode(server: InferenceServer, exchange: Exchange) -> InferenceRequest:
-    params = exchange.head.params
+    params = exchange.route.params
     model = params["model"]
     version = params.get("version", "")
     header_length = exchange.head.header_length
@@ -92,11 +92,11 @@ def _submit(
 ) -> None:
     exchange.body = exchange.binary = b""  # the tensors hold what they need
     exchange.requests = (request,)
-    forwarded = exchange.connection.listener.forwarded
+    forwarded = exchange.pipeline.context.forwarded
     if forwarded is not None:
         forward_headers(forwarded, exchange.head.as_sent(), request)
     try:
-        server.infer(request, "http", exchange.connection.transport, exchange.head.headers, received)
+        server.infer(request, "http", exchange.pipeline.transport, exchange.head.headers, received)
     finally:
         exchange.traced = request.trace is not None
     if request.decoupled:
@@ -110,7 +110,7 @@ def _refuse_decoupled(exchange: Exchange) -> None:
 def _answer(exchange: Exchange, header: bytes, parts: list[Chunk]) -> None:
     head = exchange.head
     size = len(header) + sum(map(len, parts))
-    if head.accept or head.http_1_0 or exchange.connection.closing:
+    if head.accept or head.http_1_0 or exchange.pipeline.closing:
         _answer_in_full(exchange, header, parts, size)
     elif parts:
         start = (

@@ -14,7 +14,7 @@ def logging(server: InferenceServer, exchange: Exchange) -> Reply:
 
 
 def trace(server: InferenceServer, exchange: Exchange) -> Reply:
-    model = exchange.head.params.get("model", "")
+    model = exchange.route.params.get("model", "")
     if exchange.head.method == "POST":
         server.update_trace_settings(
             model, {name: _texts(name, value) for name, value in json_object(exchange).items()}

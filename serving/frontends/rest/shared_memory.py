@@ -58,7 +58,7 @@ def _described(regions: list[Any], fields: tuple[str, ...]) -> Reply:
 
 
 def _region(exchange: Exchange) -> str:
-    return exchange.head.params.get("region", "")
+    return exchange.route.params.get("region", "")
 
 
 def _number(value: dict[str, Any], name: str, default: int | None = None) -> int:

@@ -8,10 +8,8 @@ import asyncio
 import os
 from collections.abc import Sequence
 
-from serving.frontends.http1.message import Chunk
 
-
-def write_large(transport: asyncio.WriteTransport, chunks: Sequence[Chunk]) -> None:
+def write_large(transport: asyncio.WriteTransport, chunks: Sequence[bytes | memoryview]) -> None:
     """The same as `transport.writelines`; errors of the socket are left to the transport."""
     if transport.get_write_buffer_size() or transport.is_closing() or transport.get_extra_info("sslcontext"):
         transport.writelines(chunks)

@@ -22,8 +22,10 @@ from serving.frontends.grpc.messages import Messages
 from serving.frontends.grpc.status import error_response, parse_head, status_of
 from serving.frontends.http1.body import ChunkedBody
 from serving.frontends.http1.connection import Connection as HttpConnection
-from serving.frontends.http1.listener import Listener
+from serving.frontends.http1.connection import Connections
+from serving.frontends.http1.context import Context
 from serving.frontends.http1.message import parse_head as parse_http_head
+from serving.frontends.http1.routes import RouteTable
 from serving.frontends.http2.connection import Connection as Http2Connection
 from serving.frontends.http2.headers import HeaderDecoder
 from serving.frontends.http2.reader import make_scratch
@@ -315,8 +317,8 @@ def received(make: Callable[[], Any], content: bytes, step: int = 1) -> Callable
 
 def http(content: bytes, step: int = 1) -> Callable[[], Any]:
     def make() -> HttpConnection:
-        authoriser = Authoriser((), "", None)
-        return HttpConnection(Listener((), None, authoriser, 1 << 20, RequestMemory()))
+        context = Context(Authoriser((), "", None), RequestMemory())
+        return HttpConnection(context, RouteTable((), None, 1 << 20), Connections())
 
     return received(make, content, step)
 

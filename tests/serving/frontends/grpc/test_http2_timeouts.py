@@ -14,7 +14,7 @@ from serving.frontends import grpc_server
 from serving.frontends.grpc_server import GrpcServer
 from serving.frontends.http2 import connection as http2_connection
 from serving.frontends.shared.authorisation import Authoriser
-from serving.frontends.shared.patience import Patience
+from serving.frontends.shared.client_limits import ClientTimeouts
 from tests.serving.frontends.grpc.http2_peer import GOAWAY, PREFACE, RST_STREAM, Peer, framed, settings, window_update
 from tests.serving.in_process import core
 from tests.support.model_factory import onnx_identity
@@ -172,7 +172,7 @@ def test_a_call_that_never_says_what_it_wants_ends_at_last(tmp_path: Path, short
 def test_an_answer_that_is_not_taken_is_given_up(
     tmp_path: Path, shorten: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Patience, "from_options", lambda options: Patience(unread_s=0.5))
+    monkeypatch.setattr(ClientTimeouts, "from_options", lambda options: ClientTimeouts(unread_s=0.5))
     onnx_identity(tmp_path, "identity", "UINT8")
     request = pb.ModelInferRequest(model_name="identity", raw_input_contents=[bytes(1 << 20)])
     request.inputs.add(name="INPUT0", datatype="UINT8", shape=[1, 1 << 20])

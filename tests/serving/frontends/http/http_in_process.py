@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from serving.cli.options import Options
-from serving.frontends.http1.listener import Limits
+from serving.frontends.http1.context import Limits
 from serving.frontends.http_server import HttpServer
 from serving.frontends.shared.authorisation import Authoriser
 from serving.server import InferenceServer

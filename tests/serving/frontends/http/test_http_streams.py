@@ -10,7 +10,7 @@ import uvloop
 
 from serving.core.response_flow import ResponseFlow
 from serving.frontends.http1 import event_stream
-from serving.frontends.http1.listener import Limits
+from serving.frontends.http1.context import Limits
 from tests.serving.frontends.http.http_in_process import connection, http_frontend
 from tests.serving.frontends.http.raw_http import build
 from tests.serving.streaming_backend import StreamingBackend, streaming_model

@@ -1,0 +1,53 @@
+"""What all connections of one HTTP listener have in common."""
+
+from dataclasses import dataclass, field
+
+import re2
+
+from serving.cli.options import Options
+from serving.frontends.shared.authorisation import Authoriser
+from serving.frontends.shared.client_limits import ClientTimeouts
+from serving.resources.request_memory import RequestMemory
+
+READ_SIZE = 256 << 10  # bytes read at once
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How long a connection waits for its client: seconds, except the last."""
+
+    head_s: float = 10.0  # for a request head to arrive whole
+    body_s: float = 30.0  # in which a body must end, or come on by `body_bytes_per_s` for each; 0 for ever
+    idle_s: float = 600.0  # for the next request: clients keep pools of connections, so long
+    leaving_s: float = 5.0  # for the last request of a connection when the server shuts down
+    stalled_s: float = 60.0  # for a client that does not take its answer
+    linger_s: float = 2.0  # for a refused client to read why
+    body_bytes_per_s: int = 1024
+
+    @classmethod
+    def from_options(cls, options: Options) -> "Limits":
+        return cls(body_s=options.request_stall_secs, body_bytes_per_s=options.request_min_rate)
+
+    def timeouts(self) -> ClientTimeouts:
+        return ClientTimeouts(stall_s=self.body_s, bytes_per_s=self.body_bytes_per_s)
+
+
+@dataclass(slots=True)
+class Context:
+    """The listener's checks and bounds, and the buffer that its connections read into, one after the other.
+
+    `forwarded` matches the names of request headers that become parameters of an inference request.
+    """
+
+    authoriser: Authoriser
+    memory: RequestMemory
+    limits: Limits = Limits()
+    forwarded: re2._Regexp | None = None
+    timeouts: ClientTimeouts = field(init=False)
+    read_buffer: bytearray = field(init=False, repr=False)
+    read_view: memoryview = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.timeouts = self.limits.timeouts()
+        self.read_buffer = bytearray(READ_SIZE)
+        self.read_view = memoryview(self.read_buffer)

@@ -1,0 +1,105 @@
+"""The table of an HTTP listener's routes.
+
+A route is one line: method, pattern, API group (serving/frontends/shared/authorisation.py), handler. In a pattern {name} is
+one path segment and [...] may be missing. A handler is called with (frontend, exchange): what the routes serve, such as the
+inference server, and the request. See exchange.Exchange for what it returns.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Generic, NamedTuple, TypeVar
+
+from serving.frontends.http1.exchange import Answer, Exchange, Handler, RouteMatch
+from serving.frontends.http1.message import ErrorBody, Head, HttpError, Reply, parse_head, plain_error
+from serving.frontends.shared.client_limits import CONTROL_BODY
+
+CACHED_HEADS = 1024
+CACHED_HEAD_SIZE = 2048  # bytes
+
+F = TypeVar("F")
+
+
+class Route(NamedTuple, Generic[F]):
+    method: str
+    pattern: str
+    group: str
+    handler: Callable[[F, Exchange], Answer]
+    large: bool = False  # takes bodies up to the table's limit, and not only CONTROL_BODY
+
+
+class RouteTable(Generic[F]):
+    """Parses request heads and finds where they lead. Clients repeat their heads: equal ones are parsed once."""
+
+    def __init__(
+        self,
+        routes: Sequence[Route[F]],
+        frontend: F,
+        max_body: int,
+        error_bodies: Mapping[str, ErrorBody] | None = None,
+    ) -> None:
+        """max_body: bytes of a body on a route for large ones. error_bodies: beginning of a path -> the form of errors there,
+        also where no route leads; {"error": message} elsewhere."""
+        self._max_body = max_body
+        self._error_bodies = dict(error_bodies or {})
+        self._large = {route.pattern for route in routes if route.large}
+        self._patterns = {route.pattern: _compile(route.pattern) for route in routes}
+        self._methods: dict[str, dict[str, tuple[str, Handler]]] = {pattern: {} for pattern in self._patterns}
+        for route in routes:
+            self._methods[route.pattern][route.method] = (route.group, partial(route.handler, frontend))
+        self._known: dict[bytes, tuple[Head, RouteMatch]] = {}
+
+    def find(self, data: bytes) -> tuple[Head, RouteMatch]:
+        """Parse a head that ends with its empty line, and match it. HttpError for what is malformed."""
+        found = self._known.get(data)
+        if found is None:
+            head = parse_head(data)
+            found = head, self._match(head)
+            if len(data) <= CACHED_HEAD_SIZE:
+                if len(self._known) >= CACHED_HEADS:
+                    self._known.clear()
+                self._known[data] = found
+        return found
+
+    def _match(self, head: Head) -> RouteMatch:
+        """Match the path. Earlier patterns win."""
+        error_body = next(
+            (form for start, form in self._error_bodies.items() if head.path.startswith(start)), plain_error
+        )
+        match = RouteMatch(min(CONTROL_BODY, self._max_body), error_body)
+        for pattern, compiled in self._patterns.items():
+            found = compiled.fullmatch(head.path)
+            if found:
+                match.params = {name: value for name, value in found.groupdict().items() if value is not None}
+                if pattern in self._large:
+                    match.max_body = self._max_body
+                _choose(match, head, self._methods[pattern])
+                return match
+        if head.path == "*" and head.method == "OPTIONS":
+            match.handler = partial(_options, "GET, HEAD, POST, OPTIONS")
+        else:
+            match.refusal = HttpError(404, f"there is no route '{head.path[:200]}'")
+        return match
+
+
+def _choose(match: RouteMatch, head: Head, methods: dict[str, tuple[str, Handler]]) -> None:
+    """Set the handler of the request's method, or the refusal."""
+    chosen = methods.get("GET" if head.method == "HEAD" else head.method)
+    if chosen is not None:
+        match.group, match.handler = chosen
+        return
+    allowed = ", ".join([*methods, *(["HEAD"] if "GET" in methods else []), "OPTIONS"])
+    if head.method == "OPTIONS":
+        match.handler = partial(_options, allowed)
+        return
+    message = f"method {head.method} is not allowed for '{head.path[:200]}', expected {allowed}"
+    match.refusal = HttpError(405, message, (("Allow", allowed),))
+
+
+def _options(allowed: str, exchange: Exchange) -> Reply:
+    return Reply(204, headers=(("Allow", allowed),))
+
+
+def _compile(pattern: str) -> re.Pattern[str]:
+    escaped = pattern.replace("[", "(?:").replace("]", ")?")
+    return re.compile(re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", escaped))

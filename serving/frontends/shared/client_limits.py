@@ -1,0 +1,94 @@
+"""What one client may send, and how long the server waits for it. What counts is that it comes on, not how much it sends.
+
+A client that has begun a request must, in each span of `stall_s`, end it or send `bytes_per_s` for each second. Where the
+memory for requests runs short, it must send SCARCE times as much: who sends slowly holds that memory longest.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+from serving.cli.options import Options
+from serving.resources.request_memory import RequestMemory
+
+CONTROL_BODY = 1 << 20  # bytes of a request where no tensors and no files are expected
+SCARCE = 64
+
+
+class Awaited(Enum):
+    """What the server waits for a client to do."""
+
+    REQUEST = "send the rest of its request"
+    RESPONSE = "take the rest of its response"
+    MESSAGE = "send the next message on a stream that it has opened"
+
+
+@dataclass(frozen=True, slots=True)
+class ClientTimeouts:
+    """Seconds, except `bytes_per_s`; 0 for without end."""
+
+    stall_s: float = 30.0
+    bytes_per_s: int = 1024
+    idle_s: float = 3600.0
+    unread_s: float = 300.0
+
+    @classmethod
+    def from_options(cls, options: Options) -> "ClientTimeouts":
+        return cls(options.request_stall_secs, options.request_min_rate, options.grpc_stream_idle_secs)
+
+    def span_s(self, awaited: Awaited) -> float:
+        """Return the seconds in which a client must come on."""
+        spans = {Awaited.REQUEST: self.stall_s, Awaited.RESPONSE: self.unread_s, Awaited.MESSAGE: self.idle_s}
+        return spans[awaited]
+
+    def owed(self, awaited: Awaited, memory: RequestMemory) -> int:
+        """Return the bytes that a client must send or take in that time."""
+        if awaited is not Awaited.REQUEST:
+            return 1
+        return max(1, int(self.stall_s * self.bytes_per_s * (SCARCE if memory.scarce else 1)))
+
+
+STANDARD = ClientTimeouts()
+
+
+class WatchedStream(Protocol):
+    """A stream, as far as it waits for its client."""
+
+    def awaited(self) -> tuple[Awaited, int] | None:
+        """Return what the client is to do next, and how many bytes it has done of it; None while it is the server's turn."""
+
+    def overdue(self, awaited: Awaited) -> None:
+        """The client has not done it in time."""
+
+
+class ProgressWatch:
+    """Since when each stream of a connection waits for its client."""
+
+    def __init__(self, timeouts: ClientTimeouts, memory: RequestMemory) -> None:
+        self._timeouts = timeouts
+        self._memory = memory
+        self._since: dict[WatchedStream, tuple[Awaited, int, float]] = {}  # what, bytes done then, time
+
+    def watch(self, streams: Iterable[WatchedStream], now: float) -> None:
+        """Tell the streams whose client has not come on in time. Called every second or so."""
+        since: dict[WatchedStream, tuple[Awaited, int, float]] = {}
+        overdue = []
+        for stream in streams:
+            found = stream.awaited()
+            if found is None:
+                continue
+            awaited, done = found
+            before = self._since.get(stream)
+            span_s = self._timeouts.span_s(awaited)
+            if before is None or before[0] is not awaited or not span_s:
+                since[stream] = (awaited, done, now)
+            elif now - before[2] < span_s:
+                since[stream] = before
+            elif done - before[1] >= self._timeouts.owed(awaited, self._memory):
+                since[stream] = (awaited, done, now)
+            else:
+                overdue.append((stream, awaited))
+        self._since = since
+        for stream, awaited in overdue:
+            stream.overdue(awaited)
