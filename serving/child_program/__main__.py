@@ -1,5 +1,7 @@
-"""Run by path: `python .../child_program/__main__.py DESCRIPTOR LINK BEATS PARENT NAME`: two connected Unix sockets, an
-eventfd, the server's pid, the instance's name.
+"""The program of a child process, run by path: `python .../child_program/__main__.py CHANNEL LINK HEARTBEAT PARENT NAME`.
+
+CHANNEL and LINK are descriptors of connected Unix sockets, HEARTBEAT that of an eventfd, PARENT is the server's process id;
+NAME, that of the instance, is for people who look at the list of processes.
 
 The process asks the kernel to be killed when its parent ends, so that nothing outlives a server that was itself killed.
 """
@@ -26,7 +28,7 @@ def die_with(parent: int) -> None:
 
 
 def beat(counter: int) -> None:
-    """Tell the server for ever that this process runs, whatever its model does meanwhile."""
+    """Tell the server for ever, by an eventfd, that this process runs, whatever its model does meanwhile."""
     while True:
         try:
             os.eventfd_write(counter, 1)
@@ -36,25 +38,24 @@ def beat(counter: int) -> None:
 
 
 def main() -> None:
-    descriptor, link, beats, parent = map(int, sys.argv[1:5])
+    channel, link, heartbeat, parent = map(int, sys.argv[1:5])
     die_with(parent)
-    os.set_inheritable(beats, False)
-    threading.Thread(target=beat, args=(beats,), name="heartbeat", daemon=True).start()
+    os.set_inheritable(heartbeat, False)
+    threading.Thread(target=beat, args=(heartbeat,), name="heartbeat", daemon=True).start()
     faulthandler.enable()
     sys.dont_write_bytecode = True  # a version folder stays as it was published
-    ends = [socket.socket(fileno=number) for number in (descriptor, link)]
+    ends = [socket.socket(fileno=descriptor) for descriptor in (channel, link)]
     for end in ends:
         end.set_inheritable(False)
     # The script's own folder makes way for the project's root, and that goes again: a model's imports are its own.
     sys.path[0] = str(Path(__file__).resolve().parents[2])
     from serving.backends.channel.channel import Channel
     from serving.child_program import loop
-    from serving.child_program.server_link import ServerLink
 
     sys.argv[1:] = []
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-    loop.serve(Channel(ends[0]), ServerLink(ends[1]))
+    loop.serve(Channel(ends[0]), ends[1])
 
 
 if __name__ == "__main__":

@@ -17,7 +17,8 @@ import socket
 import struct
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+
+from serving.backends.channel.messages import Message, Received
 
 _HEADER = struct.Struct("<IB")
 MAX_MESSAGE_BYTES = 64 << 20
@@ -25,15 +26,13 @@ MAX_DESCRIPTORS = 8
 _CHUNK = 64 << 10
 _CONTROL_BYTES = socket.CMSG_SPACE(MAX_DESCRIPTORS * 4)
 
-Message = dict[str, Any]
 
-
-def _standard_dumps(value: Any) -> bytes:
+def _standard_dumps(value: object) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode()
 
 
-dumps: Callable[[Any], bytes] = _standard_dumps
-loads: Callable[[bytes], Any] = json.loads
+dumps: Callable[[object], bytes] = _standard_dumps
+loads: Callable[[bytes], object] = json.loads
 try:
     import orjson
 except ImportError:  # a model's own Python may lack it
@@ -43,15 +42,15 @@ else:
 
 
 class ChannelError(Exception):
-    pass
+    """The two sides cannot talk any more."""
 
 
 class Closed(ChannelError):
-    pass
+    """The other side has gone."""
 
 
 class ProtocolError(ChannelError):
-    pass
+    """The other side sent what no well-behaved one sends."""
 
 
 def close_all(descriptors: Sequence[int]) -> None:
@@ -60,7 +59,10 @@ def close_all(descriptors: Sequence[int]) -> None:
 
 
 class Channel:
-    """One end. `pidfd` is the child's, at the server's end: its death is noticed even if a grandchild holds the socket."""
+    """One end of a connection.
+
+    The server's end gets the child's `pidfd`: so it hears of its death even if a grandchild holds the socket.
+    """
 
     def __init__(self, end: socket.socket, pidfd: int = -1) -> None:
         self._socket = end
@@ -73,6 +75,7 @@ class Channel:
             self._poll.register(pidfd, select.POLLIN)
 
     def send(self, message: Message, descriptors: Sequence[int] = ()) -> None:
+        """Send a message, and file descriptors with it, which stay the caller's. Closed where nobody receives any more."""
         body = dumps(message)
         frame = _HEADER.pack(len(body), len(descriptors)) + body
         try:
@@ -86,8 +89,11 @@ class Channel:
         except OSError as error:
             raise Closed(str(error)) from None
 
-    def receive(self, timeout_s: float | None = None) -> tuple[Message, list[int]]:
-        """The next message and its descriptors, which the caller owns and closes. TimeoutError after `timeout_s`."""
+    def receive(self, timeout_s: float | None = None) -> tuple[Received, list[int]]:
+        """Return the next message and its descriptors, which the caller owns and closes.
+
+        Raises TimeoutError where none has come after `timeout_s` seconds, Closed, or ProtocolError.
+        """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
             if len(self._buffer) >= _HEADER.size:
@@ -103,7 +109,7 @@ class Channel:
         self._descriptors.clear()
 
     # -- inside ----------------------------------------------------------------------------------------------------
-    def _take(self) -> tuple[Message, list[int]] | None:
+    def _take(self) -> tuple[Received, list[int]] | None:
         buffer = self._buffer
         length, count = _HEADER.unpack_from(buffer)
         if length > MAX_MESSAGE_BYTES or count > MAX_DESCRIPTORS:
@@ -126,7 +132,7 @@ class Channel:
         return message, descriptors
 
     def _wait(self, deadline: float | None) -> None:
-        """Until the socket can be read. What a dead child had sent is still read; then it is Closed."""
+        """Wait until the socket can be read. What a dead child had sent is still read; then it is Closed."""
         timeout_ms = None if deadline is None else max(0.0, (deadline - time.monotonic()) * 1000)
         ready = [descriptor for descriptor, _ in self._poll.poll(timeout_ms)]
         if not ready:

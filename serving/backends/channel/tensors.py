@@ -1,34 +1,43 @@
-"""How a tensor in a segment is described, and the V2 datatypes with numpy alone.
+"""How tensors lie in a segment of shared memory, and the datatypes of the V2 protocol with numpy alone.
 
-A row is [name, datatype, shape, offset, bytes]. BYTES tensors lie there as on the wire: each element behind its length
-as a little-endian uint32, in row-major order.
+A `TensorRow` (see messages.py) says where one lies. BYTES tensors lie there as on the wire: each element behind its length as a
+little-endian uint32, in row-major order (Open Inference Protocol, binary tensor data extension).
 """
 
+import mmap
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from serving.backends.channel.messages import TensorRow
+
+Array = NDArray[Any]
+DType = np.dtype[Any]
+Memory = mmap.mmap | memoryview | bytes | bytearray
+"""The bytes of a segment, or a copy of them."""
+
 try:
     from ml_dtypes import bfloat16
 
-    BFLOAT16: np.dtype[Any] | None = np.dtype(bfloat16)
+    BFLOAT16: DType | None = np.dtype(bfloat16)
 except ImportError:  # a model's own Python may lack it: BF16 then goes by DLPack, as in Triton
     BFLOAT16 = None
 
 ALIGNMENT = 64
-Row = list[Any]
 
 
-class Type(NamedTuple):
+class Datatype(NamedTuple):
+    """A datatype of the V2 protocol."""
+
     name: str
-    dtype: np.dtype[Any]  # object for BYTES; uint16 stands in for BF16 in memory
+    dtype: DType  # object for BYTES; uint16 stands in for BF16 in memory
     number: int  # TRITONSERVER_DataType
 
 
-TYPES: dict[str, Type] = {
-    name: Type(name, np.dtype(dtype), number)
+TYPES: dict[str, Datatype] = {
+    name: Datatype(name, np.dtype(dtype), number)
     for number, (name, dtype) in enumerate(
         [
             ("BOOL", np.bool_),
@@ -49,13 +58,13 @@ TYPES: dict[str, Type] = {
         start=1,
     )
 }
-BY_DTYPE: dict[np.dtype[Any], Type] = {row.dtype: row for row in TYPES.values() if row.name != "BF16"}
+BY_DTYPE: dict[DType, Datatype] = {row.dtype: row for row in TYPES.values() if row.name != "BF16"}
 if BFLOAT16 is not None:
     BY_DTYPE[BFLOAT16] = TYPES["BF16"]
 
 
-def type_of(array: NDArray[Any]) -> Type:
-    """The datatype of an array; strings of any numpy kind are BYTES. TypeError where there is none."""
+def type_of(array: Array) -> Datatype:
+    """Return the datatype of an array; strings of any numpy kind are BYTES. TypeError where the protocol has none for it."""
     row = BY_DTYPE.get(array.dtype)
     if row is not None:
         return row
@@ -65,16 +74,18 @@ def type_of(array: NDArray[Any]) -> Type:
 
 
 def aligned(offset: int) -> int:
+    """Return the next multiple of ALIGNMENT."""
     return -(-offset // ALIGNMENT) * ALIGNMENT
 
 
-def elements(array: NDArray[Any]) -> Iterator[bytes]:
-    """The elements of a string array as bytes, row-major; anything that is not bytes becomes its text."""
+def elements(array: Array) -> Iterator[bytes]:
+    """Give the elements of a string array as bytes, in row-major order; anything that is not bytes becomes its text."""
     for value in array.ravel().tolist():
         yield value if isinstance(value, bytes) else str(value).encode()
 
 
-def serialize(array: NDArray[Any]) -> bytes:
+def serialize(array: Array) -> bytes:
+    """Return a BYTES tensor as it goes over the wire."""
     parts: list[bytes] = []
     for value in elements(array):
         parts.append(len(value).to_bytes(4, "little"))
@@ -82,8 +93,8 @@ def serialize(array: NDArray[Any]) -> bytes:
     return b"".join(parts)
 
 
-def deserialize(data: bytes, shape: list[int]) -> NDArray[Any]:
-    """The inverse of `serialize`, as an object array of bytes. ValueError if the data does not hold that shape."""
+def deserialize(data: bytes, shape: list[int]) -> Array:
+    """Return the BYTES tensor in `data` as an object array of bytes. ValueError where the data does not hold that shape."""
     count = int(np.prod(shape, dtype=np.int64))
     result = np.empty(count, np.object_)
     offset = 0
@@ -98,24 +109,25 @@ def deserialize(data: bytes, shape: list[int]) -> NDArray[Any]:
     return result.reshape(shape)
 
 
-class Writer:
+class TensorWriter:
     """Lays arrays out for a segment: `add` each, take a segment of `size` bytes, then `write`."""
 
     def __init__(self) -> None:
         self.size = 0
-        self._pending: list[tuple[int, NDArray[Any] | bytes]] = []
+        self._pending: list[tuple[int, Array | bytes]] = []
 
-    def add(self, name: str, kind: str, array: NDArray[Any], align: bool = True) -> Row:
-        data: NDArray[Any] | bytes = serialize(array) if kind == "BYTES" else array
+    def add(self, name: str, kind: str, array: Array, align: bool = True) -> TensorRow:
+        """Give an array the next place; behind the previous one, without a gap, where `align` is False."""
+        data: Array | bytes = serialize(array) if kind == "BYTES" else array
         length = len(data) if isinstance(data, bytes) else data.nbytes
         offset = aligned(self.size) if align else self.size
         self.size = offset + length
         if length:
             self._pending.append((offset, data))
-        return [name, kind, array.shape, offset, length]
+        return name, kind, array.shape, offset, length
 
-    def write(self, memory: Any) -> None:
-        """The one copy: each array into its place."""
+    def write(self, memory: mmap.mmap) -> None:
+        """Copy each array into its place."""
         for offset, data in self._pending:
             if isinstance(data, bytes):
                 memory[offset : offset + len(data)] = data

@@ -1,0 +1,6 @@
+"""The server's side of child processes that run models: Python models, and any backend under `slipway.isolation: process`.
+
+It imports serving.core, serving.resources, serving.backends.base, serving.backends.channel and serving.backends.environments;
+what runs in the process is serving.child_program, which it starts by path. The Python and TensorFlow backends call it, and the
+table of backends.
+"""

@@ -16,9 +16,10 @@ from queue import SimpleQueue
 from typing import Any
 
 from serving.backends.base.backend import ModelSpec
-from serving.backends.channel.channel import ChannelError, Message, ProtocolError, close_all
-from serving.backends.channel.segments import map_sealed, send_tensors
-from serving.backends.channel.tensors import Writer
+from serving.backends.channel.channel import ChannelError, ProtocolError, close_all
+from serving.backends.channel.messages import Unchecked as Message
+from serving.backends.channel.shared_memory import map_sealed, send_tensors
+from serving.backends.channel.tensors import TensorWriter
 from serving.backends.child.inferences import ChildInferences
 from serving.backends.child.messages import Answer, encode_answer, quietly, tensors_of
 from serving.backends.child.metrics import ChildMetrics
@@ -193,11 +194,11 @@ class ChildCalls:
     def _write(self) -> None:
         while (item := self._outbox.get()) is not None:
             identifier, answer, final = item
-            writer = Writer()
+            writer = TensorWriter()
             try:
                 message = encode_answer(answer, writer)
             except Exception as error:  # the child waits for an answer, whatever it is
-                writer = Writer()
+                writer = TensorWriter()
                 failure = unexpected(error, "handing over an answer")
                 message = {"error": [failure.code.value, failure.message]}
             message |= {"id": identifier, "final": final}
@@ -259,7 +260,7 @@ class ChildCalls:
     def _infer(self, message: Message, memory: Any) -> None:
         traced = self._streams.get(message["trace"])
         self._inferences.ask(
-            self._runtime, message, memory, self._made_for(message["for"]), traced.request if traced else None
+            self._runtime, message, memory, self._made_for(message["made_for"]), traced.request if traced else None
         )
 
     def _made_for(self, keys: list[int] | None) -> list[InferenceRequest]:

@@ -3,7 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from serving.backends.channel.channel import Message, close_all
+from serving.backends.channel.channel import close_all
+from serving.backends.channel.messages import Unchecked as Message
 from serving.backends.child.process import ChildProcess, ProcessDied
 from serving.backends.environments.child_environment import Interpreter
 from serving.core.errors import internal, invalid
@@ -19,7 +20,7 @@ def complete_in_child(
     child = ChildProcess(f"{name} (configuration)", python)
     message: Message = {
         "op": "complete_config",
-        "servant": servant,
+        "stub": servant,
         "folder": str(model_file.parent),
         "model_file": str(model_file),
         "config": config,

@@ -7,7 +7,8 @@ it frees what the other model holds.
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from serving.backends.channel.channel import Message, ProtocolError
+from serving.backends.channel.channel import ProtocolError
+from serving.backends.channel.messages import Unchecked as Message
 from serving.backends.child.messages import Answer, quietly, request_of
 from serving.core.errors import safely, unavailable, unexpected
 from serving.core.request import InferenceRequest

@@ -17,9 +17,11 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 from repository.config.model_config import get_parameter
 from repository.config.validation_parameters import EXECUTION_TIMEOUT
 from serving.backends.base.backend import BackendInstance, ModelSpec
-from serving.backends.channel.channel import Message, ProtocolError, close_all
-from serving.backends.channel.segments import KEEP_BYTES
-from serving.backends.channel.tensors import Row, Writer, type_of
+from serving.backends.channel.channel import ProtocolError, close_all
+from serving.backends.channel.messages import TensorRow as Row
+from serving.backends.channel.messages import Unchecked as Message
+from serving.backends.channel.shared_memory import KEEP_BYTES
+from serving.backends.channel.tensors import TensorWriter, type_of
 from serving.backends.child.calls import ChildCalls
 from serving.backends.child.process import Calls, ChildProcess, ProcessDied
 from serving.backends.child.tensors import COPY_BYTES, error_of, parameters_of, tensor, used_bytes
@@ -46,9 +48,7 @@ class ProcessInstance(BackendInstance):
         super().__init__(device)
         self._spec = spec
         self._failure = (
-            f"Failed to process the request(s) for model '{spec.name}', message: "
-            if hello["servant"] == "python"
-            else ""
+            f"Failed to process the request(s) for model '{spec.name}', message: " if hello["stub"] == "python" else ""
         )
         self._iterative = spec.config.sequence_batching.iterative_sequence
         self._decoupled = spec.config.model_transaction_policy.decoupled
@@ -332,7 +332,7 @@ class ProcessKeeper:
             answer, received = child.exchange(self._hello)
             close_all(received)
             if answer.get("op") == "ready":
-                self._asks = answer.get("asks") is True
+                self._asks = answer.get("has_is_ready") is True
                 return
             error = error_of("", answer.get("code"), answer.get("message"))
         except ProcessDied as died:
@@ -348,9 +348,9 @@ def execution_timeout(config: ModelConfig) -> float | None:
 
 
 # -- requests ----------------------------------------------------------------------------------------------------------
-def encode(requests: list[InferenceRequest]) -> tuple[Message, Writer]:
+def encode(requests: list[InferenceRequest]) -> tuple[Message, TensorWriter]:
     """The `execute` message and the inputs to write. Tensors of one input lie side by side, in the requests' order."""
-    writer = Writer()
+    writer = TensorWriter()
     rows: list[list[Row]] = [[] for _ in requests]
     for name in dict.fromkeys(name for request in requests for name in request.inputs):
         first = True

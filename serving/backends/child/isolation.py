@@ -69,7 +69,7 @@ class IsolatedBackend(Backend):
         spec = self.spec
         hello = {
             "op": "initialize",
-            "servant": "backend",
+            "stub": "backend",
             "folder": str(spec.version_dir),
             "model_file": str(spec.model_file),
             "config": b64encode(spec.config.SerializeToString()).decode(),

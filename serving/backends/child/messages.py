@@ -5,8 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from serving.backends.channel.channel import Message, ProtocolError
-from serving.backends.channel.tensors import Row, Writer, type_of
+from serving.backends.channel.channel import ProtocolError
+from serving.backends.channel.messages import TensorRow as Row
+from serving.backends.channel.messages import Unchecked as Message
+from serving.backends.channel.tensors import TensorWriter, type_of
 from serving.backends.child.tensors import COPY_BYTES, parameters_of, tensor, used_bytes
 from serving.core.device_tensor import host_array
 from serving.core.errors import ServingError
@@ -46,7 +48,7 @@ def tensors_of(rows: list[Row], memory: Any) -> dict[str, Any]:
     return {row[0]: tensor(row, held) for row in rows}
 
 
-def encode_answer(answer: Answer, writer: Writer) -> Message:
+def encode_answer(answer: Answer, writer: TensorWriter) -> Message:
     if answer is None:
         return {}
     if isinstance(answer, ServingError):

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from serving.backends.channel.channel import Message
+from serving.backends.channel.messages import Unchecked as Message
 from serving.core.errors import unavailable
 from serving.resources.custom_metrics import Series
 from serving.resources.runtime import Runtime

@@ -18,8 +18,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Protocol
 
-from serving.backends.channel.channel import Channel, ChannelError, Message, ProtocolError, close_all
-from serving.backends.channel.segments import SegmentMap, SegmentPool
+from serving.backends.channel.channel import Channel, ChannelError, ProtocolError, close_all
+from serving.backends.channel.messages import Unchecked as Message
+from serving.backends.channel.shared_memory import SharedMemoryMap, SharedMemoryPool
 from serving.backends.child.readiness import ChildReadiness
 from serving.backends.environments.child_environment import Interpreter
 from serving.core.batch import Batch
@@ -64,8 +65,8 @@ class ChildProcess:
         if not hasattr(os, "memfd_create") or not hasattr(os, "pidfd_open"):
             raise unsupported("models in processes of their own need Linux")
         self.name = name
-        self.inputs = SegmentPool()
-        self.outputs = SegmentMap(writable=False)
+        self.inputs = SharedMemoryPool()
+        self.outputs = SharedMemoryMap(writable=False)
         self.freed: deque[int] = deque()
         self.silent_s = 0.0  # since its last sign of life, as far as `listen` was called
         self._worked = (0, 0.0)  # pages read from a disk, and seconds on a CPU, when it was last silent

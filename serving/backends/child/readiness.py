@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 
-from serving.backends.channel.channel import Message
+from serving.backends.channel.messages import Unchecked as Message
 
 log = logging.getLogger(__name__)
 

@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from serving.backends.channel.channel import Message, ProtocolError
-from serving.backends.channel.tensors import Row
+from serving.backends.channel.channel import ProtocolError
+from serving.backends.channel.messages import TensorRow as Row
+from serving.backends.channel.messages import Unchecked as Message
 from serving.core.datatypes import DATATYPES, deserialize_bytes
 from serving.core.errors import Code, ServingError
 from serving.core.request import Parameters

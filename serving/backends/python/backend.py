@@ -12,7 +12,7 @@ from google.protobuf import json_format
 from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelInstanceGroup
 
 from serving.backends.base.backend import Backend, BackendInstance
-from serving.backends.channel.channel import Message
+from serving.backends.channel.messages import Unchecked as Message
 from serving.backends.child.completion import complete_in_child
 from serving.backends.child.instance import ProcessInstance
 from serving.backends.environments.execution_env import interpreter
@@ -51,7 +51,7 @@ class PythonBackend(Backend):
         config = self.spec.config
         hello: Message = {
             "op": "initialize",
-            "servant": "python",
+            "stub": "python",
             "folder": str(self.spec.version_dir),
             "model_file": str(self.spec.model_file),
             "decoupled": config.model_transaction_policy.decoupled,

@@ -91,7 +91,7 @@ def _completed(config: ModelConfig, folder: Path, python: Interpreter) -> ModelC
     if answer.get("op") != "completed":
         code = str(answer.get("code"))
         raise ServingError(Code[code] if code in Code.__members__ else Code.INTERNAL, str(answer.get("message")))
-    return ModelConfig.FromString(b64decode(answer["config"]["message"]))
+    return ModelConfig.FromString(b64decode(answer["config"]))
 
 
 # -- in the child ------------------------------------------------------------------------------------------------------

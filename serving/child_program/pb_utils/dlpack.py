@@ -1,12 +1,14 @@
 """DLPack capsules of numpy arrays, with BF16, which numpy cannot name: in a capsule it differs from UINT16 by one byte."""
 
 import ctypes
-from typing import Any
+from typing import TYPE_CHECKING, Protocol, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
-from serving.backends.channel.tensors import BFLOAT16, type_of
+from serving.backends.channel.tensors import BFLOAT16, Array, type_of
+
+if TYPE_CHECKING:
+    from typing_extensions import CapsuleType
 
 CPU_DEVICES = (1, 3)  # kDLCPU, kDLCUDAHost
 _DEVICE_OFFSET = 8  # in DLTensor: after the data pointer
@@ -18,45 +20,54 @@ _pointer.restype = ctypes.c_void_p
 _pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
 
 
+class _HasDLPack(Protocol):
+    """An object of the array API standard's data interchange protocol."""
+
+    def __dlpack__(self) -> "CapsuleType": ...
+
+    def __dlpack_device__(self) -> tuple[int, int]: ...
+
+
 class _Capsule:
     """What numpy.from_dlpack wants around a bare capsule."""
 
-    def __init__(self, capsule: Any) -> None:
+    def __init__(self, capsule: "CapsuleType") -> None:
         self._capsule = capsule
 
-    def __dlpack__(self, **_: Any) -> Any:
+    def __dlpack__(self, **_: object) -> "CapsuleType":
         return self._capsule
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return device(self._capsule)
 
 
-def device(tensor: Any) -> tuple[int, int]:
-    """(DLDeviceType, id) of a capsule or of an object with `__dlpack_device__`."""
+def device(tensor: object) -> tuple[int, int]:
+    """Return (DLDeviceType, id) of a capsule or of an object with `__dlpack_device__`."""
     if hasattr(tensor, "__dlpack_device__"):
-        kind, number = tensor.__dlpack_device__()
+        kind, number = cast("_HasDLPack", tensor).__dlpack_device__()
         return int(kind), int(number)
-    pair = (ctypes.c_int32 * 2).from_address(_address(tensor) + _DEVICE_OFFSET)
+    pair = (ctypes.c_int32 * 2).from_address(_address(cast("CapsuleType", tensor)) + _DEVICE_OFFSET)
     return pair[0], pair[1]
 
 
-def to_capsule(array: NDArray[Any]) -> Any:
-    """A capsule that shares the array's memory; a read-only array is copied, since DLPack cannot say so."""
+def to_capsule(array: Array) -> "CapsuleType":
+    """Return a capsule that shares the array's memory; a read-only array is copied, since DLPack cannot say so."""
     if not array.flags.writeable:
         array = array.copy()
     return as_bfloat16(array) if type_of(array).name == "BF16" else array.__dlpack__()
 
 
-def as_bfloat16(array: NDArray[Any]) -> Any:
-    """A BF16 capsule of an array of 16-bit elements, whatever numpy calls them."""
+def as_bfloat16(array: Array) -> "CapsuleType":
+    """Return a BF16 capsule of an array of 16-bit elements, whatever numpy calls them."""
     capsule = array.view(np.uint16).__dlpack__()
     _code(capsule).value = _BFLOAT
     return capsule
 
 
-def from_capsule(tensor: Any) -> NDArray[Any]:
-    """An array that shares the memory of a CPU capsule or of an object with `__dlpack__`; BF16 needs ml_dtypes."""
-    capsule = tensor.__dlpack__() if hasattr(tensor, "__dlpack__") else tensor
+def from_capsule(tensor: object) -> Array:
+    """Return an array that shares the memory of a CPU capsule or of an object with `__dlpack__`; BF16 needs ml_dtypes."""
+    has_method = hasattr(tensor, "__dlpack__")
+    capsule = cast("_HasDLPack", tensor).__dlpack__() if has_method else cast("CapsuleType", tensor)
     code = _code(capsule)
     if code.value != _BFLOAT:
         return np.from_dlpack(_Capsule(capsule))
@@ -66,9 +77,9 @@ def from_capsule(tensor: Any) -> NDArray[Any]:
     return np.from_dlpack(_Capsule(capsule)).view(BFLOAT16)
 
 
-def _address(capsule: Any) -> int:
+def _address(capsule: "CapsuleType") -> int:
     return int(_pointer(capsule, b"dltensor"))
 
 
-def _code(capsule: Any) -> ctypes.c_uint8:
+def _code(capsule: "CapsuleType") -> ctypes.c_uint8:
     return ctypes.c_uint8.from_address(_address(capsule) + _CODE_OFFSET)

@@ -5,17 +5,27 @@ A change is sent and not waited for; what the server will refuse is refused here
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum
-from typing import Any
+from typing import cast
 
-from serving.child_program.pb_utils.errors import TritonModelException
-from serving.child_program.server_link import server
+from serving.backends.channel.messages import (
+    MetricChange,
+    MetricDeleted,
+    MetricFamilyDeleted,
+    MetricValue,
+    NewMetric,
+    NewMetricFamily,
+)
+from serving.child_program.link.errors import TritonModelException
+from serving.child_program.pb_utils.process import server
 
 _numbers = itertools.count(1)
 
 
 class MetricKind(Enum):
+    """What a metric does, in the server's words."""
+
     COUNTER = "counter"
     GAUGE = "gauge"
     HISTOGRAM = "histogram"
@@ -29,17 +39,23 @@ class Metric:
         self._kind = family._kind
         self._number = next(_numbers)
         self._link = server()
-        self._link.ask(
-            {"op": "metric", "number": self._number, "family": family._name, "labels": labels, "buckets": buckets}
-        )
+        message: NewMetric = {
+            "op": "metric",
+            "number": self._number,
+            "family": family._name,
+            "labels": labels,
+            "buckets": buckets,
+        }
+        self._link.ask(message)
         self._made = True
 
     def __del__(self) -> None:
         if getattr(self, "_made", False):
-            self._link.tell_later({"op": "metric_deleted", "number": self._number})
+            deleted: MetricDeleted = {"op": "metric_deleted", "number": self._number}
+            self._link.tell_later(deleted)
 
     def increment(self, value: float) -> None:
-        """A counter grows by a value that is not negative; a gauge by any value."""
+        """Add to it: to a counter a value that is not negative, to a gauge any value."""
         if self._kind is MetricKind.COUNTER and value < 0:
             raise TritonModelException(f"a counter cannot be incremented by {value}: it never falls")
         self._change("increment", value, MetricKind.COUNTER, MetricKind.GAUGE)
@@ -51,10 +67,11 @@ class Metric:
         self._change("observe", value, MetricKind.HISTOGRAM)
 
     def value(self) -> float:
-        """Of a counter or gauge."""
+        """Return what a counter or gauge stands at."""
         if self._kind is MetricKind.HISTOGRAM:
             raise TritonModelException("a histogram has no single value")
-        return float(self._link.ask({"op": "metric_value", "number": self._number}))
+        question: MetricValue = {"op": "metric_value", "number": self._number}
+        return float(cast("float", self._link.ask(question)))
 
     def _change(self, how: str, value: float, *kinds: MetricKind) -> None:
         if self._kind not in kinds:
@@ -62,10 +79,13 @@ class Metric:
         number = float(value)
         if not math.isfinite(number):
             raise TritonModelException(f"a metric takes finite numbers, not {number}")
-        self._link.tell({"op": "metric_change", "number": self._number, "how": how, "value": number})
+        change: MetricChange = {"op": "metric_change", "number": self._number, "how": how, "value": number}
+        self._link.tell(change)
 
 
 class MetricFamily:
+    """A name, a description and a kind, of which each `Metric` is one series."""
+
     COUNTER = MetricKind.COUNTER
     GAUGE = MetricKind.GAUGE
     HISTOGRAM = MetricKind.HISTOGRAM
@@ -74,16 +94,21 @@ class MetricFamily:
         self._name = str(name)
         self._kind = MetricKind(kind)
         self._link = server()
-        self._link.ask(
-            {"op": "metric_family", "name": self._name, "description": str(description), "kind": self._kind.value}
-        )
+        message: NewMetricFamily = {
+            "op": "metric_family",
+            "name": self._name,
+            "description": str(description),
+            "kind": self._kind.value,
+        }
+        self._link.ask(message)
         self._made = True
 
     def __del__(self) -> None:
         if getattr(self, "_made", False):
-            self._link.tell_later({"op": "metric_family_deleted", "name": self._name})
+            deleted: MetricFamilyDeleted = {"op": "metric_family_deleted", "name": self._name}
+            self._link.tell_later(deleted)
 
-    def Metric(self, labels: dict[str, Any] | None = None, buckets: Sequence[float] | None = None) -> Metric:
-        """`buckets`, rising upper bounds and perhaps none, belong to histograms and to them alone."""
+    def Metric(self, labels: Mapping[object, object] | None = None, buckets: Sequence[float] | None = None) -> Metric:
+        """Make a series of this family. `buckets`, rising upper bounds, belong to histograms and to them alone."""
         named = {str(name): str(value) for name, value in (labels or {}).items()}
         return Metric(self, named, None if buckets is None else [float(bound) for bound in buckets])

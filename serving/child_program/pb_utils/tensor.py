@@ -1,18 +1,21 @@
-"""pb_utils.Tensor."""
+"""pb_utils.Tensor: a named array on the host, or a tensor on a GPU."""
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
-from serving.backends.channel.tensors import BFLOAT16, TYPES, deserialize, type_of
+from serving.backends.channel.tensors import BFLOAT16, TYPES, Array, Memory, deserialize, type_of
+from serving.child_program.link.errors import TritonModelException
 from serving.child_program.pb_utils import dlpack
-from serving.child_program.pb_utils.errors import TritonModelException
-from serving.child_program.pb_utils.parameters import text
+from serving.child_program.pb_utils.checks import text
+
+if TYPE_CHECKING:
+    import torch
 
 
 def checked_tensors(name: str, tensors: Iterable["Tensor"]) -> "list[Tensor]":
+    """Return the tensors as a list; TritonModelException where one is none. `name` is the argument that holds them."""
     found = list(tensors)
     for tensor in found:
         if not isinstance(tensor, Tensor):
@@ -28,7 +31,7 @@ class Tensor:
 
     __slots__ = ("_array", "_data", "_gpu", "_name", "_shape", "_type")
 
-    def __init__(self, name: str, numpy_array: NDArray[Any]) -> None:
+    def __init__(self, name: str, numpy_array: Array) -> None:
         self._name = text("a tensor's name", name)
         if not isinstance(numpy_array, np.ndarray | np.generic):
             raise TypeError(f"tensor '{name}' must be made from a numpy array, not from {type(numpy_array).__name__}")
@@ -36,18 +39,20 @@ class Tensor:
             raise TritonModelException("a tensor's name must not be empty")
         array = np.asarray(numpy_array)
         self._type = type_of(array)
-        self._array: NDArray[Any] | None = array if array.flags.c_contiguous else np.ascontiguousarray(array)
+        self._array: Array | None = array if array.flags.c_contiguous else np.ascontiguousarray(array)
         self._shape = list(array.shape)
         self._data: memoryview | None = None
-        self._gpu: Any = None
+        self._gpu: torch.Tensor | None = None
 
     @classmethod
-    def _from_memory(cls, name: str, kind: str, shape: list[int], memory: Any, offset: int, length: int) -> "Tensor":
-        """A view of `length` bytes of a segment; strings are read when somebody asks for them."""
+    def _from_memory(
+        cls, name: str, kind: str, shape: Sequence[int], offset: int, length: int, memory: Memory
+    ) -> "Tensor":
+        """Return a view of `length` bytes of a segment; strings are read when somebody asks for them."""
         self = object.__new__(cls)
         self._name = name
         self._type = TYPES[kind]
-        self._shape = shape
+        self._shape = list(shape)
         self._gpu = self._array = self._data = None
         if kind == "BYTES":
             self._data = memoryview(memory)[offset : offset + length]
@@ -64,14 +69,14 @@ class Tensor:
         return self._shape
 
     def triton_dtype(self) -> int:
-        """The number of TRITONSERVER_DataType."""
+        """Return the number of TRITONSERVER_DataType."""
         return self._type.number
 
     def is_cpu(self) -> bool:
         return self._gpu is None
 
-    def as_numpy(self) -> NDArray[Any]:
-        """The array; strings as an object array of bytes. BF16 needs the ml_dtypes package."""
+    def as_numpy(self) -> Array:
+        """Return the array; strings as an object array of bytes. BF16 needs the ml_dtypes package."""
         if self._gpu is not None:
             raise TritonModelException(f"tensor '{self._name}' is on a GPU and cannot be given as a numpy array")
         if self._array is None:
@@ -83,12 +88,14 @@ class Tensor:
             )
         return self._array
 
-    def to_dlpack(self) -> Any:
+    def to_dlpack(self) -> object:
+        """Return a DLPack capsule of the same memory."""
         return self.__dlpack__()
 
-    def __dlpack__(self, stream: Any = None, **_: Any) -> Any:
+    def __dlpack__(self, stream: int | None = None, **_: object) -> object:
         if self._gpu is not None:
-            return self._gpu.__dlpack__(stream=stream)
+            capsule: object = self._gpu.__dlpack__(stream=stream)
+            return capsule
         if self._type.name == "BYTES":
             raise TritonModelException(f"tensor '{self._name}' holds strings, which DLPack has no type for")
         assert self._array is not None
@@ -100,8 +107,8 @@ class Tensor:
         return (1, 0) if self._gpu is None else dlpack.device(self._gpu)
 
     @staticmethod
-    def from_dlpack(name: str, tensor: Any) -> "Tensor":
-        """A tensor that shares the memory of a capsule, or of an object with `__dlpack__`, in C order."""
+    def from_dlpack(name: str, tensor: object) -> "Tensor":
+        """Return a tensor that shares the memory of a capsule, or of an object with `__dlpack__`, in C order."""
         if not hasattr(tensor, "__dlpack__") and type(tensor).__name__ != "PyCapsule":
             raise TritonModelException(
                 f"a DLPack capsule or tensor is needed for '{name}', not {type(tensor).__name__}"
@@ -114,13 +121,13 @@ class Tensor:
         return Tensor._on_gpu(name, tensor)
 
     def _copied_to(self, device: str) -> "Tensor":
-        """On that GPU, as torch names it; strings stay where they are."""
+        """Return it on a GPU, which goes by torch's name; strings stay where they are."""
         import torch
 
         return self if self._type.name == "BYTES" else Tensor._on_gpu(self._name, torch.from_dlpack(self).to(device))
 
     @classmethod
-    def _on_gpu(cls, name: str, tensor: Any) -> "Tensor":
+    def _on_gpu(cls, name: str, tensor: object) -> "Tensor":
         import torch
 
         gpu = tensor if isinstance(tensor, torch.Tensor) else torch.from_dlpack(tensor)
@@ -136,8 +143,8 @@ class Tensor:
         self._gpu = gpu
         return self
 
-    def _host(self) -> tuple[str, NDArray[Any]]:
-        """Wire datatype and a contiguous host array for the response; BF16 may come as uint16."""
+    def _host(self) -> tuple[str, Array]:
+        """Return the datatype of the V2 protocol and a contiguous array on the host; BF16 may come as uint16."""
         if self._gpu is None:
             if self._array is None:
                 self.as_numpy()

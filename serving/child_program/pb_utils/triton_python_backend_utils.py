@@ -3,27 +3,26 @@
 import sys
 from base64 import b64encode
 from enum import Enum
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike
 
-from serving.backends.channel.tensors import BFLOAT16, TYPES, deserialize, serialize, type_of
-from serving.child_program.model_config import ModelConfig
-from serving.child_program.pb_utils.errors import TritonError, TritonModelException
-from serving.child_program.pb_utils.memory import MemoryType, PreferredMemory
-from serving.child_program.pb_utils.messages import (
+from serving.backends.channel.messages import Load, ModelReady, Unload
+from serving.backends.channel.tensors import BFLOAT16, TYPES, Array, deserialize, serialize, type_of
+from serving.child_program.link.errors import TritonError, TritonModelException
+from serving.child_program.pb_utils.checks import text
+from serving.child_program.pb_utils.inference import MemoryType, PreferredMemory
+from serving.child_program.pb_utils.metrics import Metric, MetricFamily
+from serving.child_program.pb_utils.model_config import JsonObject, ModelConfig
+from serving.child_program.pb_utils.process import PROCESS, server
+from serving.child_program.pb_utils.request import (
     TRITONSERVER_REQUEST_RELEASE_ALL,
     TRITONSERVER_REQUEST_RELEASE_RESCHEDULE,
-    TRITONSERVER_RESPONSE_COMPLETE_FINAL,
     InferenceRequest,
-    InferenceResponse,
-    InferenceResponseSender,
 )
-from serving.child_program.pb_utils.metrics import Metric, MetricFamily
-from serving.child_program.pb_utils.parameters import text
+from serving.child_program.pb_utils.response import InferenceResponse
+from serving.child_program.pb_utils.response_sender import TRITONSERVER_RESPONSE_COMPLETE_FINAL, InferenceResponseSender
 from serving.child_program.pb_utils.tensor import Tensor
-from serving.child_program.server_link import server
 
 TRITONSERVER_MEMORY_CPU = MemoryType.TRITONSERVER_MEMORY_CPU
 TRITONSERVER_MEMORY_GPU = MemoryType.TRITONSERVER_MEMORY_GPU
@@ -113,24 +112,34 @@ class Logger:
 def load_model(model_name: str, config: str = "", files: dict[str, bytes] | None = None) -> None:
     """Load or reload a model of the repository; `config` is JSON, `files` maps "file:1/model.onnx" to its content."""
     coded = {name: b64encode(content).decode() for name, content in (files or {}).items()}
-    server().ask({"op": "load", "model": text("model_name", model_name), "config": config, "files": coded})
+    message: Load = {"op": "load", "model": text("model_name", model_name), "config": config, "files": coded}
+    server().ask(message)
 
 
 def unload_model(model_name: str, unload_dependents: bool = False) -> None:
-    server().ask({"op": "unload", "model": text("model_name", model_name), "dependents": bool(unload_dependents)})
+    """Unload a model; with `unload_dependents` the models of an ensemble too."""
+    message: Unload = {
+        "op": "unload",
+        "model": text("model_name", model_name),
+        "dependents": bool(unload_dependents),
+    }
+    server().ask(message)
 
 
 def is_model_ready(model_name: str, model_version: str = "") -> bool:
-    return bool(server().ask({"op": "ready", "model": text("model_name", model_name), "version": str(model_version)}))
+    """Whether a model is ready; "" for any version."""
+    message: ModelReady = {
+        "op": "ready",
+        "model": text("model_name", model_name),
+        "version": str(model_version),
+    }
+    return bool(server().ask(message))
 
 
 # -- helpers -----------------------------------------------------------------------------------------------------------
-_model_dir = ""  # set by the servant
-
-
 def get_model_dir() -> str:
-    """The folder of the version whose model.py this is."""
-    return _model_dir
+    """Return the folder of the version whose model.py this is."""
+    return PROCESS.model_dir
 
 
 def get_input_tensor_by_name(inference_request: InferenceRequest, name: str) -> Tensor | None:
@@ -141,19 +150,19 @@ def get_output_tensor_by_name(inference_response: InferenceResponse, name: str) 
     return next((tensor for tensor in inference_response.output_tensors() if tensor.name() == name), None)
 
 
-def get_input_config_by_name(model_config: dict[str, Any], name: str) -> dict[str, Any] | None:
+def get_input_config_by_name(model_config: JsonObject, name: str) -> JsonObject | None:
     return next((one for one in model_config.get("input", []) if one["name"] == name), None)
 
 
-def get_output_config_by_name(model_config: dict[str, Any], name: str) -> dict[str, Any] | None:
+def get_output_config_by_name(model_config: JsonObject, name: str) -> JsonObject | None:
     return next((one for one in model_config.get("output", []) if one["name"] == name), None)
 
 
-def using_decoupled_model_transaction_policy(model_config: dict[str, Any]) -> bool:
+def using_decoupled_model_transaction_policy(model_config: JsonObject) -> bool:
     return bool(model_config.get("model_transaction_policy", {}).get("decoupled", False))
 
 
-TRITON_STRING_TO_NUMPY: dict[str, Any] = {
+TRITON_STRING_TO_NUMPY: dict[str, type[np.generic]] = {
     f"TYPE_{'STRING' if row.name == 'BYTES' else row.name}": row.dtype.type
     for row in TYPES.values()
     if row.name != "BF16"
@@ -162,30 +171,31 @@ if BFLOAT16 is not None:
     TRITON_STRING_TO_NUMPY["TYPE_BF16"] = BFLOAT16.type
 
 
-def triton_string_to_numpy(triton_type_string: str) -> Any:
+def triton_string_to_numpy(triton_type_string: str) -> type[np.generic]:
     """ "TYPE_FP32" -> numpy.float32; KeyError for an unknown name."""
     return TRITON_STRING_TO_NUMPY[triton_type_string]
 
 
-def triton_to_numpy_type(data_type: int) -> Any:
-    """The numpy type of a TRITONSERVER_DataType number; None for an unknown one."""
+def triton_to_numpy_type(data_type: int) -> type[np.generic] | None:
+    """Return the numpy type of a TRITONSERVER_DataType number; None for an unknown one."""
     for row in TYPES.values():
         if row.number == data_type:
             return TRITON_STRING_TO_NUMPY.get(f"TYPE_{'STRING' if row.name == 'BYTES' else row.name}")
     return None
 
 
-def numpy_to_triton_type(data_type: Any) -> int:
-    """The TRITONSERVER_DataType number of a numpy type or dtype."""
+def numpy_to_triton_type(data_type: DTypeLike) -> int:
+    """Return the TRITONSERVER_DataType number of a numpy type or dtype."""
     return type_of(np.empty(0, data_type)).number
 
 
-def serialize_byte_tensor(input_tensor: NDArray[Any]) -> bytes:
+def serialize_byte_tensor(input_tensor: Array) -> bytes:
+    """Return a tensor of strings as it goes over the wire."""
     return serialize(input_tensor)
 
 
-def deserialize_bytes_tensor(encoded_tensor: bytes) -> NDArray[Any]:
-    """The strings of a serialized tensor, as a flat object array of bytes."""
+def deserialize_bytes_tensor(encoded_tensor: bytes) -> Array:
+    """Return the strings of a serialized tensor, as a flat object array of bytes."""
     count = offset = 0
     while offset < len(encoded_tensor):
         offset += 4 + int.from_bytes(encoded_tensor[offset : offset + 4], "little")

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from serving.backends.channel.segments import KEEP_BYTES, SegmentPool
+from serving.backends.channel.shared_memory import KEEP_BYTES, SharedMemoryPool
 from tests.serving.instances import IDENTITY, execute, infer, instance_of, python_instance, request, written_model
 from tests.support.model_factory import python_model
 from tests.support.serving_process import (
@@ -208,7 +208,7 @@ def test_models_see_the_environment_of_a_server_that_stands_alone(tmp_path, flag
 
 
 def test_a_segment_is_given_out_again_only_after_its_release():
-    pool = SegmentPool()
+    pool = SharedMemoryPool()
     first, second = pool.acquire(100), pool.acquire(100)
     assert first.id != second.id
     pool.release(first.id)
@@ -219,7 +219,7 @@ def test_a_segment_is_given_out_again_only_after_its_release():
 
 
 def test_a_segment_above_the_limit_is_used_once():
-    pool = SegmentPool()
+    pool = SharedMemoryPool()
     segment = pool.acquire(KEEP_BYTES + 1)
     pool.sent(segment)
     pool.release(segment.id)

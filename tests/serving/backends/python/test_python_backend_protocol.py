@@ -90,7 +90,7 @@ CALLING = """
     import socket
     import time
     import triton_python_backend_utils as pb_utils
-    from serving.child_program.server_link import server
+    from serving.child_program.pb_utils.process import server
 
     class TritonPythonModel:
         def execute(self, requests):
@@ -102,7 +102,7 @@ CALLING = """
 """
 INFER = (
     "{'op': 'infer', 'id': 1, 'model': 'x', 'version': '', 'request_id': '', 'inputs': [], 'requested': [], "
-    "'parameters': {}, 'priority': 0, 'timeout': 0, 'sequence': 0, 'flags': 0} | "
+    "'parameters': {}, 'priority': 0, 'timeout': 0, 'sequence': 0, 'flags': 0, 'trace': 0, 'made_for': None} | "
 )
 
 

@@ -1,15 +1,21 @@
-"""What a model puts into requests and responses, checked where it does so: the server ends a process that sends nonsense."""
+"""Checks of what a model puts into requests and responses: the server ends a process that sends nonsense."""
 
 import operator
-from typing import Any
+from collections.abc import Mapping
+from typing import SupportsIndex, cast
 
-from serving.child_program.pb_utils.errors import TritonModelException
+from serving.backends.channel.messages import ParameterValue
+from serving.child_program.link.errors import TritonModelException
 
 _LARGEST = (1 << 64) - 1
 
 
-def checked_parameters(parameters: dict[str, Any] | None, whose: str) -> dict[str, Any]:
-    """A copy. Values are booleans, whole numbers of 64 bits and texts: floats only come from clients, as in Triton."""
+def checked_parameters(parameters: Mapping[str, object] | None, whose: str) -> dict[str, ParameterValue]:
+    """Return a copy of the parameters of `whose` ("request", "response"); {} for None.
+
+    Values are booleans, whole numbers of 64 bits and texts; floats come from clients alone, as in Triton. Raises TypeError
+    where it is no dictionary, TritonModelException for a value of another kind.
+    """
     if parameters is None:
         return {}
     if not isinstance(parameters, dict):
@@ -19,12 +25,13 @@ def checked_parameters(parameters: dict[str, Any] | None, whose: str) -> dict[st
             raise TritonModelException(
                 f"{whose} parameters must be strings, whole numbers or booleans, by name; {name!r:.100} is {value!r:.100}"
             )
-    return dict(parameters)
+    return cast("dict[str, ParameterValue]", dict(parameters))
 
 
-def whole_number(name: str, value: Any, least: int = 0) -> int:
+def whole_number(name: str, value: object, least: int = 0) -> int:
+    """Return a number of at most 64 bits and at least `least`; TypeError for anything else."""
     try:
-        number = operator.index(value)
+        number = operator.index(cast("SupportsIndex", value))
     except TypeError:
         number = least - 1
     if not least <= number <= _LARGEST:
@@ -32,8 +39,11 @@ def whole_number(name: str, value: Any, least: int = 0) -> int:
     return number
 
 
-def text(name: str, value: Any) -> str:
-    """Bytes are taken as UTF-8, as Triton takes them: elements of BYTES tensors are such names."""
+def text(name: str, value: object) -> str:
+    """Return a text that UTF-8 can hold; TypeError for anything else.
+
+    Bytes are taken as UTF-8, as Triton takes them: elements of BYTES tensors are such names.
+    """
     if isinstance(value, bytes):
         value = value.decode("utf-8", "surrogateescape")
     if not isinstance(value, str) or not _is_text(value):
@@ -41,7 +51,7 @@ def text(name: str, value: Any) -> str:
     return value
 
 
-def _fits(value: Any) -> bool:
+def _fits(value: object) -> bool:
     if isinstance(value, str):
         return _is_text(value)
     return isinstance(value, int) and -(1 << 63) <= value <= _LARGEST

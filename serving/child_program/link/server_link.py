@@ -1,7 +1,8 @@
 """The child's own way to the server, beside the batches: streamed responses and questions, from any thread, at any time.
 
 A message that goes out may bring tensors in a segment that is used once. A question has an `id`; its answers come back with
-it, the last one with `final`. A message with an `op` is a question of the server's. The package's docstring lists all.
+it, the last one with `final`. A message with an `op` is one of the server's own.
+serving/backends/channel/messages.py lists all.
 """
 
 import itertools
@@ -11,27 +12,34 @@ import socket
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
-from typing import Any, NamedTuple
+from typing import NamedTuple, cast
 
-from serving.backends.channel.channel import Channel, ChannelError, Message, close_all
-from serving.backends.channel.segments import map_sealed, send_tensors
-from serving.backends.channel.tensors import Writer
-from serving.child_program.pb_utils.errors import ErrorCode, TritonModelException
-
-
-class Answer(NamedTuple):
-    message: Message
-    memory: Any  # what its tensors lie in
+from serving.backends.channel.channel import Channel, ChannelError, close_all
+from serving.backends.channel.messages import Answer, IsReady, Message, Taken
+from serving.backends.channel.shared_memory import map_sealed, send_tensors
+from serving.backends.channel.tensors import Memory, TensorWriter
+from serving.child_program.link.errors import ErrorCode, TritonModelException
 
 
-OnAnswer = Callable[[Answer], None]
+class ReceivedAnswer(NamedTuple):
+    """An answer, and the memory that its tensors lie in."""
+
+    message: Answer
+    memory: Memory
+
+
+OnAnswer = Callable[[ReceivedAnswer], None]
 
 
 class ServerLink:
-    """Connects when it is first used: most models never ask anything."""
+    """Connects when it is first used: most models never ask anything.
 
-    def __init__(self, end: socket.socket) -> None:
+    `on_message` is told what the server says by itself, on a thread of the link; it must not block.
+    """
+
+    def __init__(self, end: socket.socket, on_message: Callable[[IsReady | Taken], None]) -> None:
         self._end = end
+        self._on_message = on_message
         self._channel: Channel | None = None
         self._lock = threading.Lock()
         self._forked = False  # this is a copy of the process, which must not speak on its connection
@@ -39,33 +47,32 @@ class ServerLink:
         self._ids = itertools.count(1)
         self._waiting: dict[int, OnAnswer] = {}
         self._later: SimpleQueue[Message] = SimpleQueue()
-        self.on_question: Callable[[Message], None] = lambda question: None  # what the server asks; must not block
 
     def connect(self) -> None:
-        """Now, in place of with the first message: what is told later is told by a thread of this link."""
+        """Connect now, and not with the first message: the server is heard from here on."""
         with self._lock:
             self._connected()
 
-    def tell(self, message: Message, writer: Writer | None = None) -> None:
-        """Send what needs no answer."""
+    def tell(self, message: Message, writer: TensorWriter | None = None) -> None:
+        """Send what needs no answer. Any thread."""
         with self._lock:
             channel = self._connected()
             send_tensors(channel, message, writer)
 
-    def start(self, message: Message, on_answer: OnAnswer, writer: Writer | None = None) -> int:
-        """Send a question; its answers are handed over on the link's thread."""
+    def start(self, message: Message, on_answer: OnAnswer, writer: TensorWriter | None = None) -> int:
+        """Send a question and return its id; its answers are handed over on the link's thread."""
         identifier = next(self._ids)
         self._waiting[identifier] = on_answer
         try:
-            self.tell(message | {"id": identifier}, writer)
+            self.tell({**message, "id": identifier}, writer)
         except BaseException:
             del self._waiting[identifier]
             raise
         return identifier
 
-    def ask(self, message: Message) -> Any:
+    def ask(self, message: Message) -> object:
         """Send a question, wait, and return the value of its answer; TritonModelException where the server refuses."""
-        answers: SimpleQueue[Answer] = SimpleQueue()
+        answers: SimpleQueue[ReceivedAnswer] = SimpleQueue()
         self.start(message, answers.put)
         answer = answers.get().message
         if "error" in answer:
@@ -73,7 +80,7 @@ class ServerLink:
         return answer.get("value")
 
     def tell_later(self, message: Message) -> None:
-        """What needs no answer and may not wait here: the garbage collector calls."""
+        """Have a thread send what needs no answer: the garbage collector calls, which may not wait."""
         self._later.put(message)
 
     # -- inside ----------------------------------------------------------------------------------------------------
@@ -93,22 +100,23 @@ class ServerLink:
     def _read(self, channel: Channel) -> None:
         try:
             while True:
-                message, descriptors = channel.receive()
-                memory: Any = map_sealed(descriptors[0], mmap.ACCESS_COPY) if descriptors else b""
+                received, descriptors = channel.receive()
+                memory: Memory = map_sealed(descriptors[0], mmap.ACCESS_COPY) if descriptors else b""
                 close_all(descriptors)
-                if "op" in message:
-                    self.on_question(message)
+                if "op" in received:
+                    self._on_message(cast("IsReady | Taken", received))
                     continue
+                message = cast("Answer", received)
                 on_answer = self._waiting.get(message["id"])
                 if message["final"]:
                     self._waiting.pop(message["id"], None)
                 if on_answer is not None:
-                    on_answer(Answer(message, memory))
+                    on_answer(ReceivedAnswer(message, memory))
         except ChannelError:  # the server has gone, or has had enough of this process
             waiting, self._waiting = self._waiting, {}
-            gone = {"error": [ErrorCode.UNAVAILABLE.value, "the server does not answer any more"], "final": True}
-            for on_answer in waiting.values():
-                on_answer(Answer(gone, b""))
+            error = (ErrorCode.UNAVAILABLE.value, "the server does not answer any more")
+            for identifier, on_answer in waiting.items():
+                on_answer(ReceivedAnswer({"id": identifier, "error": error, "final": True}, b""))
 
     def _tell_what_is_late(self) -> None:
         while True:
@@ -117,13 +125,3 @@ class ServerLink:
                 self.tell(message)
             except ChannelError:
                 return
-
-
-current: ServerLink | None = None  # set by the servant
-
-
-def server() -> ServerLink:
-    """The link of this process; TritonModelException where there is none."""
-    if current is None:
-        raise TritonModelException("the server can be asked only by a model that it is serving")
-    return current

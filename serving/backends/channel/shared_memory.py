@@ -1,7 +1,7 @@
 """Shared memory between the server and a child process: sealed memory files without a name.
 
-One side writes into segments of its `SegmentPool`; the other maps them when their descriptor arrives (`SegmentMap`). A
-memory file vanishes with its last user, so nothing is left behind however either side ends. It is sealed against
+One side writes into segments of its `SharedMemoryPool`; the other maps them when their descriptor arrives (`SharedMemoryMap`).
+A memory file vanishes with its last user, so nothing is left behind however either side ends. It is sealed against
 shrinking: a mapping that was checked once cannot be pulled away under the reader.
 
 A segment up to KEEP_BYTES stays mapped on both sides and is written again after the reader has given it back. A larger
@@ -12,8 +12,9 @@ import fcntl
 import mmap
 import os
 
-from serving.backends.channel.channel import Channel, Message, ProtocolError
-from serving.backends.channel.tensors import Writer
+from serving.backends.channel.channel import Channel, ProtocolError
+from serving.backends.channel.messages import Message
+from serving.backends.channel.tensors import TensorWriter
 
 KEEP_BYTES = 32 << 20
 MIN_BYTES = 64 << 10
@@ -40,6 +41,7 @@ class Segment:
 
     @property
     def kept(self) -> bool:
+        """Whether it is written again after its first use."""
         return self.size <= KEEP_BYTES
 
     def close(self) -> None:
@@ -48,7 +50,7 @@ class Segment:
         os.close(self.descriptor)
 
 
-class SegmentPool:
+class SharedMemoryPool:
     """The writer's segments: `acquire`, write, send, and `release` when the reader is done."""
 
     def __init__(self) -> None:
@@ -58,7 +60,7 @@ class SegmentPool:
         self._dropped: list[int] = []
 
     def acquire(self, size: int) -> Segment:
-        """A segment of at least `size` bytes that no reader uses."""
+        """Return a segment of at least `size` bytes that no reader uses."""
         fitting = [segment for segment in self._free if segment.size >= size]
         if fitting:
             segment = min(fitting, key=lambda one: one.size)
@@ -73,14 +75,14 @@ class SegmentPool:
         return segment
 
     def sent(self, segment: Segment) -> None:
-        """The reader has it now, or will: one that is used once is given up here."""
+        """Note that the reader has a segment now, or will; one that is used once is given up here."""
         if segment.fresh:
             segment.fresh = False
             if not segment.kept:
                 segment.close()
 
     def release(self, identifier: int) -> None:
-        """The reader is done with a segment; unknown ids and those used once need nothing."""
+        """Note that the reader is done with a segment; unknown ids and those used once need nothing."""
         segment = self._segments.get(identifier)
         if segment is None or segment in self._free:
             return
@@ -90,7 +92,7 @@ class SegmentPool:
             self._drop(segment)
 
     def take_dropped(self) -> list[int]:
-        """Ids that the reader should forget."""
+        """Return the ids that the reader should forget."""
         dropped, self._dropped = self._dropped, []
         return dropped
 
@@ -113,7 +115,7 @@ class SegmentPool:
             self._dropped.append(segment.id)
 
 
-class SegmentMap:
+class SharedMemoryMap:
     """The reader's mappings of the other side's segments."""
 
     def __init__(self, writable: bool, limit: int = 256) -> None:
@@ -125,7 +127,10 @@ class SegmentMap:
         return len(self._maps)
 
     def open(self, identifier: int, descriptor: int) -> mmap.mmap:
-        """Map a segment that arrived; the caller closes the descriptor. ProtocolError unless it is a sealed memory file."""
+        """Map a segment that arrived; the caller closes the descriptor.
+
+        Raises ProtocolError unless it is a sealed memory file and there is room for one more.
+        """
         memory = map_sealed(descriptor, self._access)
         if len(memory) <= KEEP_BYTES:
             if len(self._maps) >= self._limit:
@@ -134,6 +139,7 @@ class SegmentMap:
         return memory
 
     def get(self, identifier: int) -> mmap.mmap:
+        """Return a segment that arrived before; ProtocolError where none has that id."""
         try:
             return self._maps[identifier]
         except (KeyError, TypeError):
@@ -148,7 +154,7 @@ class SegmentMap:
 
 
 def map_sealed(descriptor: int, access: int) -> mmap.mmap:
-    """The memory behind a descriptor that arrived; ProtocolError unless it is a sealed memory file."""
+    """Map the memory behind a descriptor that arrived; ProtocolError unless it is a sealed memory file."""
     try:
         if fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK == 0:
             raise ProtocolError("a segment is not sealed against shrinking")
@@ -157,7 +163,7 @@ def map_sealed(descriptor: int, access: int) -> mmap.mmap:
         raise ProtocolError(f"a segment cannot be mapped: {error}") from None
 
 
-def send_tensors(channel: Channel, message: Message, writer: Writer | None) -> None:
+def send_tensors(channel: Channel, message: Message, writer: TensorWriter | None) -> None:
     """Send a message with the tensors that belong to it in a segment that is used once."""
     if writer is None or not writer.size:
         channel.send(message)

@@ -1,4 +1,4 @@
-"""The errors of triton_python_backend_utils."""
+"""The errors of triton_python_backend_utils, of which the link raises one: TritonModelException."""
 
 from enum import Enum
 
@@ -8,6 +8,8 @@ class TritonModelException(Exception):
 
 
 class ErrorCode(Enum):
+    """Triton's error codes."""
+
     UNKNOWN = "UNKNOWN"
     INTERNAL = "INTERNAL"
     NOT_FOUND = "NOT_FOUND"

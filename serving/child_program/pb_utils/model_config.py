@@ -6,15 +6,20 @@ Same methods and refusals as Triton's class of that name; its errors are ValueEr
 import json
 from typing import Any
 
+JsonObject = dict[str, Any]
+"""A configuration, or a part of it, as JSON has it."""
+
 _INPUT_PROPERTIES = {"name", "data_type", "dims", "optional"}
 _OUTPUT_PROPERTIES = {"name", "data_type", "dims"}
 
 
 class ModelConfig:
-    def __init__(self, model_config: str) -> None:
-        self._config: dict[str, Any] = json.loads(model_config)
+    """The configuration, as JSON's types: what `auto_complete_config` is given and gives back."""
 
-    def as_dict(self) -> dict[str, Any]:
+    def __init__(self, model_config: str) -> None:
+        self._config: JsonObject = json.loads(model_config)
+
+    def as_dict(self) -> JsonObject:
         return self._config
 
     def set_max_batch_size(self, max_batch_size: int) -> None:
@@ -34,7 +39,7 @@ class ModelConfig:
                 )
         self._config.setdefault("dynamic_batching", {})
 
-    def set_model_transaction_policy(self, transaction_policy_dict: dict[str, Any]) -> None:
+    def set_model_transaction_policy(self, transaction_policy_dict: JsonObject) -> None:
         unknown = set(transaction_policy_dict) - {"decoupled"}
         if unknown:
             raise ValueError(f"model_transaction_policy has no property {_listed(unknown)}; expected 'decoupled'")
@@ -49,17 +54,17 @@ class ModelConfig:
             )
         policy["decoupled"] = decoupled
 
-    def add_input(self, input: dict[str, Any]) -> None:
+    def add_input(self, input: JsonObject) -> None:
         self._add("input", input, _INPUT_PROPERTIES)
 
-    def add_output(self, output: dict[str, Any]) -> None:
+    def add_output(self, output: JsonObject) -> None:
         self._add("output", output, _OUTPUT_PROPERTIES)
 
     @property
     def _name(self) -> str:
         return str(self._config.get("name", ""))
 
-    def _add(self, kind: str, tensor: dict[str, Any], properties: set[str]) -> None:
+    def _add(self, kind: str, tensor: JsonObject, properties: set[str]) -> None:
         label = f"{kind} '{tensor.get('name', '')}' that auto_complete_config adds to model '{self._name}'"
         unknown = set(tensor) - properties
         if unknown:
@@ -74,7 +79,7 @@ class ModelConfig:
         self._check_same(kind, existing, tensor)
         existing.update(tensor)
 
-    def _check_same(self, kind: str, existing: dict[str, Any], tensor: dict[str, Any]) -> None:
+    def _check_same(self, kind: str, existing: JsonObject, tensor: JsonObject) -> None:
         unset = {"data_type": ("TYPE_INVALID", None), "dims": ([], None), "optional": (None, False)}
         for key, value in tensor.items():
             if key != "name" and existing.get(key) not in unset[key] and existing[key] != value:

@@ -1,10 +1,16 @@
-"""Holds a response sender back while the client does not take what it has sent; its other side: backends/child/pacing.py."""
+"""Holds a response sender back while the client does not take what it has sent.
+
+The server's side is `ChildPace` in serving/backends/child/open_requests.py.
+"""
 
 import threading
 
 
-class Window:
-    """`limit` bytes may be on their way, and one response more; each counts `overhead` beside its tensors."""
+class ResponseWindow:
+    """How far the responses of one request may run ahead of the client.
+
+    `limit` bytes may be on their way, and one response more; each response counts `overhead` bytes beside its tensors.
+    """
 
     def __init__(self, limit: int, overhead: int, wait_s: float) -> None:
         self._limit = limit
@@ -14,7 +20,7 @@ class Window:
         self._changed = threading.Condition()
 
     def wait(self, size: int) -> bool:
-        """Until a response with tensors of `size` bytes may go. False where the client took nothing for too long."""
+        """Wait until a response with tensors of `size` bytes may go. False where the client took nothing for `wait_s`."""
         with self._changed:
             free = self._changed.wait_for(lambda: not self._limit or self._ahead < self._limit, self._wait_s)
             if free:
@@ -22,7 +28,7 @@ class Window:
             return free
 
     def taken(self, size: int) -> None:
-        """What the server says: bytes, 0 for no need to wait any more."""
+        """Note that the client has taken `size` bytes; 0 says that nobody needs to wait any more."""
         with self._changed:
             self._ahead -= size
             if not size:

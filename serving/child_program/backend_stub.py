@@ -1,26 +1,36 @@
-"""Runs any backend in the child, for `slipway.isolation: process`: the server's own classes around shared memory."""
+"""Runs any backend in the child, for `slipway.isolation: process`: the server's own classes around shared memory.
 
+It needs the server's own Python environment, or one that has what the backend needs.
+"""
+
+import socket
 import time
 from base64 import b64decode, b64encode
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 import numpy as np
-from numpy.typing import NDArray
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from serving.backends.base.backend import ModelSpec
-from serving.backends.channel.channel import Message
-from serving.backends.channel.tensors import TYPES, Writer, deserialize, type_of
+from serving.backends.channel.messages import (
+    CompleteConfig,
+    Initialize,
+    InitializeBackend,
+    RequestMessage,
+    ResponseBody,
+    TensorRow,
+)
+from serving.backends.channel.tensors import TYPES, Array, Memory, TensorWriter, deserialize, type_of
 from serving.backends.table import backend_class
-from serving.child_program.loop import Servant
-from serving.child_program.server_link import ServerLink
+from serving.child_program.stub import Stub
 from serving.core.batch import Batch
 from serving.core.datatypes import DATATYPES
 from serving.core.device_tensor import host_array
 from serving.core.devices import Device
 from serving.core.errors import ServingError, internal
-from serving.core.request import InferenceRequest, InferenceResponse
+from serving.core.request import InferenceRequest, InferenceResponse, Tensor
 
 
 class SharedBatch(Batch):
@@ -28,18 +38,18 @@ class SharedBatch(Batch):
 
     __slots__ = ("_memory", "_rows")
 
-    def __init__(self, requests: list[InferenceRequest], rows: list[list[Any]], memory: Any) -> None:
+    def __init__(self, requests: list[InferenceRequest], rows: list[list[TensorRow]], memory: Memory) -> None:
         super().__init__(requests, sum(request.batch_size for request in requests))
         self._rows = rows
         self._memory = memory
         self.started_ns = time.monotonic_ns()
 
-    def gather(self) -> dict[str, NDArray[Any]]:
+    def gather(self) -> dict[str, Array]:
         if len(self.requests) == 1:
             return self.requests[0].inputs
         return {name: self._joined(name) for name in self.requests[0].inputs}
 
-    def _joined(self, name: str) -> NDArray[Any]:
+    def _joined(self, name: str) -> Array:
         rows = [row for request_rows in self._rows for row in request_rows if row[0] == name]
         _, kind, first_shape, start, _ = rows[0]
         offset = start
@@ -50,22 +60,25 @@ class SharedBatch(Batch):
         return _view(kind, [sum(row[2][0] for row in rows), *first_shape[1:]], self._memory, start, offset - start)
 
 
-class BackendServant(Servant):
-    def __init__(self, message: Message, link: ServerLink) -> None:
-        config = ModelConfig.FromString(b64decode(message["config"]))
+class BackendStub(Stub):
+    """One instance of a backend. `config` in its messages is a serialized ModelConfig in base64."""
+
+    def __init__(self, message: Initialize, link: socket.socket) -> None:
+        settings = cast("InitializeBackend", message)
+        config = ModelConfig.FromString(b64decode(settings["config"]))
         spec = ModelSpec(
             name=config.name,
-            version=message["version"],
+            version=settings["version"],
             config=config,
-            version_dir=Path(message["folder"]),
-            model_file=Path(message["model_file"]),
-            strict_devices=message["strict_devices"],
+            version_dir=Path(settings["folder"]),
+            model_file=Path(settings["model_file"]),
+            strict_devices=settings["strict_devices"],
         )
         self._backend = backend_class(config.backend)(spec)
         self._backend.load()
-        self._instance = self._backend.create_instance(Device(*message["device"]), message["name"])
+        self._instance = self._backend.create_instance(Device(*settings["device"]), settings["name"])
 
-    def execute(self, requests: list[Message], memory: Any, writer: Writer) -> list[Message]:
+    def execute(self, requests: list[RequestMessage], memory: Memory, writer: TensorWriter) -> list[ResponseBody]:
         batch = SharedBatch(
             [_request(message, memory) for message in requests], [message["inputs"] for message in requests], memory
         )
@@ -73,24 +86,25 @@ class BackendServant(Servant):
         return [_describe(response, writer) for response in batch.responses]
 
     @staticmethod
-    def complete_config(message: Message) -> Message | None:
+    def complete_config(message: CompleteConfig) -> str:
+        """Return the configuration, completed by the backend's `complete_here`."""
         config = ModelConfig.FromString(b64decode(message["config"]))
         backend_class(config.backend).complete_here(config, Path(message["model_file"]))
-        return {"message": b64encode(config.SerializeToString()).decode()}
+        return b64encode(config.SerializeToString()).decode()
 
     def finalize(self) -> None:
         self._instance.close()
         self._backend.unload()
 
 
-def _view(kind: str, shape: list[int], memory: Any, offset: int, length: int) -> NDArray[Any]:
+def _view(kind: str, shape: Sequence[int], memory: Memory, offset: int, length: int) -> Array:
     if kind == "BYTES":
-        return deserialize(bytes(memory[offset : offset + length]), shape)
-    array: NDArray[Any] = np.ndarray(shape, TYPES[kind].dtype, memory, offset)
+        return deserialize(bytes(memory[offset : offset + length]), list(shape))
+    array: Array = np.ndarray(shape, TYPES[kind].dtype, memory, offset)
     return array.view(DATATYPES[kind].dtype) if kind == "BF16" else array
 
 
-def _request(message: Message, memory: Any) -> InferenceRequest:
+def _request(message: RequestMessage, memory: Memory) -> InferenceRequest:
     return InferenceRequest(
         model_name="",
         inputs={
@@ -109,15 +123,15 @@ def _request(message: Message, memory: Any) -> InferenceRequest:
     )
 
 
-def _describe(response: InferenceResponse | ServingError | None, writer: Writer) -> Message:
+def _describe(response: InferenceResponse | ServingError | None, writer: TensorWriter) -> ResponseBody:
     if response is None:
         response = internal("the backend gave no response")
     if isinstance(response, ServingError):
-        return {"error": [response.code.value, response.message]}
+        return {"error": (response.code.value, response.message)}
     outputs = [_add(writer, name, tensor) for name, tensor in response.outputs.items()]
     return {"outputs": outputs, "parameters": response.parameters} if response.parameters else {"outputs": outputs}
 
 
-def _add(writer: Writer, name: str, tensor: Any) -> list[Any]:
+def _add(writer: TensorWriter, name: str, tensor: Tensor) -> TensorRow:
     array = host_array(tensor)
     return writer.add(name, type_of(array).name, array)

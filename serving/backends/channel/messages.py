@@ -1,0 +1,316 @@
+"""The messages between the server and a child process: JSON objects, of which `op` says which one it is.
+
+On the first socket the server speaks first and waits for the answer:
+
+    Initialize        Ready, or Failed
+    CompleteConfig    Completed, or Failed
+    Execute           Result, or Failed
+    Finalize          Finalized
+
+On the second one, the link, the child speaks first, at any time. A question has an `id`; its `Answer`s come back with it. The
+server speaks by itself on the link too: `IsReady`, which the model answers, and `Taken`.
+
+A type says what a well-behaved child sends. A child runs the code of a model's author, so the server checks each value
+before it uses it (serving/backends/child/).
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NotRequired, TypedDict
+
+Message = Mapping[str, object]
+"""A message as it goes out."""
+Received = dict[str, object]
+Unchecked = dict[str, Any]
+"""A message as it came in: an object, of which nothing else is known yet."""
+
+TensorRow = tuple[str, str, Sequence[int], int, int]
+"""Where a tensor lies in a segment: name, datatype of the V2 protocol, shape, offset and length in bytes."""
+
+ParameterValue = str | int | float | bool
+ErrorPair = tuple[str, str]
+"""Triton's error code, such as "INVALID_ARG", and the sentence for the client."""
+
+
+# -- loading -----------------------------------------------------------------------------------------------------------
+class Initialize(TypedDict):
+    """Load the model. `stub` names what runs it: a key of `serving.child_program.loop.STUBS`."""
+
+    op: Literal["initialize"]
+    stub: str
+    folder: str  # of the model's version
+    model_file: str
+
+
+class InitializePython(Initialize):
+    """`args` is what TritonPythonModel.initialize is given: texts, by Triton's names."""
+
+    decoupled: bool
+    outputs: list[str]
+    args: dict[str, str]
+
+
+class InitializeBackend(Initialize):
+    """`config` is a serialized ModelConfig in base64, `device` a kind ("cpu", "gpu") and its number."""
+
+    config: str
+    version: int
+    strict_devices: bool
+    device: tuple[str, int]
+    name: str  # of the instance
+
+
+class Ready(TypedDict):
+    """The model is loaded. `has_is_ready`: it has the method is_ready, and wants to be asked."""
+
+    op: Literal["ready"]
+    has_is_ready: bool
+
+
+class Failed(TypedDict):
+    """What was asked for raised: the sentence for the client, and its error code."""
+
+    op: Literal["failed"]
+    message: str
+    code: str
+
+
+class CompleteConfig(TypedDict):
+    """Complete a configuration. It is JSON for a Python model, else a serialized ModelConfig in base64."""
+
+    op: Literal["complete_config"]
+    stub: str
+    folder: str
+    model_file: str
+    config: str
+
+
+class Completed(TypedDict):
+    """The configuration, in the form in which it came (JSON as an object); None where the model completes nothing."""
+
+    op: Literal["completed"]
+    config: dict[str, object] | str | None
+
+
+# -- executing ---------------------------------------------------------------------------------------------------------
+class RequestMessage(TypedDict):
+    """One request of a batch. What is missing has the default of serving.core.request.InferenceRequest."""
+
+    id: str
+    inputs: list[TensorRow]
+    batch_size: int
+    key: NotRequired[int]  # the server's number for it; always there when it is sent
+    requested: NotRequired[Sequence[str]]
+    parameters: NotRequired[dict[str, ParameterValue]]
+    priority: NotRequired[int]
+    timeout: NotRequired[int]  # microseconds
+    sequence: NotRequired[int | str]
+    flags: NotRequired[int]  # TRITONSERVER_REQUEST_FLAG_*: 1 for a sequence's start, 2 for its end
+    trace: NotRequired[str]  # the context of a traced request
+    window: NotRequired[tuple[int, int, float]]  # of a decoupled model: see ResponseWindow
+
+
+class Execute(TypedDict):
+    """Execute a batch whose inputs lie in `segment`; its descriptor comes along with the first message that names it.
+
+    dropped: segments of the server's that the child should forget. freed: segments of the child's that it may write again.
+    """
+
+    op: Literal["execute"]
+    segment: int
+    dropped: list[int]
+    freed: list[int]
+    requests: list[RequestMessage]
+
+
+class ResponseBody(TypedDict, total=False):
+    """One response: tensors, or an error; or, in a Result, the word that the request is answered otherwise."""
+
+    outputs: list[TensorRow]
+    parameters: dict[str, ParameterValue]
+    error: ErrorPair
+    again: bool  # execute it again (TRITONSERVER_REQUEST_RELEASE_RESCHEDULE)
+    later: bool  # a response sender answers it, over the link
+
+
+class Result(TypedDict):
+    """One response for each request, in their order; none where a decoupled model has executed. `segment` 0: no tensors."""
+
+    op: Literal["result"]
+    segment: int
+    dropped: list[int]
+    responses: list[ResponseBody]
+
+
+class Finalize(TypedDict):
+    """Let the model finalize, answer Finalized, and end."""
+
+    op: Literal["finalize"]
+
+
+# -- the link: what a model's process says by itself -------------------------------------------------------------------
+class StreamedResponse(ResponseBody):
+    """A response of a decoupled model, or one `later` than its batch."""
+
+    op: Literal["response"]
+    key: int
+    final: bool
+
+
+class Release(TypedDict):
+    """The request will be executed again, under another key."""
+
+    op: Literal["release"]
+    key: int
+
+
+class Cancelled(TypedDict):
+    """Whether the request is cancelled: the answer's value."""
+
+    op: Literal["cancelled"]
+    id: NotRequired[int]
+    key: int
+
+
+class Infer(TypedDict):
+    """Infer with another model; each of its responses is an answer. Keys are those of the model's own requests.
+
+    made_for: the requests that it is made for; None where the model's thread does not know. trace: the request under whose
+    trace it belongs; 0 for none.
+    """
+
+    op: Literal["infer"]
+    id: NotRequired[int]
+    model: str
+    version: str
+    request_id: str
+    inputs: list[TensorRow]
+    requested: list[str]
+    parameters: dict[str, ParameterValue]
+    priority: int
+    timeout: int
+    sequence: int | str
+    flags: int
+    trace: int
+    made_for: list[int] | None
+
+
+class Cancel(TypedDict):
+    """Cancel the inference that was asked for with the id `ask`. `waits`: the child takes what still comes of it."""
+
+    op: Literal["cancel"]
+    ask: int
+    waits: bool
+
+
+class Load(TypedDict):
+    """Load a model. `config` is JSON or "", `files` maps names ("file:1/model.onnx") to contents in base64."""
+
+    op: Literal["load"]
+    id: NotRequired[int]
+    model: str
+    config: str
+    files: dict[str, str]
+
+
+class Unload(TypedDict):
+    """Unload a model; with `dependents`, those that an ensemble is made of as well."""
+
+    op: Literal["unload"]
+    id: NotRequired[int]
+    model: str
+    dependents: bool
+
+
+class ModelReady(TypedDict):
+    """Whether a model is ready: the answer's value."""
+
+    op: Literal["ready"]
+    id: NotRequired[int]
+    model: str
+    version: str
+
+
+class NewMetricFamily(TypedDict):
+    """Make a metric family. `kind`: "counter", "gauge" or "histogram"."""
+
+    op: Literal["metric_family"]
+    id: NotRequired[int]
+    name: str
+    description: str
+    kind: str
+
+
+class NewMetric(TypedDict):
+    """Make a metric of a family, under a number that the child chooses."""
+
+    op: Literal["metric"]
+    id: NotRequired[int]
+    number: int
+    family: str
+    labels: dict[str, str]
+    buckets: list[float] | None
+
+
+class MetricValue(TypedDict):
+    """What a counter or gauge stands at: the answer's value."""
+
+    op: Literal["metric_value"]
+    id: NotRequired[int]
+    number: int
+
+
+class MetricChange(TypedDict):
+    """`how`: "increment", "set" or "observe"."""
+
+    op: Literal["metric_change"]
+    number: int
+    how: str
+    value: float
+
+
+class MetricDeleted(TypedDict):
+    """The model has let go of a metric."""
+
+    op: Literal["metric_deleted"]
+    number: int
+
+
+class MetricFamilyDeleted(TypedDict):
+    """The model has let go of a metric family."""
+
+    op: Literal["metric_family_deleted"]
+    name: str
+
+
+# -- the link: what the server says ------------------------------------------------------------------------------------
+class AnswerBody(TypedDict, total=False):
+    """What a question is answered with: a value, a response of another model, or an error."""
+
+    value: object
+    outputs: list[TensorRow]
+    parameters: dict[str, ParameterValue]
+    error: ErrorPair
+
+
+class Answer(AnswerBody):
+    """An answer to the question `id`; `final` where none follows."""
+
+    id: int
+    final: bool
+
+
+class IsReady(TypedDict):
+    """Ask the model whether it is ready. The child's message of this name is the answer: `value`, or why it failed."""
+
+    op: Literal["is_ready"]
+    id: int
+    value: NotRequired[bool]
+    error: NotRequired[str]
+
+
+class Taken(TypedDict):
+    """The client has taken `size` bytes of a request's responses; 0: nobody needs to wait for it any more."""
+
+    op: Literal["taken"]
+    key: int
+    size: int

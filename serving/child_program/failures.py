@@ -1,0 +1,51 @@
+"""What an exception in the child tells the client: one sentence, with the place in the model's files, and no other path."""
+
+import sys
+import traceback
+from pathlib import Path
+
+from serving.backends.channel.messages import Failed
+from serving.core.texts import without_paths
+
+_SENTENCES = ("ServingError", "TritonModelException")  # whose text is meant for the client as it is
+
+
+def failed(error: BaseException, folder: str) -> Failed:
+    """Return the message for the server, and write the traceback to the log. `folder` is that of the model's version."""
+    traceback.print_exception(error)
+    sys.stderr.flush()
+    code = getattr(getattr(error, "code", None), "value", None)
+    return {
+        "op": "failed",
+        "message": describe(error, folder),
+        "code": code if isinstance(code, str) else "INTERNAL",
+    }
+
+
+def describe(error: BaseException, folder: str) -> str:
+    """Return the last line of the traceback, and where in the model's folder it happened."""
+    text = str(error.msg if isinstance(error, SyntaxError) else error)
+    if not any(base.__name__ in _SENTENCES for base in type(error).__mro__):
+        text = without_paths(_clean(text, folder))
+        text = f"{type(error).__name__}: {text}" if text else type(error).__name__
+        place = _place(error, folder)
+        text = f"{text} ({place})" if place else text
+    return _clean(text, folder)
+
+
+def _place(error: BaseException, folder: str) -> str:
+    if not folder:
+        return ""
+    if isinstance(error, SyntaxError) and error.filename and Path(error.filename).is_relative_to(folder):
+        return f"{Path(error.filename).relative_to(folder)}, line {error.lineno}"
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if Path(frame.filename).is_relative_to(folder):
+            return f"{Path(frame.filename).relative_to(folder)}, line {frame.lineno}, in {frame.name}"
+    return ""
+
+
+def _clean(text: str, folder: str) -> str:
+    """Return the text without the model's own folder, and in valid UTF-8."""
+    if folder:
+        text = text.replace(f"{folder}/", "").replace(folder, ".")
+    return text.encode("utf-8", "replace").decode()

@@ -1,0 +1,27 @@
+"""The one server of this process, for the functions and classes of pb_utils that Triton gives no argument to say it by.
+
+The stub that runs the model says it, once, before the model's code is imported.
+"""
+
+from dataclasses import dataclass
+
+from serving.child_program.link.errors import TritonModelException
+from serving.child_program.link.server_link import ServerLink
+
+
+@dataclass(slots=True)
+class ModelProcess:
+    """model_dir: the folder of the version whose model.py runs here. link: None where no server can be asked."""
+
+    model_dir: str = ""
+    link: ServerLink | None = None
+
+
+PROCESS = ModelProcess()
+
+
+def server() -> ServerLink:
+    """Return the link of this process; TritonModelException where there is none."""
+    if PROCESS.link is None:
+        raise TritonModelException("the server can be asked only by a model that it is serving")
+    return PROCESS.link

@@ -1,0 +1,212 @@
+"""pb_utils.InferenceRequest: one that a model makes, to have another model answer it, and one that `execute` is given."""
+
+import json
+from collections.abc import Coroutine, Iterable, Mapping
+from functools import partial
+
+from serving.backends.channel.messages import Infer, ParameterValue, RequestMessage
+from serving.backends.channel.tensors import Memory, TensorWriter
+from serving.child_program.link.errors import TritonModelException
+from serving.child_program.link.response_window import ResponseWindow
+from serving.child_program.link.server_link import ServerLink
+from serving.child_program.pb_utils.checks import checked_parameters, text, whole_number
+from serving.child_program.pb_utils.inference import (
+    PreferredMemory,
+    Question,
+    ResponseIterator,
+    infer,
+    infer_async,
+    served_keys,
+    torch_device,
+)
+from serving.child_program.pb_utils.process import server
+from serving.child_program.pb_utils.response import InferenceResponse
+from serving.child_program.pb_utils.response_sender import (
+    DecoupledResponseSender,
+    InferenceResponseSender,
+    ResponseStream,
+    SingleResponseSender,
+    request_is_cancelled,
+)
+from serving.child_program.pb_utils.tensor import Tensor, checked_tensors
+
+TRITONSERVER_REQUEST_RELEASE_ALL = 1
+TRITONSERVER_REQUEST_RELEASE_RESCHEDULE = 2
+
+
+class InferenceTrace:
+    """The trace of a request, where it is traced: given to an inference on another model, that belongs to it."""
+
+    def __init__(self, key: int = 0, context: str = "") -> None:
+        self._key = key
+        self._context = context
+
+    def get_context(self) -> str | None:
+        """With OpenTelemetry, a JSON object with the W3C `traceparent` of this request's span."""
+        return self._context or None
+
+
+class InferenceRequest:
+    """A request for a model. One that a model makes is sent by `exec` or `async_exec`."""
+
+    def __init__(
+        self,
+        request_id: str = "",
+        correlation_id: int | str = 0,
+        inputs: Iterable[Tensor] | None = None,
+        requested_output_names: Iterable[str] | None = None,
+        model_name: str | None = None,
+        model_version: int = -1,
+        flags: int = 0,
+        timeout: int = 0,
+        preferred_memory: PreferredMemory | None = None,
+        trace: InferenceTrace | None = None,
+        parameters: Mapping[str, object] | None = None,
+        *,
+        priority: int = 0,
+    ) -> None:
+        if inputs is None or requested_output_names is None or model_name is None:
+            raise TypeError("an InferenceRequest needs inputs, requested_output_names and model_name")
+        self._id = text("request_id", request_id)
+        self._correlation_id = (
+            correlation_id if isinstance(correlation_id, str) else whole_number("correlation_id", correlation_id)
+        )
+        self._inputs = checked_tensors("inputs", inputs)
+        self._requested = [text("a requested output's name", name) for name in requested_output_names]
+        self._flags = whole_number("flags", flags)
+        self._timeout = whole_number("timeout", timeout)
+        self._priority = whole_number("priority", priority)
+        self._parameters: dict[str, ParameterValue] = checked_parameters(parameters, "request")
+        self._trace = InferenceTrace() if trace is None else trace
+        self._model_name = text("model_name", model_name)
+        self._model_version = whole_number("model_version", model_version, least=-1)
+        self._preferred_memory = preferred_memory
+
+    def inputs(self) -> list[Tensor]:
+        return self._inputs
+
+    def model_name(self) -> str:
+        return self._model_name
+
+    def request_id(self) -> str:
+        return self._id
+
+    def correlation_id(self) -> int | str:
+        return self._correlation_id
+
+    def flags(self) -> int:
+        return self._flags
+
+    def set_flags(self, flags: int) -> None:
+        self._flags = whole_number("flags", flags)
+
+    def timeout(self) -> int:
+        """Microseconds; 0 for none."""
+        return self._timeout
+
+    def priority(self) -> int:
+        return self._priority
+
+    def parameters(self) -> str:
+        """Return a JSON object as text."""
+        return json.dumps(self._parameters)
+
+    def requested_output_names(self) -> list[str]:
+        return self._requested
+
+    def trace(self) -> InferenceTrace:
+        return self._trace
+
+    def is_cancelled(self) -> bool:
+        return False
+
+    def get_response_sender(self) -> InferenceResponseSender:
+        raise TritonModelException("only a request that execute is given has a response sender")
+
+    def set_release_flags(self, flags: int) -> None:
+        """RESCHEDULE, before `execute` returns: the request comes again; its model has iterative sequences."""
+        if flags not in (TRITONSERVER_REQUEST_RELEASE_ALL, TRITONSERVER_REQUEST_RELEASE_RESCHEDULE):
+            raise TritonModelException(f"unknown release flags {flags}")
+
+    def exec(self, decoupled: bool = False) -> InferenceResponse | ResponseIterator:
+        """Return the other model's InferenceResponse; an iterator of them where `decoupled`."""
+        return infer(self._question(), decoupled)
+
+    def async_exec(self, decoupled: bool = False) -> Coroutine[None, None, InferenceResponse | ResponseIterator]:
+        """The same to be awaited; the request is sent at once."""
+        return infer_async(self._question(), decoupled)
+
+    def _question(self) -> Question:
+        link = server()
+        if not self._model_name:
+            raise TritonModelException("an inference on another model needs its model_name")
+        writer = TensorWriter()
+        message: Infer = {
+            "op": "infer",
+            "model": self._model_name,
+            "version": "" if self._model_version < 1 else str(self._model_version),
+            "request_id": self._id,
+            "inputs": [writer.add(tensor.name(), *tensor._host()) for tensor in self._inputs],
+            "requested": self._requested,
+            "parameters": self._parameters,
+            "priority": self._priority,
+            "timeout": self._timeout,
+            "sequence": self._correlation_id,
+            "flags": self._flags,
+            "trace": self._trace._key,
+            "made_for": served_keys.get(),
+        }
+        return Question(link, message, writer, torch_device(self._preferred_memory))
+
+
+class ReceivedRequest(InferenceRequest):
+    """A request that `execute` is given. What the server says of it needs no check.
+
+    stream: the open answer of a decoupled model's request, None for another. sender: the one that a model which is not
+    decoupled has asked for. rescheduled: the model asks for the request again.
+    """
+
+    def __init__(self, message: RequestMessage, memory: Memory, outputs: list[str], link: ServerLink) -> None:
+        """outputs: the model's, which are requested where the client names none. memory: what the inputs lie in."""
+        key = message["key"]
+        self._id = message["id"]
+        self._correlation_id = message.get("sequence", 0)
+        self._inputs = [Tensor._from_memory(*row, memory) for row in message["inputs"]]
+        self._requested = list(message.get("requested") or outputs)
+        self._flags = message.get("flags", 0)
+        self._timeout = message.get("timeout", 0)
+        self._priority = message.get("priority", 0)
+        self._parameters = message.get("parameters", {})
+        self._trace = InferenceTrace(key, message["trace"]) if "trace" in message else InferenceTrace()
+        self._model_name = ""
+        self._model_version = -1
+        self._preferred_memory = None
+        self._link = link
+        self.key = key
+        self.stream: ResponseStream | None = None
+        self.sender: SingleResponseSender | None = None
+        self.rescheduled = False
+
+    def open_stream(self, window: ResponseWindow | None) -> ResponseStream:
+        """Open the answer of a decoupled model's request."""
+        self.stream = ResponseStream(self._link, self.key, self._requested, window)
+        return self.stream
+
+    def is_cancelled(self) -> bool:
+        return request_is_cancelled(self._link, self.key)
+
+    def get_response_sender(self) -> InferenceResponseSender:
+        if self.stream is not None:
+            return DecoupledResponseSender(self.stream)
+        if self.sender is None:
+            self.sender = SingleResponseSender(partial(request_is_cancelled, self._link, self.key))
+        return self.sender
+
+    def set_release_flags(self, flags: int) -> None:
+        super().set_release_flags(flags)
+        self.rescheduled = flags == TRITONSERVER_REQUEST_RELEASE_RESCHEDULE
+
+    def release(self) -> None:
+        """Let go of the shared memory, even if the model keeps the request: `execute` is over."""
+        self._inputs = []
+        self.sender = None

@@ -1,0 +1,74 @@
+"""pb_utils.InferenceResponse, and how one goes to the server and comes from it."""
+
+import json
+from collections.abc import Iterable, Mapping
+
+from serving.backends.channel.messages import AnswerBody, ResponseBody
+from serving.backends.channel.tensors import Memory, TensorWriter
+from serving.child_program.link.errors import ErrorCode, TritonError
+from serving.child_program.pb_utils.checks import checked_parameters
+from serving.child_program.pb_utils.tensor import Tensor, checked_tensors
+
+
+class InferenceResponse:
+    """Output tensors, or an error in their place."""
+
+    def __init__(
+        self,
+        output_tensors: Iterable[Tensor] = (),
+        error: TritonError | None = None,
+        parameters: Mapping[str, object] | None = None,
+    ) -> None:
+        self._outputs = checked_tensors("output_tensors", output_tensors)
+        self._error = error
+        self._parameters = checked_parameters(parameters, "response") if parameters is not None else {}
+        if error is not None and not isinstance(error, TritonError):
+            raise TypeError(f"error must be a pb_utils.TritonError, not {type(error).__name__}")
+
+    def output_tensors(self) -> list[Tensor]:
+        return self._outputs
+
+    def has_error(self) -> bool:
+        return self._error is not None
+
+    def error(self) -> TritonError | None:
+        return self._error
+
+    def parameters(self) -> str:
+        """Return a JSON object as text."""
+        return json.dumps(self._parameters)
+
+
+def encode_response(response: InferenceResponse, wanted: list[str], writer: TensorWriter) -> ResponseBody:
+    """Describe a response to the server: its error, or those of its tensors that are `wanted`, which go into `writer`."""
+    error = response.error()
+    if error is not None:
+        return {"error": (error.code().value, error.message().encode("utf-8", "replace").decode())}
+    body: ResponseBody = {
+        "outputs": [
+            writer.add(tensor.name(), *tensor._host())
+            for tensor in response.output_tensors()
+            if tensor.name() in wanted
+        ]
+    }
+    if response._parameters:
+        body["parameters"] = response._parameters
+    return body
+
+
+def decode_response(message: AnswerBody, memory: Memory, device: str) -> InferenceResponse:
+    """Return the response of another model; it is empty for the bare end of a stream.
+
+    memory: where its tensors lie. device: the GPU to copy them to, as torch names it; "" for none.
+    """
+    if "error" in message:
+        return error_response(*message["error"])
+    tensors = [Tensor._from_memory(*row, memory) for row in message.get("outputs", ())]
+    if device:
+        tensors = [tensor._copied_to(device) for tensor in tensors]
+    return InferenceResponse(tensors, parameters=message.get("parameters"))
+
+
+def error_response(code: str, text: str) -> InferenceResponse:
+    """Return a response that is an error. `code` is one of Triton's: "INVALID_ARG", ..."""
+    return InferenceResponse([], TritonError(text, ErrorCode(code)))

@@ -1,0 +1,109 @@
+"""A model's own code: the class TritonPythonModel of its file, imported, made and called.
+
+Source: README of triton-inference-server/python_backend, "Python Backend API".
+"""
+
+import asyncio
+import importlib.util
+import inspect
+import sys
+import threading
+import types
+from collections.abc import Coroutine
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from serving.child_program.pb_utils import triton_python_backend_utils as pb_utils
+from serving.child_program.pb_utils.process import PROCESS
+from serving.child_program.pb_utils.request import ReceivedRequest
+
+sys.modules["triton_python_backend_utils"] = pb_utils
+
+Result = TypeVar("Result")
+
+
+class TritonPythonModel(Protocol):
+    """What the class of a model's file may have. Only `execute` is needed; what it returns is checked."""
+
+    def initialize(self, args: dict[str, str]) -> None: ...
+
+    def execute(self, requests: list[ReceivedRequest]) -> object: ...
+
+    def is_ready(self) -> object: ...
+
+    def finalize(self) -> None: ...
+
+
+def import_model(model_file: Path) -> type[TritonPythonModel]:
+    """Return the class TritonPythonModel of a file, whose folder can be imported from, both plainly and relatively."""
+    PROCESS.model_dir = str(model_file.parent)
+    sys.path += [str(model_file.parent), str(model_file.parent.parent)]
+    package = types.ModuleType(model_file.parent.name)
+    package.__path__ = [str(model_file.parent)]
+    sys.modules[package.__name__] = package
+    spec = importlib.util.spec_from_file_location(f"{package.__name__}.{model_file.stem}", model_file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    try:
+        found: type[TritonPythonModel] = module.TritonPythonModel
+    except AttributeError:
+        raise pb_utils.TritonModelException(f"{model_file.name} has no class TritonPythonModel") from None
+    return found
+
+
+class PythonModel:
+    """A TritonPythonModel that has been initialized. What its methods raise passes through."""
+
+    def __init__(self, model_file: Path, args: dict[str, str]) -> None:
+        model_class = import_model(model_file)
+        if not callable(getattr(model_class, "execute", None)):
+            raise pb_utils.TritonModelException("the class TritonPythonModel has no method 'execute'")
+        self._model = model_class()
+        self._event_loop = EventLoop()
+        if hasattr(self._model, "initialize"):
+            self._model.initialize(args)
+        self.has_is_ready = hasattr(self._model, "is_ready")
+
+    def execute(self, requests: list[ReceivedRequest]) -> object:
+        """Return what `execute` returns: a coroutine where the model writes `async def`."""
+        return self._model.execute(requests)
+
+    def start(self, coroutine: Coroutine[object, None, Result]) -> "Future[Result]":
+        """Run a coroutine of the model's, which sees the caller's context variables. Any thread."""
+        return self._event_loop.start(coroutine)
+
+    def is_ready(self) -> bool:
+        """Ask the model whether it is ready. Any thread."""
+        ready = self._model.is_ready()
+        if inspect.iscoroutine(ready):
+            ready = self.start(ready).result()
+        if not isinstance(ready, bool):
+            raise pb_utils.TritonModelException(f"is_ready must return a boolean, not {type(ready).__name__}")
+        return ready
+
+    def finalize(self) -> None:
+        if hasattr(self._model, "finalize"):
+            self._model.finalize()
+
+
+class EventLoop:
+    """The event loop of a model's coroutines: one, in a thread of its own, so that what they open in one call serves the next.
+
+    It begins when it is first used. Coroutines of several batches, and of is_ready, run on it side by side.
+    """
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._lock = threading.Lock()
+
+    def start(self, coroutine: Coroutine[object, None, Result]) -> "Future[Result]":
+        """Start a coroutine, which sees the caller's context variables. Any thread."""
+        with self._lock:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                threading.Thread(target=self._loop.run_forever, name="execute", daemon=True).start()
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)

@@ -1,0 +1,272 @@
+"""Runs a Python model: hands it requests, and describes its responses to the server."""
+
+import inspect
+import socket
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import cast
+from weakref import WeakValueDictionary
+
+from serving.backends.channel.channel import ChannelError
+from serving.backends.channel.messages import (
+    CompleteConfig,
+    ErrorPair,
+    Initialize,
+    InitializePython,
+    IsReady,
+    RequestMessage,
+    ResponseBody,
+    Taken,
+)
+from serving.backends.channel.shared_memory import KEEP_BYTES
+from serving.backends.channel.tensors import Memory, TensorWriter
+from serving.child_program.failures import describe, failed
+from serving.child_program.link.response_window import ResponseWindow
+from serving.child_program.link.server_link import ServerLink
+from serving.child_program.pb_utils import triton_python_backend_utils as pb_utils
+from serving.child_program.pb_utils.inference import served_keys
+from serving.child_program.pb_utils.process import PROCESS
+from serving.child_program.pb_utils.request import ReceivedRequest
+from serving.child_program.pb_utils.response import encode_response
+from serving.child_program.pb_utils.response_sender import ResponseStream
+from serving.child_program.python_model import PythonModel, import_model
+from serving.child_program.stub import Stub
+
+
+class PythonStub(Stub):
+    """Runs a TritonPythonModel, decoupled or not, and answers the server when it asks whether the model is ready."""
+
+    def __init__(self, message: Initialize, link: socket.socket) -> None:
+        settings = cast("InitializePython", message)
+        self._link = PROCESS.link = ServerLink(link, self._on_message)
+        self._windows: WeakValueDictionary[int, ResponseWindow] = WeakValueDictionary()  # of streams that are open
+        if settings["decoupled"]:
+            self._link.connect()
+        self._model = PythonModel(Path(settings["model_file"]), settings["args"])
+        self._executor: _Executor = (
+            _DecoupledExecutor(self._model, self._link, settings, self._windows)
+            if settings["decoupled"]
+            else _BatchExecutor(self._model, self._link, settings)
+        )
+        self._readiness = _Readiness(self._model, self._link, settings["folder"])
+        self.has_is_ready = self._model.has_is_ready
+        if self.has_is_ready:
+            self._link.connect()
+
+    @staticmethod
+    def complete_config(message: CompleteConfig) -> dict[str, object] | None:
+        """Return what `auto_complete_config` makes of the configuration, as JSON has it; None without that method."""
+        complete = getattr(import_model(Path(message["model_file"])), "auto_complete_config", None)
+        if complete is None:
+            return None
+        result = complete(pb_utils.ModelConfig(message["config"]))
+        if not isinstance(result, pb_utils.ModelConfig):
+            raise pb_utils.TritonModelException(
+                "auto_complete_config must return the pb_utils.ModelConfig that it was given"
+            )
+        return result.as_dict()
+
+    def execute(self, requests: list[RequestMessage], memory: Memory, writer: TensorWriter) -> list[ResponseBody]:
+        return self._executor.execute(requests, memory, writer)
+
+    def finalize(self) -> None:
+        self._model.finalize()
+
+    def _on_message(self, message: IsReady | Taken) -> None:
+        """Take what the server says by itself. On the link's thread."""
+        if message["op"] == "is_ready":
+            self._readiness.ask(message["id"])
+        elif (window := self._windows.get(message["key"])) is not None:
+            window.taken(message["size"])
+
+
+class _Executor(ABC):
+    """Executes the batches of one model."""
+
+    def __init__(self, model: PythonModel, link: ServerLink, settings: InitializePython) -> None:
+        self._model = model
+        self._link = link
+        self._folder = settings["folder"]
+        self._outputs = settings["outputs"]
+        self._name = settings["args"]["model_name"]
+        self._instance = settings["args"]["model_instance_name"]
+
+    @abstractmethod
+    def execute(self, messages: list[RequestMessage], memory: Memory, writer: TensorWriter) -> list[ResponseBody]:
+        """See Stub."""
+
+    def _received(self, messages: list[RequestMessage], memory: Memory) -> list[ReceivedRequest]:
+        return [ReceivedRequest(message, memory, self._outputs, self._link) for message in messages]
+
+    def _failure(self, error: BaseException) -> ErrorPair:
+        """Return what the client is told of an exception of the model's; its traceback goes to the log."""
+        failure = failed(error, self._folder)
+        return (
+            failure["code"],
+            f"Failed to process the request(s) for model '{self._name}', message: {failure['message']}",
+        )
+
+
+class _BatchExecutor(_Executor):
+    """Of a model that is not decoupled: `execute` returns the responses, or a sender takes the one of a request."""
+
+    def execute(self, messages: list[RequestMessage], memory: Memory, writer: TensorWriter) -> list[ResponseBody]:
+        requests = self._received(messages, memory)
+        served_keys.set([request.key for request in requests])
+        try:
+            result = self._model.execute(requests)
+            if inspect.iscoroutine(result):
+                result = self._model.start(result).result()
+            responses = _responses(requests, result)
+            return [
+                self._describe(request, response, writer) for request, response in zip(requests, responses, strict=True)
+            ]
+        except ChannelError:
+            raise
+        except BaseException as error:
+            if all(request.sender is None or request.sender.response is None for request in requests):
+                raise
+            return self._failed_after_some(requests, error, writer)
+        finally:
+            for request in requests:
+                request.release()
+
+    def _describe(
+        self, request: ReceivedRequest, response: pb_utils.InferenceResponse | None, writer: TensorWriter
+    ) -> ResponseBody:
+        wanted = request.requested_output_names()
+        if response is None and request.rescheduled:
+            return {"again": True}
+        if response is None:
+            assert request.sender is not None
+            self._link.connect()
+            response = request.sender.executed(ResponseStream(self._link, request.key, wanted))
+        return {"later": True} if response is None else encode_response(response, wanted, writer)
+
+    def _failed_after_some(
+        self, requests: list[ReceivedRequest], error: BaseException, writer: TensorWriter
+    ) -> list[ResponseBody]:
+        """Answer with the error; what went to a response sender before `execute` failed is the answer all the same."""
+        failure: ResponseBody = {"error": self._failure(error)}
+        sent = [None if request.sender is None else request.sender.response for request in requests]
+        return [
+            failure if response is None else encode_response(response, request.requested_output_names(), writer)
+            for request, response in zip(requests, sent, strict=True)
+        ]
+
+
+class _DecoupledExecutor(_Executor):
+    """Of a decoupled model: response senders answer, whose threads may read the inputs long after `execute` has returned.
+
+    windows: of each request whose stream is open, by its key.
+    """
+
+    def __init__(
+        self,
+        model: PythonModel,
+        link: ServerLink,
+        settings: InitializePython,
+        windows: "WeakValueDictionary[int, ResponseWindow]",
+    ) -> None:
+        super().__init__(model, link, settings)
+        self._windows = windows
+
+    def execute(self, messages: list[RequestMessage], memory: Memory, writer: TensorWriter) -> list[ResponseBody]:
+        if len(memory) <= KEEP_BYTES:  # the server will write this segment again
+            used = max((row[3] + row[4] for message in messages for row in message["inputs"]), default=0)
+            memory = bytearray(memory[:used])
+        requests = self._received(messages, memory)
+        streams = [self._open_stream(request, message) for request, message in zip(requests, messages, strict=True)]
+        served_keys.set([request.key for request in requests])
+        try:
+            result = self._model.execute(requests)
+            if inspect.iscoroutine(result):
+                self._model.start(self._watch(result, streams))
+                return []
+            if result is not None:
+                raise pb_utils.TritonModelException(  # the words that Triton's tests look for
+                    f"Python model '{self._instance}' is using the decoupled mode and the execute function must return None. "
+                    f"It returned {type(result).__name__}; responses go through the response sender"
+                )
+        except ChannelError:
+            raise
+        except BaseException as error:
+            self._fail(streams, error)
+            return []
+        again = [request.rescheduled for request in requests]
+        for stream, comes_again in zip(streams, again, strict=True):
+            if comes_again:
+                stream.release()
+        return [{"again": comes_again} for comes_again in again] if any(again) else []
+
+    def _open_stream(self, request: ReceivedRequest, message: RequestMessage) -> ResponseStream:
+        window = ResponseWindow(*message["window"]) if "window" in message else None
+        if window is not None:
+            self._windows[request.key] = window
+        return request.open_stream(window)
+
+    async def _watch(self, coroutine: Coroutine[object, None, object], streams: list[ResponseStream]) -> None:
+        try:
+            await coroutine
+        except Exception as error:
+            self._fail(streams, error)
+
+    def _fail(self, streams: list[ResponseStream], error: BaseException) -> None:
+        """End what is open, behind whatever was sent before."""
+        code, text = self._failure(error)
+        for stream in streams:
+            stream.fail(code, text)
+
+
+class _Readiness:
+    """Asks the model whether it is ready, when the server wants to know."""
+
+    def __init__(self, model: PythonModel, link: ServerLink, folder: str) -> None:
+        self._model = model
+        self._link = link
+        self._folder = folder
+        self._reason = ""  # why is_ready failed when it was last asked
+
+    def ask(self, identifier: int) -> None:
+        """Ask in a thread of its own, as the method may take its time, or ask the server itself."""
+        threading.Thread(target=self._answer, args=(identifier,), name="is-ready", daemon=True).start()
+
+    def _answer(self, identifier: int) -> None:
+        answer: IsReady = {"op": "is_ready", "id": identifier}
+        served_keys.set([])
+        reason = ""
+        try:
+            answer["value"] = self._model.is_ready()
+        except BaseException as error:
+            reason = answer["error"] = describe(error, self._folder)
+            if reason != self._reason:  # probes come every second: its traceback goes to the log once
+                failed(error, self._folder)
+        self._reason = reason
+        try:
+            self._link.tell(answer)
+        except ChannelError:  # the server has gone
+            return
+
+
+def _responses(requests: list[ReceivedRequest], result: object) -> list[pb_utils.InferenceResponse | None]:
+    """Return what execute returned for each request; None for one that comes again or is answered by its sender."""
+    if result is None and all(request.sender is not None for request in requests):
+        return [None] * len(requests)
+    if not isinstance(result, list):
+        raise pb_utils.TritonModelException(f"execute must return a list of responses, not {type(result).__name__}")
+    if len(result) != len(requests):
+        raise pb_utils.TritonModelException(f"execute returned {len(result)} responses for {len(requests)} requests")
+    for request, response in zip(requests, result, strict=True):
+        if response is None and (request.rescheduled or request.sender is not None):
+            continue
+        if not isinstance(response, pb_utils.InferenceResponse):
+            raise pb_utils.TritonModelException(
+                f"execute must return InferenceResponse objects, not {type(response).__name__}"
+            )
+        if request.rescheduled:
+            raise pb_utils.TritonModelException("execute must return None for a request that it asks for again")
+        if request.sender is not None and request.sender.response is not None:
+            raise pb_utils.TritonModelException("execute must return None for a request that its sender has answered")
+    return result

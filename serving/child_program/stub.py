@@ -1,0 +1,32 @@
+"""What serves one model in a child process, by Triton's name for that process: a stub."""
+
+import socket
+from abc import ABC, abstractmethod
+
+from serving.backends.channel.messages import CompleteConfig, Initialize, RequestMessage, ResponseBody
+from serving.backends.channel.tensors import Memory, TensorWriter
+
+
+class Stub(ABC):
+    """Loads a model and executes its batches. What it raises goes to the client as `failures.describe` puts it."""
+
+    has_is_ready = False  # whether the model wants to be asked if it is ready
+
+    @abstractmethod
+    def __init__(self, message: Initialize, link: socket.socket) -> None:
+        """Load the model. `link` leads to the server, for a model that speaks to it by itself (see ServerLink)."""
+
+    @abstractmethod
+    def execute(self, requests: list[RequestMessage], memory: Memory, writer: TensorWriter) -> list[ResponseBody]:
+        """Return one response for each request; none where a decoupled model sends them by itself.
+
+        memory: what the inputs lie in; it is written again when this has returned. writer: takes the outputs.
+        """
+
+    def finalize(self) -> None:  # noqa: B027
+        """Let the model finalize. Called once, before the process ends."""
+
+    @staticmethod
+    def complete_config(message: CompleteConfig) -> dict[str, object] | str | None:
+        """Return the completed configuration, in the form in which it came; None where the model completes nothing."""
+        return None
