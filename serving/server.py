@@ -26,8 +26,7 @@ from serving.resources.request_memory import RequestMemory
 from serving.resources.response_cache import ResponseCache
 from serving.telemetry.log_settings import LogSettings
 from serving.telemetry.request_log import RequestLog
-from serving.telemetry.statistics import ModelStatistics
-from serving.telemetry.statistics_message import fill_statistics
+from serving.telemetry.statistics import ModelStatistics, fill_statistics
 from serving.telemetry.traces.opentelemetry import OpenTelemetryTrace
 from serving.telemetry.traces.trace_file import TraceFile
 from serving.telemetry.traces.trace_settings import TraceSettings

@@ -1,75 +1,32 @@
-"""Counters and log-spaced histograms: plain integers that merge by addition. Percentiles come from merged histograms.
+"""What each model version counts, and how Triton's statistics extension tells it.
 
-Updated on the event loop's thread only. Rendered by frontends/metrics_server.py (Prometheus text, the live feed) and by
-server.py (the statistics extension).
+Updated on the event loop's thread only. The rooms of serving.frontends render it: `metrics` as Prometheus text and as
+the live feed, `rest` and `grpc` as the statistics extension's message.
 """
 
 import time
+from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
+from repository.core.histogram import Histogram
 from serving.core.errors import ServingError
 from serving.resources.memory import NOTHING, MemoryUse
-from serving.telemetry.first_response import FirstResponses, first_responses
 
 if TYPE_CHECKING:
     from serving.core.batch import Batch
     from serving.core.request import InferenceRequest, InferenceResponse
 
+# Triton's histogram of how long clients wait for the first response. Source: Triton, docs/user_guide/metrics.md; for the
+# default bounds Triton's observed behaviour.
+FIRST_RESPONSE_FAMILY = "nv_inference_first_response_histogram_ms"
+FIRST_RESPONSE_BOUNDS_MS = (100, 500, 2000, 5000)
+
 MAX_PLACES = 1000  # responses of a request that are counted apart; all further ones count in the last place
-
-# Histogram buckets over microseconds: 16 to each doubling (relative width 4-6 %), exact below 16 us, up to 2**31 us.
-_SUB_BITS = 4
-_SUB = 1 << _SUB_BITS
-_MAX_BITS = 31
-BUCKETS = (_MAX_BITS - _SUB_BITS + 1) * _SUB
-
-
-def bucket_of(microseconds: int) -> int:
-    """The bucket's index of a duration in us; durations of 2**31 us and more go into the last one."""
-    if microseconds < _SUB:
-        return microseconds if microseconds > 0 else 0
-    shift = microseconds.bit_length() - 1 - _SUB_BITS
-    index = (shift << _SUB_BITS) + (microseconds >> shift)
-    return index if index < BUCKETS else BUCKETS - 1
-
-
-def _upper_bound(index: int) -> int:
-    if index < _SUB:
-        return index + 1
-    shift = (index >> _SUB_BITS) - 1
-    return ((index & (_SUB - 1)) + _SUB + 1) << shift
-
-
-# Exclusive upper bound of each bucket in us; bucket i holds [BOUNDS_US[i-1], BOUNDS_US[i]).
-BOUNDS_US: list[int] = [_upper_bound(index) for index in range(BUCKETS)]
-
-
-class Histogram:
-    """Counts per bucket, and the sum in nanoseconds."""
-
-    __slots__ = ("counts", "sum_ns", "total")
-
-    def __init__(self) -> None:
-        self.counts: dict[int, int] = {}
-        self.total = 0
-        self.sum_ns = 0
-
-    def add(self, nanoseconds: int, times: int = 1) -> None:
-        us = nanoseconds // 1000
-        if us < _SUB:
-            index = us if us > 0 else 0
-        else:
-            shift = us.bit_length() - 1 - _SUB_BITS
-            index = (shift << _SUB_BITS) + (us >> shift)
-            if index >= BUCKETS:
-                index = BUCKETS - 1
-        counts = self.counts
-        counts[index] = counts.get(index, 0) + times
-        self.total += times
-        self.sum_ns += nanoseconds * times
 
 
 class Phases(NamedTuple):
@@ -138,6 +95,39 @@ class ResponseStatistics:
             self.success.add(infer_ns + output_ns)
 
 
+class FirstResponseHistogram:
+    """Triton's histogram of the time to a request's first response, in milliseconds."""
+
+    __slots__ = ("bounds_ms", "counts", "sum_ms")
+
+    def __init__(self, bounds_ms: Sequence[float]) -> None:
+        """bounds_ms: inclusive upper bounds, rising."""
+        self.bounds_ms = list(bounds_ms)
+        self.counts = [0] * (len(self.bounds_ms) + 1)
+        self.sum_ms = 0
+
+    def add(self, nanoseconds: int) -> None:
+        milliseconds = nanoseconds // 1_000_000
+        self.counts[bisect_left(self.bounds_ms, milliseconds)] += 1
+        self.sum_ms += milliseconds
+
+
+def first_response_histogram(
+    config: ModelConfig, enabled: bool | None, before: FirstResponseHistogram | None
+) -> FirstResponseHistogram | None:
+    """Return the histogram that a configuration asks for: `before`, the one so far, where its bounds are still the same.
+
+    enabled: whether --metrics-config asks for it; where that does not say (None), decoupled models have one.
+    """
+    if not (config.model_transaction_policy.decoupled if enabled is None else enabled):
+        return None
+    bounds: Sequence[float] = FIRST_RESPONSE_BOUNDS_MS
+    for control in config.model_metrics.metric_control:
+        if control.metric_identifier.family == FIRST_RESPONSE_FAMILY:
+            bounds = control.histogram_options.buckets
+    return before if before is not None and before.bounds_ms == list(bounds) else FirstResponseHistogram(bounds)
+
+
 @dataclass(slots=True)
 class PhaseHistograms:
     """What the summaries of /metrics need beside the histograms that every model has."""
@@ -193,13 +183,13 @@ class ModelStatistics:
     compute_latency: Histogram = field(default_factory=Histogram)
     phases: PhaseHistograms | None = None
     first_responses: bool | None = None  # which models have the next one; None: decoupled ones
-    first_response: FirstResponses | None = None
+    first_response: FirstResponseHistogram | None = None
     revision: int = 0  # grows with every change: the live feed sends what changed
 
     def configure(self, config: ModelConfig, caches: bool) -> None:
         self.tags = dict(config.metric_tags)
         self.caches = caches
-        self.first_response = first_responses(config, self.first_responses, self.first_response)
+        self.first_response = first_response_histogram(config, self.first_responses, self.first_response)
 
     # -- requests --------------------------------------------------------------------------------------------------
     def count_success(self, request: "InferenceRequest", now: int) -> None:
@@ -288,3 +278,60 @@ class ModelStatistics:
     @property
     def key(self) -> Key:
         return self.model_name, self.model_version, self.namespace
+
+
+def fill_statistics(row: pb.ModelStatistics, statistics: ModelStatistics) -> None:
+    """Write a version's counters into a message. Source: Triton, docs/protocol/extension_statistics.md."""
+    row.name = statistics.model_name
+    row.version = str(statistics.model_version)
+    row.last_inference = statistics.last_inference_ms
+    row.inference_count = statistics.inference_count
+    row.execution_count = statistics.execution_count
+    totals = row.inference_stats
+    for target, source in (
+        (totals.success, statistics.success),
+        (totals.fail, statistics.fail),
+        (totals.queue, statistics.queue),
+        (totals.compute_input, statistics.compute_input),
+        (totals.compute_infer, statistics.compute_infer),
+        (totals.compute_output, statistics.compute_output),
+        (totals.cache_hit, statistics.cache_hit),
+        (totals.cache_miss, statistics.cache_miss),
+    ):
+        _fill_duration(target, source)
+    for place, responses in sorted(statistics.responses.items()):
+        _fill_responses(row.response_stats[str(place)], responses)
+    for size, batch in sorted(statistics.batches.items()):
+        _fill_batch(row.batch_stats.add(batch_size=size), batch)
+    _fill_memory(row, statistics.memory)
+
+
+def _fill_responses(row: pb.InferResponseStatistics, statistics: ResponseStatistics) -> None:
+    for target, source in (
+        (row.compute_infer, statistics.compute_infer),
+        (row.compute_output, statistics.compute_output),
+        (row.success, statistics.success),
+        (row.fail, statistics.fail),
+        (row.empty_response, statistics.empty_response),
+        (row.cancel, statistics.cancel),
+    ):
+        _fill_duration(target, source)
+
+
+def _fill_batch(row: pb.InferBatchStatistics, batch: BatchStatistics) -> None:
+    row.compute_input.count = row.compute_infer.count = row.compute_output.count = batch.count
+    row.compute_input.ns = batch.compute_input_ns
+    row.compute_infer.ns = batch.compute_infer_ns
+    row.compute_output.ns = batch.compute_output_ns
+
+
+def _fill_memory(row: pb.ModelStatistics, memory: MemoryUse) -> None:
+    if memory.host:
+        row.memory_usage.add(type="CPU", id=0, byte_size=memory.host)
+    for device, size in memory.gpus:
+        row.memory_usage.add(type="GPU", id=device, byte_size=size)
+
+
+def _fill_duration(target: pb.StatisticDuration, source: Duration) -> None:
+    target.count = source.count
+    target.ns = source.ns

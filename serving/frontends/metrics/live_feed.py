@@ -15,12 +15,13 @@ from typing import Any
 
 import orjson
 
+from repository.core.histogram import BOUNDS_US, Histogram
 from serving.core.errors import unavailable
 from serving.frontends.http1.exchange import Exchange
 from serving.frontends.metrics.hardware import SampledHardware
 from serving.resources.memory import MemoryUse
 from serving.server import InferenceServer
-from serving.telemetry.statistics import BOUNDS_US, Duration, Histogram, Key, ModelStatistics
+from serving.telemetry.statistics import Duration, Key, ModelStatistics
 
 PERIOD_S = 1.0
 SLOW_ABOVE = 256 << 10  # bytes not yet taken: skip this one until it catches up

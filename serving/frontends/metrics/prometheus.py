@@ -11,13 +11,13 @@ from itertools import accumulate
 from operator import attrgetter
 from typing import NamedTuple
 
+from repository.core.histogram import BOUNDS_US, Histogram
 from serving.frontends.metrics.hardware import Gpu, Hardware, SampledHardware
 from serving.frontends.metrics.summaries import Summaries
 from serving.resources.memory import MEASURED
 from serving.resources.response_cache import ResponseCache
-from serving.telemetry import first_response
 from serving.telemetry.request_log import RequestLog
-from serving.telemetry.statistics import BOUNDS_US, Histogram, ModelStatistics
+from serving.telemetry.statistics import FIRST_RESPONSE_FAMILY, ModelStatistics
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -137,7 +137,7 @@ def render(
         yield from _family(name, "histogram", text, labelled, lines)
     yield from _family("slipway_batch_size", "histogram", "Rows of each model execution", labelled, _batch_lines)
     first = "Duration from request to first response in milliseconds"
-    yield from _family(first_response.FAMILY, "histogram", first, labelled, _first_response_lines)
+    yield from _family(FIRST_RESPONSE_FAMILY, "histogram", first, labelled, _first_response_lines)
     if summaries is not None:
         yield from summaries.render([(model.labels, model.statistics) for model in labelled])
     if cache is not None:
@@ -215,7 +215,7 @@ def _first_response_lines(model: _Model) -> list[str]:
     if found is None:
         return []
     bounds = [*(f"{bound:.12g}" for bound in found.bounds_ms), "+Inf"]
-    return _histogram_lines(first_response.FAMILY, model.labels, bounds, found.counts, found.sum_ms)
+    return _histogram_lines(FIRST_RESPONSE_FAMILY, model.labels, bounds, found.counts, found.sum_ms)
 
 
 def _histogram_lines(name: str, labels: str, bounds: list[str], counts: list[int], total: float) -> list[str]:

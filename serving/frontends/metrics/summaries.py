@@ -8,12 +8,11 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from serving.telemetry.statistics import BOUNDS_US, Histogram, ModelStatistics
+from repository.core.histogram import Counts, Histogram, quantile_bounds_us, subtract
+from serving.telemetry.statistics import ModelStatistics
 
 WINDOW_S = 60.0
 STEP_S = 5.0  # states are at least so far apart, however often somebody scrapes
-
-Counts = dict[int, int]
 
 # Name, what it is of, None for a model that has none of it.
 FAMILIES: list[tuple[str, str, Callable[[ModelStatistics], Histogram | None]]] = [
@@ -52,8 +51,11 @@ class Summaries:
                 continue
             lines = [f"# HELP {family} Summary of {text} duration in microseconds\n# TYPE {family} summary"]
             for labels, model, now in found:
-                recent = _difference(now.counts, base.get((family, model), {}))
-                lines += [f'{family}{{{labels},quantile="{q:g}"}} {_quantile(recent, q)}' for q in self._quantiles]
+                recent = subtract(now.counts, base.get((family, model), {}))
+                lines += [
+                    f'{family}{{{labels},quantile="{quantile:g}"}} {_shown(recent, quantile)}'
+                    for quantile in self._quantiles
+                ]
                 lines += [f"{family}_sum{{{labels}}} {now.sum_ns // 1000}", f"{family}_count{{{labels}}} {now.total}"]
             yield "\n".join(lines) + "\n"
 
@@ -74,16 +76,7 @@ class Summaries:
         return base
 
 
-def _difference(now: Counts, before: Counts) -> Counts:
-    return {index: count - before.get(index, 0) for index, count in now.items() if count > before.get(index, 0)}
-
-
-def _quantile(counts: Counts, quantile: float) -> str:
-    """In microseconds; NaN where nothing happened, as Prometheus' own clients say."""
-    wanted = quantile * sum(counts.values())
-    reached = 0
-    for index in sorted(counts):
-        reached += counts[index]
-        if reached >= wanted:
-            return str(BOUNDS_US[index])
-    return "NaN"
+def _shown(counts: Counts, quantile: float) -> str:
+    """Return a quantile in microseconds; NaN where nothing happened, as Prometheus' own clients say."""
+    (bound,) = quantile_bounds_us(counts, [quantile])
+    return "NaN" if bound is None else str(bound)

@@ -7,9 +7,10 @@ import urllib.request
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from repository.core.histogram import BOUNDS_US, Histogram
 from serving.frontends.metrics import prometheus
 from serving.frontends.metrics.hardware import Gpu, Hardware
-from serving.telemetry.statistics import BOUNDS_US, BatchStatistics, Histogram, ModelStatistics
+from serving.telemetry.statistics import BatchStatistics, ModelStatistics
 from tests.serving.frontends.http.raw_http import RawClient, infer_body, samples, tensor
 from tests.support.serving_process import PATIENCE_S, ServerProcess, wait_until
 

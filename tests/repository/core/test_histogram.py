@@ -5,7 +5,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.telemetry.statistics import BOUNDS_US, BUCKETS, Histogram, bucket_of
+from repository.core.histogram import BOUNDS_US, BUCKETS, Histogram, bucket_of, quantile_bounds_us, quantiles_ms
 
 
 @given(st.integers(0, 2**33))
@@ -33,3 +33,9 @@ def test_a_histogram_counts_every_duration_where_bucket_of_says(nanoseconds):
     assert histogram.sum_ns == sum(nanoseconds)
     for value in nanoseconds:
         assert histogram.counts[bucket_of(value // 1000)] > 0
+
+
+def test_a_quantile_is_bounded_by_the_bucket_that_holds_it():
+    assert quantile_bounds_us({}, [0.5]) == [None]
+    assert quantile_bounds_us({3: 1, 40: 0, 100: 1}, [0, 0.5, 0.51, 1]) == [4, 4, BOUNDS_US[100], BOUNDS_US[100]]
+    assert quantiles_ms({3: 1, 40: 0, 100: 1}, [0.5, 1]) == [0.004, BOUNDS_US[100] / 1000]

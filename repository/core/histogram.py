@@ -1,0 +1,108 @@
+"""Histograms of durations, which the server counts and sends and the dashboard stores and shows: their buckets and quantiles.
+
+The buckets are log-spaced over microseconds: 16 to each doubling (a relative width of 4 to 6 %), exact below 16 us, up to
+2**31 us. Counts are sparse, a mapping of bucket to count. Histograms merge by addition, and quantiles are taken from merged
+counts; quantiles themselves are never averaged.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+Counts = dict[int, int]  # index of a bucket -> how many durations it holds
+
+_SUB_BITS = 4
+_SUB = 1 << _SUB_BITS
+_MAX_BITS = 31
+BUCKETS = (_MAX_BITS - _SUB_BITS + 1) * _SUB
+
+
+def bucket_of(microseconds: int) -> int:
+    """Return the index of the bucket that holds a duration; what is longer than the last bucket counts there."""
+    if microseconds < _SUB:
+        return microseconds if microseconds > 0 else 0
+    shift = microseconds.bit_length() - 1 - _SUB_BITS
+    index = (shift << _SUB_BITS) + (microseconds >> shift)
+    return index if index < BUCKETS else BUCKETS - 1
+
+
+def _upper_bound(index: int) -> int:
+    if index < _SUB:
+        return index + 1
+    shift = (index >> _SUB_BITS) - 1
+    return ((index & (_SUB - 1)) + _SUB + 1) << shift
+
+
+# Exclusive upper bound of each bucket in us; bucket i holds [BOUNDS_US[i-1], BOUNDS_US[i]).
+BOUNDS_US: list[int] = [_upper_bound(index) for index in range(BUCKETS)]
+
+
+class Histogram:
+    """Cumulative counts of durations: `counts` by bucket, `total` durations, `sum_ns` nanoseconds."""
+
+    __slots__ = ("counts", "sum_ns", "total")
+
+    def __init__(self) -> None:
+        self.counts: Counts = {}
+        self.total = 0
+        self.sum_ns = 0
+
+    def add(self, nanoseconds: int, times: int = 1) -> None:
+        """Count a duration `times` times. `bucket_of` is written out here: each request comes by three times."""
+        us = nanoseconds // 1000
+        if us < _SUB:
+            index = us if us > 0 else 0
+        else:
+            shift = us.bit_length() - 1 - _SUB_BITS
+            index = (shift << _SUB_BITS) + (us >> shift)
+            if index >= BUCKETS:
+                index = BUCKETS - 1
+        counts = self.counts
+        counts[index] = counts.get(index, 0) + times
+        self.total += times
+        self.sum_ns += nanoseconds * times
+
+
+def merge(histograms: Iterable[Mapping[int, int]]) -> Counts:
+    """Return the counts of all histograms together."""
+    total: Counts = {}
+    for counts in histograms:
+        for bucket, count in counts.items():
+            total[bucket] = total.get(bucket, 0) + count
+    return total
+
+
+def subtract(later: Mapping[int, int], earlier: Mapping[int, int]) -> Counts:
+    """Return what was counted between two cumulative readings of one histogram."""
+    grown = {bucket: count - earlier.get(bucket, 0) for bucket, count in later.items()}
+    return {bucket: count for bucket, count in grown.items() if count > 0}
+
+
+def quantiles_ms(counts: Mapping[int, int], quantiles: Sequence[float]) -> list[float | None]:
+    """Return the quantiles (ascending, 0 to 1) in ms, interpolated linearly inside a bucket; None for an empty histogram."""
+    if not any(counts.values()):
+        return [None] * len(quantiles)
+    found: list[float | None] = []
+    for bucket, fraction in _positions(counts, quantiles):
+        lower = BOUNDS_US[bucket - 1] if bucket else 0
+        found.append((lower + (BOUNDS_US[bucket] - lower) * fraction) / 1000)
+    return found
+
+
+def quantile_bounds_us(counts: Mapping[int, int], quantiles: Sequence[float]) -> list[int | None]:
+    """Return for each quantile (ascending, 0 to 1) the upper bound in us of its bucket; None for an empty histogram."""
+    if not any(counts.values()):
+        return [None] * len(quantiles)
+    return [BOUNDS_US[bucket] for bucket, _ in _positions(counts, quantiles)]
+
+
+def _positions(counts: Mapping[int, int], quantiles: Sequence[float]) -> Iterator[tuple[int, float]]:
+    """Yield the bucket of each quantile, and which part of that bucket lies below it."""
+    total = sum(counts.values())
+    seen = 0
+    buckets = iter(sorted((bucket, count) for bucket, count in counts.items() if count))
+    bucket, count = next(buckets)
+    for quantile in quantiles:
+        rank = quantile * total
+        while seen + count < rank:
+            seen += count
+            bucket, count = next(buckets)
+        yield bucket, (rank - seen) / count
