@@ -16,10 +16,10 @@ from typing import Protocol
 import uvloop
 
 from serving.backends.environments import child_environment
-from serving.cli.allocator import bound_arenas
 from serving.cli.options import Options, parse
 from serving.core.errors import ServingError, unavailable
 from serving.frontends.shared.authorisation import Authoriser
+from serving.resources.allocator import bound_arenas
 from serving.server import InferenceServer
 from serving.telemetry.log_settings import LogSettings
 from serving.telemetry.logs import configure_logging

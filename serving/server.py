@@ -21,7 +21,7 @@ from serving.execution.readiness import CanConfirm, confirmed
 from serving.extensions.shared_memory import SharedMemory
 from serving.models.model_lifecycle import parse_requested_version
 from serving.models.model_repository_manager import ModelRepositoryManager
-from serving.repositories.repository_index import IndexRow
+from serving.models.repository_index import IndexRow
 from serving.resources.request_memory import RequestMemory
 from serving.resources.response_cache import ResponseCache
 from serving.telemetry.log_settings import LogSettings
@@ -77,12 +77,12 @@ class InferenceServer:
         for folder in self._manager.missing_repositories():
             log.error("failed to poll model repository '%s': there is no such folder; not ready until there is", folder)
         if options.model_control_mode == "poll":
-            failures = await self._manager.poll()
+            failures = await self._manager.poller.poll()
         else:
-            failures = await self._manager.look()
+            failures = await self._manager.poller.list_models()
             wanted = list(options.load_model) if options.model_control_mode == "explicit" else ["*"]
-            failures += await self._manager.load_many(self._manager.names() if "*" in wanted else wanted)
-        follows = options.model_control_mode == "poll" or self._manager.follows_the_cloud
+            failures += await self._manager.loader.load_many(self._manager.names() if "*" in wanted else wanted)
+        follows = options.model_control_mode == "poll" or self._manager.has_remote
         if follows and options.repository_poll_secs:
             self._poller = asyncio.get_running_loop().create_task(self._poll())
         if failures and options.exit_on_error:
@@ -117,9 +117,9 @@ class InferenceServer:
             await asyncio.sleep(self.options.repository_poll_secs)
             try:
                 if self.options.model_control_mode == "poll":
-                    await self._manager.poll()
+                    await self._manager.poller.poll()
                 else:
-                    await self._manager.look()
+                    await self._manager.poller.list_models()
             except Exception:
                 log.exception("looking at the model repository failed; trying again")
 
@@ -132,7 +132,7 @@ class InferenceServer:
         """Live, start-up done, not draining; with --strict-readiness also every model that should be loaded is."""
         if not self._started or self._stopping or not self.live():
             return False
-        return not self.options.strict_readiness or self._manager.all_wanted_are_ready()
+        return not self.options.strict_readiness or self._manager.index.all_ready()
 
     def model_ready(self, name: str, version: str = "") -> bool:
         """False for a model that is unknown or not ready; INVALID_ARG for a malformed version."""
@@ -142,20 +142,20 @@ class InferenceServer:
             model = self._manager.resolve(name, version)
         except ServingError:
             return False
-        complete = not self._manager.missing_step(model, model.statistics.namespace)
+        complete = not self._manager.index.unready_step(model, model.statistics.namespace)
         return complete and self._started and not self._stopping
 
     async def confirm_ready(self) -> bool:
         """As `ready`; with --strict-readiness the models that can say whether they are ready are asked too."""
-        return self.ready() and (not self.options.strict_readiness or await self._manager.all_confirm_ready())
+        return self.ready() and (not self.options.strict_readiness or await self._manager.index.confirm_all_ready())
 
     def why_not_ready(self, name: str, version: str = "") -> str:
         """What a model that serves says of its instances that would not answer; "" where there is nothing to say. Raises
         NotYet for a model that will be loaded in a moment."""
         try:
             model = self._manager.resolve(name, version)
-            missing = self._manager.missing_step(model, model.statistics.namespace)
-            return "; ".join([missing] if missing else model.complaints())
+            missing = self._manager.index.unready_step(model, model.statistics.namespace)
+            return "; ".join([missing] if missing else model.unready_reasons())
         except NotYet:
             raise
         except ServingError:
@@ -222,15 +222,15 @@ class InferenceServer:
 
     def _ready_statistics(self) -> list[ModelStatistics]:
         """Of what takes requests, as in Triton: statistics end with the model, and begin anew with it."""
-        return self._manager.statistics(ready=True)
+        return self._manager.index.statistics(ready=True)
 
     def statistics(self) -> list[ModelStatistics]:
         """The live objects, for the metrics: of every version that takes requests or finishes some. Read, never write."""
-        return self._manager.statistics()
+        return self._manager.index.statistics()
 
     def known_statistics(self) -> list[ModelStatistics]:
         """For the live feed: of every version that is or was loaded."""
-        return self._manager.known_statistics()
+        return self._manager.index.known_statistics()
 
     async def memory_read(self) -> None:
         """Returns when what models hold in processes of their own has been read anew, or that takes too long."""
@@ -281,18 +281,18 @@ class InferenceServer:
 
     # -- repository ------------------------------------------------------------------------------------------------
     def repository_index(self, ready: bool = False) -> list[IndexRow]:
-        return self._manager.index(ready)
+        return self._manager.index.rows(ready)
 
     async def load_model(self, name: str, config: str = "", files: Mapping[str, bytes] | None = None) -> None:
         """Load or reload; returns when the model is ready. `config` overrides config.pbtxt (JSON, as Triton's `config`
         parameter); `files` overrides the version folders ("file:1/model.onnx" -> content). Idempotent."""
         self._refuse_unless_explicit()
-        await self._manager.load(name, config, files)
+        await self._manager.loader.load(name, config, files)
 
     async def unload_model(self, name: str, unload_dependents: bool = False) -> None:
         """Returns when unloading has begun to drain; the model takes no new requests from here on."""
         self._refuse_unless_explicit()
-        await self._manager.unload(name, unload_dependents)
+        await self._manager.loader.unload(name, unload_dependents)
 
     def _refuse_unless_explicit(self) -> None:
         mode = self.options.model_control_mode

@@ -1,54 +1,5 @@
-"""Repository agents: what looks at a model's files before it loads, in the order in which its configuration names them.
+"""Repository agents: what looks at a model's files before it loads.
 
-A new agent is one module with the two functions of `Agent` and one line in AGENTS. Those of Triton are shared libraries
-written against its own interface; the one it ships is here under its name, with its parameters.
-Source: Triton, docs/customization_guide/repository_agents.md.
+May import `repository.core`. Validation asks the table whether a configuration's agents are right, and the server asks it to
+approve a model; a new agent is one module here and one line in the table.
 """
-
-import importlib
-from collections.abc import Iterator, Mapping
-from pathlib import Path
-from typing import Protocol, cast
-
-from tritonclient.grpc.model_config_pb2 import ModelConfig
-
-from repository.core.errors import InvalidConfig, Problem, RepositoryError
-
-AGENTS = {
-    "checksum": "repository.agents.checksum",
-}
-
-
-class Agent(Protocol):
-    def problems(self, parameters: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-        """The key of each parameter that is wrong, and one sentence."""
-
-    def approve(self, model_dir: Path, parameters: Mapping[str, str]) -> None:
-        """RepositoryError where a model with these files must not load; `parameters` have no problems. May read for long."""
-
-
-def problems(config: ModelConfig) -> Iterator[Problem]:
-    """What is wrong with the agents that a configuration names, whatever the files."""
-    for index, named in enumerate(config.model_repository_agents.agents):
-        field = f"model_repository_agents.agents[{index}]"
-        if named.name not in AGENTS:
-            yield Problem(f"{field}.name", f"there is no repository agent '{named.name}'; there is {', '.join(AGENTS)}")
-            continue
-        for key, sentence in _agent(named.name).problems(named.parameters):
-            yield Problem(f'{field}.parameters["{key}"]', sentence)
-
-
-def approve(config: ModelConfig, model_dir: Path) -> None:
-    """Ask each agent in turn; RepositoryError with the reason of the first that refuses."""
-    wrong = tuple(problems(config))
-    if wrong:
-        raise InvalidConfig("; ".join(map(str, wrong)), field=wrong[0].field, problems=wrong)
-    for named in config.model_repository_agents.agents:
-        try:
-            _agent(named.name).approve(model_dir, named.parameters)
-        except RepositoryError as error:
-            raise RepositoryError(f"repository agent '{named.name}' refuses the model: {error.message}") from error
-
-
-def _agent(name: str) -> Agent:
-    return cast(Agent, importlib.import_module(AGENTS[name]))

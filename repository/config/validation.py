@@ -10,7 +10,7 @@ from typing import Any
 from tritonclient.grpc import model_config_pb2 as mc
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
-from repository import agents
+from repository.agents import table as agents
 from repository.config import validation_batching, validation_ensemble, validation_parameters
 from repository.config.model_config import PLATFORMS, backend_of, is_ensemble
 from repository.core.errors import InvalidConfig, InvalidName, Problem, UnsafePath

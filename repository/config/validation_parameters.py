@@ -6,7 +6,7 @@ from typing import Any
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
-from repository.config import text_generation
+from repository.config import residency, text_generation
 from repository.config.model_config import SLIPWAY_PREFIX, backend_of, get_parameter
 from repository.core.errors import InvalidConfig, Problem
 
@@ -18,8 +18,6 @@ _ACCELERATORS = {
 EXECUTION_TIMEOUT = "execution_timeout_s"
 # Backends whose instances always run in processes of their own.
 _APART = ("python", "tensorflow")
-
-RESIDENCY_MODES = ("pinned", "on_demand", "evictable")
 
 _COUNT = (re.compile(r"[0-9]{1,9}"), "expected a whole number (0 for the default)")
 _BYTES = (re.compile(r"[0-9]{1,20}"), "expected a number of bytes")
@@ -89,20 +87,6 @@ def _own(config: ModelConfig, key: str) -> Iterator[Problem]:
         yield Problem(f'parameters["{key}"]', wrong)
 
 
-def _residency_problem(value: Any, config: ModelConfig) -> str:
-    if not isinstance(value, dict):
-        return 'expected an object such as {"mode": "on_demand", "idle_seconds": 300}'
-    unknown = sorted(value.keys() - {"mode", "idle_seconds"})
-    if unknown:
-        return f"expected 'mode' and 'idle_seconds', not '{unknown[0]}'"
-    if value.get("mode") not in RESIDENCY_MODES:
-        return f"expected a 'mode' of {', '.join(RESIDENCY_MODES)}, not {value.get('mode')!r}"
-    idle = value.get("idle_seconds", 1)
-    if isinstance(idle, bool) or not isinstance(idle, int | float) or not 0 < idle < 1e9:
-        return f"expected 'idle_seconds' to be a number over 0, not {idle!r}"
-    return ""
-
-
 def _execution_timeout_problem(value: Any, config: ModelConfig) -> str:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e9:
         return f"expected a number of seconds over 0, not {value!r}"
@@ -117,7 +101,7 @@ def _execution_timeout_problem(value: Any, config: ModelConfig) -> str:
 
 # name of a slipway.* parameter -> what is wrong with its value, "" for nothing
 _OWN: dict[str, Callable[[Any, ModelConfig], str]] = {
-    "residency": _residency_problem,
+    residency.PARAMETER: residency.problem,
     EXECUTION_TIMEOUT: _execution_timeout_problem,
     text_generation.PARAMETER: text_generation.problem,
 }

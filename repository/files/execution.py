@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
-from repository import agents
+from repository.agents import table as agents
 from repository.config import model_config
 from repository.core.errors import InvalidConfig
 from repository.core.layout import CONFIG_FILE, CONFIGS_FOLDER, OVERLAY_FILE, parse_version, version_folders

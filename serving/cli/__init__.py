@@ -1,0 +1,4 @@
+"""The command line of `python -m serving`: tritonserver's flags, their values, and the TLS files that they name.
+
+May import `core` and the package `repository`. `serving.__main__` parses; every other room reads the frozen Options.
+"""

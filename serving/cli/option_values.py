@@ -15,7 +15,6 @@ from repository.core.errors import RepositoryError
 from repository.core.layout import check_name
 from repository.remote.address import RemoteAddress, is_remote
 from repository.remote.address import parse as parse_address
-from serving.cli.host_policy import HostPolicySetting, core_list
 
 RESTRICTABLE = (
     "health",
@@ -28,6 +27,9 @@ RESTRICTABLE = (
     "trace",
     "logging",
 )
+
+HostPolicySetting = tuple[str, str, str]  # policy, setting, value
+Cores = frozenset[int]
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
 
@@ -134,6 +136,15 @@ def host_policy(text: str) -> HostPolicySetting:
             f"expected <policy>,cpu-cores=<cores, such as 0-3,8> or <policy>,numa-node=<number>, got '{text}'"
         )
     return policy, setting, value
+
+
+def core_list(text: str) -> Cores:
+    """Read "0-3,8", as Linux writes cores; ValueError for anything else."""
+    cores: set[int] = set()
+    for part in text.strip().split(","):
+        first, dash, last = part.partition("-")
+        cores.update(range(int(first), int(last if dash else first) + 1))
+    return frozenset(cores)
 
 
 def count(text: str) -> int:

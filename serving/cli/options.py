@@ -10,8 +10,8 @@ from typing import Any
 
 from repository.remote.address import RemoteAddress
 from serving.cli.foreign_flags import add_foreign_flags
-from serving.cli.host_policy import HostPolicySetting
 from serving.cli.option_values import (
+    HostPolicySetting,
     Parser,
     Restriction,
     address,

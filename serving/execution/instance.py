@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from queue import SimpleQueue
 
 from serving.backends.base.backend import Backend, BackendInstance
-from serving.cli.host_policy import Cores, bind_thread
+from serving.cli.option_values import Cores
 from serving.core.batch import Batch, Send
 from serving.core.errors import ServingError, internal, unavailable
 from serving.core.request import InferenceRequest, InferenceResponse
@@ -18,6 +18,7 @@ from serving.core.texts import without_addresses, without_paths
 from serving.execution.crash_trace import runner
 from serving.execution.instance_groups import Placement
 from serving.extensions.output_target import place_outputs
+from serving.resources.host_policy import bind_thread
 
 log = logging.getLogger(__name__)
 

@@ -1,1 +1,5 @@
-"""What `python -m serving.inspect` is made of: telling formats apart, reading model.py as text, writing the report."""
+"""What a model file is, without serving it: its format, signature, problems, and a configuration for it.
+
+May import `configuration`, the backends and `core`. `python -m serving.inspect` calls it in a process of its own, which bounds
+what a hostile file can cost.
+"""

@@ -18,12 +18,12 @@ from serving.backends.base.signature import Signature
 from serving.backends.onnxruntime.onnx_file import check_external_data, read_onnx
 from serving.backends.pytorch.archive import read_archive
 from serving.backends.table import backend_class
+from serving.configuration.effective_config import auto_complete_backend
 from serving.core.datatypes import BY_CONFIG, DATATYPES
 from serving.core.errors import ServingError, not_found
 from serving.inspection import formats
 from serving.inspection.formats import Format, detect, find_model
 from serving.inspection.python_model import read_python_model
-from serving.models.autocomplete import complete_backend
 
 _CHECK_LOADS_BELOW = (
     512 << 20
@@ -155,7 +155,7 @@ def _complete(report: Report, model: Path, folder: Path, config: ModelConfig) ->
     complete = ModelConfig()
     complete.CopyFrom(config)
     complete.default_model_filename = str(model.relative_to(folder))
-    complete_backend(complete, folder)
+    auto_complete_backend(complete, folder)
     backend_class(complete.backend).complete_config(complete, folder)
     config.CopyFrom(complete)
 
@@ -257,7 +257,7 @@ def _check_given(report: Report, model: Path, given: ModelConfig, name: str) -> 
         completed.backend = report.format.backend
     try:
         completed.default_model_filename = model.name
-        complete_backend(completed, model.parent)
+        auto_complete_backend(completed, model.parent)
         if completed.backend != report.format.backend:
             report.error(
                 f"the configuration's backend is '{completed.backend}', but the file is for {report.format.backend}"

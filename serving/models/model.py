@@ -264,8 +264,8 @@ class Model:
         """Whether any of its instances would answer now."""
         return not self._instances or any(instance.available() for instance in self._instances)
 
-    def complaints(self) -> list[str]:
-        """Why instances of it would not answer now."""
+    def unready_reasons(self) -> list[str]:
+        """Return why instances of it would not answer now."""
         return [complaint for instance in self._instances if (complaint := instance.complaint())]
 
     async def confirm_ready(self) -> bool:

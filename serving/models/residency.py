@@ -1,6 +1,6 @@
-"""`slipway.residency`: which models stay in memory, which load on their first request, which make room for others.
+"""Which models of `slipway.residency` go to sleep: those that are idle, and those that must make room under a memory budget.
 
-Requests pay nothing for it: once a second this looks at the counters of the models that may go.
+Requests pay nothing for it: once a second the manager looks at the counters of the models that may go.
 """
 
 import asyncio
@@ -8,161 +8,137 @@ import logging
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Protocol
 
-from tritonclient.grpc.model_config_pb2 import ModelConfig
-
-from repository.config.model_config import get_parameter, is_ensemble
+from repository.config.residency import ON_DEMAND, PINNED
+from serving.models.model_version import ModelVersion
 from serving.resources.memory import NOTHING, MemoryUse
-
-if TYPE_CHECKING:
-    from serving.models.model_lifecycle import ModelLifecycle, VersionEntry
 
 log = logging.getLogger(__name__)
 
-PINNED, ON_DEMAND, EVICTABLE = "pinned", "on_demand", "evictable"
 PERIOD_S = 1.0
-IDLE_SECONDS = 300.0
 
 
-class Residency(NamedTuple):
-    mode: str = PINNED
-    idle_seconds: float = IDLE_SECONDS
+class ResidentModel(Protocol):
+    """What the manager needs of a model; ModelLifecycle is one."""
+
+    name: str
+    lock: asyncio.Lock  # held while the model is loaded or unloaded
+    versions: dict[int, ModelVersion]
+
+    def sleep(self, version: ModelVersion) -> None: ...
+
+    async def drained(self) -> None: ...
 
 
-def residency_of(config: ModelConfig) -> Residency:
-    """Of a validated configuration. An ensemble holds nothing: its steps have residencies of their own."""
-    value = get_parameter(config, "residency")
-    return AWAKE if value is None or is_ensemble(config) else Residency(**value)
-
-
-AWAKE = Residency()
-
-
-class ResidencyKeeper:
-    """Budgets in bytes, 0 for none; `gpu_budget` is that of each GPU. Runs on the event loop's thread."""
+class ResidencyManager:
+    """Runs on the event loop's thread."""
 
     def __init__(self, host_budget: int = 0, gpu_budget: int = 0) -> None:
+        """Budgets are in bytes, 0 for none; `gpu_budget` is that of each GPU."""
         self._host_budget = host_budget
         self._gpu_budget = gpu_budget
-        self._lifecycles: list[ModelLifecycle] = []
+        self._models: list[ResidentModel] = []
         self._reserved: list[MemoryUse] = []  # of loads under way
-        self._clock: asyncio.Task[None] | None = None
+        self._idle_task: asyncio.Task[None] | None = None
 
-    def add(self, lifecycle: "ModelLifecycle") -> None:
-        self._lifecycles.append(lifecycle)
+    def add(self, model: ResidentModel) -> None:
+        self._models.append(model)
 
-    def watch(self, entry: "VersionEntry") -> None:
-        """The entry has been loaded or put to sleep: start looking at the clock where it may go to sleep."""
-        entry.used = (_uses(entry), time.monotonic())
-        if entry.residency.mode != PINNED and self._clock is None:
-            self._clock = asyncio.get_running_loop().create_task(self._run())
+    def watch(self, version: ModelVersion) -> None:
+        """Follow a version that has been loaded or put to sleep, where its residency lets it go."""
+        version.mark_used(time.monotonic())
+        if version.residency.mode != PINNED and self._idle_task is None:
+            self._idle_task = asyncio.get_running_loop().create_task(self._run())
 
     def stop(self) -> None:
-        if self._clock is not None:
-            self._clock.cancel()
+        if self._idle_task is not None:
+            self._idle_task.cancel()
 
-    # -- room ------------------------------------------------------------------------------------------------------
+    # -- memory budgets --------------------------------------------------------------------------------------------
     def has_room(self, needed: MemoryUse) -> bool:
-        return self._too_much(needed) is None
+        return self._exceeded(needed) is None
 
     @asynccontextmanager
-    async def room_for(self, needed: MemoryUse, name: str) -> AsyncIterator[None]:
-        """Lets the least recently used models go until there is room; without any left it is loaded all the same."""
-        await self._make_room(needed, name)
+    async def reserve(self, needed: MemoryUse, name: str) -> AsyncIterator[None]:
+        """Hold room for a load of the model `name`: the least recently used models go to sleep until there is enough.
+
+        Where no other model may go, the load goes over the budget, and the log says so.
+        """
+        while (device := self._exceeded(needed)) is not None:
+            victim = self._least_recently_used(device)
+            if victim is None:
+                log.warning("loading '%s' goes over the budget of the %s: no other model may go", name, device)
+                break
+            model, version = victim
+            log.info("'%s' makes room for '%s'", model.name, name)
+            model.sleep(version)
+            await model.drained()
         self._reserved.append(needed)
         try:
             yield
         finally:
             self._reserved.remove(needed)
 
-    async def _make_room(self, needed: MemoryUse, name: str) -> None:
-        while (scarce := self._too_much(needed)) is not None:
-            victim = self._least_recently_used(scarce)
-            if victim is None:
-                log.warning("loading '%s' goes over the budget of the %s: no other model may go", name, scarce)
-                return
-            lifecycle, entry = victim
-            log.info("'%s' makes room for '%s'", lifecycle.name, name)
-            lifecycle.sleep(entry)
-            await lifecycle.drained()
-
-    def _too_much(self, needed: MemoryUse) -> str | None:
-        """What there is too little of: "host", "gpu:0"; None where it fits."""
+    def _exceeded(self, needed: MemoryUse) -> str | None:
+        """Return whose budget is too small for what is held and needed: "host", "gpu:0"; None where it fits."""
         if not (self._host_budget or self._gpu_budget):
             return None
-        total = sum((entry.memory for _, entry in self._entries()), sum(self._reserved, needed))
+        total = sum((version.memory for _, version in self._versions()), sum(self._reserved, needed))
         if self._host_budget and total.host > self._host_budget:
             return "host"
         over = [device for device, size in total.gpus if self._gpu_budget and size > self._gpu_budget]
         return f"gpu:{over[0]}" if over else None
 
-    def _least_recently_used(self, scarce: str) -> "tuple[ModelLifecycle, VersionEntry] | None":
+    def _least_recently_used(self, device: str) -> tuple[ResidentModel, ModelVersion] | None:
+        """Return the version on that device that may sleep and was not used for the longest time."""
         now = time.monotonic()
-        for _, entry in self._entries():
-            self._look(entry, now)
+        for _, version in self._versions():
+            version.notice_use(now)
         candidates = [
-            (entry.used[1], number, lifecycle, entry)
-            for number, (lifecycle, entry) in enumerate(self._entries())
-            if _may_sleep(lifecycle, entry, now) and _holds(entry.memory, scarce)
+            (version.last_used, number, model, version)
+            for number, (model, version) in enumerate(self._versions())
+            if _may_sleep(model, version, now) and _holds(version.memory, device)
         ]
         return min(candidates)[2:] if candidates else None
 
-    # -- the clock -------------------------------------------------------------------------------------------------
+    # -- idle models -----------------------------------------------------------------------------------------------
     async def _run(self) -> None:
         while True:
             await asyncio.sleep(PERIOD_S)
             try:
-                await self._tick(time.monotonic())
+                await self._let_go(time.monotonic())
             except Exception:
                 log.exception("looking for idle models failed; trying again")
 
-    async def _tick(self, now: float) -> None:
-        for lifecycle, entry in self._entries():
-            self._look(entry, now)
-            mode, idle_seconds = entry.residency
-            if mode == ON_DEMAND and now - entry.used[1] >= idle_seconds and _may_sleep(lifecycle, entry, now):
-                log.info("'%s' was idle for %g s and goes to sleep", lifecycle.name, idle_seconds)
-                lifecycle.sleep(entry)
-        while (scarce := self._too_much(NOTHING)) is not None:
-            victim = self._least_recently_used(scarce)
+    async def _let_go(self, now: float) -> None:
+        """Put to sleep what is idle, and what grew over a budget since it was loaded."""
+        for model, version in self._versions():
+            version.notice_use(now)
+            mode, idle_seconds = version.residency
+            if mode == ON_DEMAND and now - version.last_used >= idle_seconds and _may_sleep(model, version, now):
+                log.info("'%s' was idle for %g s and goes to sleep", model.name, idle_seconds)
+                model.sleep(version)
+        while (device := self._exceeded(NOTHING)) is not None:
+            victim = self._least_recently_used(device)
             if victim is None:
                 return
-            log.info("'%s' goes to sleep: the models hold more than the budget of the %s", victim[0].name, scarce)
-            victim[0].sleep(victim[1])
-            await victim[0].drained()
+            model, version = victim
+            log.info("'%s' goes to sleep: the models hold more than the budget of the %s", model.name, device)
+            model.sleep(version)
+            await model.drained()
 
-    def _look(self, entry: "VersionEntry", now: float) -> None:
-        uses = _uses(entry)
-        if uses != entry.used[0] or (entry.model is not None and entry.model.in_flight):
-            entry.used = (uses, now)
-
-    def _entries(self) -> "Iterator[tuple[ModelLifecycle, VersionEntry]]":
-        for lifecycle in self._lifecycles:
-            for entry in lifecycle.versions.values():
-                yield lifecycle, entry
+    def _versions(self) -> Iterator[tuple[ResidentModel, ModelVersion]]:
+        for model in self._models:
+            for version in model.versions.values():
+                yield model, version
 
 
-def _uses(entry: "VersionEntry") -> int:
-    return entry.statistics.success.count + entry.statistics.fail.count
+def _may_sleep(model: ResidentModel, version: ModelVersion, now: float) -> bool:
+    return not model.lock.locked() and version.may_sleep(now)
 
 
-def _may_sleep(lifecycle: "ModelLifecycle", entry: "VersionEntry", now: float) -> bool:
-    """Awake, allowed to, nothing under way, no sequence open, and not being loaded anew."""
-    model = entry.model
-    if entry.residency.mode == PINNED or model is None or entry.asleep or lifecycle.lock.locked():
-        return False
-    return not model.in_flight and now - entry.used[1] >= _sequence_idle_s(model.config)
-
-
-def _sequence_idle_s(config: ModelConfig) -> float:
-    """How long a sequence may be silent before it ends; Triton's default is a second."""
-    if not config.HasField("sequence_batching"):
-        return 0.0
-    return float(config.sequence_batching.max_sequence_idle_microseconds or 1_000_000) / 1e6
-
-
-def _holds(memory: MemoryUse, scarce: str) -> bool:
-    if scarce == "host":
+def _holds(memory: MemoryUse, device: str) -> bool:
+    if device == "host":
         return memory.host > 0
-    return any(size > 0 and f"gpu:{device}" == scarce for device, size in memory.gpus)
+    return any(size > 0 and f"gpu:{number}" == device for number, size in memory.gpus)

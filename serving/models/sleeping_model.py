@@ -7,7 +7,6 @@ import asyncio
 import dataclasses
 import time
 from collections.abc import Callable, Coroutine
-from typing import Any
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
@@ -23,7 +22,7 @@ ASLEEP = "asleep: loads on its first request"
 RETRY_S = 1.0  # after a load that failed, requests fail at once for this long
 
 # Builds the model, puts it in its sleeper's place and calls `hand_over`, in one step of the event loop; or raises.
-Wake = Callable[["SleepingModel"], Coroutine[Any, Any, None]]
+Wake = Callable[["SleepingModel"], Coroutine[None, None, None]]
 
 
 class SleepingModel:
@@ -59,7 +58,7 @@ class SleepingModel:
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._wake_up())
 
-    def complaints(self) -> list[str]:
+    def unready_reasons(self) -> list[str]:
         return []
 
     async def confirm_ready(self) -> bool:

@@ -40,12 +40,12 @@ class Repositories:
 
     def __init__(self, options: Options) -> None:
         self._caches: dict[Path | None, CacheFolder] = {}  # by the folder that holds them; None: the system's
-        self._spaces: defaultdict[str, list[Repository]] = defaultdict(list)
+        self._namespaces: defaultdict[str, list[Repository]] = defaultdict(list)
         self.remote: list[RemoteRepository] = []
         for place in options.model_repository:
             namespace = place.shown if isinstance(place, RemoteAddress) else str(place)
-            self._spaces[namespace if options.model_namespacing else ""].append(self._open(place, options))
-        self._troubles: dict[str, str] = {}  # address -> why the last look failed
+            self._namespaces[namespace if options.model_namespacing else ""].append(self._open(place, options))
+        self._errors: dict[str, str] = {}  # address -> why the last look failed
         self._missing = [place for place in options.model_repository if isinstance(place, Path) and not place.is_dir()]
 
     def _open(self, place: Path | RemoteAddress, options: Options) -> Repository:
@@ -63,31 +63,34 @@ class Repositories:
         self._missing = [place for place in self._missing if not place.is_dir()]
         return self._missing
 
-    def passed_over(self) -> list[str]:
-        """A sentence for each folder of this machine's repositories that cannot be a model."""
+    def ignored_folders(self) -> list[str]:
+        """Return a sentence for each folder of this machine's repositories that cannot be a model."""
         local = [
-            one for repositories in self._spaces.values() for one in repositories if isinstance(one, ModelRepository)
+            one
+            for repositories in self._namespaces.values()
+            for one in repositories
+            if isinstance(one, ModelRepository)
         ]
         return [sentence for repository in local for sentence in repository.passed_over()]
 
-    # -- what is known ---------------------------------------------------------------------------------------------
+    # -- what there is ---------------------------------------------------------------------------------------------
     def models(self) -> list[ModelIdentifier]:
-        """Every model, sorted. Of the cloud: as last listed."""
+        """Return every model, sorted; of the cloud as last listed."""
         found = {
             ModelIdentifier(name, namespace)
-            for namespace, repositories in self._spaces.items()
+            for namespace, repositories in self._namespaces.items()
             for repository in repositories
             for name in repository.models()
         }
         return sorted(found)
 
-    def having(self, name: str) -> list[ModelIdentifier]:
-        """The models of that name, one in each namespace at most. INVALID_ARG for one in two places of a namespace."""
-        models = [ModelIdentifier(name, namespace) for namespace in self._spaces]
+    def identifiers(self, name: str) -> list[ModelIdentifier]:
+        """Return the models of that name, one in each namespace at most. INVALID_ARG for one in two places of a namespace."""
+        models = [ModelIdentifier(name, namespace) for namespace in self._namespaces]
         return [model for model in models if self._owner(model) is not None]
 
-    def why_not(self, model: ModelIdentifier) -> str:
-        """Why a model that is there cannot be loaded, whatever is in its folder; "" where it can."""
+    def conflict(self, model: ModelIdentifier) -> str:
+        """Return why a model cannot be loaded, whatever is in its folder: several repositories have it; "" where it can."""
         try:
             self._owner(model)
         except ServingError as error:
@@ -96,65 +99,65 @@ class Repositories:
 
     def _owner(self, model: ModelIdentifier) -> Repository | None:
         try:
-            owners = [repository for repository in self._in(model) if repository.has_model(model.name)]
+            owners = [repository for repository in self._repositories_of(model) if repository.has_model(model.name)]
         except RepositoryError as error:
             raise invalid(str(error)) from error
         if len(owners) > 1:
             raise invalid("model appears in two or more repositories")
         return owners[0] if owners else None
 
-    def _in(self, model: ModelIdentifier) -> list[Repository]:
+    def _repositories_of(self, model: ModelIdentifier) -> list[Repository]:
         """The repositories of its namespace."""
-        return self._spaces.get(model.namespace, [])
+        return self._namespaces.get(model.namespace, [])
 
-    def _remote_in(self, model: ModelIdentifier) -> list[RemoteRepository]:
-        return [repository for repository in self._in(model) if isinstance(repository, RemoteRepository)]
+    def _remote_of(self, model: ModelIdentifier) -> list[RemoteRepository]:
+        return [repository for repository in self._repositories_of(model) if isinstance(repository, RemoteRepository)]
 
     # -- files and network -----------------------------------------------------------------------------------------
-    def look(self, *, settling: bool) -> list[tuple[str, ServingError]]:
-        """List what is in the cloud; the addresses that did not answer keep what was known of them. See RemoteRepository."""
+    def list_remote(self, *, settling: bool) -> list[tuple[str, ServingError]]:
+        """List what is in the cloud. Return the addresses that did not answer; of these the last list stays."""
         failures = []
         for repository in self.remote:
             shown = repository.address.shown
-            trouble = ""
+            unreachable = ""
             try:
                 repository.look(settling=settling)
             except RepositoryError as error:
-                trouble = error.message
-                failures.append((shown, unavailable(trouble)))
-            if trouble and trouble != self._troubles.get(shown):
-                log.warning("%s: %s", shown, trouble)
-            elif not trouble and self._troubles.get(shown):
+                unreachable = error.message
+                failures.append((shown, unavailable(unreachable)))
+            if unreachable and unreachable != self._errors.get(shown):
+                log.warning("%s: %s", shown, unreachable)
+            elif not unreachable and self._errors.get(shown):
                 log.info("%s: answers again", shown)
-            self._troubles[shown] = trouble
+            self._errors[shown] = unreachable
         return failures
 
-    def ask_for(self, name: str) -> None:
+    def list_remote_model(self, name: str) -> None:
         """Look for a model in the cloud, where it may have been published a moment ago; UNAVAILABLE without an answer."""
-        trouble = _refresh(name, self.remote)
-        if trouble and not self.having(name):
-            raise next(iter(trouble.values()))
+        unreachable = _refresh(name, self.remote)
+        if unreachable and not self.identifiers(name):
+            raise next(iter(unreachable.values()))
 
     def fetch(self, model: ModelIdentifier, *, refresh: bool) -> Path | None:
         """The folder with the model's files, copied first where they lie in the cloud; None where there is no such model.
 
         `refresh` lists the model anew. UNAVAILABLE where the cloud does not answer.
         """
-        trouble = _refresh(model.name, self._remote_in(model)) if refresh else {}
+        unreachable = _refresh(model.name, self._remote_of(model)) if refresh else {}
         owner = self._owner(model)
-        if owner is None and trouble:
-            raise next(iter(trouble.values()))
+        if owner is None and unreachable:
+            raise next(iter(unreachable.values()))
         if not isinstance(owner, RemoteRepository):
             return owner.model_dir(model.name) if owner is not None else None
-        if owner in trouble:
-            raise trouble[owner]
+        if owner in unreachable:
+            raise unreachable[owner]
         try:
             return owner.fetch(model.name)
         except RepositoryError as error:
-            raise _told(error) from error
+            raise _as_serving_error(error) from error
 
     def fingerprints(self) -> dict[ModelIdentifier, object]:
-        """What each model looks like, to be compared with an earlier look; of a model that cannot be loaded, why."""
+        """Return for each model what tells whether it has changed; of a model that cannot be loaded, why."""
         found: dict[ModelIdentifier, object] = {}
         for model in self.models():
             try:
@@ -171,12 +174,12 @@ class Repositories:
 
     def is_current(self, model: ModelIdentifier) -> bool:
         """False where a copy of the model has still to be made."""
-        copies = self._remote_in(model)
+        copies = self._remote_of(model)
         return all(not repository.has_model(model.name) or repository.is_copied(model.name) for repository in copies)
 
     def forget(self, model: ModelIdentifier) -> None:
         """Delete the copies of a model that is gone."""
-        for repository in self._remote_in(model):
+        for repository in self._remote_of(model):
             repository.forget(model.name)
 
     def close(self) -> None:
@@ -223,16 +226,16 @@ def _remove_unless_used(lock: Path) -> None:
 
 
 def _refresh(name: str, repositories: list[RemoteRepository]) -> dict[RemoteRepository, ServingError]:
-    trouble = {}
+    unreachable = {}
     for repository in repositories:
         try:
             repository.look_at(name)
         except RepositoryError as error:
-            trouble[repository] = _told(error)
-    return trouble
+            unreachable[repository] = _as_serving_error(error)
+    return unreachable
 
 
-def _told(error: RepositoryError) -> ServingError:
+def _as_serving_error(error: RepositoryError) -> ServingError:
     if isinstance(error, Unreachable):
         return unavailable(error.message)
     return not_found(error.message) if isinstance(error, NotFound) else invalid(error.message)

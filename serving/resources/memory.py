@@ -5,13 +5,9 @@ loads that overlap cannot be told apart: then the size of the model's files is t
 Processes of a model's own are read off the loop, at most once a second unless somebody waits for it.
 """
 
-import asyncio
-import ctypes
-import gc
 import os
 import sys
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -166,34 +162,3 @@ def _driver_bytes(device: int) -> int:
         return int(pynvml.nvmlDeviceGetMemoryInfo(pynvml.nvmlDeviceGetHandleByIndex(device)).used)
     except pynvml.NVMLError:
         return 0
-
-
-class MemoryReturn:
-    """One for each server; used on the event loop's thread."""
-
-    def __init__(self) -> None:
-        self._lock = asyncio.Lock()
-        self._asked = 0
-        self._returned = 0
-
-    async def after_free(self, executor: Executor) -> None:
-        """Give freed pages back to the system, once for all that was freed while one such run was under way.
-
-        It takes the longer the more models there are, so that one run for each of many models would take minutes.
-        """
-        self._asked += 1
-        mine = self._asked
-        async with self._lock:
-            if self._returned < mine:
-                asked = self._asked
-                await asyncio.get_running_loop().run_in_executor(executor, _return_memory)
-                self._returned = asked
-
-
-def _return_memory() -> None:
-    """glibc keeps freed pages otherwise, and an unloaded model would seem to leak."""
-    gc.collect()
-    try:
-        ctypes.CDLL("libc.so.6").malloc_trim(0)
-    except (OSError, AttributeError):  # not glibc
-        return

@@ -4,17 +4,22 @@ import asyncio
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
-from typing import Protocol
+from functools import partial
+from typing import ParamSpec, Protocol, TypeVar
 
-from serving.cli.host_policy import Cores
+from serving.cli.option_values import Cores
 from serving.core.request import InferenceRequest
 from serving.extensions.classification import Labels
+from serving.resources.allocator import MemoryReturn
 from serving.resources.custom_metrics import CustomMetrics
-from serving.resources.memory import ChildMemory, MemoryMeter, MemoryReturn
+from serving.resources.memory import ChildMemory, MemoryMeter
 from serving.resources.rate_limiter import RateLimiter
 from serving.resources.response_cache import ResponseCache
 
 HEARTBEAT_TIMEOUT_S = 60.0
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class ModelControl(Protocol):
@@ -49,3 +54,7 @@ class Runtime:
     summaries: bool = False  # models keep what the summaries of /metrics need
     step_labels: Callable[[str, str, int], Labels] | None = None  # of the model that a step in a namespace means
     first_responses: bool | None = None  # which models have a histogram of first responses; None: decoupled ones
+
+    async def in_thread(self, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+        """Return what a function that reads files returns, called on a worker thread."""
+        return await self.loop.run_in_executor(self.executor, partial(function, *arguments, **named))

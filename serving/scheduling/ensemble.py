@@ -3,7 +3,7 @@
 A step starts as soon as it is known of each of its inputs whether it comes: an optional input of the ensemble may stay
 away, and so may an output of a step; the step's own model says whether it can do without. A tensor is let go when its last
 reader has it. The failure of one step fails the request, names the step and cancels what else it started. An ensemble with a
-decoupled step is decoupled itself (serving.models.ensemble_check).
+decoupled step is decoupled itself (serving.configuration.ensemble_check).
 Source: Triton, docs/user_guide/ensemble_models.md.
 """
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from repository import agents
+from repository.agents import table as agents
 from repository.config.model_config import parse
 from repository.config.validation import validate
 from repository.core.errors import InvalidConfig, RepositoryError

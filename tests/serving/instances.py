@@ -8,11 +8,11 @@ from typing import Any
 from repository.config import model_config
 from serving.backends.base.backend import BackendInstance, ModelSpec
 from serving.backends.table import make_backend
+from serving.configuration.effective_config import auto_complete_config
 from serving.core.batch import Batch
 from serving.core.devices import CPU
 from serving.core.errors import ServingError
 from serving.core.request import InferenceRequest, InferenceResponse
-from serving.models.autocomplete import complete
 from serving.resources.runtime import Runtime
 from tests.support.model_factory import python_model, tensors_text
 
@@ -48,7 +48,7 @@ def written_model(
 
 def spec_of(folder: Path, version: int = 1, runtime: Runtime | None = None) -> ModelSpec:
     """What the server would load, completed."""
-    config = complete(model_config.read(folder), folder, version)
+    config = auto_complete_config(model_config.read(folder), folder, version)
     version_dir = folder / str(version)
     file = version_dir / config.default_model_filename
     return ModelSpec(folder.name, version, config, version_dir, file, runtime=runtime)

@@ -11,11 +11,11 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from serving.backends.base.backend import ArrayInstance, Backend, BackendInstance, ModelSpec
 from serving.backends.table import backend_class
+from serving.configuration.effective_config import auto_complete_config
 from serving.core.batch import Batch
 from serving.core.devices import CPU, Device
 from serving.core.errors import ServingError
 from serving.core.request import InferenceRequest, InferenceResponse
-from serving.models import autocomplete
 
 
 def config(text: str) -> ModelConfig:
@@ -27,7 +27,7 @@ def spec_of(folder: Path, given: ModelConfig | None = None, version: int = 1) ->
     if given is None:
         written = folder / "config.pbtxt"
         given = config(written.read_text()) if written.exists() else ModelConfig(name=folder.name)
-    completed = autocomplete.complete(given, folder, version)
+    completed = auto_complete_config(given, folder, version)
     version_dir = folder / str(version)
     return ModelSpec(folder.name, version, completed, version_dir, version_dir / completed.default_model_filename)
 

@@ -14,8 +14,8 @@ import torch
 from onnx import TensorProto, helper
 
 from repository.config import model_config
+from serving.configuration.effective_config import auto_complete_config
 from serving.inspection.report import inspect
-from serving.models import autocomplete
 from tests.serving.backends.cases import AddSub, write_export
 from tests.support import model_factory
 from tests.support.serving_process import PATIENCE_S
@@ -92,7 +92,7 @@ def test_the_proposed_configuration_is_what_the_server_completes(onnx_file, tmp_
     folder = tmp_path / "adder"
     (folder / "1").mkdir(parents=True)
     onnx_file.rename(folder / "1" / "model.onnx")
-    assert autocomplete.complete(proposed, folder, 1) == autocomplete.complete(type(proposed)(), folder, 1)
+    assert auto_complete_config(proposed, folder, 1) == auto_complete_config(type(proposed)(), folder, 1)
     assert proposed.max_batch_size == 4
     assert proposed.HasField("dynamic_batching")
 

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from serving.resources.memory import FILES, MEASURED, MemoryMeter, MemoryReturn, memory_use
+from serving.resources.allocator import MemoryReturn
+from serving.resources.memory import FILES, MEASURED, MemoryMeter, memory_use
 from tests.serving.frontends.http.raw_http import samples
 from tests.serving.frontends.live_subscriber import Subscriber
 from tests.serving.in_process import core, infer

@@ -9,8 +9,8 @@ from tritonclient.grpc.model_config_pb2 import TYPE_FP32, TYPE_INT32, ModelConfi
 
 from repository.config import model_config
 from serving.backends.child import completion as child_completion
+from serving.configuration.effective_config import auto_complete_config
 from serving.core.errors import Code, ServingError
-from serving.models.autocomplete import complete
 from tests.serving import in_process
 from tests.serving.in_process import core
 from tests.serving.instances import IDENTITY, infer, instance_of, python_instance, written_model
@@ -47,13 +47,13 @@ WHOLE = (
 
 def completed(tmp_path: Path, body: str, text: str = "") -> ModelConfig:
     folder = python_model(tmp_path, "model", completing(body), text)
-    return complete(model_config.read(folder), folder, 1)
+    return auto_complete_config(model_config.read(folder), folder, 1)
 
 
 def test_a_model_without_a_configuration_completes_itself_and_serves(tmp_path):
     folder = python_model(tmp_path, "model", completing(WHOLE))
     write_config(folder, "")
-    config = complete(model_config.read(folder), folder, 1)
+    config = auto_complete_config(model_config.read(folder), folder, 1)
     assert (config.name, config.backend, config.max_batch_size) == ("model", "python", 4)
     assert (config.input[0].name, config.input[0].data_type, list(config.input[0].dims)) == ("INPUT0", TYPE_FP32, [-1])
     assert config.HasField("dynamic_batching")
@@ -85,7 +85,7 @@ def test_a_completion_that_comes_from_an_imported_module_runs(tmp_path, monkeypa
     (library / "whole.py").write_text(textwrap.dedent(completing(WHOLE)) + textwrap.dedent(decorator))
     monkeypatch.setenv("PYTHONPATH", str(library))
     folder = python_model(tmp_path, "model", source, "")
-    config = complete(model_config.read(folder), folder, 1)
+    config = auto_complete_config(model_config.read(folder), folder, 1)
     assert (config.max_batch_size, [entry.name for entry in config.input]) == (4, ["INPUT0"])
 
 
@@ -150,7 +150,7 @@ def test_as_dict_shows_the_configuration_with_its_defaults(tmp_path):
 def test_a_model_that_completes_nothing_starts_no_process_for_it(tmp_path, monkeypatch):
     monkeypatch.setattr(child_completion, "ChildProcess", None)
     folder = written_model(tmp_path, IDENTITY)
-    assert complete(model_config.read(folder), folder, 1).max_batch_size == 8
+    assert auto_complete_config(model_config.read(folder), folder, 1).max_batch_size == 8
 
 
 @pytest.mark.parametrize("value", ["yes", "no"])

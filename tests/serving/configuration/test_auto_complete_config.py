@@ -3,15 +3,15 @@
 import pytest
 from tritonclient.grpc.model_config_pb2 import TYPE_FP32, ModelConfig, ModelInstanceGroup
 
+from serving.configuration.effective_config import auto_complete_config
 from serving.core.errors import Code, ServingError
-from serving.models import autocomplete
 from tests.serving.backends.driving import config
 from tests.serving.in_process import core
 from tests.support import model_factory
 
 
 def completed(folder, text: str = "", version: int = 1) -> ModelConfig:
-    return autocomplete.complete(config(text), folder, version)
+    return auto_complete_config(config(text), folder, version)
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def test_nothing_given_becomes_a_whole_configuration(add_sub):
 def test_what_is_given_is_not_touched(add_sub):
     given = config("max_batch_size: 2 instance_group { count: 3 kind: KIND_CPU }")
     before = given.SerializeToString()
-    result = autocomplete.complete(given, add_sub, 1)
+    result = auto_complete_config(given, add_sub, 1)
     assert given.SerializeToString() == before
     assert result.max_batch_size == 2
     assert result.instance_group[0].count == 3
@@ -172,7 +172,7 @@ def test_each_version_is_completed_from_its_own_file(tmp_path):
 )
 def test_the_default_batch_size_may_be_set_for_all_backends_or_for_one(tmp_path, default, expected):
     folder = model_factory.onnx_add_sub(tmp_path, config=None)
-    completed = autocomplete.complete(config(""), folder, 1, default)
+    completed = auto_complete_config(config(""), folder, 1, default)
     assert completed.max_batch_size == expected
     assert completed.HasField("dynamic_batching") == (expected > 1)
     assert list(completed.input[0].dims) == ([4] if expected else [-1, 4])

@@ -6,8 +6,9 @@ import os
 import numpy as np
 import pytest
 
-from serving.cli.host_policy import core_list, host_policies
+from serving.cli.option_values import core_list
 from serving.core.errors import ServingError
+from serving.resources.host_policy import host_policies
 from tests.serving.in_process import core, infer
 from tests.support import model_factory
 

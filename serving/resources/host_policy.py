@@ -7,15 +7,14 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+from serving.cli.option_values import Cores, HostPolicySetting, core_list
 from serving.core.errors import invalid
 
-HostPolicySetting = tuple[str, str, str]  # policy, setting, value
-Cores = frozenset[int]
 _NODES = Path("/sys/devices/system/node")
 
 
 def host_policies(settings: Iterable[HostPolicySetting]) -> dict[str, Cores]:
-    """Policy -> its cores; of several settings what they have in common. INVALID_ARG where this machine lacks them."""
+    """Return the cores of each policy: those that all its settings name. INVALID_ARG where this machine lacks them."""
     policies: dict[str, Cores] = {}
     for policy, setting, value in settings:
         cores = _of_node(int(value)) if setting == "numa-node" else core_list(value)
@@ -27,17 +26,8 @@ def host_policies(settings: Iterable[HostPolicySetting]) -> dict[str, Cores]:
     return policies
 
 
-def core_list(text: str) -> Cores:
-    """ "0-3,8" as Linux writes it; ValueError for anything else."""
-    cores: set[int] = set()
-    for part in text.strip().split(","):
-        first, dash, last = part.partition("-")
-        cores.update(range(int(first), int(last if dash else first) + 1))
-    return frozenset(cores)
-
-
 def bind_thread(cores: Cores | None) -> None:
-    """The calling thread, and the threads and processes that it starts."""
+    """Let the calling thread, and the threads and processes that it starts, run on these cores only."""
     if cores:
         os.sched_setaffinity(0, cores & os.sched_getaffinity(0))
 

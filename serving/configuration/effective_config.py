@@ -1,7 +1,8 @@
-"""Completes a configuration from the model file, as Triton does unless --disable-auto-complete-config is given.
+"""The configuration that a version is loaded with: as written, approved by repository agents, auto-completed, and checked.
 
-In this order: name, backend (from the platform or the file that the version folder holds), platform and file name, inputs,
-outputs, batching (by the backend, see backends/signature.py), instance group. Source: Triton, model_config_utils.cc
+Triton completes a configuration from the model file unless --disable-auto-complete-config is given, in this order: name,
+backend (from the platform or the file that the version folder holds), platform and file name, inputs, outputs, batching (by
+the backend, see backends/base/signature.py), instance group. Source: Triton, model_config_utils.cc
 (AutoCompleteBackendFields, NormalizeInstanceGroup) and docs/user_guide/model_configuration.md.
 """
 
@@ -16,12 +17,18 @@ from tritonclient.grpc.model_config_pb2 import (
     ModelSequenceBatching,
 )
 
+from repository.agents import table as agents
+from repository.config import validation
 from repository.config.model_config import DEFAULT_FILENAMES, is_ensemble, runner
+from repository.core.errors import RepositoryError
 from serving.backends.base.backend import Backend
 from serving.backends.base.signature import DEFAULT_MAX_BATCH_SIZE_KEY
 from serving.backends.table import backend_class
-from serving.core.devices import gpu_count, model_filename
+from serving.cli.options import Options
+from serving.configuration.ensemble_check import Lookup, check_ensemble
+from serving.core.devices import gpu_count, model_filename, refuse_on_full_gpus
 from serving.core.errors import invalid, not_found
+from serving.repositories.model_source import VersionSource
 
 # The platform that Triton writes into the configuration of a model with this file, where none is given.
 _PLATFORM_OF_FILE = {
@@ -42,12 +49,41 @@ _PLATFORM_OF_BACKEND = {
 _CPU_INSTANCES = {"onnxruntime": 2}
 
 
-def complete(
+def effective_config(source: VersionSource, options: Options, step_config: Lookup) -> ModelConfig:
+    """Return the configuration to load a version with. Reads the model file, so it runs on a worker thread.
+
+    step_config: gives the configuration of a model that an ensemble's step calls. INVALID_ARG with everything that is wrong.
+    """
+    try:
+        agents.approve(source.config, source.model_dir)  # before anything reads the model file
+    except RepositoryError as error:
+        raise invalid(error.message) from error
+    if options.disable_auto_complete_config:
+        config = _with_backend(source.config, source.model_dir, source.version)
+    else:
+        key = DEFAULT_MAX_BATCH_SIZE_KEY
+        batch = {backend: value for backend, setting, value in options.backend_config if setting == key}
+        config = auto_complete_config(source.config, source.model_dir, source.version, batch)
+    for backend, setting, value in options.backend_config:
+        if backend == config.backend and setting not in config.parameters and setting != DEFAULT_MAX_BATCH_SIZE_KEY:
+            config.parameters[setting].string_value = value
+    _fill_defaults(config)
+    problems = validation.validate(config, name=config.name)
+    if problems:
+        raise invalid(f"the configuration of '{config.name}' is not valid: {'; '.join(map(str, problems))}")
+    if config.platform == "ensemble":
+        check_ensemble(config, step_config)
+    refuse_on_full_gpus(config, dict(options.model_load_gpu_limit))
+    return config
+
+
+def auto_complete_config(
     config: ModelConfig, model_dir: Path, version: int, default_batch: Mapping[str, str] = MappingProxyType({})
 ) -> ModelConfig:
-    """A completed copy of `config`; INVALID_ARG where it contradicts the file of that version, NOT_FOUND without one.
+    """Return a copy of `config`, completed from the file of that version.
 
-    default_batch: backend, or "" for all -> max_batch_size of models that can batch.
+    default_batch: backend, or "" for all -> max_batch_size of models that can batch. INVALID_ARG where the configuration
+    contradicts the file, NOT_FOUND without a file.
     """
     completed = ModelConfig()
     completed.CopyFrom(config)
@@ -56,26 +92,23 @@ def complete(
     if is_ensemble(completed):
         completed.platform = "ensemble"
         return completed
-    complete_version(completed, model_dir / str(version), default_batch)
+    _complete_from_files(completed, model_dir / str(version), default_batch)
     return completed
 
 
-def complete_backend_only(config: ModelConfig, model_dir: Path, version: int) -> ModelConfig:
-    """A copy that names its backend and file; everything else is left as written."""
+def _with_backend(config: ModelConfig, model_dir: Path, version: int) -> ModelConfig:
+    """Return a copy that names its backend, platform and file; everything else is left as written."""
     completed = ModelConfig()
     completed.CopyFrom(config)
     if is_ensemble(completed):
         completed.platform = "ensemble"
     else:
-        complete_backend(completed, model_dir / str(version))
+        auto_complete_backend(completed, model_dir / str(version))
     return completed
 
 
-def complete_version(
-    config: ModelConfig, version_dir: Path, default_batch: Mapping[str, str] = MappingProxyType({})
-) -> None:
-    """The same for one folder of model files, in place: what inspection has before there is a model."""
-    complete_backend(config, version_dir)
+def _complete_from_files(config: ModelConfig, version_dir: Path, default_batch: Mapping[str, str]) -> None:
+    auto_complete_backend(config, version_dir)
     backend = backend_class(config.backend)
     default = config.default_model_filename
     config.default_model_filename = model_filename(config)
@@ -89,11 +122,11 @@ def complete_version(
     if not config.instance_group:
         config.instance_group.add(name=config.name, kind=ModelInstanceGroup.KIND_AUTO)
     for group in config.instance_group:
-        complete_group(group, config.backend, backend)
+        _complete_group(group, config.backend, backend)
 
 
-def fill_defaults(config: ModelConfig) -> None:
-    """What Triton writes into the configuration in force where nothing is given, so that clients read it there.
+def _fill_defaults(config: ModelConfig) -> None:
+    """Write what Triton writes into the configuration in force where nothing is given, so that clients read it there.
 
     Source: Triton's core, NormalizeModelConfig and NormalizeInstanceGroup in model_config_utils.cc.
     """
@@ -120,8 +153,11 @@ def _prefer(batching: ModelDynamicBatching | ModelSequenceBatching.StrategyOldes
         batching.preferred_batch_size.append(size)
 
 
-def complete_backend(config: ModelConfig, version_dir: Path) -> None:
-    """Backend, platform and file name, from each other and from the files in the folder."""
+def auto_complete_backend(config: ModelConfig, version_dir: Path) -> None:
+    """Complete backend, platform and file name, from each other and from the files in the folder.
+
+    INVALID_ARG where nothing tells the backend, NOT_FOUND where the folder lacks its file.
+    """
     backend, filename = runner(config, version_dir)
     if not config.backend:
         config.backend = backend
@@ -137,8 +173,8 @@ def complete_backend(config: ModelConfig, version_dir: Path) -> None:
     config.default_model_filename = default
 
 
-def complete_group(group: ModelInstanceGroup, backend_name: str, backend: type[Backend]) -> None:
-    """KIND_AUTO becomes KIND_GPU where this backend can use one and KIND_CPU otherwise; then count and GPUs."""
+def _complete_group(group: ModelInstanceGroup, backend_name: str, backend: type[Backend]) -> None:
+    """Replace KIND_AUTO by KIND_GPU where the backend can use one and by KIND_CPU elsewhere; fill in count and GPUs."""
     if group.kind == ModelInstanceGroup.KIND_AUTO:
         usable = backend.gpu_available()[0] and all(index < gpu_count() for index in group.gpus)
         group.kind = ModelInstanceGroup.KIND_GPU if usable else ModelInstanceGroup.KIND_CPU

@@ -1,0 +1,46 @@
+"""`slipway.residency`: when the weights of a model are in memory.
+
+{"mode": "pinned"}                          while the model is loaded; the default
+{"mode": "on_demand", "idle_seconds": 300}  from a request on, until none came for so long
+{"mode": "evictable"}                       until another model needs the room under a memory budget
+"""
+
+from typing import Any, NamedTuple
+
+from tritonclient.grpc.model_config_pb2 import ModelConfig
+
+from repository.config.model_config import get_parameter, is_ensemble
+
+PARAMETER = "residency"
+PINNED, ON_DEMAND, EVICTABLE = MODES = ("pinned", "on_demand", "evictable")
+
+
+class Residency(NamedTuple):
+    """See the module's docstring."""
+
+    mode: str = PINNED
+    idle_seconds: float = 300.0
+
+
+ALWAYS = Residency()
+
+
+def residency_of(config: ModelConfig) -> Residency:
+    """Return the residency that a validated configuration asks for. An ensemble holds nothing: its steps have their own."""
+    value = get_parameter(config, PARAMETER)
+    return ALWAYS if value is None or is_ensemble(config) else Residency(**value)
+
+
+def problem(value: Any, config: ModelConfig) -> str:
+    """Return what is wrong with the parameter's value, "" for nothing."""
+    if not isinstance(value, dict):
+        return 'expected an object such as {"mode": "on_demand", "idle_seconds": 300}'
+    unknown = sorted(value.keys() - {"mode", "idle_seconds"})
+    if unknown:
+        return f"expected 'mode' and 'idle_seconds', not '{unknown[0]}'"
+    if value.get("mode") not in MODES:
+        return f"expected a 'mode' of {', '.join(MODES)}, not {value.get('mode')!r}"
+    idle = value.get("idle_seconds", 1)
+    if isinstance(idle, bool) or not isinstance(idle, int | float) or not 0 < idle < 1e9:
+        return f"expected 'idle_seconds' to be a number over 0, not {idle!r}"
+    return ""

@@ -1,0 +1,309 @@
+"""Loads and unloads models: reads them from the repositories, loads an ensemble's steps first, and tries again.
+
+load(name) -> identifiers of that name -> lock of each model -> files read -> steps loaded -> ModelLifecycle.load
+"""
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Mapping
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from tritonclient.grpc.model_config_pb2 import ModelConfig
+
+from repository.core.layout import ignored_folders
+from serving.cli.options import Options
+from serving.configuration.effective_config import effective_config
+from serving.configuration.ensemble_check import step_models
+from serving.core.errors import ServingError, invalid, not_found
+from serving.core.model_identifier import ModelIdentifier
+from serving.execution.crash_trace import runner
+from serving.models.model_lifecycle import ModelLifecycle
+from serving.models.model_registry import ModelRegistry
+from serving.models.residency import ResidencyManager
+from serving.repositories.model_repositories import Repositories
+from serving.repositories.model_source import Files, NothingSelected, VersionSource, fingerprint, read_source
+from serving.repositories.overrides import Overrides
+from serving.resources.network_thread import NetworkThreads
+from serving.resources.runtime import Runtime
+
+log = logging.getLogger(__name__)
+
+K = TypeVar("K")
+
+
+class LoadFailed(ServingError):
+    """No version could be tried; `reason` says why, the message begins with the words that Triton has for it."""
+
+    said = "load failed for model '{}'"
+
+    def __init__(self, name: str, reason: ServingError) -> None:
+        super().__init__(reason.code, f"{self.said.format(name)}: {reason.message}")
+        self.reason = reason.message
+
+
+class NotPolled(LoadFailed):
+    """What lies in the repository under that name cannot be read as a model; what was loaded of it before goes on serving."""
+
+    said = "failed to load '{}', failed to poll from model repository"
+
+
+class Reading(NamedTuple):
+    """A model's files as they are to be loaded."""
+
+    sources: list[VersionSource]
+    override: str  # the configuration that came with a load request, this or an earlier one
+    files: Files  # of its folder
+
+
+class ModelLoader:
+    """Runs on the event loop's thread; files and networks are read on others."""
+
+    def __init__(
+        self,
+        options: Options,
+        runtime: Runtime,
+        repositories: Repositories,
+        network: NetworkThreads,
+        models: ModelRegistry,
+        residency: ResidencyManager,
+    ) -> None:
+        self._options = options
+        self._runtime = runtime
+        self._repositories = repositories
+        self._network = network
+        self._models = models
+        self._residency = residency
+        self._overrides = Overrides()
+        self._waiting_loads: dict[ModelIdentifier, asyncio.Task[None]] = {}
+
+    # -- loading ---------------------------------------------------------------------------------------------------
+    async def load(self, name: str, config: str = "", files: Mapping[str, bytes] | None = None) -> None:
+        """Load or reload the model of that name in each namespace that has one; files make one in the namespace "".
+
+        Of an ensemble the models of its steps, too, that are not loaded. Loading what has not changed does nothing.
+        """
+        if files:
+            await self._load_alone(ModelIdentifier(name), config, files)
+            return
+        models = await self._find(name)
+        failed = await failures({model: self.load_identified(model, config) for model in models})
+        if failed:
+            errors = [error for _, error in failed]
+            raise ServingError(errors[0].code, "; ".join(error.message for error in errors)) from errors[0]
+
+    async def load_many(self, names: list[str]) -> list[tuple[str, ServingError]]:
+        """Load all side by side. Return the failures."""
+        return await failures({name: self.load(name) for name in names})
+
+    async def load_identified(self, model: ModelIdentifier, config: str = "") -> None:
+        """Load one model. Loads of one model run one after another; those that wait are one."""
+        if config:
+            await self._load_alone(model, config, {})
+            return
+        task = self._waiting_loads.get(model)
+        if task is None:
+            task = self._waiting_loads[model] = self._runtime.loop.create_task(self._load_alone(model, "", {}))
+            task.add_done_callback(lambda done: self._load_ended(model, done))
+        await asyncio.shield(task)
+
+    def _load_ended(self, model: ModelIdentifier, task: "asyncio.Task[None]") -> None:
+        if self._waiting_loads.get(model) is task:
+            del self._waiting_loads[model]
+        if not task.cancelled():
+            task.exception()  # seen, even where every caller has gone
+
+    async def _load_alone(self, model: ModelIdentifier, config: str, files: Mapping[str, bytes]) -> None:
+        lifecycle = self._models.get(model)
+        if lifecycle is None:
+            completing = partial(self._effective_config, model.namespace)
+            lifecycle = ModelLifecycle(model, self._runtime, completing, self._residency)
+            self._models.add(lifecycle)
+        async with lifecycle.lock:
+            self._waiting_loads.pop(model, None)  # whoever asks from here on may mean newer files
+            requested = lifecycle.requested
+            self._models.set_requested(lifecycle, True)
+            try:
+                reading = await self._read_model(model, config, files)
+                await self._load_steps(model, reading.sources)
+            except LoadFailed as error:
+                lifecycle.error = error.reason
+                if isinstance(error, NotPolled):  # passed over, as in Triton: the server is ready without it
+                    self._models.set_requested(lifecycle, requested)
+                log.warning("%s", error.message)
+                raise
+            try:
+                await self._load_with_retries(lifecycle, reading.sources)
+            except ServingError as error:
+                log.warning("%s", error.message)
+                raise
+            log.info("loaded '%s' version %s", model, ", ".join(str(source.version) for source in reading.sources))
+            self._overrides.loaded(model, reading.override, reading.files, has_files=bool(files))
+
+    async def _load_with_retries(self, lifecycle: ModelLifecycle, sources: list[VersionSource]) -> None:
+        for left in range(self._options.model_load_retry_count, -1, -1):
+            try:
+                await lifecycle.load(sources)
+                return
+            except ServingError as error:
+                if not left:
+                    raise
+                log.warning("%s; trying again", error.message)
+
+    def _effective_config(self, namespace: str, source: VersionSource) -> ModelConfig:
+        file = Path(source.config.default_model_filename or "its model file")
+        completing = runner("completing", source.model_dir.name, source.version, file)
+        return completing(effective_config, source, self._options, partial(self._step_config, namespace))
+
+    def _step_config(self, namespace: str, name: str, version: int) -> ModelConfig:
+        try:
+            return self._models.step_model(namespace, name, version).config
+        except ServingError as error:
+            raise ServingError(error.code, f"a step needs model '{name}': {error.message}") from error
+
+    # -- reading ---------------------------------------------------------------------------------------------------
+    async def _find(self, name: str) -> list[ModelIdentifier]:
+        """Return the models of a name: what the repositories have, else what was loaded before.
+
+        The cloud is asked for what is unknown: it may have been published a moment ago. NotPolled where there is nothing.
+        """
+        try:
+            found = self._identifiers(name)
+            if not found and self._repositories.remote and self._refreshes:
+                await self._network.run(self._repositories.list_remote_model, name)
+                found = self._identifiers(name)
+            if not found:
+                raise not_found("no model of that name is there")
+        except ServingError as error:
+            raise NotPolled(name, error) from error
+        return found
+
+    def _identifiers(self, name: str) -> list[ModelIdentifier]:
+        return self._repositories.identifiers(name) or [loaded.identifier for loaded in self._models.named(name)]
+
+    @property
+    def _refreshes(self) -> bool:
+        """Whether a load asks the cloud for its newest; else polls say what there is."""
+        return self._options.model_control_mode == "explicit"
+
+    async def _read_model(self, model: ModelIdentifier, config: str, files: Mapping[str, bytes]) -> Reading:
+        """Return what is there to be loaded; LoadFailed where the version policy selects nothing, NotPolled without a model."""
+        try:
+            if files:
+                folder: Path | None = await self._runtime.in_thread(self._overrides.write, model, config, files)
+            else:
+                run = self._network.run if self._repositories.remote else self._runtime.in_thread
+                folder = await run(self._fetch, model)
+            return await self._runtime.in_thread(self._read_with_override, model, folder or Path(model.name), config)
+        except NothingSelected as error:
+            raise LoadFailed(model.name, error) from error
+        except ServingError as error:
+            raise NotPolled(model.name, error) from error
+
+    def _read_with_override(self, model: ModelIdentifier, folder: Path, config: str) -> Reading:
+        """Read with the override that is given, else with the one before, unless the files have changed since."""
+        files = fingerprint(folder) if folder.is_dir() else ()
+        for sentence in ignored_folders(folder) if files else ():
+            log.warning("'%s': %s", model, sentence)
+        override = config or self._overrides.kept(model, files)
+        return Reading(self._read(model, folder, override), override, files)
+
+    def _read(self, model: ModelIdentifier, folder: Path, override: str = "") -> list[VersionSource]:
+        options = self._options
+        strict = options.disable_auto_complete_config
+        return read_source(model.name, folder, override, options.model_config_name or "", strict=strict)
+
+    def _fetch(self, model: ModelIdentifier) -> Path | None:
+        """Return the folder of the model's files, on this machine by then."""
+        return self._repositories.fetch(model, refresh=self._refreshes)
+
+    # -- steps of ensembles ----------------------------------------------------------------------------------------
+    async def _load_steps(self, ensemble: ModelIdentifier, sources: list[VersionSource]) -> None:
+        try:
+            await self._load_missing_steps(ensemble, sources)
+        except ServingError as error:
+            raise LoadFailed(ensemble.name, error) from error
+
+    async def _load_missing_steps(self, ensemble: ModelIdentifier, sources: list[VersionSource]) -> None:
+        for name in dict.fromkeys(step for source in sources for step in step_models(source.config)):
+            step = self._models.identify_step(name, ensemble.namespace, await self._find(name))
+            await self._runtime.in_thread(self._refuse_cycle, ensemble, step)
+            lifecycle = self._models.get(step)
+            if lifecycle is None or lifecycle.default is None:
+                await self.load_identified(step)
+
+    def _refuse_cycle(self, ensemble: ModelIdentifier, step: ModelIdentifier) -> None:
+        """INVALID_ARG for an ensemble that contains itself; read from the files, before anything waits for anything."""
+        ahead, seen = [step], set[ModelIdentifier]()
+        while ahead:
+            current = ahead.pop()
+            if current == ensemble:
+                raise invalid(f"ensemble '{ensemble.name}' contains itself, by way of '{step.name}'")
+            folder = None if current in seen else self._fetch(current)
+            if folder is None:
+                continue
+            seen.add(current)
+            names = {name for source in self._read(current, folder) for name in step_models(source.config)}
+            ahead += [
+                self._models.identify_step(name, current.namespace, self._repositories.identifiers(name))
+                for name in names
+            ]
+
+    # -- unloading -------------------------------------------------------------------------------------------------
+    async def unload(self, name: str, unload_dependents: bool = False) -> None:
+        """Begin to drain a model, in each namespace; with `unload_dependents` also the models that only its steps call.
+
+        Unloading what is not there does nothing, as in Triton.
+        """
+        for lifecycle in self._models.named(name):
+            await self._unload(lifecycle, unload_dependents)
+
+    async def unload_identified(self, model: ModelIdentifier, reason: str = "") -> None:
+        """Begin to drain one model, where it is loaded; the repository index shows the reason."""
+        lifecycle = self._models.get(model)
+        if lifecycle is not None:
+            await self._unload(lifecycle)
+            lifecycle.error = reason
+
+    async def _unload(self, lifecycle: ModelLifecycle, unload_dependents: bool = False) -> None:
+        async with lifecycle.lock:
+            steps = self._steps(lifecycle) if unload_dependents else []
+            self._models.set_requested(lifecycle, False)
+            lifecycle.unload()
+            self._overrides.drop(lifecycle.identifier)
+        log.info("unloading '%s'", lifecycle.identifier)
+        for step in steps:
+            await self._unload(step, unload_dependents=True)
+
+    def _steps(self, lifecycle: ModelLifecycle) -> list[ModelLifecycle]:
+        """Return the models that an ensemble's steps mean, each once."""
+        names = {
+            step
+            for version in lifecycle.versions.values()
+            if version.model
+            for step in step_models(version.model.config)
+        }
+        found = {}
+        for name in names:
+            with suppress(ServingError):
+                step = self._models.find_step(name, lifecycle.identifier.namespace)
+                found[step.identifier] = step
+        return list(found.values())
+
+    def close(self) -> None:
+        """Delete the files that load requests brought."""
+        self._overrides.close()
+
+
+async def failures(loads: Mapping[K, Coroutine[None, None, None]]) -> list[tuple[K, ServingError]]:
+    """Await loads side by side. Return those that failed; what is not a ServingError is raised."""
+    results = await asyncio.gather(*loads.values(), return_exceptions=True)
+    found = []
+    for key, result in zip(loads, results, strict=True):
+        if isinstance(result, ServingError):
+            found.append((key, result))
+        elif isinstance(result, BaseException):
+            raise result
+    return found

@@ -1,0 +1,133 @@
+"""One version of a model: what serves of it, its state and the reason for it, and when it was last used."""
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from tritonclient.grpc.model_config_pb2 import ModelConfig
+
+from repository.config.in_place import same_build
+from repository.config.residency import ALWAYS, PINNED, Residency, residency_of
+from repository.core.condition import Condition
+from serving.models.model import Model
+from serving.models.sleeping_model import ASLEEP, SleepingModel
+from serving.repositories.model_source import VersionSource
+from serving.resources.memory import NOTHING, MemoryUse
+from serving.telemetry.statistics import ModelStatistics
+
+KEEPS_SERVING = "the last reload failed, what was loaded before keeps serving: "
+DEFAULT_SEQUENCE_IDLE_US = 1_000_000  # Triton's
+
+
+class State(Enum):
+    """Triton's model states, as the repository index shows them."""
+
+    UNAVAILABLE = "UNAVAILABLE"
+    LOADING = "LOADING"
+    READY = "READY"
+    UNLOADING = "UNLOADING"
+
+
+@dataclass(slots=True, eq=False)
+class ModelVersion:
+    """What a model's lifecycle knows of one version, from its first load on.
+
+    `model` takes the requests, or will from the first one on when it sleeps; it stays while `incoming` is built beside it.
+    """
+
+    statistics: ModelStatistics
+    state: State = State.UNAVAILABLE
+    reason: str = ""
+    retired: bool = False  # taken out of service; nothing is wrong with that
+    failed: bool = False  # its last load failed, whatever serves
+    model: Model | SleepingModel | None = None
+    source: VersionSource | None = None  # of `model`
+    incoming: Model | SleepingModel | None = None  # built, until every version of its load is
+    draining: list[Model | SleepingModel] = field(default_factory=list)
+    residency: Residency = ALWAYS
+    last_used: float = 0.0  # of the monotonic clock
+    memory_awake: MemoryUse | None = None  # what it held before it was put to sleep
+    _requests: int = 0  # finished ones, as of `last_used`
+
+    # -- what there is ---------------------------------------------------------------------------------------------
+    @property
+    def asleep(self) -> bool:
+        return isinstance(self.model, SleepingModel)
+
+    @property
+    def condition(self) -> Condition:
+        if self.state is State.READY and isinstance(self.model, Model) and not self.model.available:
+            return Condition.SILENT
+        if self.state is not State.UNAVAILABLE:
+            return Condition.NONE
+        return Condition.ASLEEP if self.asleep else Condition.UNLOADED if self.retired else Condition.NONE
+
+    @property
+    def models(self) -> list[Model | SleepingModel]:
+        """All that may have requests under way."""
+        return [*self.draining, self.model] if self.model else self.draining
+
+    @property
+    def memory(self) -> MemoryUse:
+        models = [*self.models, self.incoming] if self.incoming else self.models
+        return sum((model.memory for model in models), NOTHING)
+
+    def takes_in_place(self, source: VersionSource, config: ModelConfig) -> bool:
+        """Whether what serves can go on with a new configuration: same files, same build, and no need to wake up."""
+        if self.model is None or self.source is None or self.source.files != source.files:
+            return False
+        must_wake = self.asleep and residency_of(config).mode == PINNED
+        return same_build(self.model.config, config) and not must_wake
+
+    # -- its states ------------------------------------------------------------------------------------------------
+    def begin_load(self, statistics: ModelStatistics) -> None:
+        """Load a version that does not serve. Its statistics are new: what was unloaded and still drains keeps the old."""
+        self.state, self.retired, self.statistics = State.LOADING, False, statistics
+
+    def serve(self, failure: str = "") -> None:
+        """Set the state of a version that takes requests. failure: why its last load failed, where it did."""
+        self.failed, self.retired = bool(failure), False
+        if self.asleep:
+            self.state, self.reason = State.UNAVAILABLE, "; ".join(filter(None, (ASLEEP, failure)))
+        else:
+            self.state, self.reason = State.READY, failure
+
+    def fail(self, reason: str, *, draining: bool) -> None:
+        """Set the state of a version that did not load and does not serve. draining: what was built of it is being freed."""
+        self.state, self.reason = State.UNLOADING if draining else State.UNAVAILABLE, reason
+        self.failed = True
+
+    def retire(self, reason: str) -> Model | SleepingModel | None:
+        """Take no more requests. Return what has to finish its requests, None where nothing served."""
+        model, self.model = self.model, None
+        self.retired, self.failed = True, False
+        if model is not None:
+            self.state, self.reason = State.UNLOADING, reason
+        elif self.state is not State.UNLOADING:
+            self.state, self.reason = State.UNAVAILABLE, reason
+        return model
+
+    # -- its use ---------------------------------------------------------------------------------------------------
+    def mark_used(self, now: float) -> None:
+        self._requests, self.last_used = self._finished(), now
+
+    def notice_use(self, now: float) -> None:
+        """Mark the version as used where requests are under way or have ended since the last look."""
+        if self._finished() != self._requests or (self.model is not None and self.model.in_flight):
+            self.mark_used(now)
+
+    def may_sleep(self, now: float) -> bool:
+        """Whether it is awake, allowed to sleep, and has no request under way and no sequence open."""
+        model = self.model
+        if self.residency.mode == PINNED or model is None or self.asleep:
+            return False
+        return not model.in_flight and now - self.last_used >= _sequence_idle_s(model.config)
+
+    def _finished(self) -> int:
+        return self.statistics.success.count + self.statistics.fail.count
+
+
+def _sequence_idle_s(config: ModelConfig) -> float:
+    """Return how many seconds a sequence may be silent before it ends."""
+    if not config.HasField("sequence_batching"):
+        return 0.0
+    return float(config.sequence_batching.max_sequence_idle_microseconds or DEFAULT_SEQUENCE_IDLE_US) / 1e6

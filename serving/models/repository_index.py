@@ -1,0 +1,122 @@
+"""What the server tells of its models: the repository index, which models are ready, and the statistics of each version.
+
+An ensemble is only as ready as the models of its steps.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import NamedTuple
+
+from repository.core.condition import Condition
+from serving.core.errors import ServingError
+from serving.execution.readiness import confirmed
+from serving.models.model import Model
+from serving.models.model_lifecycle import ModelLifecycle
+from serving.models.model_registry import ModelRegistry
+from serving.models.model_version import ModelVersion, State
+from serving.models.sleeping_model import SleepingModel
+from serving.repositories.model_repositories import Repositories
+from serving.telemetry.statistics import ModelStatistics
+
+
+class IndexRow(NamedTuple):
+    """A row of the repository index: Triton's fields, and what this server tells beside them.
+
+    `version` and `state` are "" for a model of which no version was ever loaded. `failed`: the last load failed.
+    """
+
+    name: str
+    version: str = ""
+    state: str = ""
+    reason: str = ""
+    condition: Condition = Condition.NONE
+    failed: bool = False
+
+
+class RepositoryIndex:
+    """Reads the registry and the repositories; changes neither. Runs on the event loop's thread."""
+
+    def __init__(self, models: ModelRegistry, repositories: Repositories) -> None:
+        self._models = models
+        self._repositories = repositories
+
+    # -- the index -------------------------------------------------------------------------------------------------
+    def rows(self, ready: bool) -> list[IndexRow]:
+        """Return every model on disk or loaded, a row for each version that is or was loaded; or what is READY only."""
+        rows: list[IndexRow] = []
+        for model in sorted({*self._repositories.models(), *(lifecycle.identifier for lifecycle in self._models)}):
+            lifecycle, name = self._models.get(model), model.name
+            if lifecycle is not None and lifecycle.versions:
+                rows += [row for row in self._version_rows(lifecycle) if not ready or row.state == "READY"]
+            elif not ready:
+                reason = lifecycle.error if lifecycle else self._repositories.conflict(model)
+                rows.append(IndexRow(name, state="UNAVAILABLE" if reason else "", reason=reason, failed=bool(reason)))
+        return rows
+
+    def _version_rows(self, lifecycle: ModelLifecycle) -> Iterator[IndexRow]:
+        for number, version in sorted(lifecycle.versions.items()):
+            state, condition, unready = self._shown(lifecycle, version)
+            failed_reload = lifecycle.failed_reload(version)
+            remarks = version.model.unready_reasons() + version.model.warnings if version.model else []
+            reason = version.reason or unready or failed_reload or "; ".join(remarks)
+            failed = version.failed or (bool(failed_reload) and not version.asleep)
+            yield IndexRow(lifecycle.name, str(number), state.value, reason, condition, failed)
+
+    def _shown(self, lifecycle: ModelLifecycle, version: ModelVersion) -> tuple[State, Condition, str]:
+        """Return the state and condition of a version, and why its steps are not ready."""
+        unready = ""
+        if version.state is State.READY and version.model is not None:
+            unready = self.unready_step(version.model, lifecycle.identifier.namespace)
+        return (State.UNAVAILABLE, Condition.STEPLESS, unready) if unready else (version.state, version.condition, "")
+
+    # -- readiness -------------------------------------------------------------------------------------------------
+    def unready_step(self, model: Model | SleepingModel, namespace: str) -> str:
+        """Return why an ensemble could not answer now: a step of it, or of an ensemble in it, that is not ready; else ""."""
+        for step in model.config.ensemble_scheduling.step:
+            try:
+                found = self._models.step_model(namespace, step.model_name, step.model_version)
+            except ServingError as error:
+                return f"its step '{step.model_name}' is not ready: {error.message}"
+            if reason := self.unready_step(found, namespace):
+                return f"its step '{step.model_name}' is not ready: {reason}"
+        return ""
+
+    def all_ready(self) -> bool:
+        """Whether every model that was requested serves; one that is loading for the first time does not count against."""
+        requested = self._models.requested()
+        return all(lifecycle.default is not None or lifecycle.lock.locked() for lifecycle in requested)
+
+    async def confirm_all_ready(self) -> bool:
+        """Whether every model that serves says that it is ready, where it has a say."""
+        versions = [
+            version
+            for lifecycle in self._models.requested()
+            for version in lifecycle.versions.values()
+            if version.model
+        ]
+        answers = await asyncio.gather(*(confirmed(partial(getattr, version, "model")) for version in versions))
+        return all(yes or version.model is None for yes, version in zip(answers, versions, strict=True))
+
+    # -- statistics ------------------------------------------------------------------------------------------------
+    def statistics(self, ready: bool = False) -> list[ModelStatistics]:
+        """Return those of every version that takes requests or, unless only these are asked for, still has some."""
+        return self._statistics(lambda version: version.model is not None if ready else bool(version.models))
+
+    def known_statistics(self) -> list[ModelStatistics]:
+        """Return those of every version that is or was loaded; those of an unloaded one are zero."""
+        return self._statistics(lambda version: True)
+
+    def _statistics(self, chosen: Callable[[ModelVersion], bool]) -> list[ModelStatistics]:
+        """Return them with the gauges refreshed."""
+        found = []
+        for lifecycle in self._models:
+            for version in filter(chosen, lifecycle.versions.values()):
+                state, version.statistics.condition, _ = self._shown(lifecycle, version)
+                version.statistics.state = state.value
+                version.statistics.failed = version.failed
+                version.statistics.pending = sum(model.pending for model in version.models)
+                version.statistics.in_flight = sum(model.in_flight for model in version.models)
+                version.statistics.memory = version.memory
+                found.append(version.statistics)
+        return found
