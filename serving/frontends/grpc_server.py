@@ -4,18 +4,19 @@ import asyncio
 import contextlib
 import logging
 import time
-from typing import Any
 
 from serving.cli.option_values import header_pattern
 from serving.cli.options import Options
 from serving.cli.tls import TlsFiles, listener_options, server_context
-from serving.frontends.grpc.codec import InferCodec
+from serving.frontends.grpc.call import CallServices
+from serving.frontends.grpc.call_headers import CallHead, parse_head
+from serving.frontends.grpc.compression import LEVELS
 from serving.frontends.grpc.methods import find_method
-from serving.frontends.grpc.packing import LEVELS
-from serving.frontends.grpc.status import CallHead, parse_head
+from serving.frontends.grpc.request_decoder import RequestDecoder
+from serving.frontends.grpc.response_encoder import ResponseEncoder
 from serving.frontends.http2.connection import MAX_CONCURRENT_STREAMS, Connection
+from serving.frontends.http2.frame_reader import make_scratch
 from serving.frontends.http2.keepalive import KeepaliveSettings
-from serving.frontends.http2.reader import make_scratch
 from serving.frontends.http2.stream import Stream
 from serving.frontends.shared.authorisation import Authoriser
 from serving.frontends.shared.client_limits import ClientTimeouts
@@ -24,8 +25,8 @@ from serving.server import InferenceServer
 log = logging.getLogger(__name__)
 
 _WATCH_S = 1.0
-MAX_STREAMS = 8192  # of all connections
-FEW_STREAMS = 16  # which each connection may have in any case
+MAX_STREAMS = 8192  # of all connections together
+MIN_STREAMS = 16  # that each connection may have in any case
 _BACKLOG = 1024
 
 
@@ -33,21 +34,25 @@ class GrpcServer:
     """Serves `inference.GRPCInferenceService` on --grpc-address, --grpc-port."""
 
     def __init__(self, server: InferenceServer, options: Options, authoriser: Authoriser) -> None:
-        self.server = server
-        self.authoriser = authoriser
-        self.codec = InferCodec(server.shared_memory)
-        self.max_message_size = options.grpc_max_message_size
+        self._services = CallServices(
+            server,
+            authoriser,
+            RequestDecoder(server.shared_memory),
+            ResponseEncoder(),
+            options.grpc_max_message_size,
+            header_pattern(options.grpc_header_forward_pattern),
+            LEVELS[options.grpc_infer_response_compression_level],
+        )
         self._options = options
         self._timeouts = ClientTimeouts.from_options(options)
         self._keepalive = KeepaliveSettings.from_options(options)
-        self.forwarded = header_pattern(options.grpc_header_forward_pattern)
-        self.compression = LEVELS[options.grpc_infer_response_compression_level]
         self._scratch = make_scratch()
         self._connections: set[Connection[CallHead]] = set()
         self._listener: asyncio.Server | None = None
         self._watcher: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
+        """Listen; OSError where the address cannot be bound."""
         loop = asyncio.get_running_loop()
         tls = server_context(TlsFiles.of_grpc(self._options), "h2")
         self._listener = await loop.create_server(
@@ -62,6 +67,7 @@ class GrpcServer:
 
     @property
     def address(self) -> tuple[str, int]:
+        """The host and port that the server listens on; port 0 of the options stands for any."""
         assert self._listener is not None
         host, port = self._listener.sockets[0].getsockname()[:2]
         return host, port
@@ -76,6 +82,7 @@ class GrpcServer:
             await asyncio.sleep(0.02)
 
     async def close(self) -> None:
+        """End what is left."""
         if self._listener is not None:
             self._listener.close()
         if self._watcher is not None:
@@ -93,12 +100,12 @@ class GrpcServer:
             self._scratch,
             self._keepalive,
             self._timeouts,
-            self.server.request_memory,
+            self._services.server.request_memory,
         )
 
-    def _make_call(self, connection: Connection[Any], stream_id: int, head: CallHead) -> Stream:
+    def _make_call(self, connection: Connection[CallHead], stream_id: int, head: CallHead) -> Stream:
         method = find_method(head.path)
-        return method.call(connection, stream_id, head, self, method)
+        return method.call(connection, stream_id, head, self._services, method)
 
     async def _watch(self) -> None:
         last = time.monotonic()
@@ -106,14 +113,14 @@ class GrpcServer:
             await asyncio.sleep(_WATCH_S)
             now = time.monotonic()
             for connection in list(self._connections):
-                connection.watch(now, now - last)
-            self._share_streams()
+                connection.tick(now, now - last)
+            self._limit_streams()
             last = now
 
-    def _share_streams(self) -> None:
-        """Where there are too many streams, each connection may have its share of them and no more."""
+    def _limit_streams(self) -> None:
+        """Where there are too many streams, let each connection have its share of them and no more."""
         limit = MAX_CONCURRENT_STREAMS
         if sum(connection.open_streams for connection in self._connections) > MAX_STREAMS:
-            limit = max(FEW_STREAMS, MAX_STREAMS // len(self._connections))
+            limit = max(MIN_STREAMS, MAX_STREAMS // len(self._connections))
         for connection in self._connections:
-            connection.share.streams = limit
+            connection.limit.max_streams = limit

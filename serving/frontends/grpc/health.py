@@ -7,20 +7,23 @@ import asyncio
 from typing import Any
 
 from serving.core.errors import invalid, not_found
-from serving.frontends.grpc.call import Call, CallError
+from serving.frontends.grpc.call import Call, CallServices, Method
+from serving.frontends.grpc.call_headers import CallHead
 from serving.frontends.grpc.protos import message_class
-from serving.frontends.grpc.status import Status
+from serving.frontends.grpc.status import CallError, Status
+from serving.frontends.http2.stream import StreamConnection
 from serving.server import InferenceServer
 
 SERVICES = ("", "inference.GRPCInferenceService")
 SERVING, NOT_SERVING, SERVICE_UNKNOWN = 1, 2, 3
-LOOK_S = 0.5  # how soon a change is told
+CHECK_INTERVAL_S = 0.5
 
 HealthCheckRequest = message_class("grpc.health.v1.HealthCheckRequest")
 HealthCheckResponse = message_class("grpc.health.v1.HealthCheckResponse")
 
 
 async def check(server: InferenceServer, request: Any) -> Any:
+    """Handle Health.Check; NOT_FOUND for a service that this server does not have."""
     if request.service not in SERVICES:
         raise not_found(f"there is no service '{request.service[:200]}' to check")
     return HealthCheckResponse(status=await _status(server, request.service))
@@ -33,14 +36,16 @@ async def _status(server: InferenceServer, service: str) -> int:
 
 
 class WatchCall(Call):
-    """Health.Watch: the status now, and then each change of it, until the client goes."""
+    """Health.Watch: tells the status now, and then each change of it, until the client goes."""
 
-    __slots__ = ("service", "told", "watcher")
+    __slots__ = ("last_status", "service", "watcher")
 
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
+    def __init__(
+        self, connection: StreamConnection, stream_id: int, head: CallHead, services: CallServices, method: Method
+    ) -> None:
+        super().__init__(connection, stream_id, head, services, method)
         self.service: str | None = None
-        self.told = 0
+        self.last_status = 0
         self.watcher: asyncio.Task[None] | None = None
 
     def message(self, body: "bytes | memoryview", start: int) -> None:
@@ -58,15 +63,15 @@ class WatchCall(Call):
 
     async def _watch(self, service: str) -> None:
         while True:
-            status = await _status(self.frontend.server, service)
-            if status != self.told:
-                self.told = status
+            status = await _status(self.services.server, service)
+            if status != self.last_status:
+                self.last_status = status
                 data = HealthCheckResponse(status=status).SerializeToString()
                 self.respond((data,), len(data), final=False)
             if self.connection.draining:
                 self.fail(Status.UNAVAILABLE, "the server is shutting down")
                 return
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(CHECK_INTERVAL_S)
 
     def abandon(self) -> None:
         if self.watcher is not None:

@@ -1,45 +1,42 @@
-"""The methods of Triton's GRPCInferenceService: path -> how the call runs. A new method is one line in the table below."""
+"""The methods of Triton's GRPCInferenceService and of gRPC's own services: path -> how the call runs.
+
+A new method is one line in the table below.
+"""
 
 import asyncio
 import inspect
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Coroutine
+from typing import Any
 
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 from tritonclient.grpc import service_pb2 as pb
 
-from serving.core.errors import invalid, unsupported
-from serving.frontends.grpc import health as grpc_health
-from serving.frontends.grpc import settings, shared_memory
-from serving.frontends.grpc.call import Call, CallError
+from serving.core.errors import invalid
+from serving.frontends.grpc import handlers, health
+from serving.frontends.grpc.call import Call, CallServices, Method
+from serving.frontends.grpc.call_headers import CallHead
 from serving.frontends.grpc.infer import InferCall, StreamInferCall
 from serving.frontends.grpc.reflection import ReflectionCall
-from serving.frontends.grpc.status import Status
-from serving.server import InferenceServer
+from serving.frontends.grpc.status import CallError, Status
+from serving.frontends.http2.stream import StreamConnection
 
 
-class Method(NamedTuple):
-    name: str
-    group: str  # of --grpc-restricted-protocol
-    call: type[Call]
-    request: Any = None  # the message class, for PlainCall
-    handle: Callable[[InferenceServer, Any], Any] | None = None  # -> response message, or a coroutine of one
-    large: bool = False  # takes messages up to --grpc-max-message-size, and not only CONTROL_BODY
-
-
-class PlainCall(Call):
-    """One request message, one response message, by protobuf. The handler decodes, calls, encodes."""
+class UnaryCall(Call):
+    """One request message and one response message, both by protobuf; the method's handler makes the second of the first."""
 
     __slots__ = ("received", "task")
 
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self.received: Any = None
+    def __init__(
+        self, connection: StreamConnection, stream_id: int, head: CallHead, services: CallServices, method: Method
+    ) -> None:
+        super().__init__(connection, stream_id, head, services, method)
+        self.received: Message | None = None
         self.task: asyncio.Task[None] | None = None
 
     def message(self, body: "bytes | memoryview", start: int) -> None:
         if self.received is not None:
             raise CallError(Status.INVALID_ARGUMENT, f"{self.method.name} takes one message")
+        assert self.method.request is not None
         self.received = self.method.request()
         try:
             self.received.ParseFromString(bytes(body[start:]))
@@ -52,25 +49,25 @@ class PlainCall(Call):
         # The name in a request about shared memory is a region's.
         self.authorise(None if self.method.group == "shared-memory" else _model_of(self.received))
         assert self.method.handle is not None
-        result = self.method.handle(self.frontend.server, self.received)
+        result = self.method.handle(self.services.server, self.received)
         if inspect.iscoroutine(result):
             self.task = asyncio.get_running_loop().create_task(self._respond_later(result))
         else:
             self._respond_with(result)
 
-    async def _respond_later(self, result: Any) -> None:
+    async def _respond_later(self, result: Coroutine[Any, Any, Message]) -> None:
         try:
             self._respond_with(await result)
         except Exception as error:
             self.fail_because(error)
 
-    def _respond_with(self, response: Any) -> None:
+    def _respond_with(self, response: Message) -> None:
         data = response.SerializeToString()
         self.respond((data,), len(data))
 
 
-def _model_of(message: Any) -> str:
-    """The model that a request is about, if any."""
+def _model_of(message: Message) -> str:
+    """Return the name of the model that a request is about; "" for none."""
     return str(getattr(message, "model_name", "") or getattr(message, "name", ""))
 
 
@@ -87,124 +84,50 @@ class UnknownCall(Call):
         """Never called: the call is answered when it opens."""
 
 
-# -- handlers --------------------------------------------------------------------------------------------------------
-def _server_live(server: InferenceServer, request: Any) -> Any:
-    return pb.ServerLiveResponse(live=server.live())
-
-
-async def _server_ready(server: InferenceServer, request: Any) -> Any:
-    return pb.ServerReadyResponse(ready=await server.confirm_ready())
-
-
-async def _model_ready(server: InferenceServer, request: Any) -> Any:
-    return pb.ModelReadyResponse(ready=await server.confirm_model_ready(request.name, request.version))
-
-
-def _server_metadata(server: InferenceServer, request: Any) -> Any:
-    return server.metadata()
-
-
-def _model_metadata(server: InferenceServer, request: Any) -> Any:
-    return server.model_metadata(request.name, request.version)
-
-
-def _model_config(server: InferenceServer, request: Any) -> Any:
-    return pb.ModelConfigResponse(config=server.model_config(request.name, request.version))
-
-
-def _model_statistics(server: InferenceServer, request: Any) -> Any:
-    return server.model_statistics(request.name, request.version)
-
-
-def _repository_index(server: InferenceServer, request: Any) -> Any:
-    _refuse_repository_name(request)
-    response = pb.RepositoryIndexResponse()
-    for row in server.repository_index(request.ready):
-        response.models.add(name=row.name, version=row.version, state=row.state, reason=row.reason)
-    return response
-
-
-async def _repository_model_load(server: InferenceServer, request: Any) -> Any:
-    _refuse_repository_name(request)
-    config = ""
-    files: dict[str, bytes] = {}
-    for key, parameter in request.parameters.items():
-        if key == "config":
-            config = _load_parameter(key, parameter, "string_param")
-        elif key.startswith("file:"):
-            files[key] = _load_parameter(key, parameter, "bytes_param")
-        else:
-            raise invalid(f"unrecognized load parameter '{key}'; expected 'config' or 'file:<version>/<name>'")
-    await server.load_model(request.model_name, config, files)
-    return pb.RepositoryModelLoadResponse()
-
-
-async def _repository_model_unload(server: InferenceServer, request: Any) -> Any:
-    _refuse_repository_name(request)
-    unload_dependents = False
-    for key, parameter in request.parameters.items():
-        if key != "unload_dependents":
-            raise invalid(f"unrecognized unload parameter '{key}'; expected 'unload_dependents'")
-        unload_dependents = _load_parameter(key, parameter, "bool_param")
-    await server.unload_model(request.model_name, unload_dependents)
-    return pb.RepositoryModelUnloadResponse()
-
-
-def _load_parameter(key: str, parameter: Any, expected: str) -> Any:
-    if parameter.WhichOneof("parameter_choice") != expected:
-        raise invalid(f"invalid value type for parameter '{key}', expected {expected}.")
-    return getattr(parameter, expected)
-
-
-def _refuse_repository_name(request: Any) -> None:
-    if request.repository_name:
-        raise unsupported("'repository_name' specification is not supported")
-
-
 _TABLE = [
-    Method("ServerLive", "health", PlainCall, pb.ServerLiveRequest, _server_live),
-    Method("ServerReady", "health", PlainCall, pb.ServerReadyRequest, _server_ready),
-    Method("ModelReady", "health", PlainCall, pb.ModelReadyRequest, _model_ready),
-    Method("ServerMetadata", "metadata", PlainCall, pb.ServerMetadataRequest, _server_metadata),
-    Method("ModelMetadata", "metadata", PlainCall, pb.ModelMetadataRequest, _model_metadata),
-    Method("ModelConfig", "model-config", PlainCall, pb.ModelConfigRequest, _model_config),
-    Method("ModelStatistics", "statistics", PlainCall, pb.ModelStatisticsRequest, _model_statistics),
+    Method("ServerLive", "health", UnaryCall, pb.ServerLiveRequest, handlers.server_live),
+    Method("ServerReady", "health", UnaryCall, pb.ServerReadyRequest, handlers.server_ready),
+    Method("ModelReady", "health", UnaryCall, pb.ModelReadyRequest, handlers.model_ready),
+    Method("ServerMetadata", "metadata", UnaryCall, pb.ServerMetadataRequest, handlers.server_metadata),
+    Method("ModelMetadata", "metadata", UnaryCall, pb.ModelMetadataRequest, handlers.model_metadata),
+    Method("ModelConfig", "model-config", UnaryCall, pb.ModelConfigRequest, handlers.model_config),
+    Method("ModelStatistics", "statistics", UnaryCall, pb.ModelStatisticsRequest, handlers.model_statistics),
     Method("ModelInfer", "inference", InferCall, large=True),
     Method("ModelStreamInfer", "inference", StreamInferCall, large=True),
-    Method("RepositoryIndex", "model-repository", PlainCall, pb.RepositoryIndexRequest, _repository_index),
+    Method("RepositoryIndex", "model-repository", UnaryCall, pb.RepositoryIndexRequest, handlers.repository_index),
     Method(
         "RepositoryModelLoad",
         "model-repository",
-        PlainCall,
+        UnaryCall,
         pb.RepositoryModelLoadRequest,
-        _repository_model_load,
+        handlers.repository_model_load,
         large=True,
     ),
     Method(
         "RepositoryModelUnload",
         "model-repository",
-        PlainCall,
+        UnaryCall,
         pb.RepositoryModelUnloadRequest,
-        _repository_model_unload,
+        handlers.repository_model_unload,
     ),
-    Method("LogSettings", "logging", PlainCall, pb.LogSettingsRequest, settings.logging),
-    Method("TraceSetting", "trace", PlainCall, pb.TraceSettingRequest, settings.trace),
+    Method("LogSettings", "logging", UnaryCall, pb.LogSettingsRequest, handlers.log_settings),
+    Method("TraceSetting", "trace", UnaryCall, pb.TraceSettingRequest, handlers.trace_setting),
     *[
-        Method(name, "shared-memory", PlainCall, getattr(pb, f"{name}Request"), handle)
+        Method(name, "shared-memory", UnaryCall, getattr(pb, f"{name}Request"), handle)
         for name, handle in (
-            ("SystemSharedMemoryStatus", shared_memory.system_status),
-            ("SystemSharedMemoryRegister", shared_memory.system_register),
-            ("SystemSharedMemoryUnregister", shared_memory.system_unregister),
-            ("CudaSharedMemoryStatus", shared_memory.cuda_status),
-            ("CudaSharedMemoryRegister", shared_memory.cuda_register),
-            ("CudaSharedMemoryUnregister", shared_memory.cuda_unregister),
+            ("SystemSharedMemoryStatus", handlers.system_shared_memory_status),
+            ("SystemSharedMemoryRegister", handlers.system_shared_memory_register),
+            ("SystemSharedMemoryUnregister", handlers.system_shared_memory_unregister),
+            ("CudaSharedMemoryStatus", handlers.cuda_shared_memory_status),
+            ("CudaSharedMemoryRegister", handlers.cuda_shared_memory_register),
+            ("CudaSharedMemoryUnregister", handlers.cuda_shared_memory_unregister),
         )
     ],
 ]
-# gRPC's own services, which have the paths of their own
+# gRPC's own services, whose paths are their own
 _STANDARD = [
-    Method("grpc.health.v1.Health/Check", "health", PlainCall, grpc_health.HealthCheckRequest, grpc_health.check),
-    Method("grpc.health.v1.Health/Watch", "health", grpc_health.WatchCall),
+    Method("grpc.health.v1.Health/Check", "health", UnaryCall, health.HealthCheckRequest, health.check),
+    Method("grpc.health.v1.Health/Watch", "health", health.WatchCall),
     Method("grpc.reflection.v1.ServerReflection/ServerReflectionInfo", "metadata", ReflectionCall),
     Method("grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", "metadata", ReflectionCall),
 ]
@@ -213,5 +136,5 @@ METHODS |= {f"/{method.name}": method for method in _STANDARD}
 
 
 def find_method(path: str) -> Method:
-    """The method of a path; one that answers UNIMPLEMENTED where there is none."""
+    """Return the method of a path; one whose calls end with UNIMPLEMENTED where there is none."""
     return METHODS.get(path) or Method(path[:200], "", UnknownCall)

@@ -23,10 +23,10 @@ _POOLS = (pb.DESCRIPTOR.pool, POOL)
 
 
 class ReflectionCall(Call):
-    """ServerReflectionInfo: one answer for each question of the stream."""
+    """ServerReflectionInfo: one response for each request of the stream."""
 
     __slots__ = ()
-    takes_several = True
+    client_streaming = True
 
     def message(self, body: "bytes | memoryview", start: int) -> None:
         version = self.method.name.split(".")[2]
@@ -78,7 +78,7 @@ def _answer(request: Any, answer: Any) -> None:
 
 
 def _find(method: str, name: str) -> Any:
-    """In the first pool that has it and that serves it; KeyError where none has."""
+    """Return the descriptor from the first pool that has it in a file that is served; KeyError where none has."""
     for pool in _POOLS:
         try:
             found = getattr(pool, method)(name)
@@ -90,7 +90,7 @@ def _find(method: str, name: str) -> Any:
 
 
 def _with_dependencies(file: Any) -> dict[str, Any]:
-    """The file and those that it imports, by name."""
+    """Return the file and those that it imports, by name."""
     files = {file.name: file}
     for imported in file.dependencies:
         files |= _with_dependencies(imported)

@@ -1,24 +1,13 @@
-"""gRPC over HTTP/2, the fixed parts: status codes, request heads, response blocks (grpc.io "PROTOCOL-HTTP2")."""
+"""gRPC's status codes, and which of them each error of the server has (gRPC's doc/statuscodes.md)."""
 
-import functools
-import re
-from dataclasses import dataclass, field
 from enum import IntEnum
-from urllib.parse import quote_from_bytes
 
 from serving.core.errors import Code, Exhausted, PermissionDenied, ServingError, Unauthenticated
-from serving.frontends.http2.headers import HeaderList, encode_headers
-
-ENCODINGS = ("identity", "deflate", "gzip")
-MAX_STATUS_MESSAGE = 6000  # bytes: clients take 8 KiB of headers
-_TIMEOUT = re.compile(r"(\d{1,8})([HMSmun])")
-_UNIT_S = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
-# gRPC leaves these characters of grpc-message as they are; all others are percent-encoded.
-_PLAIN = "".join(chr(code) for code in range(0x20, 0x7F) if chr(code) != "%")
-_FORBIDDEN_FIELDS = frozenset((b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"))
 
 
 class Status(IntEnum):
+    """The value of the trailer grpc-status."""
+
     OK = 0
     CANCELLED = 1
     UNKNOWN = 2
@@ -32,6 +21,15 @@ class Status(IntEnum):
     INTERNAL = 13
     UNAVAILABLE = 14
     UNAUTHENTICATED = 16
+
+
+class CallError(Exception):
+    """Ends the call with this status."""
+
+    def __init__(self, status: Status, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
 
 
 STATUS_OF = {
@@ -53,113 +51,8 @@ _STATUS_OF_KIND = (
 
 
 def status_of(error: ServingError) -> Status:
-    """The gRPC status of an error."""
+    """Return the gRPC status of an error."""
     for kind, status in _STATUS_OF_KIND:
         if isinstance(error, kind):
             return status
     return STATUS_OF[error.code]
-
-
-@dataclass(frozen=True, slots=True)
-class CallHead:
-    """The headers of a call. `malformed`: no valid HTTP/2 request. `http_status`: HTTP, but not gRPC (200 where it is)."""
-
-    path: str = ""
-    headers: dict[str, str] = field(default_factory=dict)
-    timeout_s: float | None = None
-    encoding: str = "identity"
-    malformed: bool = False
-    http_status: int = 200
-    error: str = ""  # INVALID_ARGUMENT, from the headers alone
-
-
-def parse_head(fields: HeaderList) -> CallHead:
-    """The head of a call from its header list, which RFC 9113 section 8.3 restricts."""
-    pseudo: dict[bytes, bytes] = {}
-    headers: dict[str, str] = {}
-    repeated: dict[str, list[str]] = {}
-    for name, value in fields:
-        if name[:1] == b":":
-            if headers or name in pseudo or name not in (b":method", b":scheme", b":path", b":authority"):
-                return CallHead(malformed=True)
-            pseudo[name] = value
-        elif not name or name != name.lower() or name in _FORBIDDEN_FIELDS:
-            return CallHead(malformed=True)
-        else:
-            key = name.decode("latin-1")
-            if key in headers:
-                repeated.setdefault(key, [headers[key]]).append(value.decode("latin-1"))
-            else:
-                headers[key] = value.decode("latin-1")
-    for key, values in repeated.items():
-        headers[key] = ",".join(values)
-    if not all(pseudo.get(name) for name in (b":method", b":scheme", b":path")):
-        return CallHead(malformed=True)
-    if headers.get("te", "trailers") != "trailers":
-        return CallHead(malformed=True)
-    return _call_head(pseudo, headers)
-
-
-def _call_head(pseudo: dict[bytes, bytes], headers: dict[str, str]) -> CallHead:
-    if pseudo[b":method"] != b"POST":
-        return CallHead(http_status=405)
-    if not headers.get("content-type", "").startswith("application/grpc"):
-        return CallHead(http_status=415)
-    path = pseudo[b":path"].decode("latin-1")
-    encoding = headers.get("grpc-encoding", "identity")
-    timeout = headers.get("grpc-timeout")
-    if timeout is None:
-        return CallHead(path, headers, encoding=encoding)
-    match = _TIMEOUT.fullmatch(timeout)
-    if match is None:
-        return CallHead(
-            path, headers, error=f"grpc-timeout is '{timeout[:40]}'; expected digits and one of H M S m u n"
-        )
-    return CallHead(path, headers, int(match[1]) * _UNIT_S[match[2]], encoding)
-
-
-@functools.cache
-def response_headers(encoding: str = "") -> bytes:
-    """The header block before a call's first message; `encoding` of those that are compressed."""
-    fields = [
-        (b":status", b"200"),
-        (b"content-type", b"application/grpc"),
-        (b"grpc-accept-encoding", ",".join(ENCODINGS).encode()),
-    ]
-    if encoding:
-        fields.append((b"grpc-encoding", encoding.encode()))
-    return encode_headers(fields)
-
-
-RESPONSE_HEADERS = response_headers()
-OK_TRAILERS = encode_headers([(b"grpc-status", b"0")])
-
-
-def _status_fields(status: Status, message: str) -> list[tuple[bytes, bytes]]:
-    raw = message.encode("utf-8", "replace")
-    value = quote_from_bytes(raw, _PLAIN).encode()
-    while len(value) > MAX_STATUS_MESSAGE:
-        raw = raw[: len(raw) * MAX_STATUS_MESSAGE // len(value) - 1]
-        value = quote_from_bytes(raw, _PLAIN).encode()
-    return [(b"grpc-status", str(int(status)).encode()), (b"grpc-message", value)]
-
-
-@functools.lru_cache(256)
-def status_trailers(status: Status, message: str) -> bytes:
-    """The trailer block of a call that fails after its response headers have been sent."""
-    return encode_headers(_status_fields(status, message))
-
-
-@functools.lru_cache(256)
-def error_response(status: Status, message: str) -> bytes:
-    """The one header block of a call that fails before anything has been sent ("Trailers-Only")."""
-    fields = [(b":status", b"200"), (b"content-type", b"application/grpc")]
-    if status is Status.UNIMPLEMENTED:
-        fields.append((b"grpc-accept-encoding", ",".join(ENCODINGS).encode()))
-    return encode_headers(fields + _status_fields(status, message))
-
-
-@functools.cache
-def http_error(http_status: int) -> bytes:
-    """The header block for a request that is no gRPC call."""
-    return encode_headers([(b":status", str(http_status).encode())])

@@ -1,7 +1,7 @@
 """The server's side of one HTTP/2 connection as an asyncio protocol (RFC 9113).
 
-It reads frames, keeps streams and windows, and bounds what a peer can make it do. What a request means is the business
-of the Stream subclass that `make_stream` returns.
+It reads frames, keeps streams and flow-control windows, and bounds what a peer can make it do. What a request means is the
+business of the Stream subclass that `make_stream` returns.
 """
 
 import asyncio
@@ -12,23 +12,23 @@ from collections.abc import Callable
 from typing import Generic, cast
 
 from serving.frontends.http2 import frames as h2
-from serving.frontends.http2.allowance import Allowance, Share
+from serving.frontends.http2.frame_reader import RECEIVED_FRAME_SIZE, FrameReader
 from serving.frontends.http2.frames import ConnectionFailure, ErrorCode, Setting, StreamFailure
 from serving.frontends.http2.headers import MAX_HEADER_LIST_SIZE, Head, HeaderDecoder, HeaderList
 from serving.frontends.http2.keepalive import DEFAULTS, KEEPALIVE_PING, Keepalive, KeepaliveSettings
-from serving.frontends.http2.reader import RECEIVED_FRAME_SIZE, FrameReader
-from serving.frontends.http2.stream import Output, Stream
+from serving.frontends.http2.open_streams import OpenStreams
+from serving.frontends.http2.peer_limits import ConcurrencyLimit, FloodLimiter
+from serving.frontends.http2.stream import FrameWriter, Stream
 from serving.frontends.shared.client_limits import STANDARD, ClientTimeouts, ProgressWatch
 from serving.resources.request_memory import RequestMemory
 
 log = logging.getLogger(__name__)
 
 MAX_CONCURRENT_STREAMS = 1024
-STREAM_WINDOW = 16 << 20
-CONNECTION_WINDOW = 1 << 30  # what has come is consumed at once: backpressure is on streams
-_REPORT_AFTER = CONNECTION_WINDOW // 4
+STREAM_WINDOW = 16 << 20  # bytes
+CONNECTION_WINDOW = 1 << 30  # bytes: what has come is consumed at once, and backpressure is on streams
+_UPDATE_AFTER = CONNECTION_WINDOW // 4
 
-MAX_REMEMBERED = 1000
 PREFACE_TIMEOUT_S = 10.0
 STALLED_TIMEOUT_S = 60.0  # for a peer that reads nothing of what has been written
 CLOSE_TIMEOUT_S = 5.0
@@ -45,28 +45,31 @@ _OUR_SETTINGS = h2.settings(
 
 
 class Connection(FrameReader, Generic[Head]):
-    """Frames in, streams out. Every public method runs on the event loop's thread."""
+    """Frames in, streams out. Every public method runs on the event loop's thread.
+
+    `parse_head` makes the head of a request from its header list, and `make_stream` (connection, stream identifier, head) the
+    stream. The connection is in `connections` while it lives. `scratch` is the listener's receive buffer; `memory` is what
+    all requests share, and makes a slow peer's time shorter where it runs short.
+    """
 
     __slots__ = (  # CPython reads the attributes of an instance with more than 29 in its dict markedly slower
-        "_allowance",
-        "_answered_early",
+        "_bytes_received",
         "_connections",
         "_decoder",
         "_draining",
+        "_flood",
         "_handlers",
         "_keepalive",
-        "_last_stream_id",
         "_make_stream",
         "_progress",
         "_refusing",
         "_since",
         "_streams",
-        "_unreported",
-        "output",
-        "share",
+        "limit",
+        "receive_window",
         "transport",
+        "writer",
     )
-    receive_window = STREAM_WINDOW
 
     def __init__(
         self,
@@ -82,14 +85,13 @@ class Connection(FrameReader, Generic[Head]):
         self._decoder = HeaderDecoder(parse_head)
         self._make_stream = make_stream
         self._connections = connections
-        self._streams: dict[int, Stream] = {}
-        self._answered_early: set[int] = set()  # answered while the request was still coming: its rest is ignored
-        self._last_stream_id = 0
-        self._unreported = 0
-        self._allowance = Allowance()
+        self._streams = OpenStreams()
+        self._bytes_received = 0  # bytes of DATA since the last WINDOW_UPDATE of the connection
+        self._flood = FloodLimiter()
         self._keepalive = Keepalive(keepalive, time.monotonic())
         self._progress = ProgressWatch(timeouts, memory or RequestMemory())
-        self.share = Share(MAX_CONCURRENT_STREAMS)
+        self.limit = ConcurrencyLimit(MAX_CONCURRENT_STREAMS)
+        self.receive_window = STREAM_WINDOW
         self._draining = self._refusing = False
         self._since = time.monotonic()  # of the state that a timeout watches: preface, stalled, closing
         self._handlers = {
@@ -108,7 +110,7 @@ class Connection(FrameReader, Generic[Head]):
         self.transport.set_write_buffer_limits(high=1 << 20)
         # So that a peer whose machine has gone is noticed at last.
         self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        self.output = Output(self.transport)
+        self.writer = FrameWriter(self.transport)
         self._connections.add(self)
         self.transport.write(_OUR_SETTINGS)
 
@@ -118,57 +120,45 @@ class Connection(FrameReader, Generic[Head]):
         self._abort_streams()
 
     def pause_writing(self) -> None:
-        self.output.paused = True
+        self.writer.paused = True
         self._since = time.monotonic()
 
     def resume_writing(self) -> None:
-        self.output.paused = False
-        self._allowance.unread = 0
-        self.output.pump()
+        self.writer.paused = False
+        self._flood.unread_replies = 0
+        self.writer.flush()
 
-    # -- DATA --------------------------------------------------------------------------------------------------------
+    # -- DATA and what may be received (sections 5.2 and 6.1) ----------------------------------------------------------
     def on_data(self, stream_id: int, flags: int, data: "bytes | memoryview") -> None:
         ends = bool(flags & h2.FLAG_END_STREAM)
-        stream = self._receiving(stream_id, len(data), ends)
+        stream = self._receive(stream_id, len(data), ends)
         if flags & h2.FLAG_PADDED:
             data = h2.without_padding(data)
         if not data and not ends:
-            self._allowance.charge()
+            self._flood.charge()
         if stream is not None:
             self._deliver(stream, data, ends)
 
     def on_part_begins(self, stream_id: int, length: int, ends: bool) -> None:
-        self._receiving(stream_id, length, ends)
+        self._receive(stream_id, length, ends)
 
     def on_part(self, stream_id: int, data: memoryview, ends: bool) -> None:
-        stream = self._streams.get(stream_id)
+        stream = self._streams.by_id.get(stream_id)
         if stream is not None:
             self._deliver(stream, data, ends)
 
-    def _receiving(self, stream_id: int, length: int, ends: bool) -> Stream | None:
-        """The stream that a DATA frame of so many bytes is for, or None where it is to be ignored; counts the bytes."""
-        self._unreported += length
-        if self._unreported >= _REPORT_AFTER:
-            self.transport.write(h2.window_update(0, self._unreported))
-            self._unreported = 0
-        stream = self._streams.get(stream_id)
-        if stream is None:
-            self._ignore_data(stream_id, ends)
-            return None
-        if stream.remote_ended:
-            raise StreamFailure(ErrorCode.STREAM_CLOSED, stream_id)
-        stream.receive_window -= length
-        if stream.receive_window < 0:
-            raise StreamFailure(ErrorCode.FLOW_CONTROL_ERROR, stream_id)
+    def _receive(self, stream_id: int, length: int, ends: bool) -> Stream | None:
+        """Count the bytes of a DATA frame; return the stream that it is for, or None where it is to be ignored."""
+        self._bytes_received += length
+        if self._bytes_received >= _UPDATE_AFTER:
+            self.transport.write(h2.window_update(0, self._bytes_received))
+            self._bytes_received = 0
+        stream = self._streams.for_data(stream_id, ends)
+        if stream is not None:
+            stream.receive_window -= length
+            if stream.receive_window < 0:
+                raise StreamFailure(ErrorCode.FLOW_CONTROL_ERROR, stream_id)
         return stream
-
-    def _ignore_data(self, stream_id: int, ends: bool) -> None:
-        if not stream_id or stream_id > self._last_stream_id:
-            raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, f"DATA on idle stream {stream_id}")
-        if stream_id not in self._answered_early:
-            raise StreamFailure(ErrorCode.STREAM_CLOSED, stream_id)
-        if ends:
-            self._answered_early.discard(stream_id)
 
     def _deliver(self, stream: Stream, data: "bytes | memoryview", ends: bool) -> None:
         if ends:
@@ -184,128 +174,104 @@ class Connection(FrameReader, Generic[Head]):
             stream.receive_window = STREAM_WINDOW
             self.transport.write(h2.window_update(stream.id, used))
 
-    # -- header blocks ------------------------------------------------------------------------------------
+    # -- HEADERS (section 6.2) ---------------------------------------------------------------------------------------
     def on_header_block(self, stream_id: int, block: bytes, ends: bool) -> None:
-        """A whole header block: a new request, or the trailers of one."""
-        if stream_id <= self._last_stream_id:
-            self._trailers(stream_id, block, ends)
+        """Take a whole header block: a new request, or the trailers of one."""
+        streams = self._streams
+        if stream_id <= streams.last_id:
+            self._on_trailers(stream_id, block, ends)
             return
-        self._last_stream_id = stream_id
+        streams.last_id = stream_id
         head = self._decoder.decode(block)
-        if self._refusing or len(self._streams) >= self.share.streams:
+        if self._refusing or len(streams.by_id) >= self.limit.max_streams:
             raise StreamFailure(ErrorCode.REFUSED_STREAM, stream_id)
         stream = self._make_stream(self, stream_id, head)
-        self._streams[stream_id] = stream
-        self._allowance.opened += 1
+        streams.by_id[stream_id] = stream
+        self._flood.streams_opened += 1
         stream.remote_ended = ends
         stream.opened()
-        if ends and not stream.ending:
+        if ends and not stream.response_complete:
             stream.receive(b"", True)
 
-    def _trailers(self, stream_id: int, block: bytes, ends: bool) -> None:
+    def _on_trailers(self, stream_id: int, block: bytes, ends: bool) -> None:
         self._decoder.decode_fields(block)
-        stream = self._streams.get(stream_id)
-        if stream is None:
-            if stream_id not in self._answered_early:
-                raise ConnectionFailure(ErrorCode.STREAM_CLOSED, f"HEADERS on closed stream {stream_id}")
-            return
-        if stream.remote_ended:
-            raise StreamFailure(ErrorCode.STREAM_CLOSED, stream_id)
-        if not ends:
-            raise StreamFailure(ErrorCode.PROTOCOL_ERROR, stream_id)
-        self._deliver(stream, b"", True)
+        stream = self._streams.for_trailers(stream_id, ends)
+        if stream is not None:
+            self._deliver(stream, b"", True)
 
-    # -- the other frames --------------------------------------------------------------------------------------------
+    # -- the other frames (sections 6.3 to 6.9) ------------------------------------------------------------------------
     def on_frame(self, kind: int, stream_id: int, flags: int, payload: bytes) -> None:
         handler = self._handlers.get(kind)
         if handler is not None:
             handler(stream_id, flags, payload)
         else:
-            self._allowance.charge()  # an extension, ignored (section 5.5)
+            self._flood.charge()  # an extension, ignored (section 5.5)
 
     def _on_priority(self, stream_id: int, flags: int, payload: bytes) -> None:
-        """Priorities are deprecated and ignored (section 5.3.2)."""
-        self._allowance.charge()
-        if not stream_id:
-            raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, "PRIORITY on stream 0")
-        if len(payload) != 5:
-            raise StreamFailure(ErrorCode.FRAME_SIZE_ERROR, stream_id)
+        self._flood.charge()
+        h2.check_priority(stream_id, payload)
 
     def _on_rst_stream(self, stream_id: int, flags: int, payload: bytes) -> None:
-        if len(payload) != 4:
-            raise ConnectionFailure(ErrorCode.FRAME_SIZE_ERROR, "RST_STREAM does not have 4 bytes")
-        if not stream_id or stream_id > self._last_stream_id:
-            raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, f"RST_STREAM on idle stream {stream_id}")
-        self._allowance.charge()
-        self._answered_early.discard(stream_id)
-        self._remove(stream_id)
+        h2.check_rst_stream(payload)
+        self._streams.reset_by_peer(stream_id)
+        self._flood.charge()
+        self._abort(stream_id)
 
     def _on_settings(self, stream_id: int, flags: int, payload: bytes) -> None:
-        if stream_id:
-            raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, "SETTINGS on a stream")
-        values = h2.read_settings(flags, payload)
+        values = h2.read_settings(stream_id, flags, payload)
         if flags & h2.FLAG_ACK:
             return
-        self._allowance.charge()
+        self._flood.charge()
         self.expects_settings = False
         for key, value in dict(values).items():  # the last one of each counts: a change walks over all streams
             if key == Setting.INITIAL_WINDOW_SIZE:
-                self.output.set_initial_window(value, list(self._streams.values()))
+                self.writer.set_initial_window(value, list(self._streams.by_id.values()))
             elif key == Setting.MAX_FRAME_SIZE:
-                self.output.max_frame_size = value
+                self.writer.max_frame_size = value
         self._reply(h2.SETTINGS_ACK)
 
     def _on_push_promise(self, stream_id: int, flags: int, payload: bytes) -> None:
         raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, "a client cannot push")
 
     def _on_ping(self, stream_id: int, flags: int, payload: bytes) -> None:
-        if stream_id:
-            raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, "PING on a stream")
-        if len(payload) != 8:
-            raise ConnectionFailure(ErrorCode.FRAME_SIZE_ERROR, "PING does not have 8 bytes")
+        h2.check_ping(stream_id, payload)
         if not flags & h2.FLAG_ACK:
-            self._allowance.charge()
-            if self._keepalive.peer_pings_too_often(time.monotonic(), self._traffic(), bool(self._streams)):
+            self._flood.charge()
+            if self._keepalive.peer_pings_too_often(time.monotonic(), self._traffic(), bool(self._streams.by_id)):
                 raise ConnectionFailure(ErrorCode.ENHANCE_YOUR_CALM, "too_many_pings")
             self._reply(h2.frame(h2.PING, h2.FLAG_ACK, 0, payload))
         elif payload == KEEPALIVE_PING:
-            self._keepalive.answered(time.monotonic())
+            self._keepalive.ping_answered(time.monotonic())
         elif self._draining:
-            self._refuse_new()
-
-    def _traffic(self) -> object:
-        """Differs once a DATA or HEADERS frame has been sent or received. No window tells: the peer opens it again."""
-        return self._last_stream_id, self._unreported, self.output.sent
+            self._refuse_new_streams()
 
     def _on_goaway(self, stream_id: int, flags: int, payload: bytes) -> None:
-        if stream_id:
-            raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, "GOAWAY on a stream")
-        if len(payload) < 8:
-            raise ConnectionFailure(ErrorCode.FRAME_SIZE_ERROR, "GOAWAY has fewer than 8 bytes")
-        self._allowance.charge()
+        h2.check_goaway(stream_id, payload)
+        self._flood.charge()
         self._draining = self._refusing = True
         self._close_if_done()
 
     def _on_window_update(self, stream_id: int, flags: int, payload: bytes) -> None:
-        if stream_id > self._last_stream_id:
+        if stream_id > self._streams.last_id:
             raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, f"WINDOW_UPDATE on idle stream {stream_id}")
-        self._allowance.charge_update(self.output.sent)
+        self._flood.charge_window_update(self.writer.frames_sent)
         increment = h2.read_increment(stream_id, payload)
         if not stream_id:
-            self.output.open_connection_window(increment)
-        elif (stream := self._streams.get(stream_id)) is not None:
-            self.output.open_stream_window(stream, increment)
+            self.writer.open_connection_window(increment)
+        elif (stream := self._streams.by_id.get(stream_id)) is not None:
+            self.writer.open_stream_window(stream, increment)
 
-    # -- what a peer may cost ----------------------------------------------------------------------------------------
     def _reply(self, data: bytes) -> None:
         """Answer a control frame, unless the peer reads none of the answers."""
-        if self.output.paused:
-            self._allowance.charge_unread(len(data))
+        if self.writer.paused:
+            self._flood.charge_unread_reply(len(data))
         self.transport.write(data)
 
-    def watch(self, now: float, elapsed: float) -> None:
-        """Called every second or so: refill the allowance, give up on a peer that has stopped."""
-        self._allowance.refill(elapsed)
+    # -- time --------------------------------------------------------------------------------------------------------
+    def tick(self, now: float, elapsed: float) -> None:
+        """Give up on a peer that has stopped. The listener calls this every second or so, with time.monotonic's value and the
+        seconds since the last call."""
+        self._flood.refill(elapsed)
         idle = now - self._since
         if self.closing:
             if idle > CLOSE_TIMEOUT_S:
@@ -313,11 +279,11 @@ class Connection(FrameReader, Generic[Head]):
         elif self.expects_settings:
             if idle > PREFACE_TIMEOUT_S:
                 self.fail(ErrorCode.SETTINGS_TIMEOUT, "no SETTINGS came")
-        elif (self.output.paused and idle > STALLED_TIMEOUT_S) or self._keepalive.is_dead(now):
+        elif (self.writer.paused and idle > STALLED_TIMEOUT_S) or self._keepalive.is_dead(now):
             self.transport.abort()
         else:
             self._keep_alive(now)
-            self._progress.watch(self._streams.values(), now)
+            self._progress.watch(self._streams.by_id.values(), now)
 
     def _keep_alive(self, now: float) -> None:
         keepalive = self._keepalive
@@ -325,96 +291,94 @@ class Connection(FrameReader, Generic[Head]):
             self.close()
         elif keepalive.is_old(now):
             self.drain()
-        elif keepalive.wants_ping(now, self._traffic(), bool(self._streams)):
+        elif keepalive.wants_ping(now, self._traffic(), bool(self._streams.by_id)):
             self.transport.write(h2.frame(h2.PING, 0, 0, KEEPALIVE_PING))
 
+    def _traffic(self) -> object:
+        """Return a value that differs once a DATA or HEADERS frame has been sent or received. No window tells: the peer opens
+        it again."""
+        return self._streams.last_id, self._bytes_received, self.writer.frames_sent
+
     # -- streams end -------------------------------------------------------------------------------------------------
-    def ended(self, stream: Stream) -> None:
-        """The stream's whole response has been sent."""
-        if self._streams.pop(stream.id, None) is None:
+    def response_sent(self, stream: Stream) -> None:
+        """Close a stream whose response has left; what still comes of its request is ignored."""
+        if self._streams.close(stream.id) is None:
             return
-        stream.sent()
-        self._allowance.earn()
+        stream.closed()
+        self._flood.refund()
         if not stream.remote_ended:
             self.transport.write(h2.rst_stream(stream.id, ErrorCode.NO_ERROR))
-            self._ignore(stream.id)
+            self._streams.ignore(stream.id)
         self._close_if_done()
 
     def reset(self, stream: Stream, code: ErrorCode) -> None:
         """Break off a stream from our side; `aborted` is not called."""
-        if self._streams.pop(stream.id, None) is None:
+        if self._streams.close(stream.id) is None:
             return
-        self.output.drop(stream)
-        stream.sent()
+        self.writer.drop(stream)
+        stream.closed()
         self.transport.write(h2.rst_stream(stream.id, code))
         if not stream.remote_ended:
-            self._ignore(stream.id)
+            self._streams.ignore(stream.id)
         self._close_if_done()
 
-    def _ignore(self, stream_id: int) -> None:
-        if len(self._answered_early) >= MAX_REMEMBERED:
-            self._answered_early.clear()
-        self._answered_early.add(stream_id)
-
     def on_stream_failure(self, failure: StreamFailure) -> None:
-        """RST_STREAM for what the peer did wrong on one stream."""
-        self._allowance.charge()
-        self._remove(failure.stream_id)
-        self._ignore(failure.stream_id)
+        """Answer RST_STREAM to what the peer did wrong on one stream."""
+        self._flood.charge()
+        self._abort(failure.stream_id)
+        self._streams.ignore(failure.stream_id)
         self._reply(h2.rst_stream(failure.stream_id, failure.code))
 
-    def _remove(self, stream_id: int) -> None:
-        stream = self._streams.pop(stream_id, None)
+    def _abort(self, stream_id: int) -> None:
+        stream = self._streams.close(stream_id)
         if stream is not None:
-            self.output.drop(stream)
+            self.writer.drop(stream)
             stream.aborted()
         self._close_if_done()
 
     def _abort_streams(self) -> None:
-        streams = list(self._streams.values())
-        self._streams.clear()
-        for stream in streams:
-            self.output.drop(stream)
+        for stream in self._streams.close_all():
+            self.writer.drop(stream)
             stream.aborted()
 
     @property
     def open_streams(self) -> int:
-        return len(self._streams)
+        return len(self._streams.by_id)
 
+    # -- the connection ends -----------------------------------------------------------------------------------------
     @property
     def draining(self) -> bool:
         """No new streams are taken, and those that only wait should end."""
         return self._draining
 
-    # -- the connection ends -----------------------------------------------------------------------------------------
     def drain(self) -> None:
         """Take no new streams, finish the open ones, then close (section 6.8: two GOAWAYs, so that none is lost)."""
         if self.closing or self._draining:
             return
         self._draining = True
         self.transport.write(h2.goaway(h2.MAX_WINDOW, ErrorCode.NO_ERROR) + h2.frame(h2.PING, 0, 0, bytes(8)))
-        asyncio.get_running_loop().call_later(DRAIN_NOTICE_S, self._refuse_new)
+        asyncio.get_running_loop().call_later(DRAIN_NOTICE_S, self._refuse_new_streams)
 
-    def _refuse_new(self) -> None:
+    def _refuse_new_streams(self) -> None:
         if self.closing or self._refusing:
             return
         self._refusing = True
-        self.transport.write(h2.goaway(self._last_stream_id, ErrorCode.NO_ERROR))
+        self.transport.write(h2.goaway(self._streams.last_id, ErrorCode.NO_ERROR))
         self._close_if_done()
 
     def _close_if_done(self) -> None:
-        if self._refusing and not self._streams and not self.closing:
+        if self._refusing and not self._streams.by_id and not self.closing:
             self.close()
 
     def fail(self, code: ErrorCode, message: str) -> None:
-        """GOAWAY with the reason, then nothing more."""
+        """Send GOAWAY with the reason, then nothing more."""
         if self.closing:
             return
         log.debug("an HTTP/2 connection ends: %s: %s", code.name, message)
-        self.transport.write(h2.goaway(self._last_stream_id, code, message))
+        self.transport.write(h2.goaway(self._streams.last_id, code, message))
         self._end()
         # Closing with unread data would reset the TCP connection, and the reason might not arrive: read until the peer
-        # hangs up, or until `watch` closes the connection.
+        # hangs up, or until `tick` closes the connection.
         if self.transport.can_write_eof():
             self.transport.write_eof()
         else:  # TLS cannot half-close

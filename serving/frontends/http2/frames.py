@@ -24,6 +24,8 @@ FLAG_PRIORITY = 0x20
 
 
 class Setting(IntEnum):
+    """Identifiers of the settings (section 6.5.2)."""
+
     HEADER_TABLE_SIZE = 1
     ENABLE_PUSH = 2
     MAX_CONCURRENT_STREAMS = 3
@@ -33,6 +35,8 @@ class Setting(IntEnum):
 
 
 class ErrorCode(IntEnum):
+    """What RST_STREAM and GOAWAY give as the reason (section 7)."""
+
     NO_ERROR = 0
     PROTOCOL_ERROR = 1
     INTERNAL_ERROR = 2
@@ -48,7 +52,7 @@ class ErrorCode(IntEnum):
 
 
 class ConnectionFailure(Exception):
-    """The peer broke the protocol: GOAWAY with this code, then close."""
+    """The peer broke the protocol: a connection error, answered with GOAWAY and the connection's end (section 5.4.1)."""
 
     def __init__(self, code: ErrorCode, message: str) -> None:
         super().__init__(message)
@@ -57,7 +61,7 @@ class ConnectionFailure(Exception):
 
 
 class StreamFailure(Exception):
-    """The peer broke one stream: RST_STREAM with this code."""
+    """The peer broke one stream: a stream error, answered with RST_STREAM (section 5.4.2)."""
 
     def __init__(self, code: ErrorCode, stream_id: int) -> None:
         super().__init__(code.name)
@@ -66,10 +70,12 @@ class StreamFailure(Exception):
 
 
 def frame_header(length: int, kind: int, flags: int, stream_id: int) -> bytes:
+    """Return the nine bytes before a payload of `length` bytes."""
     return FRAME_HEADER.pack(length >> 8, length & 0xFF, kind, flags, stream_id)
 
 
 def frame(kind: int, flags: int, stream_id: int, payload: bytes = b"") -> bytes:
+    """Return a whole frame."""
     return frame_header(len(payload), kind, flags, stream_id) + payload
 
 
@@ -78,6 +84,7 @@ def settings(values: dict[Setting, int]) -> bytes:
 
 
 def window_update(stream_id: int, increment: int) -> bytes:
+    """Return the frame that lets the peer send `increment` bytes more: on one stream, or (0) on the connection."""
     return frame(WINDOW_UPDATE, 0, stream_id, increment.to_bytes(4, "big"))
 
 
@@ -86,6 +93,7 @@ def rst_stream(stream_id: int, code: ErrorCode) -> bytes:
 
 
 def goaway(last_stream_id: int, code: ErrorCode, debug: str = "") -> bytes:
+    """Return the frame that ends a connection; streams above `last_stream_id` were not looked at."""
     return frame(GOAWAY, 0, 0, struct.pack(">LL", last_stream_id, code) + debug.encode()[:256])
 
 
@@ -93,7 +101,7 @@ SETTINGS_ACK = frame(SETTINGS, FLAG_ACK, 0)
 
 
 def without_padding(payload: Payload) -> Payload:
-    """The payload of a PADDED frame (section 6.1)."""
+    """Return the payload of a PADDED frame without its padding (section 6.1)."""
     if not payload:
         raise ConnectionFailure(ErrorCode.FRAME_SIZE_ERROR, "a padded frame has no pad length")
     if payload[0] >= len(payload):
@@ -102,7 +110,7 @@ def without_padding(payload: Payload) -> Payload:
 
 
 def header_fragment(flags: int, payload: bytes) -> bytes:
-    """The part of a header block that a HEADERS frame holds, without padding and (deprecated) priority."""
+    """Return the part of a header block that a HEADERS frame holds, without padding and (deprecated) priority."""
     if flags & FLAG_PADDED:
         payload = without_padding(payload)
     if not flags & FLAG_PRIORITY:
@@ -112,8 +120,10 @@ def header_fragment(flags: int, payload: bytes) -> bytes:
     return payload[5:]
 
 
-def read_settings(flags: int, payload: bytes) -> list[tuple[int, int]]:
-    """The identifiers and values of a SETTINGS frame, checked (section 6.5.2); unknown ones are there too."""
+def read_settings(stream_id: int, flags: int, payload: bytes) -> list[tuple[int, int]]:
+    """Return the identifiers and values of a SETTINGS frame, unknown ones too; raises for what section 6.5.2 forbids."""
+    if stream_id:
+        raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, "SETTINGS on a stream")
     if len(payload) % 6 or (flags & FLAG_ACK and payload):
         raise ConnectionFailure(ErrorCode.FRAME_SIZE_ERROR, "SETTINGS has a wrong length")
     values: list[tuple[int, int]] = list(struct.iter_unpack(">HL", payload))
@@ -128,7 +138,7 @@ def read_settings(flags: int, payload: bytes) -> list[tuple[int, int]]:
 
 
 def read_increment(stream_id: int, payload: bytes) -> int:
-    """The increment of a WINDOW_UPDATE frame (section 6.9)."""
+    """Return the increment of a WINDOW_UPDATE frame, in bytes; a failure for 0 and a wrong length (section 6.9)."""
     if len(payload) != 4:
         raise ConnectionFailure(ErrorCode.FRAME_SIZE_ERROR, "WINDOW_UPDATE does not have 4 bytes")
     increment = int.from_bytes(payload, "big") & MAX_WINDOW
@@ -137,3 +147,33 @@ def read_increment(stream_id: int, payload: bytes) -> int:
     if stream_id:
         raise StreamFailure(ErrorCode.PROTOCOL_ERROR, stream_id)
     raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, "WINDOW_UPDATE of 0")
+
+
+def check_priority(stream_id: int, payload: bytes) -> None:
+    """Raise for a PRIORITY frame that section 6.3 does not allow; priorities themselves are deprecated and ignored."""
+    if not stream_id:
+        raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, "PRIORITY on stream 0")
+    if len(payload) != 5:
+        raise StreamFailure(ErrorCode.FRAME_SIZE_ERROR, stream_id)
+
+
+def check_rst_stream(payload: bytes) -> None:
+    """Raise for an RST_STREAM frame of a wrong length (section 6.4)."""
+    if len(payload) != 4:
+        raise ConnectionFailure(ErrorCode.FRAME_SIZE_ERROR, "RST_STREAM does not have 4 bytes")
+
+
+def check_ping(stream_id: int, payload: bytes) -> None:
+    """Raise for a PING frame that section 6.7 does not allow."""
+    if stream_id:
+        raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, "PING on a stream")
+    if len(payload) != 8:
+        raise ConnectionFailure(ErrorCode.FRAME_SIZE_ERROR, "PING does not have 8 bytes")
+
+
+def check_goaway(stream_id: int, payload: bytes) -> None:
+    """Raise for a GOAWAY frame that section 6.8 does not allow."""
+    if stream_id:
+        raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, "GOAWAY on a stream")
+    if len(payload) < 8:
+        raise ConnectionFailure(ErrorCode.FRAME_SIZE_ERROR, "GOAWAY has fewer than 8 bytes")

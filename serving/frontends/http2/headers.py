@@ -1,4 +1,4 @@
-"""Header blocks: HPACK decoding with a cache of repeated blocks, and encoding that needs no state (RFC 7541)."""
+"""Header blocks in HPACK (RFC 7541): decoding with a cache of repeated blocks, and encoding that needs no state."""
 
 from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
@@ -18,7 +18,7 @@ HeaderList = list[tuple[bytes, bytes]]
 
 
 class _WatchedTable(HeaderTable):  # type: ignore[misc]
-    """The dynamic table, which also says whether a block has changed it."""
+    """A dynamic table that also says whether a block has changed it."""
 
     changed = False
 
@@ -41,7 +41,7 @@ class HeaderDecoder(Generic[Head]):
         self._heads: dict[bytes, Head] = {}
 
     def decode(self, block: bytes) -> Head:
-        """What `parse` makes of the block; ConnectionFailure where it cannot be decoded, as the state is lost then."""
+        """Return what `parse` makes of the block; ConnectionFailure where it cannot be decoded: the table is lost then."""
         head = self._heads.get(block)
         if head is not None:
             return head
@@ -51,7 +51,7 @@ class HeaderDecoder(Generic[Head]):
         return head
 
     def decode_fields(self, block: bytes) -> HeaderList:
-        """The fields of a block in order; keeps the table in step even where nobody wants them (trailers)."""
+        """Return the fields of a block in order. Blocks that nobody wants (trailers) are decoded too: they change the table."""
         resizes = bool(block) and block[0] & 0xE0 == 0x20
         self._table.changed = False
         try:
@@ -68,7 +68,7 @@ class HeaderDecoder(Generic[Head]):
 
 
 def _integer(value: int, prefix_bits: int, pattern: int) -> bytes:
-    """RFC 7541 section 5.1."""
+    """Return `value` in RFC 7541's integer form (section 5.1), whose first byte also carries the bits of `pattern`."""
     limit = (1 << prefix_bits) - 1
     if value < limit:
         return bytes([pattern | value])
@@ -82,7 +82,7 @@ def _integer(value: int, prefix_bits: int, pattern: int) -> bytes:
 
 
 def encode_headers(fields: Iterable[tuple[bytes, bytes]]) -> bytes:
-    """A header block that touches no dynamic table, so that it may be made once and sent on every connection."""
+    """Return a header block that touches no dynamic table, so that it may be made once and sent on every connection."""
     block = bytearray()
     for name, value in fields:
         index, _, full = _STATIC.search(name, value) or (0, name, None)

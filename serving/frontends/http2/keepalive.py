@@ -1,4 +1,4 @@
-"""Keepalive of one HTTP/2 connection: our pings, how often the peer may ping, how old a connection may become.
+"""Keepalive of one HTTP/2 connection: our pings, the ping strikes of the peer, and how old a connection may become.
 
 Source: gRPC, doc/keepalive.md and proposals A8 and A9; the settings are tritonserver's --grpc-keepalive-... flags.
 """
@@ -13,7 +13,7 @@ WITHOUT_CALLS_MS = 7_200_000  # the shortest time between two pings of a peer wi
 
 @dataclass(frozen=True, slots=True)
 class KeepaliveSettings:
-    """Milliseconds and counts; 0 for no limit."""
+    """What the flags say: milliseconds and counts, 0 for no limit."""
 
     time_ms: int = 7_200_000
     timeout_ms: int = 20_000
@@ -42,15 +42,16 @@ DEFAULTS = KeepaliveSettings()
 
 
 class Keepalive:
-    """Asked by the connection; times are of time.monotonic. `traffic` values are equal while nothing was sent or received."""
+    """Decides for a connection, which tells it the time (of time.monotonic) and its `traffic`: a value that stays equal while
+    nothing is sent or received."""
 
     __slots__ = (
-        "_born",
-        "_heard",
-        "_peer_pinged",
+        "_heard_at",
+        "_opened",
+        "_peer_ping_at",
         "_peer_traffic",
-        "_pinged",
-        "_pings",
+        "_ping_sent_at",
+        "_pings_without_data",
         "_settings",
         "_strikes",
         "_traffic",
@@ -58,62 +59,62 @@ class Keepalive:
 
     def __init__(self, settings: KeepaliveSettings, now: float) -> None:
         self._settings = settings
-        self._born = self._heard = now
+        self._opened = self._heard_at = now
         self._traffic: object = None
-        self._pinged = 0.0  # when a ping of ours was sent that is not answered yet
-        self._pings = 0  # of ours since the last data
-        self._peer_pinged = float("-inf")
+        self._ping_sent_at = 0.0  # the ping of ours that is not answered yet; 0 for none
+        self._pings_without_data = 0
+        self._peer_ping_at = float("-inf")
         self._peer_traffic: object = None
         self._strikes = 0
 
     def peer_pings_too_often(self, now: float, traffic: object, calls: bool) -> bool:
-        """Count a ping of the peer; True once it has had its strikes."""
+        """Count a ping of the peer, which has `calls` open or not; return True when it has had its ping strikes."""
         settings = self._settings
         if traffic != self._peer_traffic:
             self._peer_traffic = traffic
-            self._peer_pinged = now
+            self._peer_ping_at = now
             self._strikes = 0
             return False
         shortest = settings.min_ping_interval_ms if calls or settings.permit_without_calls else WITHOUT_CALLS_MS
-        if (now - self._peer_pinged) * 1000 >= shortest:
-            self._peer_pinged = now
+        if (now - self._peer_ping_at) * 1000 >= shortest:
+            self._peer_ping_at = now
             return False
         self._strikes += 1
         return bool(settings.max_ping_strikes) and self._strikes > settings.max_ping_strikes
 
-    def answered(self, now: float) -> None:
+    def ping_answered(self, now: float) -> None:
         """The peer has answered our ping."""
-        self._pinged = 0.0
-        self._heard = now
+        self._ping_sent_at = 0.0
+        self._heard_at = now
 
     def wants_ping(self, now: float, traffic: object, calls: bool) -> bool:
-        """Whether to send a ping now; asked regularly."""
+        """Return whether to send a ping now; asked regularly."""
         settings = self._settings
         if traffic != self._traffic:
             self._traffic = traffic
-            self._heard = now
-            self._pings = 0
-            self._pinged = 0.0
+            self._heard_at = now
+            self._pings_without_data = 0
+            self._ping_sent_at = 0.0
             return False
         if (
-            self._pinged
-            or (now - self._heard) * 1000 < settings.time_ms
+            self._ping_sent_at
+            or (now - self._heard_at) * 1000 < settings.time_ms
             or not (calls or settings.permit_without_calls)
         ):
             return False
-        if settings.max_pings_without_data and self._pings >= settings.max_pings_without_data:
+        if settings.max_pings_without_data and self._pings_without_data >= settings.max_pings_without_data:
             return False
-        self._pings += 1
-        self._pinged = now
+        self._pings_without_data += 1
+        self._ping_sent_at = now
         return True
 
     def is_dead(self, now: float) -> bool:
-        """Our ping has not been answered in time."""
-        return bool(self._pinged) and (now - self._pinged) * 1000 > self._settings.timeout_ms
+        """Return whether our ping has not been answered in time."""
+        return bool(self._ping_sent_at) and (now - self._ping_sent_at) * 1000 > self._settings.timeout_ms
 
     def is_old(self, now: float, grace: bool = False) -> bool:
-        """The connection has had its time, and with `grace` also the time to finish its calls."""
+        """Return whether the connection has had its time, and with `grace` also the time to finish its calls."""
         settings = self._settings
         if not settings.max_age_ms or (grace and not settings.max_age_grace_ms):
             return False
-        return (now - self._born) * 1000 > settings.max_age_ms + (settings.max_age_grace_ms if grace else 0)
+        return (now - self._opened) * 1000 > settings.max_age_ms + (settings.max_age_grace_ms if grace else 0)

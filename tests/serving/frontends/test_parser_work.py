@@ -17,9 +17,10 @@ from repository.config.model_config import parse, parse_json
 from serving.cli.option_values import header_pattern
 from serving.core.errors import ServingError, invalid
 from serving.extensions.shared_memory import SharedMemory
-from serving.frontends.grpc.codec import InferCodec
-from serving.frontends.grpc.messages import Messages
-from serving.frontends.grpc.status import error_response, parse_head, status_of
+from serving.frontends.grpc.call_headers import error_response, parse_head
+from serving.frontends.grpc.message_reader import MessageReader
+from serving.frontends.grpc.request_decoder import RequestDecoder
+from serving.frontends.grpc.status import status_of
 from serving.frontends.http1.body import ChunkedBody
 from serving.frontends.http1.connection import Connection as HttpConnection
 from serving.frontends.http1.connection import Connections
@@ -27,8 +28,8 @@ from serving.frontends.http1.context import Context
 from serving.frontends.http1.message import parse_head as parse_http_head
 from serving.frontends.http1.routes import RouteTable
 from serving.frontends.http2.connection import Connection as Http2Connection
+from serving.frontends.http2.frame_reader import make_scratch
 from serving.frontends.http2.headers import HeaderDecoder
-from serving.frontends.http2.reader import make_scratch
 from serving.frontends.rest import handlers as http_handlers
 from serving.frontends.rest.codec import decode
 from serving.frontends.shared.authorisation import Authoriser
@@ -117,8 +118,8 @@ def of_message(make: Callable[[pb.ModelInferRequest, int], None]) -> Callable[[i
 
 
 def of_bytes(content: bytes) -> Work:
-    codec = InferCodec(SharedMemory(False))
-    return lambda: codec.decode(memoryview(content), 0, lambda response, final: None)
+    decoder = RequestDecoder(SharedMemory(False))
+    return lambda: decoder.decode(memoryview(content), 0, lambda response, final: None)
 
 
 def one_input(message: pb.ModelInferRequest, **fields: Any) -> Any:
@@ -141,7 +142,7 @@ def messages_in_pieces(n: int) -> Work:
     small = h2.framed(b"") * n
 
     def read() -> None:
-        messages = Messages(lambda compressed, size: None)
+        messages = MessageReader(1 << 30, "identity")
         messages.add(small)
         for byte in h2.framed(bytes(n)):
             messages.add(bytes([byte]))

@@ -14,7 +14,8 @@ from serving.core.datatypes import DATATYPES, serialize_bytes
 from serving.core.errors import Code, ServingError
 from serving.core.request import InferenceRequest, InferenceResponse
 from serving.extensions.shared_memory import SharedMemory
-from serving.frontends.grpc.codec import InferCodec
+from serving.frontends.grpc.request_decoder import RequestDecoder
+from serving.frontends.grpc.response_encoder import ResponseEncoder
 
 NO_REGIONS = SharedMemory(allowed=False)
 
@@ -23,8 +24,8 @@ def nothing(*_: Any) -> None:
     """An on_response that nobody calls."""
 
 
-def decode(message: pb.ModelInferRequest, codec: InferCodec | None = None) -> InferenceRequest:
-    return (codec or InferCodec(NO_REGIONS)).decode(message.SerializeToString(), 0, nothing)
+def decode(message: pb.ModelInferRequest, decoder: RequestDecoder | None = None) -> InferenceRequest:
+    return (decoder or RequestDecoder(NO_REGIONS)).decode(message.SerializeToString(), 0, nothing)
 
 
 def request(*tensors: tuple[str, str, list[int]], **fields: Any) -> pb.ModelInferRequest:
@@ -64,7 +65,7 @@ def test_raw_contents_of_every_datatype_arrive_unchanged(datatype: str, containe
     array = sample(datatype)
     message = request(("X", datatype, [2, 2]), raw_input_contents=[raw(array)])
     body = container(b"\0" * 5 + message.SerializeToString())
-    decoded = InferCodec(NO_REGIONS).decode(body, 5, nothing).inputs["X"]
+    decoded = RequestDecoder(NO_REGIONS).decode(body, 5, nothing).inputs["X"]
     assert decoded.dtype == DATATYPES[datatype].dtype
     assert decoded.flags.aligned
     assert decoded.tolist() == array.tolist()
@@ -139,12 +140,12 @@ def test_everything_beside_the_tensors_is_read() -> None:
 
 
 def test_requests_with_equal_heads_do_not_share_what_differs() -> None:
-    codec = InferCodec(NO_REGIONS)
+    decoder = RequestDecoder(NO_REGIONS)
     decoded = []
     for number in range(3):
         message = request(("X", "INT32", [1]), id=str(number), raw_input_contents=[np.int32(number).tobytes()])
         message.parameters["p"].int64_param = 1
-        decoded.append(decode(message, codec))
+        decoded.append(decode(message, decoder))
         decoded[-1].parameters["p"] = number
     assert [(one.id, one.inputs["X"].tolist(), one.parameters) for one in decoded] == [
         (str(number), [number], {"p": number}) for number in range(3)
@@ -158,7 +159,7 @@ def test_fields_may_come_in_any_order_and_unknown_ones_are_skipped() -> None:
     message.ClearField("id")
     shuffled = b"".join(part.SerializeToString() for part in (*parts, message))
     for body in (shuffled, shuffled + b"\xa0\x06\x01", shuffled + b"\x7a\x02ab"):
-        decoded = InferCodec(NO_REGIONS).decode(body, 0, nothing)
+        decoded = RequestDecoder(NO_REGIONS).decode(body, 0, nothing)
         assert (decoded.id, decoded.inputs["X"].tolist()) == ("x", [9])
 
 
@@ -233,15 +234,15 @@ def test_broken_messages_are_refused_and_nothing_else_happens(noise: bytes, posi
     for body in (noise, bytes(whole), bytes(whole[: position % len(whole)])):
         code = Code.INVALID_ARG
         try:
-            InferCodec(NO_REGIONS).decode(body, 0, nothing)
+            RequestDecoder(NO_REGIONS).decode(body, 0, nothing)
         except ServingError as error:
             code = error.code
         assert code in (Code.INVALID_ARG, Code.NOT_FOUND)
 
 
 # -- responses -------------------------------------------------------------------------------------------------------
-def encode(response: InferenceResponse, codec: InferCodec | None = None) -> pb.ModelInferResponse:
-    parts, size = (codec or InferCodec(NO_REGIONS)).encode(response)
+def encode(response: InferenceResponse, encoder: ResponseEncoder | None = None) -> pb.ModelInferResponse:
+    parts, size = (encoder or ResponseEncoder()).encode(response)
     body = b"".join(parts)
     assert len(body) == size
     return pb.ModelInferResponse.FromString(body)
@@ -265,10 +266,10 @@ def test_outputs_of_every_datatype_are_sent_raw(datatype: str) -> None:
 
 
 def test_responses_with_equal_names_and_shapes_do_not_share_what_differs() -> None:
-    codec = InferCodec(NO_REGIONS)
+    encoder = ResponseEncoder()
     for number, shape in ((1, (2,)), (2, (2,)), (3, (1, 2)), (4, (2,))):
         array = np.full(shape, number, np.float32)
-        message = encode(InferenceResponse("m", 1, str(number), {"Y": array}), codec)
+        message = encode(InferenceResponse("m", 1, str(number), {"Y": array}), encoder)
         assert (message.id, list(message.outputs[0].shape)) == (str(number), list(shape))
         assert message.raw_output_contents[0] == array.tobytes()
 

@@ -108,10 +108,10 @@ def test_the_rules_of_pinging() -> None:
     assert keepalive.wants_ping(now + 2, 1, calls=True)
     assert not keepalive.is_dead(now + 2.4)
     assert keepalive.is_dead(now + 2.6)
-    keepalive.answered(now + 2.7)
+    keepalive.ping_answered(now + 2.7)
     assert not keepalive.is_dead(now + 9)
     assert keepalive.wants_ping(now + 4, 1, calls=True)
-    keepalive.answered(now + 4)
+    keepalive.ping_answered(now + 4)
     assert not keepalive.wants_ping(now + 9, 1, calls=True)  # two without data
     pings = [keepalive.peer_pings_too_often(now + at, 1, calls=True) for at in (0, 0.5, 2, 2.1)]
     assert pings == [False, False, False, True]

@@ -1,62 +1,70 @@
-"""ModelInferRequest bytes -> InferenceRequest, InferenceResponse -> ModelInferResponse bytes.
+"""ModelInferRequest bytes -> InferenceRequest.
 
-Clients repeat themselves: all of a request but its id and tensors is mostly the same bytes as last time, and a response's
-names, datatypes and shapes too. Both are kept, so that protobuf runs once for each kind of request.
+Clients repeat themselves: all of a request but its id and tensors is mostly the same bytes as last time. What these bytes say
+is kept, so that protobuf runs once for each kind of request; the outermost layer of the message is read by hand, so that
+tensors are not copied.
+
+Source: KServe's grpc_service.proto, and protobuf's encoding (protobuf.dev/programming-guides/encoding).
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-import numpy as np
 from google.protobuf.message import DecodeError
-from numpy.typing import NDArray
 from tritonclient.grpc import service_pb2 as pb
 
-from serving.core.datatypes import datatype_of, serialize_bytes
-from serving.core.errors import invalid
-from serving.core.request import InferenceRequest, InferenceResponse, OnResponse, Parameters
+from serving.core.errors import ServingError, invalid
+from serving.core.request import InferenceRequest, OnResponse, Parameters, Tensor
 from serving.extensions.output_target import OutputRule, aim, output_rule, read_tensor
 from serving.extensions.shared_memory import SharedMemory
-from serving.frontends.grpc.contents import InputSpec, from_raw, input_spec, inputs_of, plain_parameters
-from serving.frontends.grpc.wire import malformed, raw_output_prefix, response_id, split_request
+from serving.frontends.grpc.input_tensors import InputSpec, from_raw, input_spec, plain_parameters, typed_inputs
 
-_KEPT = 1024  # heads of requests, and of responses
-_KEPT_SIZE = 4096  # bytes of one head
-_COPIED = 64 * 1024  # bytes: smaller outputs are cheaper to copy than to reference
+_KEPT_HEADS = 1024
+_KEPT_HEAD_SIZE = 4096  # bytes
+_MAX_FIELDS = 16_384  # of one request: each costs a little time, and protobuf some memory
 
-Inputs = dict[str, NDArray[Any]]
+# field number << 3 | wire type 2 (length-delimited)
+_ID = 3 << 3 | 2
+_RAW_INPUT_CONTENTS = 7 << 3 | 2
+_KNOWN_FIELDS = frozenset(number << 3 | 2 for number in range(1, 8))
+
+Inputs = dict[str, Tensor]
 
 
 @dataclass(slots=True)
 class RequestHead:
-    """What a request says beside its id and data."""
+    """What a request says beside its id and data.
+
+    options: fields of InferenceRequest that the protocol's own parameters set.
+    typed: an input has `contents`. rules: of outputs to classify or to put into shared memory.
+    regions: how many inputs lie in shared memory.
+    """
 
     model_name: str
     model_version: str
     specs: list[InputSpec]
     requested: tuple[str, ...]
     parameters: Parameters
-    options: dict[str, Any]  # fields of InferenceRequest that parameters set
-    typed: bool  # at least one input has `contents`
-    rules: dict[str, OutputRule]  # of outputs to classify or to put into shared memory
-    regions: int  # how many inputs lie in shared memory
+    options: dict[str, Any]
+    typed: bool
+    rules: dict[str, OutputRule]
+    regions: int
 
 
-class InferCodec:
-    """The codec with what it keeps."""
+class RequestDecoder:
+    """Decodes the requests of all connections; `memory` holds the registered shared memory regions."""
 
     def __init__(self, memory: SharedMemory) -> None:
         self._memory = memory
-        self._request_heads: dict[bytes, RequestHead] = {}
-        self._response_heads: dict[tuple[Any, ...], bytes] = {}
+        self._heads: dict[bytes, RequestHead] = {}
 
-    # -- requests ----------------------------------------------------------------------------------------------------
     def decode(self, body: "bytes | memoryview", start: int, on_response: OnResponse) -> InferenceRequest:
-        """The request whose message begins at `start`; INVALID_ARG or UNSUPPORTED for what is wrong with it."""
-        parts = split_request(body, start)
+        """Return the request whose message begins at `start` of `body`; INVALID_ARG or UNSUPPORTED for what is wrong with it.
+        Where `body` is a memoryview, its tensors are views of it."""
+        parts = _split_request(body, start)
         if parts is None:
             return self._decode_message(_parse(bytes(body[start:])), on_response)
-        head = self._request_heads.get(parts.head)
+        head = self._heads.get(parts.head)
         if head is None:
             message = _parse(parts.head)
             head = _request_head(message)
@@ -64,11 +72,11 @@ class InferCodec:
                 message.id = _text(parts.id)
                 message.raw_input_contents.extend(bytes(data) for data in parts.raw)
                 return self._decode_message(message, on_response)
-            _keep(self._request_heads, parts.head, head)
+            self._keep(parts.head, head)
         return self._request(head, _text(parts.id), self._raw_inputs(head, parts.raw), on_response)
 
     def _decode_message(self, message: pb.ModelInferRequest, on_response: OnResponse) -> InferenceRequest:
-        """The slow way: typed contents, or fields that we do not know."""
+        """Decode by protobuf alone: typed contents, or fields that we do not know."""
         head = _request_head(message)
         raw = list(message.raw_input_contents)
         if not head.typed:
@@ -80,7 +88,7 @@ class InferCodec:
                 f"for model '{head.model_name}'"
             )
         else:
-            inputs = inputs_of(message, head.specs, self._memory)
+            inputs = typed_inputs(message, head.specs, self._memory)
         return self._request(head, message.id, inputs, on_response)
 
     def _request(self, head: RequestHead, identifier: str, inputs: Inputs, on_response: OnResponse) -> InferenceRequest:
@@ -119,48 +127,112 @@ class InferCodec:
             for spec in head.specs
         }
 
-    # -- responses ---------------------------------------------------------------------------------------------------
-    def encode(self, response: InferenceResponse) -> tuple[list[Any], int]:
-        """The message as buffers to be joined at once, and their size in bytes."""
-        outputs = response.outputs
-        key = (
-            response.model_name,
-            response.model_version,
-            *[(name, array.dtype, array.shape) for name, array in outputs.items()],
-        )
-        head = None if response.parameters or response.placed else self._response_heads.get(key)
-        if head is None:
-            head = _response_head(response)
-            if not response.parameters and not response.placed:
-                _keep(self._response_heads, key, head)
-        parts: list[Any] = [head]
-        size = len(head)
-        if response.id:
-            parts.append(response_id(response.id))
-            size += len(parts[-1])
-        for name, array in outputs.items():
-            # An output in shared memory has an empty place among the raw ones: clients count them.
-            data, length = (b"", 0) if response.placed and name in response.placed else _raw_output(array)
-            prefix = raw_output_prefix(length)
-            parts += (prefix, data)
-            size += len(prefix) + length
-        return parts, size
+    def _keep(self, data: bytes, head: RequestHead) -> None:
+        if len(data) > _KEPT_HEAD_SIZE:
+            return
+        if len(self._heads) >= _KEPT_HEADS:
+            self._heads.clear()
+        self._heads[data] = head
 
 
-def _keep(heads: dict[Any, Any], key: Any, head: Any) -> None:
-    if isinstance(key, bytes) and len(key) > _KEPT_SIZE:
-        return
-    if len(heads) >= _KEPT:
-        heads.clear()
-    heads[key] = head
+# -- the outermost layer of the message ------------------------------------------------------------------------------
+class RequestParts(NamedTuple):
+    """head: the message without its id and raw tensors, which are the same bytes for each request of most clients.
+    id: UTF-8. raw: raw_input_contents."""
+
+    head: bytes
+    id: bytes
+    raw: "list[bytes | memoryview]"
 
 
+def _malformed() -> ServingError:
+    return invalid("the message is not a ModelInferRequest in protobuf's encoding")
+
+
+def _split_request(body: "bytes | memoryview", start: int) -> RequestParts | None:
+    """Return the parts of the ModelInferRequest that begins at `start`; None for an encoding that only protobuf reads (unknown
+    fields). INVALID_ARG for too many fields. Of `bytes` the raw tensors are aligned copies, of a memoryview they are views."""
+    end = len(body)
+    raw: list[bytes | memoryview] = []
+    pieces: list[bytes] = []
+    identifier = b""
+    known = True
+    position = kept = start
+    try:
+        for _ in range(_MAX_FIELDS):
+            if position >= end:
+                break
+            tag = body[position]
+            if tag not in _KNOWN_FIELDS:
+                known = False
+                position = _skip_unknown(body, position)
+                continue
+            length = body[position + 1]
+            at = position + 2
+            if length >= 0x80:
+                length, at = _read_varint(body, position + 1)
+            stop = at + length
+            if stop > end:
+                raise _malformed()
+            if tag in (_RAW_INPUT_CONTENTS, _ID):
+                if kept < position:
+                    pieces.append(bytes(body[kept:position]))
+                kept = stop
+                if tag == _ID:
+                    identifier = bytes(body[at:stop])
+                else:
+                    raw.append(body[at:stop])
+            position = stop
+    except IndexError:
+        raise _malformed() from None
+    if position < end:
+        raise invalid(f"expected at most {_MAX_FIELDS} inputs, outputs, parameters and other fields in a request")
+    if position > end:
+        raise _malformed()
+    if not known:
+        return None
+    if kept < end:
+        pieces.append(bytes(body[kept:end]))
+    return RequestParts(pieces[0] if len(pieces) == 1 else b"".join(pieces), identifier, raw)
+
+
+def _skip_unknown(body: "bytes | memoryview", position: int) -> int:
+    """Return where the next field begins after one that is not known."""
+    tag, position = _read_varint(body, position)
+    kind = tag & 7
+    if kind == 0:
+        while body[position] & 0x80:
+            position += 1
+        return position + 1
+    if kind == 2:
+        length, position = _read_varint(body, position)
+        return position + length
+    if kind in (1, 5):
+        return position + (8 if kind == 1 else 4)
+    raise _malformed()  # groups, which no proto3 message has
+
+
+def _read_varint(body: "bytes | memoryview", position: int) -> tuple[int, int]:
+    """Return the value at `position` and the position after it; lengths over 2^35 are malformed."""
+    value = shift = 0
+    while True:
+        byte = body[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position
+        shift += 7
+        if shift > 28:
+            raise _malformed()
+
+
+# -- the request without its id and tensors ---------------------------------------------------------------------------
 def _parse(data: bytes) -> pb.ModelInferRequest:
     message = pb.ModelInferRequest()
     try:
         message.ParseFromString(data)
     except DecodeError:
-        raise malformed() from None
+        raise _malformed() from None
     return message
 
 
@@ -168,7 +240,7 @@ def _text(value: bytes) -> str:
     try:
         return value.decode()
     except UnicodeDecodeError:
-        raise malformed() from None
+        raise _malformed() from None
 
 
 def _request_head(message: pb.ModelInferRequest) -> RequestHead:
@@ -207,7 +279,7 @@ _OPTIONS = {
 
 
 def _parameters(message: pb.ModelInferRequest) -> tuple[Parameters, dict[str, Any]]:
-    """Parameters for the model, and those that the server itself understands."""
+    """Return the parameters for the model, and fields of InferenceRequest by those that the server itself understands."""
     parameters: Parameters = {}
     options: dict[str, Any] = {}
     for key, parameter in message.parameters.items():
@@ -233,43 +305,3 @@ def _parameters(message: pb.ModelInferRequest) -> tuple[Parameters, dict[str, An
         if options.get(field, 0) < 0:
             raise invalid(f"invalid value for '{key}', expected value >= 0.")
     return parameters, options
-
-
-# -- responses -------------------------------------------------------------------------------------------------------
-def _response_head(response: InferenceResponse) -> bytes:
-    """A ModelInferResponse without its id and raw tensors."""
-    message = pb.ModelInferResponse(model_name=response.model_name, model_version=str(response.model_version))
-    for name, array in response.outputs.items():
-        output = message.outputs.add(name=name, datatype=datatype_of(array).name, shape=array.shape)
-        if response.placed and name in response.placed:
-            placed = response.placed[name]
-            set_parameter(output.parameters["shared_memory_region"], placed.region)
-            set_parameter(output.parameters["shared_memory_byte_size"], placed.byte_size)
-            if placed.offset:
-                set_parameter(output.parameters["shared_memory_offset"], placed.offset)
-    for key, value in response.parameters.items():
-        set_parameter(message.parameters[key], value)
-    return bytes(message.SerializeToString())
-
-
-def set_parameter(parameter: Any, value: "str | int | float | bool") -> None:
-    """Store a Python value in the member of InferParameter that fits its type."""
-    if isinstance(value, bool):
-        parameter.bool_param = value
-    elif isinstance(value, int):
-        parameter.int64_param = value
-    elif isinstance(value, float):
-        parameter.double_param = value
-    else:
-        parameter.string_param = value
-
-
-def _raw_output(array: NDArray[Any]) -> tuple[Any, int]:
-    """A buffer of the array in row-major order, and its size in bytes."""
-    kind = array.dtype.kind
-    if kind in "OSU":
-        data = serialize_bytes(array)
-        return data, len(data)
-    if array.nbytes <= _COPIED or not array.flags.c_contiguous:
-        return array.tobytes(), array.nbytes
-    return array.reshape(-1).view(np.uint8).data, array.nbytes

@@ -1,6 +1,9 @@
-"""The bytes that a client sends -> frames: connection preface, frame boundaries, whole header blocks (RFC 9113, sections
-3.4, 4 and 6.10). Bodies are handed over as they come, so that a large DATA frame is never collected first. All connections of a
-listener read into one scratch buffer, out of which only what must outlive a read is copied."""
+"""Frames out of the bytes that a client sends: connection preface, frame boundaries, whole header blocks (RFC 9113, sections
+3.4, 4 and 6.10).
+
+Bodies are handed over as they come, so that a large DATA frame is never collected first. All connections of a listener read
+into one scratch buffer, out of which only what must outlive a read is copied.
+"""
 
 import asyncio
 import logging
@@ -20,6 +23,7 @@ _COPIED = 16 * 1024  # bytes read at once: small frames are cheaper to cut out o
 
 
 def make_scratch() -> memoryview:
+    """Return a receive buffer for the connections of a listener."""
     return memoryview(bytearray(RECEIVED_FRAME_SIZE))
 
 

@@ -1,25 +1,30 @@
-"""The messages of one call as they come: each behind a flag and its length (grpc.io "PROTOCOL-HTTP2").
+"""Length-prefixed messages of one call as they come: each behind a flag and its length (gRPC's PROTOCOL-HTTP2).
 
 Small ones are cut out of what has come. A large one is received into a buffer of its own size, whose end is aligned: there
 lies the last tensor of an inference request, which then need not be copied again.
 """
 
-from collections.abc import Callable
-
 import numpy as np
 
+from serving.frontends.grpc.status import CallError, Status
+
 PREFIX_SIZE = 5  # one byte for "compressed", four for the length
-LARGE_FROM = 64 << 10
+LARGE_FROM = 64 << 10  # bytes
 _ALIGNMENT = 64
 
 
-class Messages:
-    """`check` gets each prefix (flag, size) before its message has come, and raises for one that is not taken."""
+class MessageReader:
+    """Cuts a call's body into messages.
 
-    __slots__ = ("_check", "_compressed", "_filled", "_large", "_unread", "received")
+    `max_size` is the largest message, in bytes, and `encoding` the call's grpc-encoding. CallError for a prefix that is not
+    taken, before its message has come.
+    """
 
-    def __init__(self, check: Callable[[int, int], None]) -> None:
-        self._check = check
+    __slots__ = ("_compressed", "_encoding", "_filled", "_large", "_max_size", "_unread", "received")
+
+    def __init__(self, max_size: int, encoding: str) -> None:
+        self._max_size = max_size
+        self._encoding = encoding
         self._unread = bytearray()  # without the large message
         self._large: memoryview | None = None
         self._filled = 0
@@ -27,10 +32,11 @@ class Messages:
         self.received = 0  # bytes in all
 
     def __bool__(self) -> bool:
-        """Whether there is a message, or a part of one."""
+        """Return whether there is a message, or a part of one."""
         return bool(self._unread) or self._large is not None
 
     def add(self, data: "bytes | memoryview") -> None:
+        """Take the next piece of the body, which is copied."""
         self.received += len(data)
         self._store(data)
 
@@ -45,13 +51,13 @@ class Messages:
         self._unread += data
 
     def next(self) -> "tuple[int, bytes | memoryview] | None":
-        """The flag and the content of the next message, once it is whole."""
+        """Return the compressed flag (0 or 1) and the content of the next message, once it is complete."""
         if self._large is None:
             unread = self._unread
             if len(unread) < PREFIX_SIZE:
                 return None
             compressed, size = unread[0], int.from_bytes(unread[1:PREFIX_SIZE], "big")
-            self._check(compressed, size)
+            self._check_prefix(compressed, size)
             stop = PREFIX_SIZE + size
             if len(unread) >= stop:
                 message = bytes(memoryview(unread)[PREFIX_SIZE:stop])
@@ -62,14 +68,32 @@ class Messages:
             self._begin_large(compressed, size)
         if self._large is None or self._filled < len(self._large):
             return None
-        whole, self._large = self._large, None
-        return self._compressed, whole
+        message_buffer, self._large = self._large, None
+        return self._compressed, message_buffer
+
+    def _check_prefix(self, compressed: int, size: int) -> None:
+        limit = self._max_size
+        if size > limit:
+            raise CallError(Status.RESOURCE_EXHAUSTED, f"received a message of {size} bytes; at most {limit} are taken")
+        if compressed > 1:
+            raise CallError(Status.INVALID_ARGUMENT, f"a message's compressed flag is {compressed}; expected 0 or 1")
+        if compressed and self._encoding == "identity":
+            raise CallError(Status.INVALID_ARGUMENT, "a message is compressed, but grpc-encoding is not set")
 
     def _begin_large(self, compressed: int, size: int) -> None:
-        """np.empty leaves the pages untouched: a length that is only claimed costs no memory."""
+        """Make room for a large message. np.empty leaves the pages untouched: a length that is only claimed costs no memory."""
         shift = -size % _ALIGNMENT
         self._large = np.empty(shift + size, np.uint8).data[shift:]
         self._filled = 0
         self._compressed = compressed
         begun, self._unread = self._unread, bytearray()
         self._store(memoryview(begun)[PREFIX_SIZE:])
+
+
+def is_one_message(data: "bytes | memoryview", max_size: int) -> bool:
+    """Return whether `data` is exactly one uncompressed message: nearly every small call consists of just that."""
+    return (
+        len(data) >= PREFIX_SIZE
+        and not data[0]
+        and int.from_bytes(data[1:PREFIX_SIZE], "big") == len(data) - PREFIX_SIZE <= max_size
+    )

@@ -1,4 +1,4 @@
-"""Tensors of a ModelInferRequest: raw bytes or typed contents -> numpy arrays."""
+"""Input tensors of a ModelInferRequest: raw bytes, typed contents or shared memory -> arrays."""
 
 import math
 from typing import Any, NamedTuple
@@ -17,17 +17,17 @@ CONTENTS_FIELDS = sorted({row.contents for row in DATATYPES.values() if row.cont
 
 
 class InputSpec(NamedTuple):
-    """One declared input tensor."""
+    """The declaration of one input: name, datatype, shape, the number of its elements, and where it lies in shared memory."""
 
     name: str
     row: Datatype
     shape: tuple[int, ...]
     elements: int
-    region: Region | None = None  # where its data lies in shared memory
+    region: Region | None = None
 
 
 def input_spec(tensor: Any, model_name: str) -> InputSpec:
-    """The declaration of an InferInputTensor, checked; nothing is allocated by its claims."""
+    """Return the declaration of an InferInputTensor, checked; nothing is allocated because of what it claims."""
     if len(tensor.shape) > MAX_DIMS:
         raise invalid(
             f"input '{tensor.name}' for model '{model_name}' has the impossible shape of {len(tensor.shape)} dimensions; "
@@ -47,14 +47,14 @@ def input_spec(tensor: Any, model_name: str) -> InputSpec:
 
 
 def plain_parameters(parameters: Any) -> dict[str, Any]:
-    """InferParameters as Python values; None where one is not set."""
+    """Return InferParameters as Python values; None for one that is not set."""
     return {key: getattr(value, value.WhichOneof("parameter_choice") or "", None) for key, value in parameters.items()}
 
 
 def from_raw(data: "bytes | memoryview", spec: InputSpec, model_name: str) -> NDArray[Any]:
-    """The array of little-endian row-major bytes (BYTES: each element behind its uint32 length).
+    """Return the array [spec.shape] of little-endian row-major bytes (BYTES: each element after its uint32 length).
 
-    A view of `data`, except for BYTES and where `data` is not aligned for the datatype.
+    It is a view of `data`, except for BYTES and where `data` is not aligned for the datatype.
     """
     if not spec.row.itemsize:
         try:
@@ -72,7 +72,8 @@ def from_raw(data: "bytes | memoryview", spec: InputSpec, model_name: str) -> ND
 
 
 def from_contents(tensor: Any, spec: InputSpec, model_name: str) -> NDArray[Any]:
-    """The array of the typed `contents` of an InferInputTensor, values checked against the narrower integer types."""
+    """Return the array [spec.shape] of an InferInputTensor's typed `contents`; INVALID_ARG for values that do not fit
+    its datatype."""
     used = [name for name in CONTENTS_FIELDS if len(getattr(tensor.contents, name))]
     if used and used != [spec.row.contents]:
         raise invalid(
@@ -122,8 +123,10 @@ def _size_mismatch(spec: InputSpec, model_name: str, got: int) -> ServingError:
     )
 
 
-def inputs_of(message: pb.ModelInferRequest, specs: list[InputSpec], memory: SharedMemory) -> dict[str, NDArray[Any]]:
-    """The arrays of a message whose tensors have typed contents."""
+def typed_inputs(
+    message: pb.ModelInferRequest, specs: list[InputSpec], memory: SharedMemory
+) -> dict[str, NDArray[Any]]:
+    """Return the inputs by name of a message whose tensors have typed contents, or lie in shared memory."""
     inputs = {}
     for tensor, spec in zip(message.inputs, specs, strict=True):
         if spec.region is not None:

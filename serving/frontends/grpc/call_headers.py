@@ -1,0 +1,131 @@
+"""The headers of a call: what a client's request headers say, and the blocks of response headers and trailers.
+
+Source: gRPC's PROTOCOL-HTTP2.
+"""
+
+import functools
+import re
+from dataclasses import dataclass, field
+from urllib.parse import quote_from_bytes
+
+from serving.frontends.grpc.status import Status
+from serving.frontends.http2.headers import HeaderList, encode_headers
+
+ENCODINGS = ("identity", "deflate", "gzip")
+MAX_STATUS_MESSAGE = 6000  # bytes: clients take 8 KiB of headers
+_TIMEOUT = re.compile(r"(\d{1,8})([HMSmun])")
+_UNIT_S = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
+# gRPC leaves these characters of grpc-message as they are; all others are percent-encoded.
+_PLAIN = "".join(chr(code) for code in range(0x20, 0x7F) if chr(code) != "%")
+_FORBIDDEN_FIELDS = frozenset((b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"))
+
+
+@dataclass(frozen=True, slots=True)
+class CallHead:
+    """What the request headers say.
+
+    headers: lower-case name -> value; values of a name that is repeated are joined by commas.
+    timeout_s: grpc-timeout, in seconds. encoding: grpc-encoding.
+    malformed: this is no valid HTTP/2 request. http_status: 200, or what answers HTTP that is no gRPC.
+    """
+
+    path: str = ""
+    headers: dict[str, str] = field(default_factory=dict)
+    timeout_s: float | None = None
+    encoding: str = "identity"
+    malformed: bool = False
+    http_status: int = 200
+    error: str = ""  # INVALID_ARGUMENT, from the headers alone
+
+
+def parse_head(fields: HeaderList) -> CallHead:
+    """Return the head of a call from its header list, which RFC 9113 sections 8.2 and 8.3 restrict."""
+    pseudo: dict[bytes, bytes] = {}
+    headers: dict[str, str] = {}
+    repeated: dict[str, list[str]] = {}
+    for name, value in fields:
+        if name[:1] == b":":
+            if headers or name in pseudo or name not in (b":method", b":scheme", b":path", b":authority"):
+                return CallHead(malformed=True)
+            pseudo[name] = value
+        elif not name or name != name.lower() or name in _FORBIDDEN_FIELDS:
+            return CallHead(malformed=True)
+        else:
+            key = name.decode("latin-1")
+            if key in headers:
+                repeated.setdefault(key, [headers[key]]).append(value.decode("latin-1"))
+            else:
+                headers[key] = value.decode("latin-1")
+    for key, values in repeated.items():
+        headers[key] = ",".join(values)
+    if not all(pseudo.get(name) for name in (b":method", b":scheme", b":path")):
+        return CallHead(malformed=True)
+    if headers.get("te", "trailers") != "trailers":
+        return CallHead(malformed=True)
+    return _call_head(pseudo, headers)
+
+
+def _call_head(pseudo: dict[bytes, bytes], headers: dict[str, str]) -> CallHead:
+    if pseudo[b":method"] != b"POST":
+        return CallHead(http_status=405)
+    if not headers.get("content-type", "").startswith("application/grpc"):
+        return CallHead(http_status=415)
+    path = pseudo[b":path"].decode("latin-1")
+    encoding = headers.get("grpc-encoding", "identity")
+    timeout = headers.get("grpc-timeout")
+    if timeout is None:
+        return CallHead(path, headers, encoding=encoding)
+    match = _TIMEOUT.fullmatch(timeout)
+    if match is None:
+        return CallHead(
+            path, headers, error=f"grpc-timeout is '{timeout[:40]}'; expected digits and one of H M S m u n"
+        )
+    return CallHead(path, headers, int(match[1]) * _UNIT_S[match[2]], encoding)
+
+
+@functools.cache
+def response_headers(encoding: str = "") -> bytes:
+    """Return the header block before a call's first message; `encoding` is that of compressed messages."""
+    fields = [
+        (b":status", b"200"),
+        (b"content-type", b"application/grpc"),
+        (b"grpc-accept-encoding", ",".join(ENCODINGS).encode()),
+    ]
+    if encoding:
+        fields.append((b"grpc-encoding", encoding.encode()))
+    return encode_headers(fields)
+
+
+RESPONSE_HEADERS = response_headers()
+OK_TRAILERS = encode_headers([(b"grpc-status", b"0")])
+
+
+def _status_fields(status: Status, message: str) -> list[tuple[bytes, bytes]]:
+    """Return grpc-status and grpc-message, percent-encoded and cut to what clients take."""
+    raw = message.encode("utf-8", "replace")
+    value = quote_from_bytes(raw, _PLAIN).encode()
+    while len(value) > MAX_STATUS_MESSAGE:
+        raw = raw[: len(raw) * MAX_STATUS_MESSAGE // len(value) - 1]
+        value = quote_from_bytes(raw, _PLAIN).encode()
+    return [(b"grpc-status", str(int(status)).encode()), (b"grpc-message", value)]
+
+
+@functools.lru_cache(256)
+def status_trailers(status: Status, message: str) -> bytes:
+    """Return the trailer block of a call that fails after its response headers have been sent."""
+    return encode_headers(_status_fields(status, message))
+
+
+@functools.lru_cache(256)
+def error_response(status: Status, message: str) -> bytes:
+    """Return the one header block of a call that fails before anything has been sent ("Trailers-Only")."""
+    fields = [(b":status", b"200"), (b"content-type", b"application/grpc")]
+    if status is Status.UNIMPLEMENTED:
+        fields.append((b"grpc-accept-encoding", ",".join(ENCODINGS).encode()))
+    return encode_headers(fields + _status_fields(status, message))
+
+
+@functools.cache
+def http_error(http_status: int) -> bytes:
+    """Return the header block for a request that is no gRPC call."""
+    return encode_headers([(b":status", str(http_status).encode())])

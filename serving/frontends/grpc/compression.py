@@ -1,0 +1,126 @@
+"""Compressed messages of gRPC calls, both ways: small ones on the event loop, large ones on another thread.
+
+Source: gRPC's PROTOCOL-HTTP2, Message-Encoding, where "deflate" means the zlib format.
+"""
+
+import asyncio
+import zlib
+from collections import deque
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+from serving.frontends.grpc.status import CallError, Status
+from serving.frontends.http2.stream import Buffer
+from serving.frontends.shared.inflate import WINDOW_BITS, Holder, TooLargeError, inflate
+from serving.frontends.shared.worker_threads import checkpoint, in_thread
+from serving.resources.request_memory import RequestMemory
+
+LEVELS = {"none": 0, "low": 1, "medium": 6, "high": 9}  # of --grpc-infer-response-compression-level, for zlib
+_STEP = 1 << 20  # bytes between two looks at whether anybody still waits
+COMPRESSED_FROM = 256  # bytes; what is smaller gains nothing
+COMPRESSED_ON_LOOP = 64 << 10  # bytes; what is larger would hold up other calls
+
+
+async def decompress(
+    content: "bytes | memoryview", encoding: str, limit: int, holder: Holder, memory: RequestMemory
+) -> memoryview:
+    """Return the message behind its grpc-encoding; CallError where it is larger than `limit` bytes or not in the encoding.
+    `holder` gives the bytes of `memory` for it."""
+    try:
+        inflater = await inflate(content, encoding, limit, holder, memory)
+    except TooLargeError:
+        raise CallError(Status.RESOURCE_EXHAUSTED, f"a message inflates to over {limit} bytes") from None
+    except zlib.error:
+        raise CallError(Status.INVALID_ARGUMENT, "a message cannot be decompressed") from None
+    if not inflater.whole:
+        raise CallError(Status.INVALID_ARGUMENT, f"a message is not whole in its encoding {encoding}")
+    return memoryview(inflater.made)
+
+
+def accepted_encoding(headers: Mapping[str, str]) -> str:
+    """Return how the client with these headers takes compressed messages; "" where it does not."""
+    accepted = headers.get("grpc-accept-encoding", "").replace(" ", "").split(",")
+    return next((name for name in WINDOW_BITS if name in accepted), "")
+
+
+def compress(data: bytes, encoding: str, level: int) -> tuple[bytes, bytes]:
+    """Return the compressed flag and the message, which stays as it is where compressing it gains nothing."""
+    packer = zlib.compressobj(level, wbits=WINDOW_BITS[encoding])
+    if len(data) <= COMPRESSED_ON_LOOP:
+        packed = packer.compress(data) + packer.flush()
+    else:
+        pieces = []
+        for start in range(0, len(data), _STEP):
+            checkpoint()
+            pieces.append(packer.compress(memoryview(data)[start : start + _STEP]))
+        packed = b"".join((*pieces, packer.flush()))
+    return (b"\1", packed) if len(packed) < len(data) else (b"\0", data)
+
+
+class SendingCall(Protocol):
+    """A call, as far as it sends compressed messages."""
+
+    answered: bool
+    outgoing: "deque[bytes | memoryview] | None"
+
+    def send(self, parts: Iterable[Buffer], size: int, final: bool, encoding: str, flag: bytes) -> None: ...
+
+    def succeed(self) -> None: ...
+
+    def fail_because(self, error: Exception) -> None: ...
+
+    def drained(self) -> None: ...
+
+
+class CompressionQueue:
+    """The messages of one call that wait to be compressed on a thread, and all that comes behind them, in order; None is the
+    call's end."""
+
+    def __init__(self, call: SendingCall, encoding: str, level: int) -> None:
+        self._call = call
+        self._encoding = encoding
+        self._level = level
+        self._waiting: deque[tuple[bytes, bool] | None] = deque()
+        self._task: asyncio.Task[None] | None = None
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, data: bytes, final: bool) -> None:
+        """Send this message when those before it have been sent."""
+        self._waiting.append((data, final))
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def end(self) -> None:
+        """Let the call succeed when all that waits has been sent."""
+        if self._waiting[-1] is not None:
+            self._waiting.append(None)
+
+    def drop(self) -> None:
+        """Forget what waits."""
+        self._waiting.clear()
+        if self._task is not None and self._task is not asyncio.current_task():
+            self._task.cancel()
+
+    async def _run(self) -> None:
+        call = self._call
+        try:
+            while self._waiting:
+                await self._send(self._waiting[0])
+        except Exception as error:
+            call.fail_because(error)
+        self._task = None
+        if not call.answered and not call.outgoing:
+            call.drained()
+
+    async def _send(self, message: tuple[bytes, bool] | None) -> None:
+        """Send the first one. It leaves the queue when it is sent: until then what comes later goes behind it."""
+        if message is None:
+            self._waiting.popleft()
+            self._call.succeed()
+            return
+        data, final = message
+        flag, packed = await in_thread(compress, data, self._encoding, self._level)
+        self._waiting.popleft()
+        self._call.send((packed,), len(packed), final, self._encoding, flag)

@@ -1,0 +1,70 @@
+"""Which streams of a connection are open, and which frames may still come for the others (RFC 9113, section 5.1)."""
+
+from serving.frontends.http2.frames import ConnectionFailure, ErrorCode, StreamFailure
+from serving.frontends.http2.stream import Stream
+
+MAX_REMEMBERED = 1000  # streams that were answered early
+
+
+class OpenStreams:
+    """The streams of one connection: idle above `last_id`, open in `by_id`, closed otherwise."""
+
+    __slots__ = ("_answered_early", "by_id", "last_id")
+
+    def __init__(self) -> None:
+        self.by_id: dict[int, Stream] = {}
+        self.last_id = 0
+        self._answered_early: set[int] = set()  # closed while the request was still coming: the rest of it is ignored
+
+    def for_data(self, stream_id: int, ends: bool) -> Stream | None:
+        """Return the stream that a DATA frame is for; None where the frame is to be ignored. Raises for a stream that is idle
+        or closed."""
+        stream = self.by_id.get(stream_id)
+        if stream is None:
+            self._check_ignored_data(stream_id, ends)
+        elif stream.remote_ended:
+            raise StreamFailure(ErrorCode.STREAM_CLOSED, stream_id)
+        return stream
+
+    def _check_ignored_data(self, stream_id: int, ends: bool) -> None:
+        if not stream_id or stream_id > self.last_id:
+            raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, f"DATA on idle stream {stream_id}")
+        if stream_id not in self._answered_early:
+            raise StreamFailure(ErrorCode.STREAM_CLOSED, stream_id)
+        if ends:
+            self._answered_early.discard(stream_id)
+
+    def for_trailers(self, stream_id: int, ends: bool) -> Stream | None:
+        """Return the stream that a second HEADERS frame is for; None where it is to be ignored (section 8.1)."""
+        stream = self.by_id.get(stream_id)
+        if stream is None:
+            if stream_id not in self._answered_early:
+                raise ConnectionFailure(ErrorCode.STREAM_CLOSED, f"HEADERS on closed stream {stream_id}")
+            return None
+        if stream.remote_ended:
+            raise StreamFailure(ErrorCode.STREAM_CLOSED, stream_id)
+        if not ends:
+            raise StreamFailure(ErrorCode.PROTOCOL_ERROR, stream_id)
+        return stream
+
+    def close(self, stream_id: int) -> Stream | None:
+        """Take the stream out; return it, or None where it is not open."""
+        return self.by_id.pop(stream_id, None)
+
+    def close_all(self) -> list[Stream]:
+        """Take all streams out, and return them."""
+        streams = list(self.by_id.values())
+        self.by_id.clear()
+        return streams
+
+    def ignore(self, stream_id: int) -> None:
+        """Ignore what still comes on a stream that we have closed."""
+        if len(self._answered_early) >= MAX_REMEMBERED:
+            self._answered_early.clear()
+        self._answered_early.add(stream_id)
+
+    def reset_by_peer(self, stream_id: int) -> None:
+        """Expect nothing more on a stream that the peer has reset; raises for one that is idle (section 6.4)."""
+        if not stream_id or stream_id > self.last_id:
+            raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, f"RST_STREAM on idle stream {stream_id}")
+        self._answered_early.discard(stream_id)

@@ -1,0 +1,92 @@
+"""How much one peer may make this side do: frames that ask for nothing, open streams, and requests under way.
+
+Sources: CVE-2023-44487 (rapid reset), CVE-2019-9512 to CVE-2019-9518 (floods), RFC 9113 section 10.5.
+"""
+
+import asyncio
+from typing import Protocol
+
+from serving.frontends.http2.frames import ConnectionFailure, ErrorCode
+
+BUCKET_SIZE = 2000  # frames; more than the streams of a connection, all of which may be cancelled at once
+REFILL_PER_S = 200  # frames
+WINDOW_UPDATES_PER_FRAME = 4  # for the stream and the connection, for each frame sent and each stream opened
+MAX_PENDING_REQUESTS = 1024  # on all streams of a connection that carry several
+MAX_UNREAD_REPLIES = 64 * 1024  # bytes
+
+
+class FloodLimiter:
+    """A token bucket for frames that cost the peer nothing but make us work: RST_STREAM, PING, SETTINGS, PRIORITY, empty DATA,
+    and frames that are answered with RST_STREAM. Time and answered requests refill it.
+
+    The methods that charge raise ConnectionFailure with ENHANCE_YOUR_CALM when the peer has gone too far.
+    """
+
+    __slots__ = ("_tokens", "_window_updates", "streams_opened", "unread_replies")
+
+    def __init__(self) -> None:
+        self._tokens: float = BUCKET_SIZE
+        self._window_updates = 0
+        self.streams_opened = 0  # over the connection's life
+        self.unread_replies = 0  # bytes of replies to control frames since the peer stopped reading
+
+    def charge(self) -> None:
+        """Take a token for one frame."""
+        self._tokens -= 1
+        if self._tokens < 0:
+            raise ConnectionFailure(ErrorCode.ENHANCE_YOUR_CALM, "too many frames that ask for nothing")
+
+    def charge_window_update(self, frames_sent: int) -> None:
+        """Count a WINDOW_UPDATE frame. It is free as far as it can answer a frame that we have sent, or widen the window of a
+        stream that was opened: gRPC's clients do that before they have their response."""
+        self._window_updates += 1
+        if self._window_updates > WINDOW_UPDATES_PER_FRAME * (frames_sent + self.streams_opened):
+            self.charge()
+
+    def charge_unread_reply(self, size: int) -> None:
+        """Count a reply of `size` bytes to a peer that has stopped reading."""
+        self.unread_replies += size
+        if self.unread_replies > MAX_UNREAD_REPLIES:
+            raise ConnectionFailure(ErrorCode.ENHANCE_YOUR_CALM, "the peer does not read")
+
+    def refund(self) -> None:
+        """Give a token back: a request has been answered."""
+        if self._tokens < BUCKET_SIZE:
+            self._tokens += 1
+
+    def refill(self, seconds: float) -> None:
+        """Give back the tokens of the time that has passed."""
+        self._tokens = min(BUCKET_SIZE, self._tokens + REFILL_PER_S * seconds)
+
+
+class WaitingStream(Protocol):
+    """A stream that carries several requests, and that does not read the next one for now."""
+
+    def released(self) -> None:
+        """The connection has fewer requests under way: the stream may read on."""
+
+
+class ConcurrencyLimit:
+    """How many streams a connection may have open, and how many requests under way on those that carry several."""
+
+    __slots__ = ("_waiting", "max_streams", "pending_requests")
+
+    def __init__(self, max_streams: int) -> None:
+        self.max_streams = max_streams
+        self.pending_requests = 0
+        self._waiting: dict[WaitingStream, None] = {}
+
+    def must_wait(self, stream: WaitingStream) -> bool:
+        """Return whether too many requests are under way; the stream's `released` is then called when there are fewer."""
+        if self.pending_requests < MAX_PENDING_REQUESTS:
+            return False
+        self._waiting[stream] = None
+        return True
+
+    def requests_ended(self, count: int = 1) -> None:
+        """`count` requests have been answered, or nobody wants them any more."""
+        self.pending_requests -= count
+        if self._waiting:
+            waiting, self._waiting = self._waiting, {}
+            for stream in waiting:
+                asyncio.get_running_loop().call_soon(stream.released)
