@@ -73,9 +73,6 @@ class Budget:
         self.taken -= size
 
 
-small_bodies, large_bodies = Budget(SMALL_BODIES), Budget(LARGE_BODIES)
-
-
 def route_of(method: str, path: str) -> Route | Refusal:
     """Who may send a body there, and of how many bytes."""
     try:
@@ -119,17 +116,22 @@ def judge(route: Route, authorization: str, cookie: str) -> Refusal | None:
     return None
 
 
-_lookups = asyncio.Semaphore(LOOKUPS)
+class Admission:
+    """What the requests of one process share: the bytes that they hold, and how many are looked up at a time."""
 
+    def __init__(self) -> None:
+        self.small_bodies, self.large_bodies = Budget(SMALL_BODIES), Budget(LARGE_BODIES)
+        self._lookups = asyncio.Semaphore(LOOKUPS)
 
-async def _judge(route: Route, authorization: str, cookie: str) -> Refusal | None:
-    async with _lookups, ThreadSensitiveContext():
-        return await database_sync_to_async(judge)(route, authorization, cookie)
+    async def judge(self, route: Route, authorization: str, cookie: str) -> Refusal | None:
+        async with self._lookups, ThreadSensitiveContext():
+            return await database_sync_to_async(judge)(route, authorization, cookie)
 
 
 class AdmittedRequest(WebRequest):
-    """Daphne's request, whose body is read once it is admitted."""
+    """Daphne's request, whose body is read once it is admitted; see admit_bodies."""
 
+    admission: Admission
     _limit: int | None = None  # of a body whose length is not announced
     _refused = False
     _judging: "asyncio.Task[None] | None" = None
@@ -144,7 +146,7 @@ class AdmittedRequest(WebRequest):
             return
         route = route_of(self._method(), self._path())
         size = self._announced(length, route)
-        if size <= SMALL_BODY and self._take(small_bodies, size):
+        if size <= SMALL_BODY and self._take(self.admission.small_bodies, size):
             self._wait_for_body(size)
         elif isinstance(route, Refusal):
             self._refuse(route)
@@ -193,7 +195,9 @@ class AdmittedRequest(WebRequest):
         expects = self._header(b"expect").lower() == "100-continue"
         self.requestHeaders.removeHeader(b"expect")  # or Twisted would ask for the body at once
         self.channel.transport.pauseProducing()
-        self._judging = asyncio.ensure_future(self._admit(_judge(route, authorization, cookie), size, expects))
+        self._judging = asyncio.ensure_future(
+            self._admit(self.admission.judge(route, authorization, cookie), size, expects)
+        )
 
     async def _admit(self, judging: Any, size: int, expects: bool) -> None:
         try:
@@ -201,7 +205,7 @@ class AdmittedRequest(WebRequest):
         except Exception:
             daphne.http_protocol.logger.exception("could not tell who sends a body")
             refusal = Refusal(503, "who you are cannot be looked up at the moment; try again", _retry())
-        if refusal is None and not self._take(large_bodies, size):
+        if refusal is None and not self._take(self.admission.large_bodies, size):
             refusal = Refusal(503, "as much is being received already as fits; try again in a moment", _retry())
         self._judging = None
         if refusal is not None:
@@ -300,4 +304,8 @@ def _retry() -> dict[str, str]:
 
 def admit_bodies() -> None:
     """Makes daphne, which looks the class up for each connection, read no body before it is admitted."""
-    daphne.http_protocol.WebRequest = AdmittedRequest
+
+    class Request(AdmittedRequest):
+        admission = Admission()
+
+    daphne.http_protocol.WebRequest = Request

@@ -11,6 +11,7 @@ from django.urls import path, re_path
 
 from dashboard.jobs.consumers import JobConsumer
 from dashboard.metrics.consumers import LiveConsumer
+from dashboard.metrics.live import LiveFeeds
 from dashboard.servers.consumers import LogConsumer
 
 
@@ -22,7 +23,7 @@ class Nowhere(AsyncWebsocketConsumer):
 
 
 websocket_urlpatterns = [
-    path("ws/live/", LiveConsumer.as_asgi()),
+    path("ws/live/", LiveConsumer.as_asgi(feeds=LiveFeeds())),
     path("ws/jobs/<int:pk>/", JobConsumer.as_asgi()),
     path("ws/servers/<str:name>/log/", LogConsumer.as_asgi()),
     re_path("", Nowhere.as_asgi()),

@@ -20,27 +20,33 @@ from repository.files import drift, publish, storage
 from repository.files.drift import Fingerprint
 
 _NOTHING: Fingerprint = {"config": "", "files": {}}
-# Of this process: saves hashing a changed file anew at each look.
-_last_seen: dict[int, Fingerprint] = {}
 
 
-def drift_check() -> list[str]:
-    """Looks at every model's folder; stores what differs, and returns the names of the models that do."""
+def drift_check(seen: dict[int, Fingerprint] | None = None) -> list[str]:
+    """Look at every model's folder; store what differs, and return the names of the models that do.
+
+    seen: what the caller's last look found, by model; renewed. It saves hashing a changed file anew at each look.
+    """
+    seen = {} if seen is None else seen
     publishing = Upload.objects.filter(state=UploadState.PUBLISHING).values("model_name")
     moving = Version.objects.filter(state=VersionState.MOVING).values("model")
-    models = Model.objects.exclude(name__in=publishing).exclude(pk__in=moving)
-    return [model.name for model in models if _look(model)]
+    found = []
+    for model in Model.objects.exclude(name__in=publishing).exclude(pk__in=moving):
+        seen[model.pk], sentences = _look(model, seen.get(model.pk))
+        if sentences:
+            found.append(model.name)
+    return found
 
 
-def _look(model: Model) -> list[str]:
+def _look(model: Model, previous: Fingerprint | None = None) -> tuple[Fingerprint, list[str]]:
+    """What the model's folder holds, and what of it differs from what was adopted, which is stored."""
     recorded = model.fingerprint or _NOTHING
-    current = _fingerprint(model, _last_seen.get(model.pk, recorded))
-    _last_seen[model.pk] = current
+    current = _fingerprint(model, previous or recorded)
     sentences = drift.compare(recorded, current)
     if sentences != model.drift:
         # Unless somebody adopted or published meanwhile: then the next look knows better.
         Model.objects.filter(pk=model.pk, fingerprint=model.fingerprint).update(drift=sentences)
-    return sentences
+    return current, sentences
 
 
 def _fingerprint(model: Model, previous: Fingerprint) -> Fingerprint:
@@ -65,7 +71,7 @@ def _adopt(model: Model, actor: Actor) -> ConfigRevision:
         # Read under the lock, as it is written again below: an edit that came meanwhile would be overwritten.
         text = _adoptable_text(model.name)
         text_check(model=model, text=text)
-        sentences = _look(model)
+        found, sentences = _look(model)
         revision = model.revisions.first()
         if revision is None or revision.text != text:
             revision = revision_add(model=model, text=text, actor=actor, summary="Adopted from the disk")
@@ -74,7 +80,7 @@ def _adopt(model: Model, actor: Actor) -> ConfigRevision:
             # The same text in a new file: a server keeps what it was told to load in place of the folder's own (see
             # adopted_override) until the model's files change, as Triton does.
             publish.write_config(managed_repository(), name=model.name, text=text)
-        model.fingerprint = _fingerprint(model, _last_seen.get(model.pk, _NOTHING))
+        model.fingerprint = _fingerprint(model, found)
         model.drift = []
         model.save(update_fields=["fingerprint", "drift", "last_number"])
         audit_record(

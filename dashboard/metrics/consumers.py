@@ -6,13 +6,17 @@ from typing import Any
 
 from asgiref.sync import sync_to_async
 
-from dashboard.metrics import live
+from dashboard.metrics.live import LiveFeeds
 from dashboard.models import Server
 from dashboard.servers.selectors import server_get, servers
 from dashboard.web.websockets import Pushing
 
 
 class LiveConsumer(Pushing):
+    def __init__(self, feeds: LiveFeeds) -> None:
+        super().__init__()
+        self._feeds = feeds
+
     async def prepare(self) -> Coroutine[Any, Any, None]:
         name = self.asked("server")
         chosen = [await sync_to_async(server_get)(name)] if name else await sync_to_async(list)(servers())
@@ -24,7 +28,7 @@ class LiveConsumer(Pushing):
                 group.create_task(self._pass_on(server, model))
 
     async def _pass_on(self, server: Server, model: str) -> None:
-        async with live.subscribe(server) as messages:
+        async with self._feeds.subscribe(server) as messages:
             while True:
                 message = await messages.get()
                 await self.send(message.text(model))

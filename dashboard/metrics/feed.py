@@ -1,12 +1,18 @@
 """The server's live feed as differences: its counters are cumulative, what happened between two events is what counts."""
 
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
 
 from dashboard.metrics.histograms import BucketMap
 from dashboard.metrics.usage import Usage, since
-from dashboard.servers.client import FeedEvent
+from dashboard.servers.client import AsyncServerClient, FeedEvent
 from dashboard.shared.choices import version_word
+from dashboard.shared.exceptions import DashboardError
+
+RECONNECT_S = 0.5
 
 Key = tuple[str, int]  # model name, version
 
@@ -117,6 +123,20 @@ class FeedReader:
             "threads": server["threads"],
             "gpus": server["gpus"],
         }
+
+
+async def follow_feed(client: AsyncServerClient, reader: FeedReader) -> AsyncGenerator[Tick | DashboardError, None]:
+    """Yield each second of a server's feed, for as long as somebody iterates. Where the feed ends or cannot be had, yield the
+    error, and ask for it again RECONNECT_S later; `reader` keeps its place meanwhile."""
+    while True:
+        try:
+            async with aclosing(client.feed()) as events:
+                async for event in events:
+                    if (tick := reader.read(event)) is not None:
+                        yield tick
+        except DashboardError as error:
+            yield error
+        await asyncio.sleep(RECONNECT_S)
 
 
 def _held(memory: dict[str, Any]) -> int:

@@ -5,23 +5,18 @@ misses points; it never holds up the others.
 """
 
 import asyncio
-import logging
 from collections import defaultdict
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
 import orjson
 
-from dashboard.metrics.feed import FeedReader, Tick
+from dashboard.metrics.feed import FeedReader, Tick, follow_feed
 from dashboard.metrics.usage import Usage, combine_side_by_side, figures
 from dashboard.models import Server
 from dashboard.servers.client import AsyncServerClient
-from dashboard.shared.exceptions import DashboardError
 
-logger = logging.getLogger(__name__)
-
-RECONNECT_S = 0.5
 KEPT_MESSAGES = 3  # older ones are dropped for a subscriber that is slow
 
 
@@ -114,17 +109,12 @@ class LiveFeed:
 
     async def _read(self) -> None:
         reader = FeedReader()
-        async with AsyncServerClient(self._server) as client:
-            while True:
-                try:
-                    async for event in client.feed():
-                        tick = reader.read(event)
-                        if tick is not None:
-                            self._hand_out(Point(self._server.name, tick, dict(reader.states)))
-                except DashboardError as error:
-                    if not isinstance(self._newest, Lost):
-                        self._hand_out(Lost(self._server.name, error.message))
-                await asyncio.sleep(RECONNECT_S)
+        async with AsyncServerClient(self._server) as client, aclosing(follow_feed(client, reader)) as news:
+            async for tick in news:
+                if isinstance(tick, Tick):
+                    self._hand_out(Point(self._server.name, tick, dict(reader.states)))
+                elif not isinstance(self._newest, Lost):
+                    self._hand_out(Lost(self._server.name, tick.message))
 
     def _hand_out(self, message: Message) -> None:
         self._newest = message
@@ -134,18 +124,24 @@ class LiveFeed:
             queue.put_nowait(message)
 
 
-_feeds: dict[int, LiveFeed] = {}
+class LiveFeeds:
+    """The feeds that this process reads: one for each server that somebody watches."""
 
+    def __init__(self) -> None:
+        self._feeds: dict[int, LiveFeed] = {}
 
-@asynccontextmanager
-async def subscribe(server: Server) -> AsyncIterator["asyncio.Queue[Message]"]:
-    """The messages of a server's feed while the block lasts."""
-    assert server.pk is not None
-    feed = _feeds.setdefault(server.pk, LiveFeed(server))
-    queue = feed.join()
-    try:
-        yield queue
-    finally:
-        await feed.leave(queue)
-        if feed.idle:
-            _feeds.pop(server.pk, None)
+    def __len__(self) -> int:
+        return len(self._feeds)
+
+    @asynccontextmanager
+    async def subscribe(self, server: Server) -> AsyncIterator["asyncio.Queue[Message]"]:
+        """The messages of a server's feed while the block lasts."""
+        assert server.pk is not None
+        feed = self._feeds.setdefault(server.pk, LiveFeed(server))
+        queue = feed.join()
+        try:
+            yield queue
+        finally:
+            await feed.leave(queue)
+            if feed.idle:
+                self._feeds.pop(server.pk, None)

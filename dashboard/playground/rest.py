@@ -4,7 +4,7 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 
 from dashboard.access.authorisation import Right
-from dashboard.servers.client import ServerClient
+from dashboard.servers.client import ServerClient, ServerConnections
 from dashboard.servers.selectors import server_get
 from dashboard.servers.services import LOCAL
 from dashboard.shared.exceptions import Forbidden
@@ -16,6 +16,7 @@ _RESPONSE_HEADERS = ("content-type", "inference-header-content-length")
 
 
 class Infer(Endpoint):
+    connections = ServerConnections()
     rights = {"POST": Right.INFER}
     max_body_bytes = 64 << 20
     parser_classes = [RawParser]
@@ -31,7 +32,9 @@ class Infer(Endpoint):
             raise Forbidden(f"this token may not infer with model '{name}'")
         headers = {key: request.headers[key] for key in _REQUEST_HEADERS if key in request.headers}
         body = read_body(request, self.max_body_bytes)
-        answer = ServerClient(server_get(LOCAL)).infer_raw(name, body, headers, version=str(version or ""))
+        answer = ServerClient(server_get(LOCAL), self.connections).infer_raw(
+            name, body, headers, version=str(version or "")
+        )
         response = HttpResponse(answer.body, status=answer.status)
         for key in _RESPONSE_HEADERS:
             if key in answer.headers:

@@ -1,7 +1,7 @@
 """The only code that speaks to an inference server: its V2 routes, its control routes, its live feed.
 
-    ServerClient(server)          blocking, for services, pages and tasks
-    AsyncServerClient(server)     for consumers and `watch`; also has the live feed
+    ServerClient(server, connections)   blocking, for REST
+    AsyncServerClient(server)           for consumers and `watch`; also has the live feed
 
 Both have the same methods (those of `_Routes`); the second's are awaited. What goes wrong is a DashboardError with a sentence:
 Unreachable where no answer came, else the class that fits the status, with the server's own words.
@@ -9,7 +9,7 @@ Unreachable where no answer came, else the class that fits the status, with the 
 
 import atexit
 import threading
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 from urllib.parse import quote
@@ -179,27 +179,34 @@ def _refusal(server: str, response: httpx.Response) -> DashboardError:
     return _REFUSALS.get(response.status_code, Refused)(message)
 
 
-# One pool of connections for each process; making a client is not cheap. Proxies of the environment are not for us.
-_OPTIONS: dict[str, Any] = {"trust_env": False, "follow_redirects": False}
-_pool: httpx.Client | None = None
-_pool_lock = threading.Lock()
+_OPTIONS: dict[str, Any] = {"trust_env": False, "follow_redirects": False}  # proxies of the environment are not for us
 
 
-def _shared_pool() -> httpx.Client:
-    global _pool
-    with _pool_lock:
-        if _pool is None:
-            _pool = httpx.Client(**_OPTIONS)
-            atexit.register(_pool.close)
-        return _pool
+class ServerConnections:
+    """HTTP connections that stay open between calls, for several threads and servers. A client is made at the first call."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._client: httpx.Client | None = None
+
+    def client(self) -> httpx.Client:
+        with self._lock:
+            if self._client is None:
+                self._client = httpx.Client(**_OPTIONS)
+                atexit.register(self._client.close)
+            return self._client
 
 
 class ServerClient(_Routes):
     """Blocking; safe to use from several threads."""
 
+    def __init__(self, server: Server, connections: ServerConnections) -> None:
+        super().__init__(server)
+        self._connections = connections
+
     def _send(self, call: Call) -> Any:
         try:
-            response = self._request(_shared_pool(), call)
+            response = self._request(self._connections.client(), call)
         except httpx.HTTPError as error:
             raise self._unreachable(error) from None
         return self._answer(call, response)
@@ -225,7 +232,7 @@ class AsyncServerClient(_Routes):
             raise self._unreachable(error) from None
         return self._answer(call, response)
 
-    async def feed(self) -> AsyncIterator[FeedEvent]:
+    async def feed(self) -> AsyncGenerator[FeedEvent, None]:
         """The live feed, until the server ends it or falls silent: then Unreachable."""
         timeout = httpx.Timeout(FEED_SILENCE_S, connect=CONNECT_TIMEOUT_S)
         url = f"{self.server.metrics_url}/v2/slipway/live"

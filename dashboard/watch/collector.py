@@ -1,42 +1,33 @@
 """The live feed of one server into history."""
 
-import asyncio
 import logging
+from contextlib import aclosing
 
 from asgiref.sync import sync_to_async
 from django.db import DatabaseError, close_old_connections
 
-from dashboard.metrics.feed import FeedReader, Tick
+from dashboard.metrics.feed import FeedReader, Tick, follow_feed
 from dashboard.metrics.services import metrics_store_tick
 from dashboard.servers.client import AsyncServerClient
-from dashboard.shared.exceptions import DashboardError
-from dashboard.watch.reconciler import Reconciler
 
 logger = logging.getLogger(__name__)
 
-RECONNECT_S = 0.5
-
 
 class Collector:
-    """Reads the feed for ever; tells the reconciler which process of the server it reads from."""
+    """Stores the feed that `reader` reads, for ever."""
 
-    def __init__(self, client: AsyncServerClient, reconciler: Reconciler) -> None:
+    def __init__(self, client: AsyncServerClient, reader: FeedReader) -> None:
         self._client = client
-        self._reconciler = reconciler
-        self._reader = FeedReader()
+        self._reader = reader
         self._at = 0
 
     async def run(self) -> None:
-        while True:
-            try:
-                async for event in self._client.feed():
-                    tick = self._reader.read(event)
-                    self._reconciler.instance = self._reader.instance
-                    if tick is not None:
-                        await self._store(tick)
-            except DashboardError as error:
-                logger.debug("%s", error.message)
-            await asyncio.sleep(RECONNECT_S)
+        async with aclosing(follow_feed(self._client, self._reader)) as news:
+            async for tick in news:
+                if isinstance(tick, Tick):
+                    await self._store(tick)
+                else:
+                    logger.debug("%s", tick.message)
 
     async def _store(self, tick: Tick) -> None:
         previous, self._at = self._at, next_second(self._at, tick)

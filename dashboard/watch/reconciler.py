@@ -12,6 +12,7 @@ from asgiref.sync import sync_to_async
 from django.db import DatabaseError, close_old_connections
 
 from dashboard.catalog.adopted import adopted_override
+from dashboard.metrics.feed import FeedReader
 from dashboard.models import Model, ModelSync, Server
 from dashboard.servers import server_state
 from dashboard.servers.client import AsyncServerClient, Unreachable
@@ -42,12 +43,12 @@ _TRITONS = {"unloaded": Condition.UNLOADED}
 
 
 class Reconciler:
-    """`instance`: the server's id of its process, as far as it is known; the collector sets it."""
+    """`feed` knows the server's id of its process, as far as it is known."""
 
-    def __init__(self, server: Server, client: AsyncServerClient) -> None:
+    def __init__(self, server: Server, client: AsyncServerClient, feed: FeedReader) -> None:
         self.server = server
-        self.instance = ""
         self._client = client
+        self._feed = feed
         self._attempts: dict[str, Attempts] = defaultdict(Attempts)
         self._calls: dict[str, asyncio.Task[None]] = {}
         self._slots = asyncio.Semaphore(CONCURRENT_LOADS)
@@ -169,9 +170,9 @@ class Reconciler:
         if statuses != self._statuses:
             await sync_to_async(server_state.model_states_record)(server=self.server, statuses=statuses)
             self._statuses = statuses
-        seen = (ready, self.instance)
+        seen = (ready, self._feed.instance)
         if not self._answers or seen != self._seen or time.monotonic() >= self._seen_at:
-            await sync_to_async(server_state.server_seen)(server=self.server, ready=ready, instance=self.instance)
+            await sync_to_async(server_state.server_seen)(server=self.server, ready=ready, instance=self._feed.instance)
             self._answers, self._seen = True, seen
             self._seen_at = time.monotonic() + SEEN_INTERVAL_S
 
@@ -245,7 +246,7 @@ class Reconciler:
             server=self.server,
             model_id=one.id,
             generation=one.generation,
-            instance=self.instance,
+            instance=self._feed.instance,
             event=(kind, f"{verb} {one.name}{took}." if news else ""),
         )
 

@@ -6,11 +6,12 @@ import signal
 
 from asgiref.sync import sync_to_async
 
+from dashboard.metrics.feed import FeedReader
 from dashboard.models import Server
 from dashboard.servers.client import AsyncServerClient
 from dashboard.servers.selectors import servers
 from dashboard.shared import heartbeat
-from dashboard.watch.clocks import CLOCKS, run_clock
+from dashboard.watch.clocks import clocks, run_clock
 from dashboard.watch.collector import Collector
 from dashboard.watch.reconciler import Reconciler
 
@@ -25,7 +26,7 @@ async def watch() -> None:
         loop.add_signal_handler(number, stop.set)
     found = await sync_to_async(lambda: list(servers()))()
     parts = [asyncio.create_task(watch_server(server)) for server in found]
-    parts += [asyncio.create_task(run_clock(clock)) for clock in CLOCKS]
+    parts += [asyncio.create_task(run_clock(clock)) for clock in clocks()]
     parts.append(asyncio.create_task(give_heartbeats()))
     stopping = asyncio.create_task(stop.wait())
     logger.info("watching %d server%s", len(found), "" if len(found) == 1 else "s")
@@ -49,6 +50,6 @@ async def give_heartbeats() -> None:
 
 async def watch_server(server: Server) -> None:
     async with AsyncServerClient(server) as client, asyncio.TaskGroup() as group:
-        reconciler = Reconciler(server, client)
-        group.create_task(reconciler.run())
-        group.create_task(Collector(client, reconciler).run())
+        reader = FeedReader()
+        group.create_task(Reconciler(server, client, reader).run())
+        group.create_task(Collector(client, reader).run())

@@ -7,8 +7,15 @@ from pathlib import Path
 from django.conf import settings
 
 from dashboard.models import Server, ServerState
+from dashboard.servers.client import ServerClient, ServerConnections
 from tests.support.ports import HOST, free_ports
 from tests.support.serving_process import ServerProcess
+
+CONNECTIONS = ServerConnections()
+
+
+def server_client(server: Server) -> ServerClient:
+    return ServerClient(server, CONNECTIONS)
 
 
 class FixedServer:

@@ -74,7 +74,7 @@ def test_points_say_what_the_model_did_and_when(inference: FixedServer, server: 
 
     async def scenario() -> None:
         await load(server)
-        async with live.subscribe(server) as queue, asking(server):
+        async with live.LiveFeeds().subscribe(server) as queue, asking(server):
             await message(queue, busy)
             asked_at = time.time()
             point = await message(queue, lambda found: busy(found) and found["at"] > asked_at)
@@ -100,7 +100,7 @@ def test_refused_requests_are_errors(inference: FixedServer, server: Server):
 
     async def scenario() -> None:
         await load(server)
-        async with live.subscribe(server) as queue, asking(server, WRONG):
+        async with live.LiveFeeds().subscribe(server) as queue, asking(server, WRONG):
             point = await message(queue, busy)
             figures = point["models"]["identity"]
             assert figures["errors"] > 0
@@ -117,7 +117,7 @@ def test_the_share_of_the_cache_is_told_of_models_that_have_one(inference: Fixed
 
     async def scenario() -> None:
         await load(server)
-        async with live.subscribe(server) as queue, asking(server):
+        async with live.LiveFeeds().subscribe(server) as queue, asking(server):
             point = await message(queue, lambda found: busy(found) and found["models"]["identity"]["cache_share"] == 1)
             assert point["models"]["identity"]["rps"] > 0
             alone = await message(queue, busy, model="identity")
@@ -130,7 +130,7 @@ def test_an_idle_model_is_shown_as_zero_to_whom_asks_for_it(inference: FixedServ
     inference.start()
 
     async def scenario() -> None:
-        async with live.subscribe(server) as queue:
+        async with live.LiveFeeds().subscribe(server) as queue:
             point = await message(queue, lambda found: found["type"] == "point", model="identity")
             assert point["models"]["identity"]["rps"] == 0
 
@@ -141,12 +141,13 @@ def test_all_watchers_share_one_subscription_which_ends_with_the_last(inference:
     inference.start()
 
     async def scenario() -> None:
-        async with live.subscribe(server) as first:
+        feeds = live.LiveFeeds()
+        async with feeds.subscribe(server) as first:
             await first.get()
-            async with live.subscribe(server) as second:
+            async with feeds.subscribe(server) as second:
                 assert not second.empty(), "who comes later is told the newest point at once"
-                assert len(live._feeds) == 1
-        assert not live._feeds
+                assert len(feeds) == 1
+        assert len(feeds) == 0
         assert not [task for task in asyncio.all_tasks() if "live feed" in task.get_name()]
 
     asyncio.run(scenario())
@@ -156,7 +157,8 @@ def test_a_watcher_that_does_not_keep_up_holds_up_nobody(inference: FixedServer,
     inference.start()
 
     async def scenario() -> None:
-        async with live.subscribe(server) as slow, live.subscribe(server) as quick:
+        feeds = live.LiveFeeds()
+        async with feeds.subscribe(server) as slow, feeds.subscribe(server) as quick:
             times = [orjson.loads((await quick.get()).text())["at"] for _ in range(live.KEPT_MESSAGES + 2)]
             assert slow.qsize() == live.KEPT_MESSAGES
             assert orjson.loads((await slow.get()).text())["at"] == times[-live.KEPT_MESSAGES]
@@ -168,7 +170,7 @@ def test_a_lost_feed_is_said_once_and_comes_back_by_itself(inference: FixedServe
     inference.start()
 
     async def scenario() -> None:
-        async with live.subscribe(server) as queue:
+        async with live.LiveFeeds().subscribe(server) as queue:
             await queue.get()
             await asyncio.to_thread(inference.kill)
             lost = await message(queue, lambda found: found["type"] == "lost")

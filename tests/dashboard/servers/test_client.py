@@ -12,9 +12,9 @@ import pytest
 from django.conf import settings
 
 from dashboard.models import Server
-from dashboard.servers.client import AsyncServerClient, ServerClient, Unreachable
+from dashboard.servers.client import AsyncServerClient, Unreachable
 from dashboard.shared.exceptions import Forbidden, Invalid, NotFound
-from tests.dashboard.processes import fixed_server
+from tests.dashboard.processes import fixed_server, server_client
 from tests.support import model_factory
 from tests.support.ports import free_port
 
@@ -32,7 +32,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 def test_it_loads_describes_infers_and_unloads(server: Server):
-    client = ServerClient(server)
+    client = server_client(server)
     client.health_live()
     client.load("identity")
     assert [(row["name"], row["state"]) for row in client.index()] == [("identity", "READY")]
@@ -47,7 +47,7 @@ def test_it_loads_describes_infers_and_unloads(server: Server):
 
 
 def test_a_refusal_has_the_servers_own_words(server: Server):
-    client = ServerClient(server)
+    client = server_client(server)
     with pytest.raises((Invalid, NotFound), match="no-such-model"):
         client.load("no-such-model")
     answer = client.infer_raw("no-such-model", BODY, {})
@@ -57,14 +57,14 @@ def test_a_refusal_has_the_servers_own_words(server: Server):
 
 def test_a_name_never_leaves_its_place_in_the_path(server: Server):
     with pytest.raises((Invalid, NotFound)):
-        ServerClient(server).model_metadata("../../v2/health")
+        server_client(server).model_metadata("../../v2/health")
 
 
 def test_control_routes_are_closed_without_the_key(server: Server):
     assert httpx.post(f"{server.http_url}/v2/repository/index", content=b"{}").status_code in (401, 403)
     stranger = Server(name="far", http_url=server.http_url, grpc_url="", metrics_url="", bundled=False)
     with pytest.raises(Forbidden) as error:
-        ServerClient(stranger).index()
+        server_client(stranger).index()
     assert settings.SERVER_CONTROL_KEY not in error.value.message
 
 
@@ -78,7 +78,7 @@ def test_where_tokens_are_required_the_dashboard_shows_its_own(tmp_path: Path, s
         model_factory.onnx_identity(tmp_path / "models", "identity")
         inference.start(f"--auth-file={settings.AUTH_FILE}")
         local = Server(name="local", bundled=True, **inference.addresses())
-        client = ServerClient(local)
+        client = server_client(local)
         client.load("identity")
         assert client.infer_raw("identity", BODY, {}).status == 200
         assert httpx.post(f"{local.http_url}/v2/models/identity/infer", content=BODY).status_code == 401
@@ -87,7 +87,7 @@ def test_where_tokens_are_required_the_dashboard_shows_its_own(tmp_path: Path, s
 def test_a_server_that_is_not_there_is_one_sentence():
     nobody = Server(name="gone", http_url=f"http://127.0.0.1:{free_port()}", metrics_url="", grpc_url="")
     with pytest.raises(Unreachable, match="inference server gone does not answer: nothing listens"):
-        ServerClient(nobody).health_live()
+        server_client(nobody).health_live()
 
 
 def test_the_same_routes_are_awaited(server: Server):

@@ -15,12 +15,12 @@ import pytest
 from dashboard.catalog.selectors import _judge
 from dashboard.metrics.feed import FeedReader
 from dashboard.models import ModelState, Server
-from dashboard.servers.client import AsyncServerClient, ServerClient, Unreachable
+from dashboard.servers.client import AsyncServerClient, Unreachable
 from dashboard.servers.server_state import model_states_record, server_lost
 from dashboard.servers.services import server_ensure_local
 from dashboard.shared.exceptions import DashboardError
 from dashboard.watch.reconciler import _statuses, state_for_plan
-from tests.dashboard.processes import fixed_server
+from tests.dashboard.processes import fixed_server, server_client
 from tests.dashboard.supervisor.test_up import command_line
 from tests.support import model_factory
 from tests.support.serving_process import PATIENCE_S, descendants, wait_until
@@ -78,7 +78,7 @@ def words(server: Server) -> dict[tuple[str, int], str]:
 
 
 def told_by_index(server: Server) -> dict[tuple[str, int], str]:
-    model_states_record(server=server, statuses=_statuses(ServerClient(server).index()))
+    model_states_record(server=server, statuses=_statuses(server_client(server).index()))
     return {(row.model_name, row.version): row.word for row in ModelState.objects.all()}
 
 
@@ -88,7 +88,7 @@ def until(server: Server, condition: Callable[[dict[tuple[str, int], str]], bool
 
 
 def test_the_dashboard_reads_fields_of_the_index_and_the_feed(server: Server, models: Path) -> None:
-    client = ServerClient(server)
+    client = server_client(server)
     for name in ("napper", "stays", "goes"):
         client.load(name)
     with pytest.raises(DashboardError):
@@ -128,7 +128,7 @@ def test_the_dashboard_reads_fields_of_the_index_and_the_feed(server: Server, mo
 
 def test_a_version_whose_process_hangs_is_neither_ready_nor_loaded_again(server: Server, models: Path) -> None:
     model_factory.python_scale(models, "stops")
-    client = ServerClient(server)
+    client = server_client(server)
     client.load("stops")
     os.kill(next(pid for pid in descendants(os.getpid()) if "stops_0" in "".join(command_line(pid))), signal.SIGSTOP)
     until(server, lambda now: now["stops", 1] == "unavailable")

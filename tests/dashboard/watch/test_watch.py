@@ -13,14 +13,15 @@ from django.db.models import F
 
 from dashboard.access.authorisation import Actor
 from dashboard.configuration.drift import drift_adopt
+from dashboard.metrics.feed import FeedReader
 from dashboard.metrics.selectors import metrics_range
 from dashboard.models import MetricSample, Model, ModelState, ModelSync, Server, ServerEvent, ServerState, Version
-from dashboard.servers.client import AsyncServerClient, ServerClient
+from dashboard.servers.client import AsyncServerClient
 from dashboard.shared.choices import DesiredState, EventKind, ServerStatus
 from dashboard.shared.exceptions import DashboardError
 from dashboard.watch.reconciler import Reconciler
 from dashboard.watch.watcher import watch_server
-from tests.dashboard.processes import FixedServer, fixed_server
+from tests.dashboard.processes import FixedServer, fixed_server, server_client
 from tests.support import model_factory
 from tests.support.serving_process import PATIENCE_S
 
@@ -49,7 +50,7 @@ def watch(server: Server, *phases: Phase) -> None:
 
     async def scenario() -> None:
         async with AsyncServerClient(server) as client:
-            running = asyncio.create_task(Reconciler(server, client).run())
+            running = asyncio.create_task(Reconciler(server, client, FeedReader()).run())
             try:
                 for act, condition in phases:
                     await asyncio.to_thread(act) if act.__name__ in ("start", "kill") else await sync_to_async(act)()
@@ -202,7 +203,7 @@ def test_what_was_changed_by_hand_is_not_loaded_before_somebody_adopts_it(
         inference.start()
 
     def largest_batch() -> int:
-        return ServerClient(server).model_config(model.name)["max_batch_size"]
+        return server_client(server).model_config(model.name)["max_batch_size"]
 
     def serves() -> bool:
         try:

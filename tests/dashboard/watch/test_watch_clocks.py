@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from dashboard.accounts.tokens import auth_file_write
-from dashboard.watch.clocks import CLOCKS, Clock, run_clock
+from dashboard.watch.clocks import Clock, clocks, run_clock
 from tests.support.serving_process import PATIENCE_S
 
 
@@ -33,7 +33,7 @@ def test_a_turn_that_fails_does_not_stop_the_clock(caplog: pytest.LogCaptureFixt
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize("clock", CLOCKS, ids=lambda clock: clock.name)
+@pytest.mark.parametrize("clock", clocks(), ids=lambda clock: clock.name)
 def test_every_clock_has_nothing_to_do_on_an_empty_data_folder(clock: Clock):
     auth_file_write()  # as `up` does before it starts `watch`
     assert not clock.work()
