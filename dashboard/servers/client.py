@@ -99,14 +99,6 @@ class _Routes:
     def _send(self, call: Call) -> Any:
         raise NotImplementedError
 
-    def health_live(self) -> Any:
-        """{} when it lives; Unreachable otherwise."""
-        return self._send(Call("GET", "/v2/health/live"))
-
-    def health_ready(self) -> Any:
-        """{} when it is ready; Unavailable when it lives but is not."""
-        return self._send(Call("GET", "/v2/health/ready"))
-
     def metadata(self) -> Any:
         return self._send(Call("GET", "/v2"))
 

@@ -36,29 +36,6 @@ class Staged:
     manifest: Manifest
 
 
-def publish_version(
-    repository: ModelRepository,
-    *,
-    name: str,
-    version: int,
-    source: Path | None,
-    config_text: str | None = None,
-    model_files: Mapping[str, bytes] | None = None,
-    move: bool = False,
-) -> Manifest:
-    """Make the files in `source` version `version` of model `name`, which is made where there is none.
-
-    source: a folder of plain files; None for an ensemble, whose version folder is empty. With move=True it is used up.
-    Raises what `stage_version` and `place_version` do: all is then as it was.
-    """
-    refuse_used(repository, name, version)
-    with stage_version(repository, version=version, source=source, move=move) as staged:
-        place_version(repository, staged, name=name, config_text=config_text, model_files=model_files)
-    if move and source is not None:
-        storage.remove_tree(source)
-    return staged.manifest
-
-
 @contextlib.contextmanager
 def stage_version(
     repository: ModelRepository, *, version: int, source: Path | None, move: bool = False, progress: Progress = SILENT
@@ -155,15 +132,6 @@ def _move(
 
 def archived_versions(repository: ModelRepository, name: str) -> list[int]:
     return version_folders(repository.archive / check_name(name))
-
-
-def delete_archived_version(repository: ModelRepository, *, name: str, version: int) -> None:
-    """Remove an archived version's files for good."""
-    with _locked(repository, name):
-        source = repository.archived_version_dir(name, version)
-        if not source.is_dir():
-            raise NotFound(f"version {version} of '{name}' is not archived")
-        remove(repository, source, repository.archive)
 
 
 def delete_model(repository: ModelRepository, *, name: str) -> None:

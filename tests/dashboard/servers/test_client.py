@@ -33,7 +33,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 def test_it_loads_describes_infers_and_unloads(server: Server):
     client = server_client(server)
-    client.health_live()
     client.load("identity")
     assert [(row["name"], row["state"]) for row in client.index()] == [("identity", "READY")]
     assert client.model_metadata("identity")["inputs"][0]["name"] == "INPUT0"
@@ -41,7 +40,6 @@ def test_it_loads_describes_infers_and_unloads(server: Server):
     answer = client.infer_raw("identity", BODY, {"Content-Type": "application/json"})
     assert (answer.status, orjson.loads(answer.body)["outputs"][0]["data"]) == (200, [1.0, 2.0])
     assert client.model_statistics("identity")["model_stats"][0]["inference_count"] == 1
-    client.health_ready()
     assert client.metadata()["extensions"]
     client.unload("identity")
 
@@ -87,7 +85,7 @@ def test_where_tokens_are_required_the_dashboard_shows_its_own(tmp_path: Path, s
 def test_a_server_that_is_not_there_is_one_sentence():
     nobody = Server(name="gone", http_url=f"http://127.0.0.1:{free_port()}", metrics_url="", grpc_url="")
     with pytest.raises(Unreachable, match="inference server gone does not answer: nothing listens"):
-        server_client(nobody).health_live()
+        server_client(nobody).metadata()
 
 
 def test_the_same_routes_are_awaited(server: Server):

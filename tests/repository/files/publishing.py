@@ -1,0 +1,23 @@
+"""Publish a folder in one go, where the dashboard has its checks between the two steps."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from repository.core.layout import ModelRepository
+from repository.files.publish import place_version, stage_version
+from repository.files.storage import Manifest
+
+
+def publish_version(
+    repository: ModelRepository,
+    *,
+    name: str,
+    version: int,
+    source: Path | None,
+    config_text: str | None = None,
+    model_files: Mapping[str, bytes] | None = None,
+    move: bool = False,
+) -> Manifest:
+    with stage_version(repository, version=version, source=source, move=move) as staged:
+        place_version(repository, staged, name=name, config_text=config_text, model_files=model_files)
+    return staged.manifest
