@@ -18,7 +18,8 @@ from serving.frontends.http1.event_stream import EventStream
 from serving.frontends.http1.exchange import Exchange
 from serving.frontends.http1.message import STATUS, Reply, encodable
 from serving.frontends.rest.json_body import with_json
-from serving.frontends.rest.tensors import MAX_PARAMETERS, array_from_json, array_to_json, check_count, dump_json
+from serving.frontends.rest.json_input import MAX_PARAMETERS, array_from_json, check_count
+from serving.frontends.rest.json_output import dump_json, flat_values
 from serving.server import InferenceServer
 
 _SCALARS = (str, int, float, bool)
@@ -166,7 +167,7 @@ def _described(response: InferenceResponse) -> dict[str, Any]:
     value |= {"model_name": response.model_name, "model_version": str(response.model_version)}
     value |= response.parameters
     for name, array in response.outputs.items():
-        flat = array_to_json(name, datatype_of(array), array)
+        flat = flat_values(name, datatype_of(array), array)
         if len(flat) == 1:
             value[name] = flat[0].item() if isinstance(flat[0], np.generic) else flat[0]
         else:

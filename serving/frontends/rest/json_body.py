@@ -8,8 +8,7 @@ import orjson
 
 from serving.core.errors import invalid
 from serving.frontends.http1.exchange import Exchange
-from serving.frontends.rest.json_pieces import LARGE
-from serving.frontends.rest.tensors import MAX_PARAMETERS, check_count
+from serving.frontends.rest.json_input import LARGE, MAX_PARAMETERS, check_count
 from serving.frontends.shared.worker_threads import in_thread
 from serving.server import InferenceServer
 

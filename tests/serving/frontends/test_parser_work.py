@@ -31,7 +31,7 @@ from serving.frontends.http2.connection import Connection as Http2Connection
 from serving.frontends.http2.frame_reader import make_scratch
 from serving.frontends.http2.headers import HeaderDecoder
 from serving.frontends.rest import handlers as http_handlers
-from serving.frontends.rest.codec import decode
+from serving.frontends.rest.infer_request import decode
 from serving.frontends.shared.authorisation import Authoriser
 from serving.frontends.shared.inflate import Inflater
 from serving.resources.request_memory import RequestMemory

@@ -12,8 +12,9 @@ from serving.core.datatypes import DATATYPES, serialize_bytes
 from serving.core.errors import Code, ServingError
 from serving.core.request import InferenceResponse
 from serving.extensions.shared_memory import SharedMemory
-from serving.frontends.rest.codec import decode, encode
-from serving.frontends.rest.tensors import SIMDJSON_FROM
+from serving.frontends.rest.infer_request import decode
+from serving.frontends.rest.infer_response import encode
+from serving.frontends.rest.json_input import SIMDJSON_FROM
 
 NO_REGIONS = SharedMemory(allowed=False)
 FUZZ = settings(max_examples=300, deadline=None, database=None)

@@ -13,10 +13,9 @@ import pytest
 from serving.core.errors import ServingError
 from serving.core.request import InferenceResponse
 from serving.extensions.shared_memory import SharedMemory
-from serving.frontends.rest import codec as http_codec
-from serving.frontends.rest import infer as http_infer
-from serving.frontends.rest import json_pieces
-from serving.frontends.rest.codec import decode, encode
+from serving.frontends.rest import infer, infer_request, infer_response, json_input
+from serving.frontends.rest.infer_request import decode
+from serving.frontends.rest.infer_response import encode
 from serving.frontends.shared.worker_threads import in_thread
 from tests.serving.frontends.http.http_in_process import connection, http_frontend, read_answer
 from tests.serving.frontends.http.raw_http import build
@@ -33,7 +32,7 @@ ARRAYS = {
     "UINT64": RANDOM.integers(0, (1 << 64) - 1, COUNT, np.uint64),
     "UINT16": RANDOM.integers(0, 65535, COUNT, np.uint16),
 }
-PAD = " " * json_pieces.LARGE
+PAD = " " * json_input.LARGE
 
 
 def body(*inputs: dict[str, Any], **fields: Any) -> bytes:
@@ -53,8 +52,8 @@ def read(content: bytes) -> dict[str, np.ndarray]:
 def read_apart(content: bytes) -> bool:
     """Whether the arrays are read apart from the rest."""
     try:
-        http_codec._outlined_plan(content)
-    except (json_pieces.NotFlatError, ServingError):
+        infer_request._outlined_plan(content)
+    except (json_input.NotFlatError, ServingError):
         return False
     return True
 
@@ -106,7 +105,7 @@ def test_white_space_is_taken(separators: tuple[str, str]) -> None:
 )  # fmt: skip
 def test_what_is_no_flat_array_of_numbers_is_parsed_whole(inputs: list[dict[str, Any]]) -> None:
     content = body(*inputs)
-    assert len(content) > json_pieces.LARGE
+    assert len(content) > json_input.LARGE
     assert not read_apart(content)
     assert set(read(content)) == {one["name"] for one in inputs}
 
@@ -169,8 +168,8 @@ def test_a_large_answer_is_the_same_json() -> None:
 def test_large_json_is_read_and_written_beside_the_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     onnx_identity(tmp_path, max_batch_size=0)
     threads: dict[str, list[threading.Thread]] = {"decode": [], "encode": []}
-    for name, seen in threads.items():
-        monkeypatch.setattr(http_infer, name, _noting(getattr(http_infer, name), seen))
+    monkeypatch.setattr(infer, "decode", _noting(decode, threads["decode"]))
+    monkeypatch.setattr(infer_response, "encode", _noting(encode, threads["encode"]))
 
     async def run() -> None:
         async with http_frontend(tmp_path) as (frontend, _), connection(frontend, 1 << 26) as (reader, writer):
@@ -191,7 +190,7 @@ def test_reading_stops_when_its_client_has_gone(tmp_path: Path, monkeypatch: pyt
     onnx_identity(tmp_path, "identity", "FP32")
     content = body(tensor("INPUT0", [0.5] * 400_000))
     begun, gone, pieces = threading.Event(), threading.Event(), []
-    parsed = json_pieces._parsed
+    parsed = json_input._parsed
 
     def hold(text: bytes, row: Any) -> Any:
         pieces.append(len(text))
@@ -199,7 +198,7 @@ def test_reading_stops_when_its_client_has_gone(tmp_path: Path, monkeypatch: pyt
         assert gone.wait(PATIENCE_S)
         return parsed(text, row)
 
-    monkeypatch.setattr(json_pieces, "_parsed", hold)
+    monkeypatch.setattr(json_input, "_parsed", hold)
 
     async def run() -> None:
         async with http_frontend(tmp_path) as (frontend, _):

@@ -1,7 +1,6 @@
-"""The V2 inference request and response as JSON with Triton's binary tensor extension.
+"""The V2 inference request: JSON with Triton's binary tensor extension.
 
 decode(body, binary, ...) -> (InferenceRequest, Plan)      tensors are views of `binary` where they can be
-encode(response, plan) -> (JSON, binary parts)
 
 Source: KServe V2 REST, Inference; Triton docs/protocol/extension_{binary_data,parameters,schedule_policy,sequence}.md.
 Nothing is allocated by a shape that a client claims before the data for it is there.
@@ -17,34 +16,25 @@ import numpy as np
 from numpy.typing import NDArray
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
-from serving.core.datatypes import (
-    BY_CONFIG,
-    DATATYPES,
-    Datatype,
-    datatype,
-    datatype_of,
-    deserialize_bytes,
-    serialize_bytes,
-)
+from serving.core.datatypes import BY_CONFIG, Datatype, datatype, deserialize_bytes
 from serving.core.errors import ServingError, invalid
-from serving.core.request import InferenceRequest, InferenceResponse, OnResponse, Parameters
+from serving.core.request import InferenceRequest, OnResponse, Parameters
 from serving.extensions.output_target import OutputRule, Region, aim, output_rule, read_tensor, region_of
 from serving.extensions.shared_memory import SharedMemory
 from serving.frontends.http1.message import Chunk
-from serving.frontends.rest.json_pieces import LARGE_ARRAY, NotFlatError, numbers, numbers_as_json, split_body
-from serving.frontends.rest.tensors import (
+from serving.frontends.rest.json_input import (
     MAX_PARAMETERS,
     MAX_TENSORS,
+    NotFlatError,
     array_from_json,
-    array_to_json,
-    dump_json,
     is_array,
     load_json,
+    numbers,
+    split_body,
     too_many,
 )
 
 MAX_DIMS = 32
-VIEW_FROM = 64 << 10  # bytes; larger outputs are sent from the array's own memory
 _CACHED_PLAN_SIZE = 2047  # bytes; what is longer is parsed by simdjson, whose arrays do not outlive their parser
 _OUTLINED_FROM = 2048  # bytes; a shorter body is faster parsed as it is
 _SCALARS = (str, int, float, bool)
@@ -80,7 +70,6 @@ class Plan:
     rules: dict[str, OutputRule] = field(default_factory=dict)  # of outputs to classify or to put into shared memory
 
 
-# -- decode ------------------------------------------------------------------------------------------------------------
 def decode(
     body: Chunk, binary: Chunk, model: str, version: str, on_response: OnResponse, memory: SharedMemory
 ) -> tuple[InferenceRequest, Plan]:
@@ -350,50 +339,3 @@ def _raw_plan(config: ModelConfig, size: int) -> Plan:
     if count * row.itemsize != size:
         raise invalid(f"input '{tensor.name}' of shape {dims} needs {count * row.itemsize} bytes, got {size}")
     return Plan([InputPlan(tensor.name, row, tuple(dims), count, size, None)], binary_default=True)
-
-
-# -- encode ------------------------------------------------------------------------------------------------------------
-def encode(response: InferenceResponse, plan: Plan) -> tuple[bytes, list[Chunk]]:
-    """The JSON, and the binary data of the outputs asked for in that form, in order."""
-    outputs: list[dict[str, Any]] = []
-    parts: list[Chunk] = []
-    for name, array in response.outputs.items():
-        row = datatype_of(array)
-        output: dict[str, Any] = {"name": name, "datatype": row.name, "shape": array.shape}
-        if response.placed is not None and name in response.placed:
-            pass  # without parameters: where there are any, NVIDIA's C++ client wants a binary_data_size among them
-        elif plan.binary.get(name, plan.binary_default):
-            part = raw_bytes(array, row)
-            output["parameters"] = {"binary_data_size": len(part)}
-            parts.append(part)
-        else:
-            data = array_to_json(name, row, array)
-            if isinstance(data, np.ndarray) and len(data) >= LARGE_ARRAY:
-                output["data"] = numbers_as_json(data)
-            else:
-                output["data"] = data
-        outputs.append(output)
-    value: dict[str, Any] = {"id": response.id} if response.id else {}
-    value["model_name"] = response.model_name
-    value["model_version"] = str(response.model_version)
-    if response.parameters:
-        value["parameters"] = response.parameters
-    value["outputs"] = outputs
-    return dump_json(value), parts
-
-
-def takes_long(response: InferenceResponse, plan: Plan) -> bool:
-    """Whether `encode` writes so much JSON that it should not run on the event loop's thread."""
-    for name, array in response.outputs.items():
-        if array.size >= LARGE_ARRAY and not plan.binary.get(name, plan.binary_default):
-            return response.placed is None or name not in response.placed
-    return False
-
-
-def raw_bytes(array: NDArray[Any], row: Datatype) -> Chunk:
-    """Little-endian, row-major. A large contiguous array is not copied."""
-    if row is DATATYPES["BYTES"]:
-        return serialize_bytes(array)
-    if array.nbytes < VIEW_FROM or not array.flags.c_contiguous:
-        return array.tobytes()
-    return array.reshape(-1).view(np.uint8).data

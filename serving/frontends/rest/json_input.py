@@ -1,11 +1,17 @@
-"""Tensors inside JSON: lists of numbers, booleans or strings, flat or nested in row-major order, to arrays and back.
+"""Requests as JSON, and the tensors in it: lists of numbers, booleans or strings, flat or nested in row-major order.
 
-Large bodies are parsed by simdjson, whose arrays give their numbers as one buffer without a Python object for each.
-JSON has no NaN or infinity; like Triton this writes and reads the tokens NaN, Infinity and -Infinity.
+Two ways lead through a body. `split_body` cuts flat arrays of numbers out of it: the rest, the outline, is the same for each
+request of most clients and need not be parsed again, and `numbers` reads the arrays. What is made otherwise `load_json`
+parses whole: large bodies by simdjson, whose arrays give their numbers as one buffer without a Python object for each.
+
+A parser in C holds the interpreter's lock until it is done: 6 ms for each megabyte, for which the event loop stands still, on
+whichever thread the parser runs. Large arrays are therefore read in pieces, between which the loop gets its turn.
+JSON has no NaN or infinity; like Triton this reads the tokens NaN, Infinity and -Infinity.
 """
 
 import itertools
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,9 +23,15 @@ from numpy.typing import NDArray
 from serving.core.datatypes import Datatype
 from serving.core.errors import ServingError, invalid
 from serving.frontends.http1.message import Chunk
-from serving.frontends.rest.json_pieces import exact_json, from_buffer
 from serving.frontends.shared.worker_threads import checkpoint
 
+LARGE = 256 << 10  # bytes of a body; below, a parser takes less than 2 ms
+_WINDOW = 128 << 10  # bytes looked at or parsed at a time
+_KEY = re.compile(b'"data"')
+_END = re.compile(b"]")
+_KEY_SIZE = 6
+MAX_ARRAYS = 4096  # of one request
+_BUFFER_KINDS = {"f": ("d", np.dtype(np.float64)), "i": ("i", np.dtype(np.int64)), "u": ("u", np.dtype(np.uint64))}
 SIMDJSON_FROM = 2048  # bytes; below, orjson is faster
 MAX_TENSORS = 4096  # inputs or outputs of one request
 MAX_PARAMETERS = 4096  # of one request, or of one of its tensors
@@ -32,6 +44,101 @@ _MISSING = object()
 _SCALARS = frozenset((bool, int, float))
 
 
+# -- flat arrays of numbers, apart from the rest -----------------------------------------------------------------------
+class NotFlatError(Exception):
+    """The body is to be parsed whole: it may be wrong, or just not made of flat arrays of numbers."""
+
+
+def split_body(body: Chunk) -> tuple[bytes, list[Chunk]]:
+    """The outline, with [0], [1], ... in place of each flat array under a key "data", and what the arrays hold. Both are still
+    to be parsed, and the outline must turn out to have each array as the data of an input. NotFlatError, or (outline, arrays).
+
+    Inside a string the key's quotes would be escaped, so that what is found is a key, if the body is JSON at all.
+    """
+    pieces: list[Chunk] = []
+    arrays: list[Chunk] = []
+    position = 0
+    while (found := _find(body, _KEY, position)) >= 0:
+        start = _behind(body, _behind(body, found + _KEY_SIZE, b":"), b"[")
+        stop = _find(body, _END, start)
+        if stop < 0 or body[found - 1] == ord("\\") or len(arrays) == MAX_ARRAYS:
+            raise NotFlatError
+        pieces += (body[position:start], b"%d" % len(arrays))
+        arrays.append(body[start:stop])
+        position = stop
+    return b"".join((*pieces, body[position:])), arrays
+
+
+def _find(body: Chunk, token: re.Pattern[bytes], position: int) -> int:
+    """Where the token is next, or -1. Looks at what lies before it and no more, and copies nothing."""
+    while position < len(body):
+        checkpoint()
+        found = token.search(body, position, position + _WINDOW)
+        if found:
+            return found.start()
+        position += _WINDOW - (_KEY_SIZE - 1)
+    return -1
+
+
+def _behind(body: Chunk, position: int, token: bytes) -> int:
+    """The position behind white space and this token."""
+    near = bytes(body[position : position + 64])
+    rest = near.lstrip(b" \t\r\n")
+    if not rest.startswith(token):
+        raise NotFlatError
+    return position + len(near) - len(rest) + len(token)
+
+
+def from_buffer(row: Datatype, data: Any) -> NDArray[Any] | None:
+    """Numbers of a simdjson array, flattened; None where they are not all of the kind that the datatype needs."""
+    kind = _BUFFER_KINDS.get(row.dtype.kind)
+    if kind is None:
+        return None
+    try:
+        return np.frombuffer(data.as_buffer(of_type=kind[0]), kind[1])
+    except (TypeError, ValueError):
+        return None
+
+
+def numbers(text: Chunk, row: Datatype) -> NDArray[Any]:
+    """What an array holds: large floats in the datatype asked for; integers wide, so that their range can be checked."""
+    if len(text) <= _WINDOW:
+        return _parsed(bytes(text), row)
+    parts = []
+    for piece in _pieces(text):
+        checkpoint()
+        part = _parsed(piece, row)
+        with np.errstate(over="ignore"):
+            parts.append(part.astype(row.dtype) if row.dtype.kind == "f" else part)
+    return np.concatenate(parts)
+
+
+def _parsed(text: bytes, row: Datatype) -> NDArray[Any]:
+    try:
+        found = from_buffer(row, simdjson.Parser().parse(b"[%b]" % text))
+    except (ValueError, RuntimeError):  # the latter for integers beyond 64 bits and for what is nested deeply
+        raise NotFlatError from None
+    if found is None or not found.size:
+        raise NotFlatError  # other elements, a comma too many, or an empty array
+    return found
+
+
+def _pieces(text: Chunk) -> Iterator[bytes]:
+    """Cut at commas."""
+    position = 0
+    while True:
+        piece = bytes(text[position : position + _WINDOW])
+        if position + len(piece) == len(text):
+            yield piece
+            return
+        cut = piece.rfind(b",")
+        if cut < 0:
+            raise NotFlatError
+        yield piece[:cut]
+        position += cut + 1
+
+
+# -- whole bodies -------------------------------------------------------------------------------------------------------
 def load_json(body: Chunk) -> Any:
     """The parsed body. Of a large one what an inference request knows; each "data" of `inputs` is a simdjson array."""
     try:
@@ -98,6 +205,7 @@ def _load_leniently(body: Chunk, error: Exception) -> Any:
     raise invalid(f"failed to parse the request JSON: {error}") from None
 
 
+# -- tensors ------------------------------------------------------------------------------------------------------------
 def array_from_json(name: str, row: Datatype, shape: tuple[int, ...], count: int, data: Any) -> NDArray[Any]:
     """The tensor of an input's `data`; INVALID_ARG for what does not fit its datatype or shape."""
     if row.name in ("FP16", "BF16"):
@@ -203,26 +311,3 @@ def _strings(name: str, data: Any) -> NDArray[Any]:
     result = np.empty(len(flat), dtype=np.object_)
     result[:] = flat
     return result
-
-
-def array_to_json(name: str, row: Datatype, array: NDArray[Any]) -> "NDArray[Any] | list[str]":
-    """What orjson writes as the flat `data` of an output."""
-    if row.name in ("FP16", "BF16"):
-        raise invalid(f"output '{name}': {row.name} has no JSON form, request it as binary data")
-    if row.name != "BYTES":
-        return np.ascontiguousarray(array).reshape(-1)
-    try:
-        return [element if isinstance(element, str) else bytes(element).decode() for element in array.reshape(-1)]
-    except UnicodeDecodeError:
-        raise invalid(f"output '{name}' has bytes that are not UTF-8, request it as binary data") from None
-
-
-def dump_json(value: dict[str, Any]) -> bytes:
-    """As JSON; numbers that are not finite become the tokens NaN, Infinity and -Infinity."""
-    try:
-        text = orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY)
-        if b"null" in text:
-            text = orjson.dumps(value, default=lambda array: orjson.Fragment(exact_json(array)))
-    except (orjson.JSONEncodeError, ServingError):
-        raise invalid("the answer cannot be written as JSON, request its outputs as binary data") from None
-    return text
