@@ -3,7 +3,6 @@
 import asyncio
 import itertools
 import re
-import struct
 import time
 from collections.abc import Callable, Iterator
 from functools import lru_cache
@@ -15,12 +14,22 @@ import tritonclient.grpc.aio
 import tritonclient.http.aio
 from tritonclient.grpc import service_pb2 as pb
 
-from benchmarks.grpc_load import DATA, FRAME, GOAWAY, HEADERS, PING, PREFACE, RST_STREAM, SETTINGS, WINDOW_UPDATE, frame
+from benchmarks.http2_client import (
+    CANCEL,
+    DATA,
+    END_HEADERS,
+    END_STREAM,
+    GOAWAY,
+    HEADERS,
+    RST_STREAM,
+    Http2Client,
+    frame,
+    length_prefixed,
+)
 from benchmarks.soak import models, questions
 from benchmarks.soak.questions import TITLES, Question
 from benchmarks.soak.record import HANGS_S, Segment
 
-SERVICE = "/inference.GRPCInferenceService/"
 MESSAGES_A_STREAM = 200
 AFTER_A_FAILURE_S = 0.02
 _JSON_DATA = re.compile(rb'"data":\[([^\]]*)\]')
@@ -225,60 +234,38 @@ def fields_of(block: bytes) -> dict[str, str]:
     return {str(name): str(value) for name, value in hpack.Decoder().decode(block)}
 
 
-class GrpcClient(Client):
+class GrpcClient(Http2Client, Client):
     """HTTP/2 with one unary call after the other, each on a stream of its own."""
 
     transport_name = "gRPC"
     method = "ModelInfer"
 
     def opened(self) -> None:
-        # Windows so large that this side never has to open them again.
-        largest = (1 << 31) - 1
-        window = frame(WINDOW_UPDATE, 0, 0, (largest - 65_535).to_bytes(4, "big"))
-        self.write(PREFACE + frame(SETTINGS, 0, 0, struct.pack(">HL", 4, largest)) + window)
-        self._stream_id = -1
+        self.start_http2()
         self._message = b""
-        self._encoder = hpack.Encoder()
+
+    def write(self, data: bytes) -> None:
+        Client.write(self, data)
 
     def headers(self) -> bytes:
-        fields = {":method": "POST", ":scheme": "http", ":path": SERVICE + self.method, ":authority": "localhost"}
-        fields |= {"te": "trailers", "content-type": "application/grpc"}
-        return frame(HEADERS, 4, self._stream_id, self._encoder.encode(list(fields.items())))
+        return frame(HEADERS, END_HEADERS, self.stream_id, self.header_block(self.method))
 
     def ask(self, question: Question) -> None:
-        self._stream_id += 2
+        self.stream_id += 2
         self._message = b""
-        self.write(self.headers() + frame(DATA, 1, self._stream_id, self.framed(question)))
+        self.write(
+            self.headers() + frame(DATA, END_STREAM, self.stream_id, length_prefixed(questions.as_grpc(question)))
+        )
 
-    def framed(self, question: Question) -> bytes:
-        message = questions.as_grpc(question)
-        return b"\0" + len(message).to_bytes(4, "big") + message
-
-    def data_received(self, data: bytes) -> None:
-        data = self._rest + data
-        position = 0
-        while len(data) - position >= 9:
-            high, low, kind, flags, stream_id = FRAME.unpack_from(data, position)
-            stop = position + 9 + (high << 8 | low)
-            if stop > len(data):
-                break
-            self.frame(kind, flags, stream_id, data[position + 9 : stop])
-            position = stop
-        self._rest = data[position:]
-
-    def frame(self, kind: int, flags: int, stream_id: int, payload: bytes) -> None:
-        if kind == DATA and stream_id == self._stream_id:
+    def on_frame(self, kind: int, flags: int, stream_id: int, payload: bytes) -> None:
+        if kind == DATA and stream_id == self.stream_id:
             self._message += payload
             while len(self._message) >= 5 and len(self._message) >= (end := 5 + _length(self._message)):
                 message, self._message = self._message[5:end], self._message[end:]
                 self.message(message)
-        elif kind == HEADERS and flags & 1:
+        elif kind == HEADERS and flags & END_STREAM:
             self.trailers(stream_id, fields_of(payload))
-        elif kind == PING and not flags & 1:
-            self.write(frame(PING, 1, 0, payload))
-        elif kind == SETTINGS and not flags & 1:
-            self.write(frame(SETTINGS, 1, 0, b""))
-        elif kind == RST_STREAM and stream_id == self._stream_id and self.asked is not None:
+        elif kind == RST_STREAM and stream_id == self.stream_id and self.asked is not None:
             self.failed(f"RST_STREAM {int.from_bytes(payload, 'big')}")
             self.close()
         elif kind == GOAWAY and payload[4:8] != bytes(4):
@@ -290,7 +277,7 @@ class GrpcClient(Client):
         self.answer(models.number(pb.ModelInferResponse.FromString(message).raw_output_contents[0]))
 
     def trailers(self, stream_id: int, fields: dict[str, str]) -> None:
-        if stream_id != self._stream_id:
+        if stream_id != self.stream_id:
             return
         if fields.get("grpc-status") == "0":
             self.over()
@@ -312,12 +299,13 @@ class StreamClient(GrpcClient):
         start = b""
         if self._left == 0:
             self._left = MESSAGES_A_STREAM
-            self._stream_id += 2
+            self.stream_id += 2
             self._message = b""
             start = self.headers()
         self._left -= 1
         last = self._left == 0
-        self.write(start + frame(DATA, 1 if last else 0, self._stream_id, self.framed(question)))
+        message = length_prefixed(questions.as_grpc(question))
+        self.write(start + frame(DATA, END_STREAM if last else 0, self.stream_id, message))
 
     def message(self, message: bytes) -> None:
         response = pb.ModelStreamInferResponse.FromString(message)
@@ -332,13 +320,13 @@ class StreamClient(GrpcClient):
 
     def _end_of(self, end: Callable[[str], None], reason: str) -> None:
         """After an error the next request goes out on a stream of its own: late responses of this one are not its."""
-        self.write(frame(RST_STREAM, 0, self._stream_id, (8).to_bytes(4, "big")) if self._left else b"")
+        self.write(frame(RST_STREAM, 0, self.stream_id, CANCEL.to_bytes(4, "big")) if self._left else b"")
         self._left = 0
         end(reason)
 
     def trailers(self, stream_id: int, fields: dict[str, str]) -> None:
         """The stream's end answers its last request too, and is an error where requests were to follow."""
-        if stream_id == self._stream_id and self._left and self.asked is not None:
+        if stream_id == self.stream_id and self._left and self.asked is not None:
             self._left = 0
             self.failed(f"the stream ended: gRPC {fields.get('grpc-status')} {fields.get('grpc-message', '')}")
         else:
