@@ -11,6 +11,7 @@ from serving.cli.option_values import Cores
 from serving.core.request import InferenceRequest
 from serving.extensions.classification import Labels
 from serving.resources.allocator import MemoryReturn
+from serving.resources.child_watch import ChildWatch
 from serving.resources.custom_metrics import CustomMetrics
 from serving.resources.memory import ChildMemory, MemoryMeter
 from serving.resources.rate_limiter import RateLimiter
@@ -49,6 +50,7 @@ class Runtime:
     meter: MemoryMeter = field(default_factory=MemoryMeter)
     memory_return: MemoryReturn = field(default_factory=MemoryReturn)
     child_memory: ChildMemory = field(default_factory=ChildMemory)
+    child_watch: ChildWatch = field(default_factory=ChildWatch)
     control: ModelControl | None = None
     metrics: CustomMetrics = field(default_factory=CustomMetrics)
     summaries: bool = False  # models keep what the summaries of /metrics need

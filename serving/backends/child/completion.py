@@ -5,7 +5,7 @@ from typing import Any
 
 from serving.backends.channel.channel import close_all
 from serving.backends.channel.messages import Unchecked as Message
-from serving.backends.child.process import ChildProcess, ProcessDied
+from serving.backends.child.process import ChildDied, ChildProcess
 from serving.backends.environments.child_environment import Interpreter
 from serving.core.errors import internal, invalid
 
@@ -29,7 +29,7 @@ def complete_in_child(
         answer, received = child.exchange(message, timeout_s=COMPLETE_TIMEOUT_S)
         close_all(received)
         return answer
-    except ProcessDied as died:
+    except ChildDied as died:
         raise internal(f"{died} {place}: {child.last_words()}".removesuffix(": ")) from None
     except TimeoutError:
         raise invalid(f"{work} took longer than {COMPLETE_TIMEOUT_S:g} s") from None

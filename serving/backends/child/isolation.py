@@ -5,14 +5,15 @@ A crash or a leak ends with the process, and unloading gives all memory back. Ea
 
 from base64 import b64encode
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from repository.config.model_config import get_parameter
 from repository.core.errors import RepositoryError
 from serving.backends.base.backend import Backend, BackendInstance, ModelSpec
-from serving.backends.child.instance import ProcessInstance
+from serving.backends.channel.messages import InitializeBackend
+from serving.backends.child.instance import ChildInstance
 from serving.backends.environments.child_environment import Interpreter
 from serving.backends.environments.execution_env import interpreter
 from serving.core.devices import Device
@@ -25,7 +26,7 @@ def wants_process(config: ModelConfig) -> bool:
     User code of the Python backend has a process of its own in any case.
     """
     try:
-        value: Any = get_parameter(config, "isolation", "none")
+        value = get_parameter(config, "isolation", "none")
     except RepositoryError as error:
         raise invalid(str(error)) from None
     if value not in ("none", "process"):
@@ -34,7 +35,7 @@ def wants_process(config: ModelConfig) -> bool:
 
 
 def isolated(inner: type[Backend], spec: ModelSpec) -> Backend:
-    """The backend `inner` for this model, its instances in processes. What it can do and complete is the inner one's."""
+    """Return the backend `inner` for this model, with its instances in processes. What it can do is what `inner` can."""
 
     class Isolated(IsolatedBackend):
         default_filename: ClassVar[str] = inner.default_filename
@@ -56,9 +57,11 @@ def isolated(inner: type[Backend], spec: ModelSpec) -> Backend:
 
 
 class IsolatedBackend(Backend):
+    """A backend whose instances run another backend in child processes."""
+
     @property
     def python(self) -> Interpreter:
-        """The interpreter of its processes."""
+        """Return the interpreter of its processes."""
         return Interpreter()
 
     def load(self) -> None:
@@ -67,7 +70,7 @@ class IsolatedBackend(Backend):
 
     def create_instance(self, device: Device, name: str) -> BackendInstance:
         spec = self.spec
-        hello = {
+        initialize: InitializeBackend = {
             "op": "initialize",
             "stub": "backend",
             "folder": str(spec.version_dir),
@@ -75,7 +78,7 @@ class IsolatedBackend(Backend):
             "config": b64encode(spec.config.SerializeToString()).decode(),
             "version": spec.version,
             "strict_devices": spec.strict_devices,
-            "device": list(device),
+            "device": (device.kind, device.id),
             "name": name,
         }
-        return ProcessInstance(spec, device, name, hello, self.python)
+        return ChildInstance(spec, device, name, initialize, self.python)

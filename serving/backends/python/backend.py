@@ -12,9 +12,10 @@ from google.protobuf import json_format
 from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelInstanceGroup
 
 from serving.backends.base.backend import Backend, BackendInstance
+from serving.backends.channel.messages import InitializePython
 from serving.backends.channel.messages import Unchecked as Message
 from serving.backends.child.completion import complete_in_child
-from serving.backends.child.instance import ProcessInstance
+from serving.backends.child.instance import ChildInstance
 from serving.backends.environments.execution_env import interpreter
 from serving.core.devices import Device, gpu_count
 from serving.core.errors import Code, ServingError, invalid, not_found
@@ -49,7 +50,7 @@ class PythonBackend(Backend):
 
     def create_instance(self, device: Device, name: str) -> BackendInstance:
         config = self.spec.config
-        hello: Message = {
+        initialize: InitializePython = {
             "op": "initialize",
             "stub": "python",
             "folder": str(self.spec.version_dir),
@@ -66,7 +67,7 @@ class PythonBackend(Backend):
                 "model_name": self.spec.name,
             },
         }
-        return ProcessInstance(self.spec, device, name, hello, interpreter(config, self.spec.version_dir.parent))
+        return ChildInstance(self.spec, device, name, initialize, interpreter(config, self.spec.version_dir.parent))
 
     @classmethod
     def gpu_available(cls) -> tuple[bool, str]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from serving.backends.child import instance as process_instance
+from serving.backends.child import supervisor
 from serving.core.errors import ServingError
 from serving.execution import readiness
 from serving.server import InferenceServer
@@ -223,7 +223,7 @@ async def test_a_model_without_the_method_is_ready_when_it_is_loaded(tmp_path: P
 async def test_a_model_whose_process_keeps_ending_is_not_ready_while_its_start_is_held_back(
     tmp_path: Path, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr(process_instance, "LONGEST_WAIT_S", 0.5)
+    monkeypatch.setattr(supervisor, "LONGEST_WAIT_S", 0.5)
     source = IDENTITY.replace("return [", "__import__('os')._exit(1)\n            return [")
     written_model(tmp_path, source)
     async with core(tmp_path) as server:

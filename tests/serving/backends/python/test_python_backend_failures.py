@@ -8,7 +8,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
-from serving.backends.child import instance as process_instance
+from serving.backends.child import supervisor
 from serving.core.errors import Code, ServingError
 from tests.serving.in_process import core
 from tests.serving.in_process import infer as core_infer
@@ -216,10 +216,10 @@ def test_a_process_that_ends_between_requests_costs_no_request(tmp_path, caplog)
 
 
 def test_restarts_are_held_back_ever_longer_while_it_keeps_ending(tmp_path, caplog, monkeypatch):
-    monkeypatch.setattr(process_instance, "LONGEST_WAIT_S", 0.5)
+    monkeypatch.setattr(supervisor, "LONGEST_WAIT_S", 0.5)
     with python_instance(tmp_path, model("os._exit(3)")) as instance:
         with monkeypatch.context() as stopped:
-            stopped.setattr(process_instance, "time", Mock(monotonic=Mock(return_value=time.monotonic())))
+            stopped.setattr(supervisor, "time", Mock(monotonic=Mock(return_value=time.monotonic())))
             for _ in range(2):
                 assert "is being restarted" in execute(instance, request(POISON))[0].message
             [refused] = execute(instance, request(ONE))
@@ -247,16 +247,16 @@ def test_a_restart_that_fails_says_why_and_is_tried_again(tmp_path):
 
 def test_closing_while_a_restart_is_held_back_does_not_wait_for_it(tmp_path):
     with python_instance(tmp_path, model("os._exit(3)")) as instance:
-        instance._keeper._deaths = 9  # so the next start is a minute away
+        instance._supervisor._deaths = 9  # so the next start is a minute away
         execute(instance, request(POISON))
         start = time.monotonic()
-    assert time.monotonic() - start < process_instance.MAX_BACK_OFF_S / 2
+    assert time.monotonic() - start < supervisor.MAX_BACK_OFF_S / 2
     assert not new_descendants()
 
 
 # -- hanging -----------------------------------------------------------------------------------------------------------
 def test_a_finalize_that_hangs_is_killed_after_the_grace(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr(process_instance, "FINALIZE_GRACE_S", 0.3)
+    monkeypatch.setattr(supervisor, "FINALIZE_GRACE_S", 0.3)
     with python_instance(tmp_path, model("time.sleep(600)", "finalize")) as instance:
         infer(instance, ONE)
     assert "finalize took longer than 0.3 s" in caplog.text
@@ -264,7 +264,7 @@ def test_a_finalize_that_hangs_is_killed_after_the_grace(tmp_path, monkeypatch, 
 
 
 def test_a_thread_that_keeps_the_process_alive_after_finalize_is_killed(tmp_path, monkeypatch):
-    monkeypatch.setattr(process_instance, "FINALIZE_GRACE_S", 0.5)
+    monkeypatch.setattr(supervisor, "FINALIZE_GRACE_S", 0.5)
     with python_instance(tmp_path, model("threading.Thread(target=time.sleep, args=(600,)).start()")) as instance:
         infer(instance, POISON)
     assert not new_descendants()
@@ -305,7 +305,7 @@ def test_two_instances_execute_at_the_same_time(tmp_path):
 
 
 def test_an_instance_that_is_held_back_leaves_the_requests_to_a_healthy_one(tmp_path, monkeypatch):
-    monkeypatch.setattr(process_instance, "LONGEST_WAIT_S", -600.0)  # held back whenever it is asked
+    monkeypatch.setattr(supervisor, "LONGEST_WAIT_S", -600.0)  # held back whenever it is asked
     source = """
         import os
         import triton_python_backend_utils as pb_utils

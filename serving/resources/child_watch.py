@@ -1,8 +1,4 @@
-"""Looks after every child process once a second: one that gives no sign of life, or takes too long, is ended and replaced.
-
-A sign of life is a heartbeat, which a thread of the child sends while its model executes, or time on a CPU: native code may
-hold the interpreter for minutes, and no thread of it runs then.
-"""
+"""Looks after every child process of a server once a second, so that one which hangs or has ended is replaced."""
 
 import logging
 import threading
@@ -12,17 +8,17 @@ from typing import Protocol
 log = logging.getLogger(__name__)
 
 INTERVAL_S = 1.0
-# A model whose process has been silent for so long is not ready; a shorter time-out halves it.
-NOT_READY_AFTER_S = 10.0
 
 
 class Watched(Protocol):
+    """What looks after one child process."""
+
     def look(self, elapsed_s: float) -> None:
-        """Called every INTERVAL_S, on the watch's thread; must not wait. `elapsed_s`: since the last call."""
+        """Look after it, without waiting. Called every INTERVAL_S, on the watch's thread; `elapsed_s`: since the last call."""
 
 
 class ChildWatch:
-    """One thread for all; it runs while there is anything to look after."""
+    """One thread for all; it runs while there is anything to look after. Any thread may call."""
 
     def __init__(self) -> None:
         self._watched: set[Watched] = set()
@@ -56,6 +52,3 @@ class ChildWatch:
                     one.look(elapsed)
                 except Exception:
                     log.exception("looking after a model's process failed")
-
-
-children = ChildWatch()
