@@ -27,4 +27,4 @@ def activity(request: HttpRequest) -> HttpResponse:
         "people": sorted(everything.values_list("actor_name", flat=True).distinct()),
         "names": sorted(everything.exclude(model_name="").values_list("model_name", flat=True).distinct()),
     }
-    return respond(request, "activity", context)
+    return respond(request, "accounts/activity", context)

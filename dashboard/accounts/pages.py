@@ -31,7 +31,7 @@ GRANT_LABELS = {
 
 
 class SignIn(LoginView):
-    template_name = "sign_in.html"
+    template_name = "accounts/sign_in.html"
     redirect_authenticated_user = True
 
     def form_invalid(self, form: AuthenticationForm) -> HttpResponse:
@@ -66,7 +66,7 @@ def _settings(request: HttpRequest, **forms: object) -> HttpResponse:
         "theme_choices": (("system", "As the system"), ("light", "Light"), ("dark", "Dark")),
         **forms,
     }
-    return render(request, "settings.html", context, status=400 if forms and "new_token" not in forms else 200)
+    return render(request, "accounts/settings.html", context, status=400 if forms and "new_token" not in forms else 200)
 
 
 def _password_form(request: HttpRequest, given: QueryDict | None = None) -> PasswordChangeForm:

@@ -41,7 +41,7 @@ def models(request: HttpRequest) -> HttpResponse:
         "tag": tag,
         "sort": sort,
     }
-    return respond(request, "models", context)
+    return respond(request, "catalog/models", context)
 
 
 def _sorted(rows: list[select.ModelSummary], wanted: str) -> tuple[list[select.ModelSummary], str]:
@@ -88,14 +88,14 @@ def model(request: HttpRequest, name: str) -> HttpResponse:
         "live": [version for version in versions if version.number in context["summary"].live_versions],
         "changes": activity(model=found)[:6],
     }
-    return respond(request, "model/overview", context, parts=("now", "rows"))
+    return respond(request, "catalog/model/overview", context, parts=("now", "rows"))
 
 
 @require_GET
 @requires(Right.VIEW)
 def model_head(request: HttpRequest, name: str) -> HttpResponse:
     """The head alone: it refreshes itself on every tab."""
-    return respond(request, "model/head", model_context(name, request.GET.get("tab", "overview")))
+    return respond(request, "catalog/model/head", model_context(name, request.GET.get("tab", "overview")))
 
 
 @require_GET
@@ -108,7 +108,7 @@ def model_versions(request: HttpRequest, name: str) -> HttpResponse:
         "releases": select.releases(context["model"])[:20],
         "under_way": jobs(model=context["model"]).filter(state__in=UNFINISHED),
     }
-    return respond(request, "model/versions", context)
+    return respond(request, "catalog/model/versions", context)
 
 
 @require_GET
@@ -119,7 +119,7 @@ def model_activity(request: HttpRequest, name: str) -> HttpResponse:
         "entries": page_of(request, activity(model=context["model"])),
         "jobs": jobs(model=context["model"])[:10],
     }
-    return respond(request, "model/activity", context)
+    return respond(request, "catalog/model/activity", context)
 
 
 def _model(name: str) -> Model:

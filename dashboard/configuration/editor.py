@@ -17,7 +17,7 @@ KINDS = (("AUTO", "whatever there is"), ("CPU", "CPU"), ("GPU", "GPU"), ("MODEL"
 
 
 def editor_context(model_name: str, text: str) -> dict[str, Any]:
-    """What parts/config_editor.html needs to begin with `text`."""
+    """What configuration/config_editor.html needs to begin with `text`."""
     preview = services.config_preview(model_name=model_name, text=text)
     return {
         "text": text,

@@ -39,7 +39,7 @@ def _page(request: HttpRequest, name: str, text: str | None = None, refused: str
         "preview_url": request.path + "/preview",
         "refused": sentence(refused),
     }
-    response = respond(request, "model/configuration", context)
+    response = respond(request, "configuration/configuration", context)
     response.status_code = 400 if refused else 200
     return response
 

@@ -15,7 +15,7 @@ from dashboard.web.pages import act, respond
 def job(request: HttpRequest, pk: int) -> HttpResponse:
     found = job_get(pk)
     over = found.state not in (JobState.QUEUED, JobState.RUNNING)
-    return respond(request, "job", {"job": found, "over": over, "upload": found.uploads.first()})
+    return respond(request, "jobs/job", {"job": found, "over": over, "upload": found.uploads.first()})
 
 
 @require_POST

@@ -35,10 +35,10 @@ def overview(request: HttpRequest) -> HttpResponse:
         "uploads": uploads_open(),
         "changes": activity()[:CHANGES],
     }
-    return respond(request, "overview", context, parts=("now", "rows"))
+    return respond(request, "overview/overview", context, parts=("now", "rows"))
 
 
 @require_GET
 @requires(Right.VIEW)
 def health_part(request: HttpRequest) -> HttpResponse:
-    return render(request, "parts/health.html", {"health": health()})
+    return render(request, "overview/health.html", {"health": health()})

@@ -19,4 +19,4 @@ def places(request: HttpRequest) -> HttpResponse:
         {"label": name, "address": reverse("model", args=[name]), "kind": "model", "icon": "models"}
         for name in Model.objects.values_list("name", flat=True)
     ]
-    return render(request, "parts/places.html", {"places": [*models, *pages]})
+    return render(request, "overview/places.html", {"places": [*models, *pages]})

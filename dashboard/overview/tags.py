@@ -60,7 +60,7 @@ def health() -> dict[str, Any]:
     return {"failing": failing, "silent": silent, "favicon": static(f"img/favicon{suffix}.svg")}
 
 
-@register.inclusion_tag("parts/rail_link.html", takes_context=True)
+@register.inclusion_tag("overview/rail_link.html", takes_context=True)
 def rail_link(context: template.Context, name: str, label: str) -> dict[str, Any]:
     address, path = reverse(name), context["request"].path
     under = "/uploads/" if name == "models" else address
@@ -68,7 +68,7 @@ def rail_link(context: template.Context, name: str, label: str) -> dict[str, Any
     return {"name": name, "label": label, "address": address, "here": here}
 
 
-@register.inclusion_tag("parts/range_picker.html", takes_context=True)
+@register.inclusion_tag("metrics/range_picker.html", takes_context=True)
 def range_picker(context: template.Context) -> dict[str, Any]:
     return {"ranges": RANGES, "now": _range(context)}
 
@@ -78,7 +78,7 @@ def _range(context: template.Context) -> str:
     return chosen if chosen in RANGES else RANGES[0]
 
 
-@register.inclusion_tag("parts/charts_config.html", takes_context=True)
+@register.inclusion_tag("metrics/charts_config.html", takes_context=True)
 def charts_config(context: template.Context, model: str = "", server: str = "", range: str = "") -> dict[str, Any]:
     """What static/js/charts/board.js begins with."""
     request = context["request"]

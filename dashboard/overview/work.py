@@ -20,4 +20,4 @@ def jobs(request: HttpRequest) -> HttpResponse:
         "states": JobState.choices,
         "state_now": state,
     }
-    return respond(request, "jobs", context)
+    return respond(request, "overview/jobs", context)

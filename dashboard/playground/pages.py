@@ -50,7 +50,7 @@ def model_playground(request: HttpRequest, name: str) -> HttpResponse:
             "sequence": traits.sequence,
         },
     }
-    return respond(request, "model/playground", context)
+    return respond(request, "playground/playground", context)
 
 
 def _chosen(published: list[Version], wanted: str, live: list[int]) -> Version | None:

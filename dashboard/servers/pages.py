@@ -18,7 +18,7 @@ _ORDER = {word: place for place, word in enumerate(("unavailable", "loading", "u
 @requires(Right.VIEW)
 def servers(request: HttpRequest) -> HttpResponse:
     rows = [(server, list(select.model_states(server=server))) for server in select.servers()]
-    return respond(request, "servers", {"rows": rows})
+    return respond(request, "servers/servers", {"rows": rows})
 
 
 @require_GET
@@ -33,7 +33,7 @@ def server(request: HttpRequest, name: str) -> HttpResponse:
         "events": select.server_events(server=found)[:EVENTS],
         "inference_open": found.bundled and not settings.REQUIRE_TOKENS,
     }
-    return respond(request, "server", context)
+    return respond(request, "servers/server", context)
 
 
 @require_POST

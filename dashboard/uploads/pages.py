@@ -78,7 +78,7 @@ def _asked(request: HttpRequest, found: Upload) -> dict[str, Any]:
 
 
 def _render(request: HttpRequest, context: dict[str, Any]) -> HttpResponse:
-    return render(request, "upload.html", context, status=400 if context.get("refused") else 200)
+    return render(request, "uploads/upload.html", context, status=400 if context.get("refused") else 200)
 
 
 def _transfer(found: Upload) -> dict[str, Any]:
