@@ -249,12 +249,12 @@ CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_TIMEZONE = TIME_ZONE
 
 # -- jobs ------------------------------------------------------------------------------------------------------------
-# The kinds of long work: name -> the module that does it (jobs.kinds.Kind).
+# The kinds of long work: name -> where it is (jobs.kinds.Kind).
 JOB_KINDS = {
-    "inspect": "dashboard.uploads.inspection_job",
-    "publish": "dashboard.uploads.publication_job",
-    "archive": "dashboard.versions.archive_job",
-    "restore": "dashboard.versions.restore_job",
+    "inspect": "dashboard.uploads.jobs.INSPECT",
+    "publish": "dashboard.uploads.jobs.PUBLISH",
+    "archive": "dashboard.versions.jobs.ARCHIVE",
+    "restore": "dashboard.versions.jobs.RESTORE",
 }
 
 # -- REST API --------------------------------------------------------------------------------------------------------

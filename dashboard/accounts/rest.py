@@ -1,3 +1,5 @@
+"""Accounts and tokens over REST, and who is asking."""
+
 from django.contrib.auth import get_user_model
 from django.shortcuts import get_object_or_404
 from drf_spectacular.utils import extend_schema

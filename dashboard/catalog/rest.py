@@ -1,3 +1,5 @@
+"""Models over REST: the list, one of them, loading, unloading, deleting, what was served when."""
+
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response

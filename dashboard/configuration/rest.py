@@ -1,3 +1,5 @@
+"""Configurations over REST: preview, apply, revert; what was changed by hand, adopted or written over."""
+
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response

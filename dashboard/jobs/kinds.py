@@ -1,29 +1,33 @@
-"""The kinds of long work: settings.JOB_KINDS names the module that does each (see Kind)."""
+"""The kinds of long work. `settings.JOB_KINDS` says where each is: a Kind in the module `jobs` of the room whose work it is."""
 
-from importlib import import_module
-from typing import Any, Protocol, cast
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 from django.conf import settings
+from django.utils.module_loading import import_string
 
 from dashboard.jobs.context import JobContext
 from dashboard.models import Job
 from dashboard.shared.exceptions import Invalid
 
 
-class Kind(Protocol):
-    """What such a module has."""
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """run: do the work and return its result, which is JSON. It must be safe to run again from the start: a worker may die
+    at any moment.
+    abandoned: put right what a job leaves that was ended while nobody ran it: cancelled in the queue, or its worker lost too
+    often. Called in the transaction that ends it.
+    """
 
-    def run(self, context: JobContext) -> dict[str, Any]:
-        """The work; its result is JSON. Safe to run again from the start: a worker may die at any moment."""
-        ...
-
-    def abandoned(self, job: Job) -> None:
-        """The job was ended while nobody ran it: cancelled in the queue, or its worker lost too often. In its transaction."""
-        ...
+    run: Callable[[JobContext], dict[str, Any]]
+    abandoned: Callable[[Job], None]
 
 
-def load_kind(kind: str) -> Kind:
+def load_kind(name: str) -> Kind:
+    """Invalid for a name that is not in the table."""
     kinds: dict[str, str] = settings.JOB_KINDS
-    if kind not in kinds:
-        raise Invalid(f"expected a job of kind {', '.join(sorted(kinds))}, but got '{kind}'")
-    return cast(Kind, import_module(kinds[kind]))
+    if name not in kinds:
+        raise Invalid(f"expected a job of kind {', '.join(sorted(kinds))}, but got '{name}'")
+    kind: Kind = import_string(kinds[name])
+    return kind

@@ -1,3 +1,5 @@
+"""Jobs over REST, and the answer of an endpoint whose work is a job."""
+
 from collections.abc import Callable
 
 from django.urls import reverse

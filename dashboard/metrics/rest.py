@@ -1,3 +1,5 @@
+"""Metrics history over REST."""
+
 import time
 from typing import Any
 

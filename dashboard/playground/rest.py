@@ -1,3 +1,5 @@
+"""Inference over REST: a request is passed on to the bundled server."""
+
 from django.http import HttpResponse
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema

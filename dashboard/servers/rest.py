@@ -1,3 +1,5 @@
+"""Inference servers over REST: their states, their events, restarting one."""
+
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response

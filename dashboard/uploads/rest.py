@@ -1,3 +1,5 @@
+"""Uploads over REST: announce, send in chunks, complete, publish."""
+
 from uuid import UUID
 
 from django.conf import settings

@@ -1,3 +1,5 @@
+"""Versions over REST: the list, one of them, make live, roll back, archive, restore."""
+
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response

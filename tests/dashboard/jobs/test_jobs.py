@@ -16,6 +16,7 @@ from django.utils import timezone
 
 from dashboard.access.authorisation import SYSTEM, Actor
 from dashboard.jobs.context import JobContext, JobSuperseded
+from dashboard.jobs.kinds import Kind
 from dashboard.jobs.runner import job_run
 from dashboard.jobs.services import job_cancel, job_create, jobs_requeue_lost
 from dashboard.models import AuditEntry, Job
@@ -31,7 +32,7 @@ LONG_AGO = timedelta(minutes=5)
 def kind(monkeypatch: pytest.MonkeyPatch, settings: Any) -> dict[str, Any]:
     """A kind of job, `trial`, that does what the test says."""
     does: dict[str, Any] = {"run": lambda context: {"answer": 42}, "abandoned": lambda job: None}
-    settings.JOB_KINDS = {**settings.JOB_KINDS, "trial": __name__}
+    settings.JOB_KINDS = {**settings.JOB_KINDS, "trial": f"{__name__}.TRIAL"}
     monkeypatch.setattr(sys.modules[__name__], "_trial", does)
     return does
 
@@ -39,12 +40,7 @@ def kind(monkeypatch: pytest.MonkeyPatch, settings: Any) -> dict[str, Any]:
 _trial: dict[str, Any] = {}
 
 
-def run(context: JobContext) -> Any:
-    return _trial["run"](context)
-
-
-def abandoned(job: Job) -> None:
-    _trial["abandoned"](job)
+TRIAL = Kind(run=lambda context: _trial["run"](context), abandoned=lambda job: _trial["abandoned"](job))
 
 
 @pytest.fixture
