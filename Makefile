@@ -15,7 +15,7 @@ run: $(VENV)/.installed  ## Start the dashboard and the inference server; Ctrl-C
 	@exec $(BIN)/python manage.py up
 
 test: $(VENV)/.installed-dev chromium  ## Run every test, a process for each core. TESTS=FOLDER narrows it; BROWSER=no needs no Chromium.
-	$(BIN)/node --test --test-reporter=dot "tests/javascript/*.test.js"
+	$(BIN)/node --test --test-timeout=120000 --test-reporter=dot "tests/javascript/**/*.test.js"
 	$(PYTEST) $(SUITE)
 
 coverage: $(VENV)/.installed-dev chromium  ## Run the tests, slower by a third, and print how many lines and branches they reach.
@@ -99,7 +99,7 @@ node_modules/.installed: package.json package-lock.json | $(VENV)/.installed-dev
 	@$(BIN)/node --version >/dev/null || { \
 	  echo "Node is missing in $(VENV), where requirements/dev.txt puts it: run make clean, then try again."; exit 1; }
 	@for try in 1 2 3; do \
-	  $(BIN)/npm ci --no-audit --no-fund --ignore-scripts --loglevel=error && touch $@ && exit 0; \
+	  $(BIN)/npm ci --no-audit --no-fund --ignore-scripts --no-update-notifier --loglevel=error && touch $@ && exit 0; \
 	  echo "TypeScript could not be installed by npm (try $$try of 3)."; sleep 5; \
 	done; exit 1
 

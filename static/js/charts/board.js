@@ -33,7 +33,7 @@ import { SeriesStore, rowOf } from "./series.js";
  * @property {number} now unix seconds, of the dashboard
  *
  * @typedef {object} BoardHandlers
- * @property {(message: Point) => (Figures & Record<string, unknown>) | undefined} pick returns the figures of a live point
+ * @property {(message: Point) => Figures | undefined} pick returns the figures of a live point
  *   that belong to the page
  * @property {(message: Point) => void} onPoint called with each live point
  */

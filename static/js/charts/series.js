@@ -47,8 +47,9 @@ export class SeriesStore {
    * @param {History} history
    */
   static of({ step, times, series, process }) {
-    const { batch, ...numbers } = series;
-    return new SeriesStore(step, [...times], { ...numbers, ...process, gpu: [], gpu_memory: [] }, [...(batch ?? [])]);
+    const { batch = [], ...numbers } = series;
+    const copies = Object.entries({ ...numbers, ...process }).map(([name, row]) => [name, [...row]]);
+    return new SeriesStore(step, [...times], { ...Object.fromEntries(copies), gpu: [], gpu_memory: [] }, [...batch]);
   }
 
   /** The newest time; 0 where there is none. */

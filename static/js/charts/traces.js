@@ -140,10 +140,9 @@ function lineTrace({ x, y }, colour, name) {
  * @returns {Drawing}
  */
 function distribution(batches, paint) {
-  const sizes = Object.keys(batches).map(Number).sort((a, b) => a - b);
+  const [sizes, counts] = [Object.keys(batches), Object.values(batches)]; // whole numbers are in their order
   if (!sizes.length) return { traces: [], top: 1, low: 0 };
-  const counts = sizes.map((size) => batches[size]);
-  const bars = { x: sizes.map(String), y: counts, type: "bar", hoverinfo: "none", marker: { color: paint("series-2") } };
+  const bars = { x: sizes, y: counts, type: "bar", hoverinfo: "none", marker: { color: paint("series-2") } };
   return { traces: [bars], top: Math.max(...counts), low: 0 };
 }
 

@@ -46,6 +46,6 @@ function canonical(value) {
   }
   if (value === null || value === undefined) return "";
   if (typeof value !== "object") return String(value).replace(/\s+/g, "");
-  const pairs = Object.entries(value).map(([name, part]) => [name, canonical(part)]);
-  return pairs.filter(([, part]) => part !== "" && part !== "false").sort(([left], [right]) => (String(left) < String(right) ? -1 : 1));
+  const names = Object.keys(value).sort();
+  return names.map((name) => [name, canonical(value[name])]).filter(([, part]) => part !== "" && part !== "false");
 }

@@ -15,7 +15,7 @@
  * @property {number} threads
  * @property {Gpu[]} gpus
  *
- * One second of a model, or of all: rates per second, times in ms, null where nothing was measured.
+ * One second of a model, or of all (dashboard's figures): rates per second, times in ms, null where nothing was measured.
  * @typedef {object} Figures
  * @property {number} rps requests
  * @property {number | null} p50
@@ -30,8 +30,8 @@
  * @property {"point"} type
  * @property {string} server
  * @property {number} at unix seconds, of the server
- * @property {Record<string, Figures & Record<string, unknown>>} models only those that did something, or the one that was asked for
- * @property {Figures & Record<string, unknown>} [total] of all models; not where one model was asked for
+ * @property {Record<string, Figures>} models only those that did something, or the one that was asked for
+ * @property {Figures} [total] of all models; not where one model was asked for
  * @property {ProcessFigures} process
  * @property {Record<string, number>} memory "model/version" -> bytes that it holds
  *

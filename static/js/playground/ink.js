@@ -13,7 +13,8 @@ const INKED = 0.3; // what a pixel must have to count as drawn
 const FINE = 4; // each block of the image is the mean of FINE x FINE points
 
 /**
- * Scales a drawing until it is as high (or as wide) as the image, puts it into the middle, and takes the mean ink of each block.
+ * Scales a drawing until it is as high (or as wide) as the image, puts it into the middle, and takes the mean ink of each
+ * block.
  * @param {Float32Array} ink `size` x `size` pixels, from 0 to 1
  * @param {number} size
  * @param {number} side of the image

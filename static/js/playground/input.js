@@ -197,9 +197,10 @@ export class TensorInput {
   #json() {
     const { datatype, name } = this.tensor;
     const empty = datatype === "BYTES" ? "" : datatype === "BOOL" ? false : 0;
-    const start = nest(Array(datatype === "BYTES" ? this.elements : Math.min(this.elements, JSON_MOST)).fill(empty), this.shape);
-    const label = `${name} as JSON`;
-    const area = el("textarea", { class: "tall", "aria-label": label, spellcheck: "false", input: () => this.onChange() }, JSON.stringify(start));
+    const length = datatype === "BYTES" ? this.elements : Math.min(this.elements, JSON_MOST);
+    const text = JSON.stringify(nest(Array(length).fill(empty), this.shape));
+    const changed = { input: () => this.onChange() };
+    const area = el("textarea", { class: "tall", "aria-label": `${name} as JSON`, spellcheck: "false", ...changed }, text);
     return { element: area, read: () => parseJson(area.value, this.shape) };
   }
 }

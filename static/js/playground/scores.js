@@ -45,7 +45,7 @@ export function bestClasses(scores, most) {
 /**
  * Returns the first elements of an output in rows: one for each index but the last, as long as its last dimension.
  * @param {Output} output
- * @returns {{ rows: string[][], total: number, cut: boolean }} `total`: how many elements there are; `cut`: whether rows are left out
+ * @returns {{ rows: string[][], total: number, cut: boolean }} how many elements there are, and whether rows are left out
  */
 export function elementRows({ shape, data }) {
   const values = flat(data);

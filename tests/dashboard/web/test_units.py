@@ -1,4 +1,4 @@
-"""Numbers and times as the pages write them; tests/javascript/format.test.js holds the browser to the same examples."""
+"""Numbers and times as the pages write them; tests/javascript/core/format.test.js holds the browser to the same examples."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -8,7 +8,7 @@ import pytest
 
 from dashboard.templatetags import units
 
-EXAMPLES = json.loads((Path(__file__).resolve().parents[2] / "javascript" / "units.json").read_text())
+EXAMPLES = json.loads((Path(__file__).resolve().parents[2] / "javascript" / "core" / "units.json").read_text())
 NOW = datetime(2026, 5, 4, 12, 0, tzinfo=UTC)
 
 

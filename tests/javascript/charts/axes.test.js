@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { logTicks, momentText, roundBound, steadyBound, timeTicks, valueTicks } from "../../static/js/charts/axes.js";
+import { logTicks, momentText, roundBound, steadyBound, timeTicks, valueTicks } from "../../../static/js/charts/axes.js";
 
 process.env.TZ = "Europe/Berlin";
 

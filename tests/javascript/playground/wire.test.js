@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { encode, readable, requestBody } from "../../static/js/playground/wire.js";
+import { encode, readable, requestBody } from "../../../static/js/playground/wire.js";
 
 const NUMBERS = { name: "x", datatype: "FP32", shape: [1, 2], data: [1.5, -2] };
 const PICTURE = { name: "image", datatype: "BYTES", shape: [1], bytes: new Uint8Array([137, 80, 78, 71]) };

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import * as tensors from "../../static/js/playground/tensors.js";
+import * as tensors from "../../../static/js/playground/tensors.js";
 
 const modes = (name, datatype, shape) => tensors.inputModes({ name, datatype, shape });
 

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { imageOfInk, inkBox } from "../../static/js/playground/ink.js";
+import { imageOfInk, inkBox } from "../../../static/js/playground/ink.js";
 
 /** Returns `size` x `size` pixels in which a box is inked. */
 function drawing(size, { x, y, width, height }) {

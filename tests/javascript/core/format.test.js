@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import test from "node:test";
 
-import * as format from "../../static/js/core/format.js";
+import * as format from "../../../static/js/core/format.js";
 
 const { numbers, ages } = JSON.parse(readFileSync(new URL("units.json", import.meta.url), "utf8"));
 const NOW = Date.UTC(2026, 4, 4, 12);
