@@ -41,7 +41,6 @@ def model_playground(request: HttpRequest, name: str) -> HttpResponse:
             "version": version.number if version else None,
             "live": live,
             "signature": signature,
-            "max_batch_size": fields.get("max_batch_size", 0),
             "infer": _infer_address(name, version, live),
             "server": _addresses(),
             "token": settings.REQUIRE_TOKENS,

@@ -2,7 +2,7 @@
 
 What was not measured (None, or "" where a template finds nothing) is a dash.
 
-static/js/core/format.js does the same in the browser; tests/javascript/core/units.json holds examples that both are tested with.
+static/js/core/format.js does the same in the browser; both are tested with the examples in tests/javascript/core/units.json.
 """
 
 from datetime import datetime, timedelta

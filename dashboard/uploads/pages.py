@@ -86,7 +86,7 @@ def _transfer(found: Upload) -> dict[str, Any]:
         {"number": row.number, "path": row.path, "size": row.size, "received": row.received}
         for row in found.files.all()
     ]
-    return {"id": str(found.pk), "model": found.model_name, "files": files}
+    return {"id": str(found.pk), "files": files}
 
 
 def _proposal(request: HttpRequest, found: Upload, text: str | None, base: int | None) -> dict[str, Any]:
