@@ -2,10 +2,9 @@
 
 import asyncio
 import logging
-from abc import abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import re2
 from google.protobuf.message import Message
@@ -28,17 +27,15 @@ from serving.frontends.grpc.compression import (
     CompressionQueue,
     accepted_encoding,
     compress,
-    decompress,
 )
-from serving.frontends.grpc.message_reader import PREFIX_SIZE, MessageReader, is_one_message
+from serving.frontends.grpc.message_stream import PREFIX_SIZE, MessageStream
 from serving.frontends.grpc.request_decoder import RequestDecoder
 from serving.frontends.grpc.response_encoder import ResponseEncoder
 from serving.frontends.grpc.status import CallError, Status, status_of
 from serving.frontends.http2.frames import ErrorCode
-from serving.frontends.http2.stream import Buffer, Stream, StreamConnection
+from serving.frontends.http2.stream import Buffer, StreamConnection
 from serving.frontends.shared.authorisation import Authoriser
 from serving.frontends.shared.client_limits import CONTROL_BODY, Awaited
-from serving.resources.request_memory import COUNTED_FROM
 from serving.server import InferenceServer
 
 log = logging.getLogger(__name__)
@@ -78,51 +75,23 @@ class Method(NamedTuple):
     large: bool = False
 
 
-class Call(Stream):
-    """What all calls share: they read messages, keep their deadline, and are answered once."""
+class Call(MessageStream):
+    """What all calls share: they check their headers, keep their deadline, and end once with a status."""
 
-    __slots__ = (
-        "answered",
-        "compressing",
-        "deadline",
-        "decompressing",
-        "head",
-        "headers_sent",
-        "memory_taken",
-        "message_memory",
-        "method",
-        "reader",
-        "reading",
-        "services",
-    )
+    __slots__ = ("compressing", "deadline", "headers_sent", "method", "services")
 
     def __init__(
         self, connection: StreamConnection, stream_id: int, head: CallHead, services: CallServices, method: Method
     ) -> None:
-        super().__init__(connection, stream_id)
+        limit = services.max_message_size if method.large else min(services.max_message_size, CONTROL_BODY)
+        super().__init__(connection, stream_id, head, services.server.request_memory, limit)
         self.services = services
-        self.head = head
         self.method = method
-        self.answered = False  # the final status is decided
         self.headers_sent = False
         self.deadline: asyncio.TimerHandle | None = None
-        self.reading = False
-        self.reader: MessageReader | None = None  # unless all that has come was just one message
-        self.memory_taken = 0  # bytes of the server's memory for requests
-        self.message_memory = 0  # those for the message that is being handed over
-        self.decompressing: asyncio.Task[None] | None = None
         self.compressing: CompressionQueue | None = None  # large messages to send
 
-    client_streaming: ClassVar[bool] = False  # several requests, between which the client may be silent
-
     # -- for subclasses ----------------------------------------------------------------------------------------------
-    @abstractmethod
-    def message(self, body: "bytes | memoryview", start: int) -> None:
-        """Take one message, decompressed, which begins at `start` of `body`. What this raises ends the call."""
-
-    def half_closed(self) -> None:
-        """The client has sent its last message."""
-
     def abandon(self) -> None:
         """Stop the work: the client has gone, or the call has its status."""
 
@@ -155,48 +124,9 @@ class Call(Stream):
             except ServingError as error:
                 self.fail_with(error)
 
-    def receive(self, data: "bytes | memoryview", end: bool) -> None:
-        if self.answered:
-            return
-        try:
-            if end and self.reader is None and is_one_message(data, self.services.max_message_size):
-                if len(data) > COUNTED_FROM:
-                    self.message_memory = self.take(len(data))
-                self.message(bytes(data), PREFIX_SIZE)
-                self.half_closed()
-                return
-            if self.reader is None:
-                self.reader = MessageReader(self._max_message_size(), self.head.encoding)
-            self.take(len(data))
-            self.reader.add(data)
-            self._read_messages()
-        except Exception as error:
-            self.fail_because(error)
-
     def aborted(self) -> None:
         self._finish()
         self.closed()
-
-    def closed(self) -> None:
-        if self.memory_taken:
-            self.give(self.memory_taken)
-
-    def resume(self) -> None:
-        """Read on, and let the client send more, now that `wants_more` may be true again."""
-        if not self.reading and not self.answered:
-            self.receive(b"", self.remote_ended)
-            self.connection.replenish(self)
-
-    # -- time --------------------------------------------------------------------------------------------------------
-    def awaited(self) -> "tuple[Awaited, int] | None":
-        if self.outgoing:
-            return Awaited.RESPONSE, self.bytes_flushed
-        if self.answered or self.remote_ended or self.decompressing is not None:
-            return None
-        reader = self.reader
-        if reader or not self.client_streaming:
-            return (Awaited.REQUEST, reader.received if reader is not None else 0) if self.wants_more() else None
-        return (Awaited.MESSAGE, 0) if self.is_idle() else None
 
     def overdue(self, awaited: Awaited) -> None:
         if awaited is Awaited.REQUEST:
@@ -205,70 +135,6 @@ class Call(Stream):
             self.fail(Status.CANCELLED, "nothing was asked on this stream for too long: see --grpc-stream-idle-secs")
         else:
             super().overdue(awaited)
-
-    def is_idle(self) -> bool:
-        """Return whether nothing is under way on a client-streaming call."""
-        return True
-
-    def released(self) -> None:
-        """The connection, which held this call back, has fewer requests under way."""
-        self.resume()
-
-    # -- memory for requests -----------------------------------------------------------------------------------------
-    def take(self, size: int) -> int:
-        """Take `size` bytes of the server's memory for requests, and return `size`; Exhausted where there is none left."""
-        self.services.server.request_memory.take(size)
-        self.memory_taken += size
-        return size
-
-    def give(self, size: int) -> None:
-        """Give back `size` bytes that are no longer needed; the rest is given back when the client has taken the response."""
-        self.services.server.request_memory.give(size)
-        self.memory_taken -= size
-
-    # -- messages ----------------------------------------------------------------------------------------------------
-    def _read_messages(self) -> None:
-        """Hand over every complete message; of an unfinished one only the prefix is looked at."""
-        self.reading = True
-        reader = self.reader
-        assert reader is not None
-        try:
-            while self.decompressing is None and not self.answered and self.wants_more():
-                message = reader.next()
-                if message is None:
-                    break
-                self._hand_over(*message)
-        finally:
-            self.reading = False
-        if self.remote_ended and self.decompressing is None and not self.answered and self.wants_more():
-            if reader:
-                raise CallError(Status.INVALID_ARGUMENT, "the stream ended in the middle of a message")
-            self.half_closed()
-
-    def _max_message_size(self) -> int:
-        """Return the bytes that a message may have, compressed or not."""
-        limit = self.services.max_message_size
-        return limit if self.method.large else min(limit, CONTROL_BODY)
-
-    def _hand_over(self, compressed: int, content: "bytes | memoryview") -> None:
-        self.message_memory = PREFIX_SIZE + len(content)
-        if not compressed:
-            self.message(content, 0)
-            return
-        self.decompressing = asyncio.get_running_loop().create_task(self._decompress(content))
-
-    async def _decompress(self, content: "bytes | memoryview") -> None:
-        try:
-            memory = self.services.server.request_memory
-            message = await decompress(content, self.head.encoding, self._max_message_size(), self, memory)
-            if self.answered:
-                return
-            self.message_memory += len(message)
-            self.message(message, 0)
-            self.decompressing = None
-            self.resume()
-        except Exception as error:
-            self.fail_because(error)
 
     # -- the response ------------------------------------------------------------------------------------------------
     def respond(self, parts: Iterable[Buffer], size: int, final: bool = True, compressible: bool = False) -> None:
@@ -340,13 +206,11 @@ class Call(Stream):
         self.fail(Status.DEADLINE_EXCEEDED, "Deadline Exceeded")
 
     def _finish(self) -> None:
-        """The call has its status: ignore whatever comes from now on."""
+        """The call has its status: ignore whatever comes from now on, and stop the work."""
         self.answered = True
-        self.reader = None
+        self.stop_reading()
         if self.deadline is not None:
             self.deadline.cancel()
-        if self.decompressing is not None and self.decompressing is not asyncio.current_task():
-            self.decompressing.cancel()
         if self.compressing is not None:
             self.compressing.drop()
         self.abandon()

@@ -18,7 +18,7 @@ from serving.cli.option_values import header_pattern
 from serving.core.errors import ServingError, invalid
 from serving.extensions.shared_memory import SharedMemory
 from serving.frontends.grpc.call_headers import error_response, parse_head
-from serving.frontends.grpc.message_reader import MessageReader
+from serving.frontends.grpc.message_stream import MessageReader
 from serving.frontends.grpc.request_decoder import RequestDecoder
 from serving.frontends.grpc.status import status_of
 from serving.frontends.http1.body import ChunkedBody

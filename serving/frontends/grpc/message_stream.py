@@ -1,0 +1,264 @@
+"""The request half of a call: length-prefixed messages, each behind a flag and its length (gRPC's PROTOCOL-HTTP2).
+
+Small messages are cut out of what has come. A large one is received into a buffer of its own size, whose end is aligned: there
+lies the last tensor of an inference request, which then need not be copied again.
+"""
+
+import asyncio
+from abc import abstractmethod
+from typing import ClassVar
+
+import numpy as np
+
+from serving.frontends.grpc.call_headers import CallHead
+from serving.frontends.grpc.compression import decompress
+from serving.frontends.grpc.status import CallError, Status
+from serving.frontends.http2.stream import Stream, StreamConnection
+from serving.frontends.shared.client_limits import Awaited
+from serving.resources.request_memory import COUNTED_FROM, RequestMemory
+
+PREFIX_SIZE = 5  # one byte for "compressed", four for the length
+LARGE_FROM = 64 << 10  # bytes
+_ALIGNMENT = 64
+
+
+class MessageReader:
+    """Cuts a call's body into messages.
+
+    `max_size` is the largest message, in bytes, and `encoding` the call's grpc-encoding. CallError for a prefix that is not
+    taken, before its message has come.
+    """
+
+    __slots__ = ("_compressed", "_encoding", "_filled", "_large", "_max_size", "_unread", "received")
+
+    def __init__(self, max_size: int, encoding: str) -> None:
+        self._max_size = max_size
+        self._encoding = encoding
+        self._unread = bytearray()  # without the large message
+        self._large: memoryview | None = None
+        self._filled = 0
+        self._compressed = 0
+        self.received = 0  # bytes in all
+
+    def __bool__(self) -> bool:
+        """Return whether there is a message, or a part of one."""
+        return bool(self._unread) or self._large is not None
+
+    def add(self, data: "bytes | memoryview") -> None:
+        """Take the next piece of the body, which is copied."""
+        self.received += len(data)
+        self._store(data)
+
+    def _store(self, data: "bytes | memoryview") -> None:
+        large = self._large
+        if large is not None:
+            stop = min(self._filled + len(data), len(large))
+            size = stop - self._filled
+            large[self._filled : stop] = data[:size]
+            self._filled = stop
+            data = data[size:]
+        self._unread += data
+
+    def next(self) -> "tuple[int, bytes | memoryview] | None":
+        """Return the compressed flag (0 or 1) and the content of the next message, once it is complete."""
+        if self._large is None:
+            unread = self._unread
+            if len(unread) < PREFIX_SIZE:
+                return None
+            compressed, size = unread[0], int.from_bytes(unread[1:PREFIX_SIZE], "big")
+            self._check_prefix(compressed, size)
+            stop = PREFIX_SIZE + size
+            if len(unread) >= stop:
+                message = bytes(memoryview(unread)[PREFIX_SIZE:stop])
+                del unread[:stop]
+                return compressed, message
+            if size < LARGE_FROM:
+                return None
+            self._begin_large(compressed, size)
+        if self._large is None or self._filled < len(self._large):
+            return None
+        message_buffer, self._large = self._large, None
+        return self._compressed, message_buffer
+
+    def _check_prefix(self, compressed: int, size: int) -> None:
+        limit = self._max_size
+        if size > limit:
+            raise CallError(Status.RESOURCE_EXHAUSTED, f"received a message of {size} bytes; at most {limit} are taken")
+        if compressed > 1:
+            raise CallError(Status.INVALID_ARGUMENT, f"a message's compressed flag is {compressed}; expected 0 or 1")
+        if compressed and self._encoding == "identity":
+            raise CallError(Status.INVALID_ARGUMENT, "a message is compressed, but grpc-encoding is not set")
+
+    def _begin_large(self, compressed: int, size: int) -> None:
+        """Make room for a large message. np.empty leaves the pages untouched: a length that is only claimed costs no memory."""
+        shift = -size % _ALIGNMENT
+        self._large = np.empty(shift + size, np.uint8).data[shift:]
+        self._filled = 0
+        self._compressed = compressed
+        begun, self._unread = self._unread, bytearray()
+        self._store(memoryview(begun)[PREFIX_SIZE:])
+
+
+def _is_one_message(data: "bytes | memoryview", max_size: int) -> bool:
+    """Return whether `data` is exactly one uncompressed message: nearly every small call consists of just that."""
+    return (
+        len(data) >= PREFIX_SIZE
+        and not data[0]
+        and int.from_bytes(data[1:PREFIX_SIZE], "big") == len(data) - PREFIX_SIZE <= max_size
+    )
+
+
+class MessageStream(Stream):
+    """A stream whose body is read message by message, each of at most `max_message_size` bytes, compressed or not.
+
+    What has come takes room of `memory`, which all requests share, until the client has taken the response. A stream that
+    does not want more for now (`wants_more`) leaves the rest unread, and `resume` reads on.
+    """
+
+    __slots__ = (
+        "answered",
+        "decompressing",
+        "head",
+        "max_message_size",
+        "memory",
+        "memory_taken",
+        "message_memory",
+        "reader",
+        "reading",
+    )
+
+    client_streaming: ClassVar[bool] = False  # several requests, between which the client may be silent
+
+    def __init__(
+        self,
+        connection: StreamConnection,
+        stream_id: int,
+        head: CallHead,
+        memory: RequestMemory,
+        max_message_size: int,
+    ) -> None:
+        super().__init__(connection, stream_id)
+        self.head = head
+        self.memory = memory
+        self.max_message_size = max_message_size
+        self.answered = False  # the final status is decided: what still comes is ignored
+        self.reading = False
+        self.reader: MessageReader | None = None  # unless all that has come was just one message
+        self.memory_taken = 0  # bytes
+        self.message_memory = 0  # those for the message that is being handed over
+        self.decompressing: asyncio.Task[None] | None = None
+
+    # -- for subclasses ----------------------------------------------------------------------------------------------
+    @abstractmethod
+    def message(self, body: "bytes | memoryview", start: int) -> None:
+        """Take one message, decompressed, which begins at `start` of `body`. What this raises ends the call."""
+
+    def half_closed(self) -> None:
+        """The client has sent its last message. What this raises ends the call."""
+
+    @abstractmethod
+    def fail_because(self, error: Exception) -> None:
+        """End the call with the status of whatever was raised."""
+
+    def is_idle(self) -> bool:
+        """Return whether nothing is under way on a client-streaming call."""
+        return True
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+    def receive(self, data: "bytes | memoryview", end: bool) -> None:
+        if self.answered:
+            return
+        try:
+            if end and self.reader is None and _is_one_message(data, self.max_message_size):
+                if len(data) > COUNTED_FROM:
+                    self.message_memory = self.take(len(data))
+                self.message(bytes(data), PREFIX_SIZE)
+                self.half_closed()
+                return
+            if self.reader is None:
+                self.reader = MessageReader(self.max_message_size, self.head.encoding)
+            self.take(len(data))
+            self.reader.add(data)
+            self._read_messages()
+        except Exception as error:
+            self.fail_because(error)
+
+    def resume(self) -> None:
+        """Read on, and let the client send more, now that `wants_more` may be true again."""
+        if not self.reading and not self.answered:
+            self.receive(b"", self.remote_ended)
+            self.connection.replenish(self)
+
+    def released(self) -> None:
+        """The connection, which held this call back, has fewer requests under way."""
+        self.resume()
+
+    def _read_messages(self) -> None:
+        """Hand over every complete message; of an unfinished one only the prefix is looked at."""
+        self.reading = True
+        reader = self.reader
+        assert reader is not None
+        try:
+            while self.decompressing is None and not self.answered and self.wants_more():
+                message = reader.next()
+                if message is None:
+                    break
+                self._hand_over(*message)
+        finally:
+            self.reading = False
+        if self.remote_ended and self.decompressing is None and not self.answered and self.wants_more():
+            if reader:
+                raise CallError(Status.INVALID_ARGUMENT, "the stream ended in the middle of a message")
+            self.half_closed()
+
+    def _hand_over(self, compressed: int, content: "bytes | memoryview") -> None:
+        self.message_memory = PREFIX_SIZE + len(content)
+        if not compressed:
+            self.message(content, 0)
+            return
+        self.decompressing = asyncio.get_running_loop().create_task(self._decompress(content))
+
+    async def _decompress(self, content: "bytes | memoryview") -> None:
+        try:
+            message = await decompress(content, self.head.encoding, self.max_message_size, self, self.memory)
+            if self.answered:
+                return
+            self.message_memory += len(message)
+            self.message(message, 0)
+            self.decompressing = None
+            self.resume()
+        except Exception as error:
+            self.fail_because(error)
+
+    def stop_reading(self) -> None:
+        """Drop what is unread."""
+        self.reader = None
+        if self.decompressing is not None and self.decompressing is not asyncio.current_task():
+            self.decompressing.cancel()
+
+    # -- memory for requests -----------------------------------------------------------------------------------------
+    def take(self, size: int) -> int:
+        """Take `size` bytes of the server's memory for requests, and return `size`; Exhausted where there is none left."""
+        self.memory.take(size)
+        self.memory_taken += size
+        return size
+
+    def give(self, size: int) -> None:
+        """Give back `size` bytes that are no longer needed; the rest is given back when the client has taken the response."""
+        self.memory.give(size)
+        self.memory_taken -= size
+
+    def closed(self) -> None:
+        if self.memory_taken:
+            self.give(self.memory_taken)
+
+    # -- time --------------------------------------------------------------------------------------------------------
+    def awaited(self) -> "tuple[Awaited, int] | None":
+        if self.outgoing:
+            return Awaited.RESPONSE, self.bytes_flushed
+        if self.answered or self.remote_ended or self.decompressing is not None:
+            return None
+        reader = self.reader
+        if reader or not self.client_streaming:
+            return (Awaited.REQUEST, reader.received if reader is not None else 0) if self.wants_more() else None
+        return (Awaited.MESSAGE, 0) if self.is_idle() else None
