@@ -202,10 +202,6 @@ class InferenceServer:
         """The configuration in force, completed."""
         return self._manager.resolve(name, version).config
 
-    def model_warnings(self, name: str, version: str = "") -> list[str]:
-        """What an operator should know of a model that serves: a fallback to the CPU, say."""
-        return self._manager.resolve(name, version).warnings
-
     def model_statistics(self, name: str = "", version: str = "") -> pb.ModelStatisticsResponse:
         if name:
             model = self._manager.resolve(name, version)

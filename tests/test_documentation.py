@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dashboard.shared.environment import VARIABLES
-from serving.cli.options import build_parser
+from tests.support.flags import known_flags
 
 ROOT = Path(__file__).resolve().parent.parent
 CONFIGURATION = (ROOT / "docs" / "configuration.md").read_text()
@@ -24,17 +24,16 @@ def test_no_environment_variable_is_documented_that_does_not_exist() -> None:
     assert documented - set(VARIABLES) == set()
 
 
-@pytest.mark.parametrize("flag", sorted({name for action in build_parser()._actions for name in action.option_strings}))
+@pytest.mark.parametrize("flag", sorted(known_flags()))
 def test_every_flag_of_the_inference_server_is_documented(flag: str) -> None:
     if flag not in ("-h", "--help"):
         assert f"`{flag}`" in CONFIGURATION
 
 
 def test_no_flag_is_documented_that_does_not_exist() -> None:
-    known = {name for action in build_parser()._actions for name in action.option_strings}
     rows = [line.split("|")[1] for line in CONFIGURATION.splitlines() if line.startswith("| `--")]
     documented = {flag for row in rows for flag in re.findall(r"`(--[a-z-]+)`", row)}
-    assert documented - known == set()
+    assert documented - known_flags() == set()
 
 
 def test_every_parameter_of_slipways_own_is_documented() -> None:

@@ -132,15 +132,6 @@ def ago(moment: datetime | None) -> str:
 
 
 @register.filter
-def exact(moment: datetime | None) -> str:
-    """A moment to the second."""
-    if moment is None:
-        return NOTHING
-    utc = moment.astimezone(timezone.get_default_timezone())
-    return format_html('<time datetime="{}">{}</time>', utc.isoformat(), f"{utc:%Y-%m-%d %H:%M:%S} UTC")
-
-
-@register.filter
 def shape(dims: list[int]) -> str:
     """A tensor's shape as `[-1, 8, 8]`."""
     return "[" + ", ".join(str(dim) for dim in dims) + "]"

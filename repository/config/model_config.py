@@ -189,15 +189,6 @@ def get_parameter(config: ModelConfig, name: str, default: Any = None) -> Any:
         raise InvalidConfig(f"the value of '{key}' is not JSON", field=f'parameters["{key}"]') from None
 
 
-def set_parameter(config: ModelConfig, name: str, value: Any) -> None:
-    """Store a JSON value as `slipway.<name>`; None removes it."""
-    key = SLIPWAY_PREFIX + name
-    if value is None:
-        config.parameters.pop(key, None)
-    else:
-        config.parameters[key].string_value = json.dumps(value, sort_keys=True)
-
-
 def _content(path: Path) -> bytes:
     try:
         # Without O_NONBLOCK, opening a named pipe would wait for ever.

@@ -84,7 +84,6 @@ def test_points_say_what_the_model_did_and_when(inference: FixedServer, server: 
             assert figures["inferences"] == pytest.approx(2 * figures["rps"], rel=0.01)
             assert set(figures["batch"]) <= {str(size) for size in range(1, 9)}
             assert point["process"]["rss"] > 10 << 20
-            assert all(held >= 0 for held in point["memory"].values())
             assert point["memory"]
             assert point["total"]["rps"] == figures["rps"]
             alone = await message(queue, busy, model="identity")

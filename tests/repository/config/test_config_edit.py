@@ -79,7 +79,7 @@ def test_a_new_field_stands_where_the_proto_has_it() -> None:
 def test_an_entry_of_a_map_is_added_and_removed() -> None:
     def change(config: ModelConfig) -> None:
         del config.parameters["b"]
-        model_config.set_parameter(config, "isolation", "process")
+        config.parameters["slipway.isolation"].string_value = '"process"'
 
     result = edited(change)
     assert 'parameters { key: "a" value { string_value: "1" } }' in result

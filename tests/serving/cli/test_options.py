@@ -3,6 +3,7 @@
 import pytest
 
 from serving.cli.options import OWN_FLAGS, build_parser, parse
+from tests.support.flags import known_flags
 
 
 def _error(capsys, *arguments: str) -> str:
@@ -74,8 +75,7 @@ def test_values_are_taken_as_tritonserver_takes_them(tmp_path, arguments, field,
 
 
 def test_a_flag_of_ours_never_makes_an_abbreviation_of_tritonservers_ambiguous(tmp_path):
-    flags = {flag for action in build_parser()._actions for flag in action.option_strings}
-    assert flags >= OWN_FLAGS
+    assert known_flags() >= OWN_FLAGS
     options, _ = parse([f"--model-repository={tmp_path}", "--request-log-s=0.5"])
     assert options.request_log_sample == 0.5
 

@@ -1,6 +1,7 @@
 """A request that asks is told how long it waited and how long its batch took; no other answer carries a word of it."""
 
 import json
+import time
 from pathlib import Path
 
 import numpy as np
@@ -15,11 +16,12 @@ PATH = "/v2/models/identity_fp32/infer"
 
 def test_a_request_that_asks_is_told_its_times(raw: RawClient) -> None:
     body = {**json.loads(infer_body(tensor([1.0]))), "parameters": {"slipway_timing": True}}
+    asked_at = time.perf_counter_ns()
     answer = raw.request("POST", PATH, json.dumps(body).encode())
+    took_us = (time.perf_counter_ns() - asked_at) / 1000
     assert answer.status == 200
     told = answer.json["parameters"]
-    assert told["slipway_queue_us"] >= 0
-    assert told["slipway_compute_us"] >= 0
+    assert 0 < told["slipway_queue_us"] + told["slipway_compute_us"] <= took_us
 
 
 def test_a_request_that_does_not_ask_is_not(raw: RawClient) -> None:
@@ -38,5 +40,5 @@ async def test_an_ensemble_tells_the_times_of_its_steps(tmp_path: Path) -> None:
     steps = json.loads(str(told["slipway_steps"]))
     assert [step["model"] for step in steps] == ["double", "triple"]
     for name in ("slipway_queue_us", "slipway_compute_us"):
-        assert told[name] == sum(step[name] for step in steps) >= 0
+        assert told[name] == sum(step[name] for step in steps)
     assert not any(name.startswith("slipway") for name in plain.parameters)

@@ -1,0 +1,8 @@
+"""The flags of the inference server, those without effect too."""
+
+from serving.cli.options import build_parser
+
+
+def known_flags() -> set[str]:
+    # argparse has no public list of what it was given, and its usage line leaves out what has no help.
+    return {name for action in build_parser()._actions for name in action.option_strings}
