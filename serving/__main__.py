@@ -15,7 +15,7 @@ from typing import Protocol
 
 import uvloop
 
-from serving.backends.environments import child_environment
+from serving.backends.environments.child_variables import set_model_environment
 from serving.cli.options import Options, parse
 from serving.core.errors import ServingError, unavailable
 from serving.frontends.shared.authorisation import Authoriser
@@ -50,7 +50,7 @@ def main() -> None:
     # Where native code ends the process, the stacks name the model and its file: see serving.execution.crash_trace.
     faulthandler.enable()
     bound_arenas()
-    child_environment.show(options.model_environment)
+    set_model_environment(options.model_environment)
     # A thread in Python code holds the interpreter for at most this long when the loop has work; 5 ms is the default.
     sys.setswitchinterval(0.0005)
     # A request leaves no reference cycles, so the collector has little to find: let it look less often.

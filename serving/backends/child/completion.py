@@ -6,7 +6,7 @@ from typing import Any
 from serving.backends.channel.channel import close_all
 from serving.backends.channel.messages import Unchecked as Message
 from serving.backends.child.process import ChildDied, ChildProcess
-from serving.backends.environments.child_environment import Interpreter
+from serving.backends.environments.interpreter import Interpreter
 from serving.core.errors import internal, invalid
 
 COMPLETE_TIMEOUT_S = 120.0

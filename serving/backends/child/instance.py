@@ -22,7 +22,7 @@ from serving.backends.channel.tensors import TensorWriter, type_of
 from serving.backends.child.process import ChildDied
 from serving.backends.child.supervisor import ChildSupervisor, ModelChild
 from serving.backends.child.tensors import COPY_BYTES, error_of, parameters_of, tensor, used_bytes
-from serving.backends.environments.child_environment import Interpreter
+from serving.backends.environments.interpreter import Interpreter
 from serving.core.batch import Batch
 from serving.core.device_tensor import host_array
 from serving.core.devices import Device

@@ -14,8 +14,7 @@ from repository.core.errors import RepositoryError
 from serving.backends.base.backend import Backend, BackendInstance, ModelSpec
 from serving.backends.channel.messages import InitializeBackend
 from serving.backends.child.instance import ChildInstance
-from serving.backends.environments.child_environment import Interpreter
-from serving.backends.environments.execution_env import interpreter
+from serving.backends.environments.interpreter import Interpreter, model_interpreter
 from serving.core.devices import Device
 from serving.core.errors import invalid, unsupported
 
@@ -51,7 +50,7 @@ def isolated(inner: type[Backend], spec: ModelSpec) -> Backend:
         @property
         def python(self) -> Interpreter:
             own = inner.own_process
-            return interpreter(self.spec.config, self.spec.version_dir.parent) if own else Interpreter()
+            return model_interpreter(self.spec.config, self.spec.version_dir.parent) if own else Interpreter()
 
     return Isolated(spec)
 

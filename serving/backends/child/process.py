@@ -17,7 +17,7 @@ from typing import IO
 from serving.backends.channel.channel import Channel, ChannelError, ProtocolError, close_all
 from serving.backends.channel.messages import Message, Received
 from serving.backends.channel.shared_memory import SharedMemoryMap, SharedMemoryPool
-from serving.backends.environments.child_environment import Interpreter
+from serving.backends.environments.interpreter import Interpreter
 from serving.core.errors import unsupported
 
 log = logging.getLogger(__name__)

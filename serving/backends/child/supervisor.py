@@ -13,7 +13,7 @@ from serving.backends.channel.messages import Initialize
 from serving.backends.child.calls import ChildCalls
 from serving.backends.child.process import ChildDied, ChildProcess
 from serving.backends.child.tensors import error_of
-from serving.backends.environments.child_environment import Interpreter
+from serving.backends.environments.interpreter import Interpreter
 from serving.core.errors import ServingError, internal, unavailable, unexpected
 from serving.resources.child_watch import ChildWatch
 from serving.resources.runtime import HEARTBEAT_TIMEOUT_S

@@ -16,7 +16,7 @@ from serving.backends.channel.messages import InitializePython
 from serving.backends.channel.messages import Unchecked as Message
 from serving.backends.child.completion import complete_in_child
 from serving.backends.child.instance import ChildInstance
-from serving.backends.environments.execution_env import interpreter
+from serving.backends.environments.interpreter import model_interpreter
 from serving.core.devices import Device, gpu_count
 from serving.core.errors import Code, ServingError, invalid, not_found
 from serving.core.message_json import message_to_json
@@ -67,7 +67,9 @@ class PythonBackend(Backend):
                 "model_name": self.spec.name,
             },
         }
-        return ChildInstance(self.spec, device, name, initialize, interpreter(config, self.spec.version_dir.parent))
+        return ChildInstance(
+            self.spec, device, name, initialize, model_interpreter(config, self.spec.version_dir.parent)
+        )
 
     @classmethod
     def gpu_available(cls) -> tuple[bool, str]:
@@ -91,7 +93,7 @@ def _completes_itself(model_file: Path) -> bool:
 def _run_complete_config(config: ModelConfig, path: Path) -> Message | None:
     work = "auto_complete_config"
     given = json.dumps(message_to_json(config))
-    python = interpreter(config, path.parent.parent)
+    python = model_interpreter(config, path.parent.parent)
     answer = complete_in_child(config.name, python, "python", path, given, f"in {work}", work)
     if answer.get("op") != "completed":
         raise ServingError(Code.INVALID_ARG, str(answer.get("message")))

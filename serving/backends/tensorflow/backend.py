@@ -19,8 +19,7 @@ from serving.backends.base.backend import ArrayInstance, Backend, BackendInstanc
 from serving.backends.base.parameters import Parameters, default_threads
 from serving.backends.base.signature import Signature, TensorSignature
 from serving.backends.child.completion import complete_in_child
-from serving.backends.environments.child_environment import Interpreter
-from serving.backends.environments.execution_env import interpreter
+from serving.backends.environments.interpreter import Interpreter, model_interpreter
 from serving.core.datatypes import BY_DTYPE
 from serving.core.devices import Device
 from serving.core.errors import Code, ServingError, internal, invalid, not_found, unavailable
@@ -41,7 +40,7 @@ class TensorflowBackend(Backend):
         folder = version_dir / (config.default_model_filename or cls.default_filename)
         if not (folder / "saved_model.pb").is_file():
             raise invalid(f"'{folder.name}' is no SavedModel: expected a folder with a saved_model.pb in it")
-        python = interpreter(config, version_dir.parent)
+        python = model_interpreter(config, version_dir.parent)
         if python.folder is None and importlib.util.find_spec("tensorflow") is None:
             raise unavailable(MISSING)
         config.CopyFrom(_completed(config, folder, python))

@@ -17,7 +17,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from serving.backends.environments import packed_env
+from serving.backends.environments import packed_environment
+from serving.backends.environments.packed_environment import ENVIRONMENTS
 from serving.core.errors import Code, ServingError
 from tests.serving.instances import IDENTITY, infer, python_instance
 from tests.support.serving_process import ROOT
@@ -105,9 +106,9 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
     monkeypatch.setenv("TMPDIR", str(folder))
-    yield packed_env.cache_folder()
-    while packed_env._in_use:
-        os.close(packed_env._in_use.popitem()[1])
+    yield packed_environment.cache_folder()
+    for environment in ENVIRONMENTS.in_use():
+        ENVIRONMENTS.release(environment)
 
 
 # As conda-pack's: writes the folder that it lies in into what names the old one.
@@ -187,13 +188,13 @@ def test_a_packed_environment_is_unpacked_relocated_activated_and_used(
 def test_several_servers_and_threads_unpack_it_once(packed: Path, cache: Path) -> None:
     program = f"""
 from pathlib import Path
-from serving.backends.environments.packed_env import unpacked
-print(unpacked(Path({str(packed)!r})))
+from serving.backends.environments.packed_environment import ENVIRONMENTS
+print(ENVIRONMENTS.unpacked(Path({str(packed)!r})))
 """
     command = [sys.executable, "-c", program]
     others = [subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     found: list[Path] = []
-    threads = [threading.Thread(target=lambda: found.append(packed_env.unpacked(packed))) for _ in range(4)]
+    threads = [threading.Thread(target=lambda: found.append(ENVIRONMENTS.unpacked(packed))) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -205,37 +206,37 @@ print(unpacked(Path({str(packed)!r})))
 
 
 def test_what_a_killed_server_left_half_unpacked_is_done_anew(packed: Path, cache: Path) -> None:
-    folder = packed_env.unpacked(packed)
-    os.close(packed_env._in_use.pop((cache, folder.name)))
+    folder = ENVIRONMENTS.unpacked(packed)
+    ENVIRONMENTS.release(folder)
     os.truncate(f"{folder}.lock", 0)
     (folder / "half").write_text("written")
-    assert packed_env.unpacked(packed) == folder
+    assert ENVIRONMENTS.unpacked(packed) == folder
     assert not (folder / "half").exists()
     assert (folder / "bin" / "python").exists()
 
 
 def test_one_that_was_deleted_is_unpacked_again(packed: Path, cache: Path) -> None:
-    folder = packed_env.unpacked(packed)
+    folder = ENVIRONMENTS.unpacked(packed)
     for path in sorted(folder.rglob("*"), reverse=True):
         path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
     folder.rmdir()
-    assert (packed_env.unpacked(packed) / "bin" / "python").exists()
+    assert (ENVIRONMENTS.unpacked(packed) / "bin" / "python").exists()
 
 
 def test_those_that_no_server_uses_go_after_a_week(tmp_path: Path, cache: Path) -> None:
     folders = [
-        packed_env.unpacked(pack(tmp_path / f"{name}.tar.gz", entry(f"file-{name}", b"x")))
+        ENVIRONMENTS.unpacked(pack(tmp_path / f"{name}.tar.gz", entry(f"file-{name}", b"x")))
         for name in ("used", "old", "new")
     ]
     used, old, new = folders
     for folder in (old, new):
-        os.close(packed_env._in_use.pop((cache, folder.name)))
+        ENVIRONMENTS.release(folder)
     week_ago = time.time() - 8 * 86400
     for folder in (used, old):
         os.utime(f"{folder}.lock", (week_ago, week_ago))
-    packed_env.unpacked(pack(tmp_path / "last.tar.gz", entry("file", b"x")))
+    ENVIRONMENTS.unpacked(pack(tmp_path / "last.tar.gz", entry("file", b"x")))
     assert [folder.is_dir() for folder in folders] == [True, False, True]
-    assert packed_env.unpacked(tmp_path / "old.tar.gz") == old
+    assert ENVIRONMENTS.unpacked(tmp_path / "old.tar.gz") == old
     assert old.is_dir()
 
 
@@ -283,14 +284,14 @@ def test_an_archive_that_would_write_elsewhere_or_is_odd_is_refused(tmp_path: Pa
     archive = pack(tmp_path / "bad.tar.gz", fill)
     for _ in range(2):
         with pytest.raises(ServingError, match=expected) as error:
-            packed_env.unpacked(archive)
+            ENVIRONMENTS.unpacked(archive)
         assert error.value.code is Code.INVALID_ARG
         assert str(tmp_path) not in error.value.message
         assert [path.name for path in cache.iterdir() if path.suffix != ".lock"] == ["victim"]
     assert not list(tmp_path.rglob("outside"))
     assert not Path("/tmp/slipway-outside").exists()
     assert (cache / "victim").read_text() == "untouched"
-    assert not packed_env._in_use
+    assert not ENVIRONMENTS.in_use()
 
 
 @pytest.mark.parametrize("kind", ["truncated", "zip", "text", "empty"])
@@ -304,13 +305,13 @@ def test_what_is_no_whole_tar_archive_is_refused(tmp_path: Path, kind: str) -> N
     else:
         whole.write_text("no archive" * 1000 if kind == "text" else "")
     with pytest.raises(ServingError, match="is no whole tar archive, plain or compressed by gzip, bzip2 or xz"):
-        packed_env.unpacked(whole)
+        ENVIRONMENTS.unpacked(whole)
 
 
 def test_an_archive_beyond_the_bounds_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packed_env, "MAX_BYTES", 1000)
+    monkeypatch.setattr(packed_environment, "MAX_BYTES", 1000)
     with pytest.raises(ServingError, match="entries or 0 GiB"):
-        packed_env.unpacked(pack(tmp_path / "env.tar.gz", entry("zeros", bytes(2000))))
+        ENVIRONMENTS.unpacked(pack(tmp_path / "env.tar.gz", entry("zeros", bytes(2000))))
 
 
 def test_an_archive_without_a_python_says_what_was_expected(tmp_path: Path) -> None:
@@ -326,4 +327,4 @@ def test_an_archive_without_a_python_says_what_was_expected(tmp_path: Path) -> N
 def test_a_folder_for_environments_that_others_may_write_is_refused(packed: Path, cache: Path) -> None:
     cache.chmod(0o777)
     with pytest.raises(ServingError, match="is not this user's alone"):
-        packed_env.unpacked(packed)
+        ENVIRONMENTS.unpacked(packed)

@@ -19,7 +19,7 @@ import time
 import zlib
 from pathlib import Path
 
-from serving.backends.environments.child_environment import child_environment
+from serving.backends.environments.child_variables import child_variables
 from serving.core.errors import internal, invalid
 
 log = logging.getLogger(__name__)
@@ -31,12 +31,9 @@ _KEPT_S = 7 * 86400.0  # how long one that no server uses stays
 _DONE = b"done"
 _ARCHIVE = "the packed environment of EXECUTION_ENV_PATH"
 
-_in_use: dict[tuple[Path, str], int] = {}  # (cache, digest) -> the lock that this server holds from then on
-_one_at_a_time = threading.Lock()
-
 
 def cache_folder() -> Path:
-    """This user's, below the system's folder for temporary files (TMPDIR), which nobody else may write."""
+    """Return this user's folder, below the system's one for temporary files (TMPDIR), which nobody else may write."""
     folder = Path(tempfile.gettempdir()) / f"slipway-environments-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     status = folder.lstat()
@@ -45,20 +42,38 @@ def cache_folder() -> Path:
     return folder
 
 
-def unpacked(archive: Path) -> Path:
-    """The folder with what the archive holds; INVALID_ARG where it is none, or none that may be unpacked."""
-    cache = cache_folder()
-    status = archive.stat()
-    digest = _digest(archive, status.st_ino, status.st_size, status.st_mtime_ns)
-    folder = cache / digest
-    with _one_at_a_time:
-        if (cache, digest) not in _in_use or not folder.is_dir():
-            held = _in_use.pop((cache, digest), None)
-            if held is not None:  # somebody has removed the folder
-                os.close(held)
-            _in_use[cache, digest] = _take(archive, folder)
-            _remove_unused(cache)
-    return folder
+class EnvironmentCache:
+    """The environments that one server uses: of each it holds a lock, so that no other server removes it. Any thread."""
+
+    def __init__(self) -> None:
+        self._locks: dict[Path, int] = {}  # by the environment's folder
+        self._one_at_a_time = threading.Lock()
+
+    def unpacked(self, archive: Path) -> Path:
+        """Return the folder with what the archive holds; INVALID_ARG where it is none, or none that may be unpacked."""
+        cache = cache_folder()
+        status = archive.stat()
+        folder = cache / _digest(archive, status.st_ino, status.st_size, status.st_mtime_ns)
+        with self._one_at_a_time:
+            if folder not in self._locks or not folder.is_dir():
+                self.release(folder)  # somebody has removed it
+                self._locks[folder] = _take(archive, folder)
+                _remove_unused(cache)
+        return folder
+
+    def release(self, folder: Path) -> None:
+        """Use a folder no more."""
+        lock = self._locks.pop(folder, None)
+        if lock is not None:
+            os.close(lock)
+
+    def in_use(self) -> list[Path]:
+        """Return the folders of the environments that the server uses."""
+        return list(self._locks)
+
+
+ENVIRONMENTS = EnvironmentCache()
+"""Those of this process, which are used until it ends."""
 
 
 @functools.lru_cache(64)
@@ -69,7 +84,7 @@ def _digest(archive: Path, inode: int, size: int, changed_ns: int) -> str:
 
 # -- the cache -----------------------------------------------------------------------------------------------------------
 def _take(archive: Path, folder: Path) -> int:
-    """Unpack unless it is done; the lock file, locked against removal."""
+    """Unpack an archive unless that is done, and return the lock file, locked against removal."""
     lock = os.open(f"{folder}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_SH)
@@ -104,7 +119,7 @@ def _fill(archive: Path, folder: Path) -> None:
 
 
 def _told(error: BaseException) -> BaseException:
-    """As a sentence without paths, where it is about the archive or the disk."""
+    """Return an error as a sentence without paths, where it is about the archive or the disk."""
     if isinstance(error, tarfile.TarError | EOFError | zlib.error | lzma.LZMAError):
         return invalid(f"{_ARCHIVE} is no whole tar archive, plain or compressed by gzip, bzip2 or xz")
     if isinstance(error, FileExistsError):
@@ -115,7 +130,7 @@ def _told(error: BaseException) -> BaseException:
 
 
 def _remove_unused(cache: Path) -> None:
-    """Those that no server holds, and that none has taken for a week."""
+    """Remove the environments that no server holds, and that none has taken for a week."""
     for path in cache.glob("*.lock"):
         try:
             if time.time() - path.stat().st_mtime < _KEPT_S:
@@ -135,7 +150,7 @@ def _remove_unused(cache: Path) -> None:
 
 # -- the archive ---------------------------------------------------------------------------------------------------------
 def _extract(archive: Path, folder: Path) -> None:
-    """Folders and files first, then links: so no path leads through a link while something is written."""
+    """Write folders and files first, then links: so no path leads through a link while something is written."""
     links: list[tarfile.TarInfo] = []
     size = 0
     with tarfile.open(archive, "r|*") as packed:
@@ -160,7 +175,7 @@ def _extract(archive: Path, folder: Path) -> None:
 
 
 def _inside(folder: Path, name: str) -> Path:
-    """Where an entry goes; INVALID_ARG for a name that leads out of the folder."""
+    """Return where an entry goes; INVALID_ARG for a name that leads out of the folder."""
     parts = [part for part in name.split("/") if part not in ("", ".")]
     if name.startswith("/") or ".." in parts:
         raise invalid(f"{_ARCHIVE} has '{name}', which leads out of it")
@@ -178,7 +193,7 @@ def _write(packed: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> None
 
 
 def _link(folder: Path, member: tarfile.TarInfo) -> None:
-    """A symbolic link that stays inside; only the interpreter may lie outside, as that of a virtual environment does."""
+    """Make a symbolic link that stays inside; only the interpreter may lie outside, as that of a virtual environment does."""
     path = _inside(folder, member.name)
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.parent.resolve() != folder.resolve() / path.parent.relative_to(folder):
@@ -201,7 +216,7 @@ def _relocate(folder: Path) -> None:
     try:
         done = subprocess.run(
             command,
-            env=child_environment(os.environ),
+            env=child_variables(os.environ),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

@@ -1,0 +1,38 @@
+"""The environment variables that a child process sees.
+
+Of a server that is started by itself a model sees them all, as Triton's Python models do. `manage.py up` says
+--model-environment=bounded: there they are the dashboard's too, with its database and its keys.
+"""
+
+from collections.abc import Mapping
+
+# A child sees these variables of the server and no other where it is bounded: keys and passwords are not for models.
+_VARIABLES = (
+    *("PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "TZ", "TMPDIR"),
+    *("LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONPATH"),
+)
+_PREFIXES = (
+    *("LC_", "XDG_", "SSL_CERT_", "MALLOC_", "PYTHONHASHSEED", "VIRTUAL_ENV"),
+    *("CUDA", "NVIDIA_", "NCCL_", "OMP_", "KMP_", "MKL_", "OPENBLAS_", "NUMEXPR_", "ORT_"),
+    *("TORCH", "HF_", "TRANSFORMERS_", "TOKENIZERS_"),
+)
+_SECRETS = ("TOKEN", "KEY", "SECRET", "PASSWORD")
+
+_show_all = False  # until the program says so: whatever else imports this shows no more than it must
+
+
+def set_model_environment(policy: str) -> None:
+    """Show "all" variables, or a "bounded" choice of them, to every child that is started from now on in this process."""
+    global _show_all
+    _show_all = policy == "all"
+
+
+def child_variables(variables: Mapping[str, str]) -> dict[str, str]:
+    """Return the part of the server's environment that a model may see."""
+    if _show_all:
+        return dict(variables)
+    return {
+        name: value
+        for name, value in variables.items()
+        if name in _VARIABLES or (name.startswith(_PREFIXES) and not any(word in name for word in _SECRETS))
+    }

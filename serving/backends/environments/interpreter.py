@@ -1,0 +1,76 @@
+"""The Python that a child process runs under: the server's, or that of the model's own environment (EXECUTION_ENV_PATH).
+
+Source: README of triton-inference-server/python_backend, "Creating Custom Execution Environments".
+"""
+
+import os
+import shutil
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tritonclient.grpc.model_config_pb2 import ModelConfig
+
+from serving.backends.environments.child_variables import child_variables
+from serving.backends.environments.packed_environment import ENVIRONMENTS
+from serving.core.errors import invalid, unsupported
+
+_PARAMETER = "EXECUTION_ENV_PATH"
+_MODEL_DIRECTORY = "$$TRITON_MODEL_DIRECTORY"
+_EXPECTED = (
+    f"{_PARAMETER} must name the folder of a Python environment, with bin/python in it, its python, or a packed one"
+)
+# Conda packages keep here what a shell must source before they work.
+_ACTIVATION = "etc/conda/activate.d"
+_ACTIVATE = f'for script in "$CONDA_PREFIX"/{_ACTIVATION}/*.sh; do . "$script"; done; exec "$@"'
+
+
+@dataclass(frozen=True, slots=True)
+class Interpreter:
+    """A Python, by default the server's own. `folder` is the environment that it belongs to, where that is another one."""
+
+    python: str = sys.executable
+    folder: Path | None = None
+
+    def command(self, *arguments: str) -> list[str]:
+        """Return the command that runs it with these arguments; an environment of conda is activated first."""
+        command = [self.python, *arguments]
+        if self.folder is None or not any((self.folder / _ACTIVATION).glob("*.sh")):
+            return command
+        shell = shutil.which("bash")
+        if shell is None:
+            raise unsupported("the environment of EXECUTION_ENV_PATH has scripts to activate it, which need bash")
+        return [shell, "-c", _ACTIVATE, "activate", *command]
+
+    def variables(self, given: Mapping[str, str]) -> dict[str, str]:
+        """Return what of the server's environment a model may see, with the programs of its own environment first."""
+        found = child_variables(given)
+        if self.folder is not None:
+            found["PATH"] = ":".join(filter(None, (str(self.folder / "bin"), found.get("PATH", ""))))
+            found.pop("VIRTUAL_ENV", None)
+            if (self.folder / "conda-meta").is_dir():
+                found["CONDA_PREFIX"] = str(self.folder)
+            elif (self.folder / "pyvenv.cfg").is_file():
+                found["VIRTUAL_ENV"] = str(self.folder)
+        return found
+
+
+def model_interpreter(config: ModelConfig, model_dir: Path) -> Interpreter:
+    """Return the Python of the environment that a model brings, as a folder, as its python, or packed; else the server's.
+
+    A packed environment is unpacked first, which takes its time: not on the event loop. INVALID_ARG where it is none.
+    """
+    value = config.parameters[_PARAMETER].string_value if _PARAMETER in config.parameters else ""
+    if not value:
+        return Interpreter()
+    path = Path(os.path.normpath(value.replace(_MODEL_DIRECTORY, str(model_dir))))
+    if value.startswith(_MODEL_DIRECTORY) and not path.is_relative_to(model_dir):
+        raise invalid(f"{_PARAMETER} must not lead out of the model's folder")
+    if path.is_file() and path.name.startswith("python") and path.parent.name == "bin":
+        return Interpreter(str(path), path.parent.parent)
+    folder = ENVIRONMENTS.unpacked(path) if path.is_file() else path
+    python = folder / "bin" / "python"
+    if not python.is_file():
+        raise invalid(_EXPECTED)
+    return Interpreter(str(python), folder)
