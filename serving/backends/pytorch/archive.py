@@ -19,6 +19,9 @@ from serving.backends.base.signature import Signature, TensorSignature
 from serving.backends.base.text import looks_like_text
 from serving.core.errors import invalid
 
+Json = Mapping[str, Any]
+"""A JSON object, of a layout that the schema of torch.export says."""
+
 _MAX_JSON_BYTES = 512 << 20
 _INFINITE = 2**31 - 1
 
@@ -98,7 +101,7 @@ def _aoti_device(archive: zipfile.ZipFile, names: tuple[str, ...]) -> str:
 
 
 def export_signature(path: Path) -> Signature:
-    """The signature of a torch.export archive from its models/<name>.json."""
+    """Return the signature of a torch.export archive from its models/<name>.json."""
     with zipfile.ZipFile(path) as archive:
         name = next(name for name in archive.namelist() if "/models/" in name and name.endswith(".json"))
         program = _json(archive, name)
@@ -111,7 +114,7 @@ def export_signature(path: Path) -> Signature:
         ) from None
 
 
-def _json(archive: zipfile.ZipFile, name: str) -> dict[str, Any]:
+def _json(archive: zipfile.ZipFile, name: str) -> Json:
     if archive.getinfo(name).file_size > _MAX_JSON_BYTES:
         raise invalid(f"the archive's '{name.rsplit('/', 1)[-1]}' is larger than {_MAX_JSON_BYTES >> 20} MiB")
     try:
@@ -123,7 +126,7 @@ def _json(archive: zipfile.ZipFile, name: str) -> dict[str, Any]:
     return value
 
 
-def _signature(program: Mapping[str, Any]) -> Signature:
+def _signature(program: Json) -> Signature:
     graph = program["graph_module"]["graph"]
     signature = program["graph_module"]["signature"]
     values, ranges = graph["tensor_values"], program.get("range_constraints", {})
@@ -144,20 +147,20 @@ def _signature(program: Mapping[str, Any]) -> Signature:
     )
 
 
-def _tensor_name(argument: Mapping[str, Any]) -> str:
+def _tensor_name(argument: Json) -> str:
     if "as_tensor" not in argument:
         raise invalid("the torch.export archive has an input or output that is no tensor")
     return str(argument["as_tensor"]["name"])
 
 
-def _tensor(public_name: str, name: str, values: Mapping[str, Any]) -> TensorSignature:
+def _tensor(public_name: str, name: str, values: Json) -> TensorSignature:
     meta = values[name]
     shape = tuple(size.get("as_int", -1) for size in meta["sizes"])
     return TensorSignature(public_name, _SCALAR_TYPES.get(meta["dtype"], ""), shape)
 
 
-def _upper_bound(name: str, values: Mapping[str, Any], ranges: Mapping[str, Any]) -> int:
-    """The largest first dimension that the model was exported for."""
+def _upper_bound(name: str, values: Json, ranges: Json) -> int:
+    """Return the largest first dimension that the model was exported for."""
     sizes = values[name]["sizes"]
     if not sizes or "as_expr" not in sizes[0]:
         return _INFINITE
@@ -167,7 +170,7 @@ def _upper_bound(name: str, values: Mapping[str, Any], ranges: Mapping[str, Any]
 
 
 def _result_names(out_spec: str, count: int) -> list[str]:
-    """A dict's keys; otherwise Triton's ordinal names, OUTPUT__0 and so on. `out_spec` is a serialised pytree TreeSpec."""
+    """Return a dict's keys; otherwise Triton's ordinal names, OUTPUT__0, ... `out_spec` is a serialised pytree TreeSpec."""
     _, spec = json.loads(out_spec)
     if spec["type"] == "builtins.dict":
         keys = json.loads(spec["context"])

@@ -7,7 +7,6 @@ each instance has a CUDA stream of its own. Parameters are those of Triton's pyt
 import copy
 import logging
 import threading
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +23,7 @@ from serving.backends.base.signature import Signature, complete_config, fed_by_s
 from serving.backends.pytorch.archive import Archive, Kind, export_signature, read_archive
 from serving.backends.pytorch.tensors import from_strings, to_device_tensor, to_numpy, to_strings, to_torch
 from serving.backends.pytorch.torch_model import (
+    Call,
     TorchModel,
     forget_exported_programs,
     indexed,
@@ -293,17 +293,19 @@ class PytorchInstance(ArrayInstance):
         mode = torch.inference_mode() if self._settings.inference_mode else torch.no_grad()
         return mode
 
-    def _argument(self, array: Any, name: str, written: bool) -> Any:
+    def _argument(
+        self, array: NDArray[Any] | DeviceTensor | None, name: str, written: bool
+    ) -> torch.Tensor | list[str] | None:
         if array is None:
             return None  # an Optional[Tensor] that the request leaves out
-        if name in self._strings:
-            return to_strings(array, name)
         if isinstance(array, DeviceTensor):
             return array.tensor.to(self._device, copy=written)
+        if name in self._strings:
+            return to_strings(array, name)
         tensor = to_torch(array, copy=written and self._stream is None)
         return tensor if self._stream is None else tensor.to(self._device, non_blocking=True)
 
-    def _output(self, result: Any, name: str) -> Any:
+    def _output(self, result: object, name: str) -> NDArray[Any] | DeviceTensor:
         value = self._pick(result, name)
         if isinstance(value, list) and all(isinstance(element, str) for element in value):
             return from_strings(value).reshape(len(value), *self._string_dims.get(name, []))
@@ -316,7 +318,7 @@ class PytorchInstance(ArrayInstance):
             )
         return array
 
-    def _pick(self, result: Any, name: str) -> Any:
+    def _pick(self, result: object, name: str) -> object:
         if isinstance(result, torch.Tensor):
             result = (result,)
         if isinstance(result, dict):
@@ -325,17 +327,15 @@ class PytorchInstance(ArrayInstance):
             result = list(result.values())
         elif isinstance(result, list) and result and isinstance(result[0], str):
             result = (result,)
-        try:
-            return result[self._output_index[name]]
-        except (IndexError, TypeError):
-            count = len(result) if isinstance(result, list | tuple) else 0
-            raise internal(
-                f"the model returned {count} outputs, but '{name}' is number {self._output_index[name]}"
-            ) from None
+        index, count = self._output_index[name], len(result) if isinstance(result, list | tuple) else 0
+        if not isinstance(result, list | tuple) or index >= count:
+            raise internal(f"the model returned {count} outputs, but '{name}' is number {index}")
+        found: object = result[index]
+        return found
 
 
-def _unoptimized(call: Callable[..., Any]) -> Callable[..., Any]:
-    def run(*arguments: Any) -> Any:
+def _unoptimized(call: Call) -> Call:
+    def run(*arguments: object) -> object:
         with torch.jit.optimized_execution(False):
             return call(*arguments)
 

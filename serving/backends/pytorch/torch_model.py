@@ -8,16 +8,19 @@ import linecache
 import logging
 import re
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 
-from serving.backends.pytorch.archive import Archive, Kind, read_archive
+from serving.backends.pytorch.archive import Archive, Json, Kind, read_archive
 from serving.core.devices import Device
 from serving.core.errors import ServingError, internal, invalid, unavailable
+
+if TYPE_CHECKING:
+    from torch.utils._pytree import TreeSpec
 
 _INDEXED = re.compile(r".+__(\d+)")
 _PATH = re.compile(r"(?<![\w.])/(?:[\w.+-]+/)+[\w.+-]*")
@@ -27,6 +30,10 @@ _INPUT_FAULT = re.compile(
 )
 
 
+Call = Callable[..., object]
+"""A model's forward: tensors, or lists of strings, in; whatever the model returns out."""
+
+
 @dataclass(frozen=True, slots=True)
 class TorchModel:
     """`call` takes the tensors in the order of `arguments`; what it returns is given out by name or by position.
@@ -34,7 +41,7 @@ class TorchModel:
     written: the positions of arguments that the model changes in place. takes_dict: one argument, a Dict[str, Tensor].
     """
 
-    call: Callable[..., Any]
+    call: Call
     arguments: tuple[str, ...]
     required: int
     written: frozenset[int] = frozenset()
@@ -62,13 +69,14 @@ def torch_device(device: Device) -> torch.device:
 
 
 # -- TorchScript -------------------------------------------------------------------------------------------------------
-def open_torchscript(path: Path, device: torch.device, restore_shapes: bool = False) -> Any:
-    """torch.jit.load in evaluation mode, without its deprecation.
+def open_torchscript(path: Path, device: torch.device, restore_shapes: bool = False) -> torch.jit.ScriptModule:
+    """Load a TorchScript file in evaluation mode, without its deprecation.
 
     A filter for that message alone, which stays: models load on several threads, and `catch_warnings` is not safe there.
     """
     warnings.filterwarnings("ignore", r"`torch\.jit\.\w+` is deprecated", DeprecationWarning)
-    return torch.jit.load(str(path), map_location=device, _restore_shapes=restore_shapes).eval()
+    module: torch.jit.ScriptModule = torch.jit.load(str(path), map_location=device, _restore_shapes=restore_shapes)
+    return module.eval()
 
 
 def _load_torchscript(path: Path, archive: Archive, device: torch.device) -> TorchModel:
@@ -82,7 +90,7 @@ def _load_torchscript(path: Path, archive: Archive, device: torch.device) -> Tor
     )
 
 
-def _carries_tensor(argument: Any) -> bool:
+def _carries_tensor(argument: torch._C.Argument) -> bool:
     """Whether an argument of forward is an input; other types must have a default. INVALID_ARG otherwise."""
     kind = str(argument.type)
     if kind in ("Tensor", "Optional[Tensor]", "List[str]") or kind.startswith("Dict[str, Tensor"):
@@ -92,7 +100,7 @@ def _carries_tensor(argument: Any) -> bool:
     raise invalid(f"forward's argument '{argument.name}' is a {kind}; expected a Tensor or a List[str]")
 
 
-def _written_arguments(module: Any) -> frozenset[int]:
+def _written_arguments(module: torch.jit.ScriptModule) -> frozenset[int]:
     graph = module.inlined_graph
     aliases = graph.alias_db()
     return frozenset(index for index, value in enumerate(list(graph.inputs())[1:]) if aliases.has_writers(value))
@@ -116,7 +124,7 @@ def _load_export(path: Path, archive: Archive, device: torch.device) -> TorchMod
     return TorchModel(module if flat else _unflattened(module, call.in_spec), names, len(names), written)
 
 
-def _export_program(path: Path) -> Any:
+def _export_program(path: Path) -> torch.export.ExportedProgram:
     logging.getLogger("torch.export").setLevel(logging.CRITICAL)  # it logs the traceback of what it raises as well
     with path.open("rb") as file:  # by its content: torch refuses a path that does not end in .pt2
         return torch.export.load(file)
@@ -133,10 +141,10 @@ def forget_exported_programs() -> None:
         del linecache.cache[name]
 
 
-def _unflattened(module: Any, in_spec: Any) -> Callable[..., Any]:
+def _unflattened(module: torch.nn.Module, in_spec: "TreeSpec") -> Call:
     from torch.utils._pytree import tree_unflatten
 
-    def call(*tensors: torch.Tensor) -> Any:
+    def call(*tensors: torch.Tensor) -> object:
         args, kwargs = tree_unflatten(tensors, in_spec)
         return module(*args, **kwargs)
 
@@ -150,23 +158,23 @@ def _load_aotinductor(path: Path, archive: Archive, device: torch.device) -> Tor
             f"the AOTInductor package was compiled for {archive.device}, but the instance runs on {device.type}"
         )
     index = -1 if device.index is None else device.index
-    compiled: Any = torch._inductor.aoti_load_package(str(path), device_index=index)
+    compiled = torch._inductor.aoti_load_package(str(path), device_index=index)
     in_spec, _ = (json.loads(spec)[1] for spec in compiled.loader.get_call_spec())
     names = tuple(aoti_input_names(in_spec))
 
-    def call(*tensors: torch.Tensor) -> Any:
+    def call(*tensors: torch.Tensor) -> object:
         return compiled.loader.run(list(tensors))
 
     return TorchModel(call, names, len(names))
 
 
-def aoti_input_names(in_spec: Mapping[str, Any]) -> list[str]:
+def aoti_input_names(in_spec: Json) -> list[str]:
     """Triton's names for the leaves of a call specification: ARGS[0], ARGS[2][key], KWARGS[key]."""
     args, kwargs = in_spec["children_spec"]
     return [*_leaves("ARGS", args), *_leaves("KWARGS", kwargs)]
 
 
-def _leaves(name: str, spec: Mapping[str, Any]) -> list[str]:
+def _leaves(name: str, spec: Json) -> list[str]:
     if spec["type"] is None:
         return [name]
     children = spec["children_spec"]

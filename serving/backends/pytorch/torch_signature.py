@@ -7,7 +7,6 @@ other batch sizes tells whether the first dimension is free. A scripted module g
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -42,7 +41,7 @@ def _tensor(name: str, shape: tuple[int, ...], dtype: torch.dtype, free: bool) -
     return TensorSignature(name, DATATYPES.get(dtype, ""), (-1, *shape[1:]) if free else shape)
 
 
-def _examples(module: Any, count: int) -> list[Example] | None:
+def _examples(module: torch.jit.ScriptModule, count: int) -> list[Example] | None:
     """Shape and dtype of each traced input, from the types that torch restored in the graph."""
     values = list(module.graph.inputs())[1:]
     types = [value.type() for value in values]
@@ -54,7 +53,7 @@ def _examples(module: Any, count: int) -> list[Example] | None:
     return [(tuple(shape), dtype) for shape, dtype in examples]
 
 
-def _first_dimension_is_free(module: Any, examples: Sequence[Example]) -> bool:
+def _first_dimension_is_free(module: torch.jit.ScriptModule, examples: Sequence[Example]) -> bool:
     """Whether the module takes other batch sizes and every output follows them."""
     if any(not shape for shape, _ in examples) or len({shape[0] for shape, _ in examples}) != 1:
         return False
@@ -65,7 +64,7 @@ def _first_dimension_is_free(module: Any, examples: Sequence[Example]) -> bool:
     return True
 
 
-def _run(module: Any, examples: Sequence[Example]) -> list[tuple[str, torch.Tensor]] | None:
+def _run(module: torch.jit.ScriptModule, examples: Sequence[Example]) -> list[tuple[str, torch.Tensor]] | None:
     """(name, tensor without data) for each output; None where the module does not run on the meta device."""
     try:
         with torch.inference_mode():
@@ -79,7 +78,7 @@ def _run(module: Any, examples: Sequence[Example]) -> list[tuple[str, torch.Tens
     return flat if all(isinstance(value, torch.Tensor) for _, value in flat) else None
 
 
-def _result_names(module: Any) -> list[str]:
+def _result_names(module: torch.jit.ScriptModule) -> list[str]:
     """Triton's ordinal names for as many outputs as the return type says."""
     kind = module.forward.schema.returns[0].type
     count = len(kind.elements()) if kind.kind() == "TupleType" else 1

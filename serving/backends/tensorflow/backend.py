@@ -4,11 +4,14 @@ Optional: it needs requirements/tensorflow.txt in the server's environment, or i
 server's side of the class imports nothing of TensorFlow; `load` and what follows run in the child.
 """
 
+import importlib
 import importlib.util
 import os
 from base64 import b64decode, b64encode
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from types import ModuleType
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,7 +69,7 @@ class TensorflowBackend(Backend):
 
 
 class TensorflowInstance(ArrayInstance):
-    def __init__(self, spec: ModelSpec, device: Device, function: Any) -> None:
+    def __init__(self, spec: ModelSpec, device: Device, function: "ServingFunction") -> None:
         super().__init__(spec, device)
         self._function = function
         self._constant = _tensorflow().constant
@@ -82,6 +85,29 @@ class TensorflowInstance(ArrayInstance):
         return {name: np.asarray(found[name].numpy()) for name in outputs}
 
 
+class TensorSpec(Protocol):
+    """tf.TensorSpec, as far as it is used."""
+
+    @property
+    def shape(self) -> Any: ...
+
+    @property
+    def dtype(self) -> Any: ...
+
+
+class ServingFunction(Protocol):
+    """A signature of a SavedModel: tf's ConcreteFunction, which takes its inputs by name and returns tensors by name."""
+
+    structured_input_signature: tuple[tuple[()], Mapping[str, TensorSpec]]
+    structured_outputs: Mapping[str, TensorSpec]
+
+    def __call__(self, **inputs: object) -> Mapping[str, Any]: ...
+
+
+class SavedModel(Protocol):
+    signatures: Mapping[str, ServingFunction]
+
+
 # -- on the server's side ----------------------------------------------------------------------------------------------
 def _completed(config: ModelConfig, folder: Path, python: Interpreter) -> ModelConfig:
     given = b64encode(config.SerializeToString()).decode()
@@ -94,27 +120,28 @@ def _completed(config: ModelConfig, folder: Path, python: Interpreter) -> ModelC
 
 
 # -- in the child ------------------------------------------------------------------------------------------------------
-def _tensorflow() -> Any:
+def _tensorflow() -> ModuleType:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     try:
-        import tensorflow
+        return importlib.import_module("tensorflow")
     except ImportError:
         raise unavailable(MISSING) from None
-    return tensorflow
 
 
-def _load(folder: Path) -> Any:
+def _load(folder: Path) -> SavedModel:
     if not (folder / "saved_model.pb").is_file():
         raise not_found(f"the version folder has no SavedModel '{folder.name}'")
     try:
-        return _tensorflow().saved_model.load(str(folder))
+        model: SavedModel = _tensorflow().saved_model.load(str(folder))
     except ServingError:
         raise
     except Exception as error:  # TensorFlow raises what it likes for a damaged one
         raise invalid(f"the SavedModel cannot be loaded: {_first_line(error)}") from None
 
+    return model
 
-def _serving_function(model: Any, config: ModelConfig) -> Any:
+
+def _serving_function(model: SavedModel, config: ModelConfig) -> ServingFunction:
     name = Parameters.of(config).values.get("TF_SIGNATURE_DEF", "serving_default")
     found = dict(model.signatures)
     if name not in found:
@@ -123,14 +150,14 @@ def _serving_function(model: Any, config: ModelConfig) -> Any:
     return found[name]
 
 
-def _signature(function: Any) -> Signature:
-    """Of a function's keyword inputs and its outputs, by name."""
+def _signature(function: ServingFunction) -> Signature:
+    """Return the keyword inputs of a function and its outputs, by name."""
     inputs = tuple(_tensor(name, spec) for name, spec in function.structured_input_signature[1].items())
     outputs = tuple(_tensor(name, spec) for name, spec in function.structured_outputs.items())
     return Signature(inputs, outputs)
 
 
-def _tensor(name: str, spec: Any) -> TensorSignature:
+def _tensor(name: str, spec: TensorSpec) -> TensorSignature:
     shape = None if spec.shape.rank is None else tuple(-1 if size is None else int(size) for size in spec.shape)
     if spec.dtype.name == "string":
         return TensorSignature(name, "BYTES", shape)

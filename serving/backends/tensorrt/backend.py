@@ -8,7 +8,7 @@ import copy
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,12 +18,16 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 from serving.backends.base.backend import ArrayInstance, Backend, ModelSpec
 from serving.backends.base.parameters import Parameters
 from serving.backends.base.signature import complete_config
+from serving.backends.tensorrt.api import ExecutionContext
 from serving.backends.tensorrt.engine import Engine, choose_profile, engine_signature, why_missing
 from serving.core.batch import Batch
 from serving.core.datatypes import BY_CONFIG
 from serving.core.device_tensor import DeviceTensor, host_array
 from serving.core.devices import Device
 from serving.core.errors import internal, invalid, not_found, unavailable
+
+if TYPE_CHECKING:
+    import torch
 
 _STRATEGIES = {"STATIC": "STATIC", "ON_PROFILE_CHANGE": "ON_PROFILE_CHANGE"}
 _STRATEGY = "execution_context_allocation_strategy"
@@ -111,7 +115,7 @@ class TensorrtInstance(ArrayInstance):
         self._device = torch.device("cuda", device.id)
         states = {state.output_name: state.data_type for state in spec.config.sequence_batching.state}
         types = {**states, **{entry.name: entry.data_type for entry in spec.config.output}}
-        self._dtypes = {name: _torch_dtype(torch, data_type) for name, data_type in types.items()}
+        self._dtypes = {name: _torch_dtype(data_type) for name, data_type in types.items()}
         self._profiles = list(profiles)
         self._outputs = _Outputs(engine, self._device, self._dtypes)
         self._stay_on_device = False
@@ -120,7 +124,7 @@ class TensorrtInstance(ArrayInstance):
             self._contexts = {profile: self._context(engine, profile, strategy) for profile in self._profiles}
             self._stream.synchronize()
 
-    def _context(self, engine: Engine, profile: int, strategy: str) -> Any:
+    def _context(self, engine: Engine, profile: int, strategy: str) -> ExecutionContext:
         context = engine.context(strategy)
         if not context.set_optimization_profile_async(profile, self._stream.cuda_stream):
             raise unavailable(f"TensorRT could not select optimisation profile {profile}: {engine.last_error}")
@@ -153,22 +157,25 @@ class TensorrtInstance(ArrayInstance):
             return {name: DeviceTensor.of(tensor) for name, tensor in found.items()}
         return {name: _to_numpy(tensor, name) for name, tensor in found.items()}
 
-    def _bind_input(self, context: Any, name: str, tensor: Any) -> Any:
-        """Give the context the input's shape and address; returns what must stay alive until the run has ended."""
+    def _bind_input(self, context: ExecutionContext, name: str, tensor: NDArray[Any]) -> "NDArray[Any] | torch.Tensor":
+        """Give the context the input's shape and address; return what must stay alive until the run has ended."""
         assert self._engine is not None
         if self._engine.cuda_engine.is_shape_inference_io(name):
             values = np.ascontiguousarray(host_array(tensor))  # read on the host
-            bound, address = values, values.ctypes.data
-        else:
-            bound = self._on_device(tensor)
-            address = bound.data_ptr()
-            if not context.set_input_shape(name, tuple(bound.shape)):
-                raise invalid(f"the plan does not take shape {list(bound.shape)} for input '{name}'")
-        if not context.set_tensor_address(name, address):
-            raise internal(f"TensorRT refuses the memory of input '{name}': {self._engine.last_error}")
+            self._set_address(context, name, values.ctypes.data)
+            return values
+        bound = self._on_device(tensor)
+        if not context.set_input_shape(name, tuple(bound.shape)):
+            raise invalid(f"the plan does not take shape {list(bound.shape)} for input '{name}'")
+        self._set_address(context, name, bound.data_ptr())
         return bound
 
-    def _on_device(self, tensor: Any) -> Any:
+    def _set_address(self, context: ExecutionContext, name: str, address: int) -> None:
+        assert self._engine is not None
+        if not context.set_tensor_address(name, address):
+            raise internal(f"TensorRT refuses the memory of input '{name}': {self._engine.last_error}")
+
+    def _on_device(self, tensor: NDArray[Any] | DeviceTensor) -> "torch.Tensor":
         if isinstance(tensor, DeviceTensor):
             return tensor.tensor.to(self._device).contiguous()
         from serving.backends.pytorch.tensors import to_torch
@@ -188,17 +195,17 @@ class _Outputs:
     One allocator for the life of the instance: a context never lets go of one that it was given.
     """
 
-    def __init__(self, engine: Engine, device: Any, dtypes: dict[str, Any]) -> None:
+    def __init__(self, engine: Engine, device: "torch.device", dtypes: "dict[str, torch.dtype]") -> None:
         import torch
 
         self._torch, self._device, self._dtypes = torch, device, dtypes
         self._names = engine.outputs
-        self._tensors: dict[str, Any] = {}
-        self._buffers: dict[str, Any] = {}
+        self._tensors: dict[str, torch.Tensor] = {}
+        self._buffers: dict[str, torch.Tensor] = {}
         self._shapes: dict[str, tuple[int, ...]] = {}
         self._allocator = engine.output_allocator(self._reallocate, self._shapes.__setitem__)
 
-    def bind(self, context: Any) -> None:
+    def bind(self, context: ExecutionContext) -> None:
         """New memory for one run, whose input shapes the context knows already."""
         self._tensors.clear()
         self._buffers.clear()
@@ -212,7 +219,8 @@ class _Outputs:
                 # TensorRT wants an address even for an empty tensor.
                 context.set_tensor_address(name, memory.data_ptr() or self._reallocate(name, 1))
 
-    def tensor(self, name: str) -> Any:
+    def tensor(self, name: str) -> "torch.Tensor":
+        """Return an output of the last run, on the device."""
         if name in self._tensors:
             return self._tensors[name]
         shape, dtype = self._shapes[name], self._dtypes[name]
@@ -225,7 +233,7 @@ class _Outputs:
         return int(buffer.data_ptr())
 
 
-def _torch_dtype(torch: Any, data_type: int) -> Any:
+def _torch_dtype(data_type: int) -> "torch.dtype":
     from serving.backends.pytorch.tensors import DATATYPES
 
     if data_type == mc.TYPE_STRING:
@@ -234,7 +242,7 @@ def _torch_dtype(torch: Any, data_type: int) -> Any:
     return names[BY_CONFIG[data_type].name]
 
 
-def _to_numpy(tensor: Any, name: str) -> NDArray[Any]:
+def _to_numpy(tensor: "torch.Tensor", name: str) -> NDArray[Any]:
     from serving.backends.pytorch.tensors import to_numpy
 
     return to_numpy(tensor, name)

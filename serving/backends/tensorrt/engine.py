@@ -7,11 +7,12 @@ IExecutionContext. `tensorrt` is imported only here, and only where a model need
 import functools
 import importlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from types import ModuleType
 
 from serving.backends.base.signature import Signature, TensorSignature
+from serving.backends.tensorrt.api import CudaEngine, ExecutionContext, Logger, Notify, Reallocate, Shape
 from serving.core.devices import gpu_count
 from serving.core.errors import ServingError, invalid, unavailable
 
@@ -30,15 +31,13 @@ _DATATYPES = {
 _VERSIONS = re.compile(r"expecting (?:library )?version ([\d.]+) got ([\d.]+)")
 _ERROR_CODE = re.compile(r"^.*?Error Code \d+: ")
 
-Shape = tuple[int, ...]
-
 
 @functools.cache
 def why_missing() -> str:
-    """What this machine lacks to run TensorRT engines, in one clause; empty where it lacks nothing."""
+    """Return what this machine lacks to run TensorRT engines, in one clause; empty where it lacks nothing."""
     lacks = []
     try:
-        trt: Any = importlib.import_module("tensorrt")
+        trt = importlib.import_module("tensorrt")
         version = tuple(int(part) for part in trt.__version__.split(".")[:2])
         if version < _OLDEST:
             lacks.append(f"the Python package 'tensorrt' is {trt.__version__}, but 10.0 or newer is needed")
@@ -57,8 +56,8 @@ def _torch_has_cuda() -> bool:
     return bool(torch.cuda.is_available())
 
 
-def require_tensorrt(model: str) -> Any:
-    """The `tensorrt` module; UNAVAILABLE that names all that is missing."""
+def require_tensorrt(model: str) -> ModuleType:
+    """Return the `tensorrt` module; UNAVAILABLE that names all that is missing."""
     missing = why_missing()
     if missing:
         raise unavailable(f"model '{model}' needs TensorRT, but {missing}")
@@ -74,17 +73,19 @@ class Engine:
         self._runtime = self._trt.Runtime(self._logger)
         # A version-compatible plan carries a runtime of its own: code that is only run where the configuration says so.
         self._runtime.engine_host_code_allowed = version_compatible
-        self.cuda_engine: Any = self._runtime.deserialize_cuda_engine(path.read_bytes())
-        if self.cuda_engine is None:
+        cuda_engine: CudaEngine | None = self._runtime.deserialize_cuda_engine(path.read_bytes())
+        if cuda_engine is None:
             raise plan_error(self._logger.last_error, self._trt.__version__)
+        self.cuda_engine = cuda_engine
         self.inputs, self.outputs = tensor_names(self.cuda_engine, self._trt.TensorIOMode.INPUT)
 
     @property
     def last_error(self) -> str:
+        """What TensorRT logged last as an error, in a clause."""
         return _ERROR_CODE.sub("", str(self._logger.last_error)).strip(" .()") or "no reason given"
 
-    def context(self, strategy: str) -> Any:
-        """A new execution context; `strategy` is STATIC or ON_PROFILE_CHANGE (Triton's parameter of that name)."""
+    def context(self, strategy: str) -> ExecutionContext:
+        """Make an execution context; `strategy` is STATIC or ON_PROFILE_CHANGE (Triton's parameter of that name)."""
         context = self.cuda_engine.create_execution_context(
             getattr(self._trt.ExecutionContextAllocationStrategy, strategy)
         )
@@ -92,12 +93,13 @@ class Engine:
             raise unavailable(f"TensorRT could not make an execution context: {self.last_error}")
         return context
 
-    def output_allocator(self, reallocate: Any, notify: Any) -> Any:
+    def output_allocator(self, reallocate: Reallocate, notify: Notify) -> object:
+        """Make an IOutputAllocator that asks `reallocate` for memory and tells `notify` the shapes."""
         return _allocator(self._trt, reallocate, notify)
 
 
 def plan_error(message: str, version: str) -> ServingError:
-    """Why a plan does not deserialise; an engine runs on the version of TensorRT and the kind of GPU it was built for."""
+    """Return why a plan does not deserialise: it runs on the version of TensorRT and the kind of GPU it was built for."""
     match = _VERSIONS.search(message)
     if match:
         return invalid(f"the plan was built by TensorRT {match[2]}, but this machine has {match[1]}: build it again")
@@ -105,15 +107,15 @@ def plan_error(message: str, version: str) -> ServingError:
     return invalid(f"TensorRT {version} cannot load the plan: {reason or 'it is no TensorRT plan'}")
 
 
-def tensor_names(engine: Any, input_mode: Any) -> tuple[list[str], list[str]]:
-    """(inputs, outputs) in the engine's order."""
+def tensor_names(engine: CudaEngine, input_mode: object) -> tuple[list[str], list[str]]:
+    """Return the names of the inputs and of the outputs, in the engine's order."""
     names = [engine.get_tensor_name(index) for index in range(engine.num_io_tensors)]
     inputs = [name for name in names if engine.get_tensor_mode(name) == input_mode]
     return inputs, [name for name in names if name not in inputs]
 
 
-def engine_signature(engine: Any, inputs: Sequence[str], outputs: Sequence[str]) -> Signature:
-    """The tensors of an engine, and the largest batch that any of its profiles takes."""
+def engine_signature(engine: CudaEngine, inputs: Sequence[str], outputs: Sequence[str]) -> Signature:
+    """Return the tensors of an engine, and the largest batch that any of its profiles takes."""
     limit = max(
         (_max_batch(engine, inputs, profile) for profile in range(engine.num_optimization_profiles)),
         default=0,
@@ -126,33 +128,33 @@ def engine_signature(engine: Any, inputs: Sequence[str], outputs: Sequence[str])
     )
 
 
-def _tensor(engine: Any, name: str) -> TensorSignature:
+def _tensor(engine: CudaEngine, name: str) -> TensorSignature:
     dtype = engine.get_tensor_dtype(name).name
     if dtype not in _DATATYPES:
         raise invalid(f"tensor '{name}' is {dtype}, which the protocol cannot carry")
     return TensorSignature(name, _DATATYPES[dtype], tuple(engine.get_tensor_shape(name)))
 
 
-def _max_batch(engine: Any, inputs: Sequence[str], profile: int) -> int:
+def _max_batch(engine: CudaEngine, inputs: Sequence[str], profile: int) -> int:
     dynamic = [name for name in inputs if tuple(engine.get_tensor_shape(name))[:1] == (-1,)]
     most = [tuple(engine.get_tensor_profile_shape(name, profile)[2]) for name in dynamic]
     return min((shape[0] for shape in most), default=0)
 
 
-def choose_profile(engine: Any, shapes: Mapping[str, Shape], profiles: Sequence[int]) -> int:
-    """The profile whose optimum is nearest to these input shapes among those that allow them; INVALID_ARG if none does."""
+def choose_profile(engine: CudaEngine, shapes: Mapping[str, Shape], profiles: Sequence[int]) -> int:
+    """Return, of the profiles that allow these input shapes, that with the nearest optimum; INVALID_ARG if none does."""
     allowed = [profile for profile in profiles if all(_fits(engine, n, s, profile) for n, s in shapes.items())]
     if not allowed:
         raise invalid(_outside(engine, shapes, profiles))
     return min(allowed, key=lambda profile: _distance(engine, shapes, profile))
 
 
-def _fits(engine: Any, name: str, shape: Shape, profile: int) -> bool:
+def _fits(engine: CudaEngine, name: str, shape: Shape, profile: int) -> bool:
     least, _, most = (tuple(limits) for limits in engine.get_tensor_profile_shape(name, profile))
     return len(shape) == len(least) and all(a <= size <= b for a, size, b in zip(least, shape, most, strict=True))
 
 
-def _distance(engine: Any, shapes: Mapping[str, Shape], profile: int) -> int:
+def _distance(engine: CudaEngine, shapes: Mapping[str, Shape], profile: int) -> int:
     return sum(
         abs(size - best)
         for name, shape in shapes.items()
@@ -160,7 +162,7 @@ def _distance(engine: Any, shapes: Mapping[str, Shape], profile: int) -> int:
     )
 
 
-def _outside(engine: Any, shapes: Mapping[str, Shape], profiles: Sequence[int]) -> str:
+def _outside(engine: CudaEngine, shapes: Mapping[str, Shape], profiles: Sequence[int]) -> str:
     for name, shape in shapes.items():
         ranges = [engine.get_tensor_profile_shape(name, profile) for profile in profiles]
         if not any(_fits(engine, name, shape, profile) for profile in profiles):
@@ -169,32 +171,32 @@ def _outside(engine: Any, shapes: Mapping[str, Shape], profiles: Sequence[int]) 
     return "no optimisation profile of the plan takes these input shapes together"
 
 
-def _logger(trt: Any) -> Any:
-    class Logger(trt.ILogger):  # type: ignore[misc]
+def _logger(trt: ModuleType) -> Logger:
+    class LastError(trt.ILogger):  # type: ignore[name-defined, misc]
         """Keeps the last error for the sentence that a person gets."""
 
         def __init__(self) -> None:
             trt.ILogger.__init__(self)
             self.last_error = ""
 
-        def log(self, severity: Any, message: str) -> None:
+        def log(self, severity: object, message: str) -> None:
             if severity in (trt.ILogger.Severity.ERROR, trt.ILogger.Severity.INTERNAL_ERROR):
                 self.last_error = message
 
-    return Logger()
+    return LastError()
 
 
-def _allocator(trt: Any, reallocate: Any, notify: Any) -> Any:
-    class OutputAllocator(trt.IOutputAllocator):  # type: ignore[misc]
+def _allocator(trt: ModuleType, reallocate: Reallocate, notify: Notify) -> object:
+    class OutputAllocator(trt.IOutputAllocator):  # type: ignore[name-defined, misc]
         """For outputs whose size the data decides: TensorRT asks for memory while it runs."""
 
         def __init__(self) -> None:
             trt.IOutputAllocator.__init__(self)
 
-        def reallocate_output_async(self, name: str, memory: Any, size: int, alignment: int, stream: int) -> int:
-            return int(reallocate(name, size))
+        def reallocate_output_async(self, name: str, memory: object, size: int, alignment: int, stream: int) -> int:
+            return reallocate(name, size)
 
-        def notify_shape(self, name: str, shape: Any) -> None:
+        def notify_shape(self, name: str, shape: Iterable[int]) -> None:
             notify(name, tuple(shape))
 
     return OutputAllocator()

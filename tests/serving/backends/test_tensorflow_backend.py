@@ -55,7 +55,7 @@ async def test_without_tensorflow_one_sentence_says_what_to_install(tmp_path):
     folder.mkdir(parents=True)
     (folder / "saved_model.pb").write_bytes(b"")
     async with core(tmp_path) as server:
-        with pytest.raises(ServingError, match=r"pip install -r requirements-tensorflow\.txt") as caught:
+        with pytest.raises(ServingError, match=r"pip install -r requirements/tensorflow\.txt") as caught:
             await server.load_model("saved")
         assert caught.value.code is Code.UNAVAILABLE
 
