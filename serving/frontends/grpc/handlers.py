@@ -3,8 +3,6 @@
 Source: KServe's and Triton's grpc_service.proto, and Triton's docs/protocol.
 """
 
-from typing import Any
-
 from tritonclient.grpc import service_pb2 as pb
 
 from serving.core.errors import invalid, unsupported
@@ -42,7 +40,7 @@ def model_statistics(server: InferenceServer, request: pb.ModelStatisticsRequest
 
 # -- model repository ------------------------------------------------------------------------------------------------
 def repository_index(server: InferenceServer, request: pb.RepositoryIndexRequest) -> pb.RepositoryIndexResponse:
-    _refuse_repository_name(request)
+    _refuse_repository_name(request.repository_name)
     response = pb.RepositoryIndexResponse()
     for row in server.repository_index(request.ready):
         response.models.add(name=row.name, version=row.version, state=row.state, reason=row.reason)
@@ -52,14 +50,16 @@ def repository_index(server: InferenceServer, request: pb.RepositoryIndexRequest
 async def repository_model_load(
     server: InferenceServer, request: pb.RepositoryModelLoadRequest
 ) -> pb.RepositoryModelLoadResponse:
-    _refuse_repository_name(request)
+    _refuse_repository_name(request.repository_name)
     config = ""
     files: dict[str, bytes] = {}
     for key, parameter in request.parameters.items():
         if key == "config":
-            config = _load_parameter(key, parameter, "string_param")
+            _check_type(key, parameter, "string_param")
+            config = parameter.string_param
         elif key.startswith("file:"):
-            files[key] = _load_parameter(key, parameter, "bytes_param")
+            _check_type(key, parameter, "bytes_param")
+            files[key] = parameter.bytes_param
         else:
             raise invalid(f"unrecognized load parameter '{key}'; expected 'config' or 'file:<version>/<name>'")
     await server.load_model(request.model_name, config, files)
@@ -69,29 +69,30 @@ async def repository_model_load(
 async def repository_model_unload(
     server: InferenceServer, request: pb.RepositoryModelUnloadRequest
 ) -> pb.RepositoryModelUnloadResponse:
-    _refuse_repository_name(request)
+    _refuse_repository_name(request.repository_name)
     unload_dependents = False
     for key, parameter in request.parameters.items():
         if key != "unload_dependents":
             raise invalid(f"unrecognized unload parameter '{key}'; expected 'unload_dependents'")
-        unload_dependents = _load_parameter(key, parameter, "bool_param")
+        _check_type(key, parameter, "bool_param")
+        unload_dependents = parameter.bool_param
     await server.unload_model(request.model_name, unload_dependents)
     return pb.RepositoryModelUnloadResponse()
 
 
-def _load_parameter(key: str, parameter: Any, expected: str) -> Any:
+def _check_type(key: str, parameter: pb.ModelRepositoryParameter, expected: str) -> None:
     if parameter.WhichOneof("parameter_choice") != expected:
         raise invalid(f"invalid value type for parameter '{key}', expected {expected}.")
-    return getattr(parameter, expected)
 
 
-def _refuse_repository_name(request: Any) -> None:
-    if request.repository_name:
+def _refuse_repository_name(name: str) -> None:
+    if name:
         raise unsupported("'repository_name' specification is not supported")
 
 
 # -- logging and trace settings --------------------------------------------------------------------------------------
 def log_settings(server: InferenceServer, request: pb.LogSettingsRequest) -> pb.LogSettingsResponse:
+    """Change the settings of the request, and return all of them."""
     changes = {}
     for name, setting in request.settings.items():
         choice = setting.WhichOneof("parameter_choice")

@@ -4,35 +4,32 @@ Source: grpc.io, "GRPC Health Checking Protocol".
 """
 
 import asyncio
-from typing import Any
+
+from google.protobuf.message import DecodeError
+from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 
 from serving.core.errors import invalid, not_found
 from serving.frontends.grpc.call import Call, CallServices, Method
 from serving.frontends.grpc.call_headers import CallHead
-from serving.frontends.grpc.protos import message_class
 from serving.frontends.grpc.status import CallError, Status
 from serving.frontends.http2.stream import StreamConnection
 from serving.server import InferenceServer
 
 SERVICES = ("", "inference.GRPCInferenceService")
-SERVING, NOT_SERVING, SERVICE_UNKNOWN = 1, 2, 3
 CHECK_INTERVAL_S = 0.5
 
-HealthCheckRequest = message_class("grpc.health.v1.HealthCheckRequest")
-HealthCheckResponse = message_class("grpc.health.v1.HealthCheckResponse")
 
-
-async def check(server: InferenceServer, request: Any) -> Any:
+async def check(server: InferenceServer, request: HealthCheckRequest) -> HealthCheckResponse:
     """Handle Health.Check; NOT_FOUND for a service that this server does not have."""
     if request.service not in SERVICES:
         raise not_found(f"there is no service '{request.service[:200]}' to check")
     return HealthCheckResponse(status=await _status(server, request.service))
 
 
-async def _status(server: InferenceServer, service: str) -> int:
+async def _status(server: InferenceServer, service: str) -> HealthCheckResponse.ServingStatus:
     if service not in SERVICES:
-        return SERVICE_UNKNOWN
-    return SERVING if await server.confirm_ready() else NOT_SERVING
+        return HealthCheckResponse.SERVICE_UNKNOWN
+    return HealthCheckResponse.SERVING if await server.confirm_ready() else HealthCheckResponse.NOT_SERVING
 
 
 class WatchCall(Call):
@@ -53,7 +50,7 @@ class WatchCall(Call):
             raise CallError(Status.INVALID_ARGUMENT, "Watch takes one message")
         try:
             self.service = HealthCheckRequest.FromString(bytes(body[start:])).service
-        except ValueError:  # protobuf's DecodeError
+        except DecodeError:
             raise invalid("the message is not a HealthCheckRequest in protobuf's encoding") from None
 
     def half_closed(self) -> None:

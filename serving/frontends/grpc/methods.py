@@ -9,6 +9,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from google.protobuf.message import DecodeError, Message
+from grpc_health.v1.health_pb2 import HealthCheckRequest
 from tritonclient.grpc import service_pb2 as pb
 
 from serving.core.errors import invalid
@@ -126,7 +127,7 @@ _TABLE = [
 ]
 # gRPC's own services, whose paths are their own
 _STANDARD = [
-    Method("grpc.health.v1.Health/Check", "health", UnaryCall, health.HealthCheckRequest, health.check),
+    Method("grpc.health.v1.Health/Check", "health", UnaryCall, HealthCheckRequest, health.check),
     Method("grpc.health.v1.Health/Watch", "health", health.WatchCall),
     Method("grpc.reflection.v1.ServerReflection/ServerReflectionInfo", "metadata", ReflectionCall),
     Method("grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", "metadata", ReflectionCall),

@@ -1,16 +1,26 @@
 """Server reflection, v1 and v1alpha: clients such as grpcurl learn the services and messages from the server itself.
 
+The packages of grpcio ship the messages of health checking and of reflection v1alpha; v1, which none ships, is v1alpha under
+another name. They live in a descriptor pool of their own, as files with the names that grpc-proto gives them: a process may
+have other copies of them.
+
 Source: grpc-proto, grpc/reflection/v1/reflection.proto.
 """
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
-from google.protobuf import descriptor_pb2
+from google.protobuf import message_factory, text_format
+from google.protobuf.descriptor import Descriptor, FileDescriptor
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message import DecodeError
+from grpc_health.v1 import health_pb2
+from grpc_reflection.v1alpha import reflection_pb2
 from tritonclient.grpc import service_pb2 as pb
 
 from serving.core.errors import invalid
 from serving.frontends.grpc.call import Call
-from serving.frontends.grpc.protos import POOL, message_class
 from serving.frontends.grpc.status import Status
 
 SERVICES = (
@@ -19,7 +29,29 @@ SERVICES = (
     "grpc.reflection.v1alpha.ServerReflection",
     "inference.GRPCInferenceService",
 )
-_POOLS = (pb.DESCRIPTOR.pool, POOL)
+
+Found = TypeVar("Found", Descriptor, FileDescriptor)
+
+
+def _file(shipped: FileDescriptor, package: str) -> bytes:
+    """Return a shipped file as that of `package`, as a serialized FileDescriptorProto."""
+    proto = FileDescriptorProto()
+    shipped.CopyToProto(proto)
+    text = text_format.MessageToString(proto).replace(proto.package, package)
+    renamed = text_format.Parse(text, FileDescriptorProto())
+    renamed.name = f"{package.replace('.', '/')}/{proto.name.rpartition('/')[2]}"
+    return bytes(renamed.SerializeToString())
+
+
+POOL = DescriptorPool()
+POOL.AddSerializedFile(_file(health_pb2.DESCRIPTOR, "grpc.health.v1"))
+POOL.AddSerializedFile(_file(reflection_pb2.DESCRIPTOR, "grpc.reflection.v1"))
+POOL.AddSerializedFile(_file(reflection_pb2.DESCRIPTOR, "grpc.reflection.v1alpha"))
+
+
+def message_class(name: str) -> Any:
+    """Return the class of a message of POOL by its full name."""
+    return message_factory.GetMessageClass(POOL.FindMessageTypeByName(name))
 
 
 class ReflectionCall(Call):
@@ -33,7 +65,7 @@ class ReflectionCall(Call):
         request = message_class(f"grpc.reflection.{version}.ServerReflectionRequest")()
         try:
             request.ParseFromString(bytes(body[start:]))
-        except ValueError:  # protobuf's DecodeError
+        except DecodeError:
             raise invalid("the message is not a ServerReflectionRequest in protobuf's encoding") from None
         answer = message_class(f"grpc.reflection.{version}.ServerReflectionResponse")(
             valid_host=request.host, original_request=request
@@ -59,14 +91,15 @@ def _answer(request: Any, answer: Any) -> None:
             for name in SERVICES:
                 answer.list_services_response.service.add(name=name)
         elif question == "file_by_filename":
-            _add_files(answer, _find("FindFileByName", request.file_by_filename))
+            _add_files(answer, _find(lambda pool, name: pool.FindFileByName(name), request.file_by_filename))
         elif question == "file_containing_symbol":
-            _add_files(answer, _find("FindFileContainingSymbol", request.file_containing_symbol))
+            _add_files(
+                answer, _find(lambda pool, name: pool.FindFileContainingSymbol(name), request.file_containing_symbol)
+            )
         elif question == "all_extension_numbers_of_type":
             # none of the messages has extensions
-            answer.all_extension_numbers_response.base_type_name = _find(
-                "FindMessageTypeByName", request.all_extension_numbers_of_type
-            ).full_name
+            message = _find(lambda pool, name: pool.FindMessageTypeByName(name), request.all_extension_numbers_of_type)
+            answer.all_extension_numbers_response.base_type_name = message.full_name
         elif question == "file_containing_extension":
             raise KeyError("extension")
         else:
@@ -77,19 +110,19 @@ def _answer(request: Any, answer: Any) -> None:
         answer.error_response.error_message = "not found"
 
 
-def _find(method: str, name: str) -> Any:
-    """Return the descriptor from the first pool that has it in a file that is served; KeyError where none has."""
-    for pool in _POOLS:
+def _find(find: Callable[[DescriptorPool, str], Found], name: str) -> Found:
+    """Return what the first pool finds in a file that is served; KeyError where none does."""
+    for pool in (pb.DESCRIPTOR.pool, POOL):
         try:
-            found = getattr(pool, method)(name)
+            found = find(pool, name)
         except KeyError:
             continue
-        if (getattr(found, "file", None) or found).name in _SERVED:
+        if (found if isinstance(found, FileDescriptor) else found.file).name in _SERVED:
             return found
     raise KeyError(name)
 
 
-def _with_dependencies(file: Any) -> dict[str, Any]:
+def _with_dependencies(file: FileDescriptor) -> dict[str, FileDescriptor]:
     """Return the file and those that it imports, by name."""
     files = {file.name: file}
     for imported in file.dependencies:
@@ -97,9 +130,9 @@ def _with_dependencies(file: Any) -> dict[str, Any]:
     return files
 
 
-def _add_files(answer: Any, file: Any) -> None:
+def _add_files(answer: Any, file: FileDescriptor) -> None:
     for one in _with_dependencies(file).values():
-        proto = descriptor_pb2.FileDescriptorProto()
+        proto = FileDescriptorProto()
         one.CopyToProto(proto)
         answer.file_descriptor_response.file_descriptor_proto.append(proto.SerializeToString())
 

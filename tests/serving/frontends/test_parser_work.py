@@ -35,7 +35,7 @@ from serving.frontends.rest.infer_request import decode
 from serving.frontends.shared.authorisation import Authoriser
 from serving.frontends.shared.inflate import Inflater
 from serving.resources.request_memory import RequestMemory
-from tests.serving.frontends.grpc import http2_peer as h2
+from tests.serving.frontends.http2 import http2_peer as h2
 from tests.serving.frontends.work_meter import work_of
 
 Work = Callable[[], Any]

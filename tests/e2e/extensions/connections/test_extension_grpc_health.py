@@ -83,7 +83,7 @@ def test_a_client_without_protos_can_infer(channel: grpc.Channel) -> None:
 
 
 def test_the_first_version_of_reflection_answers_too(channel: grpc.Channel) -> None:
-    from serving.frontends.grpc.protos import message_class
+    from serving.frontends.grpc.reflection import message_class
 
     request = message_class("grpc.reflection.v1.ServerReflectionRequest")
     response = message_class("grpc.reflection.v1.ServerReflectionResponse")

@@ -14,7 +14,7 @@ from tritonclient.utils import InferenceServerException
 from tests.e2e.clients.tritonclient_adapter import TritonClient
 from tests.e2e.extensions.clients import refused
 from tests.serving.frontends.frontends_in_thread import Frontends, frontends
-from tests.serving.frontends.grpc.http2_peer import DATA, RST_STREAM, Peer, frame, framed
+from tests.serving.frontends.http2.http2_peer import DATA, RST_STREAM, Peer, frame, framed
 from tests.serving.streaming_backend import CONFIG, StreamingBackend, streaming_model
 from tests.support.model_factory import onnx_scale, python_model
 from tests.support.serving_process import PATIENCE_S, ServerProcess, wait_until

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from tritonclient.grpc import service_pb2 as pb
 
-from tests.serving.frontends.grpc.http2_peer import (
+from tests.serving.frontends.http2.http2_peer import (
     DATA,
     END_HEADERS,
     END_STREAM,

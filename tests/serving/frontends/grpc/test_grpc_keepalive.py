@@ -14,7 +14,7 @@ from tritonclient.grpc import service_pb2 as pb
 
 from serving.frontends.http2.keepalive import Keepalive, KeepaliveSettings
 from tests.serving.frontends.frontends_in_thread import frontends
-from tests.serving.frontends.grpc.http2_peer import ACK, GOAWAY, PING, Peer, frame, window_update
+from tests.serving.frontends.http2.http2_peer import ACK, GOAWAY, PING, Peer, frame, window_update
 from tests.serving.streaming_backend import streaming_model
 from tests.support.model_factory import onnx_identity
 from tests.support.serving_process import PATIENCE_S

@@ -15,7 +15,7 @@ from serving.frontends.grpc_server import GrpcServer
 from serving.frontends.http2 import connection as http2_connection
 from serving.frontends.shared.authorisation import Authoriser
 from serving.frontends.shared.client_limits import ClientTimeouts
-from tests.serving.frontends.grpc.http2_peer import GOAWAY, PREFACE, RST_STREAM, Peer, framed, settings, window_update
+from tests.serving.frontends.http2.http2_peer import GOAWAY, PREFACE, RST_STREAM, Peer, framed, settings, window_update
 from tests.serving.in_process import core
 from tests.support.model_factory import onnx_identity
 from tests.support.serving_process import PATIENCE_S, wait_until

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 from tritonclient.grpc import service_pb2 as pb
 
-from tests.serving.frontends.grpc.http2_peer import (
+from tests.serving.frontends.http2.http2_peer import (
     ACK,
     CONTINUATION,
     DATA,
