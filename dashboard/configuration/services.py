@@ -1,6 +1,6 @@
 """config.pbtxt: preview, apply, return to an earlier text.
 
-What is stored is the text as a person wrote it. The form and the text are two views of it: see config_fields.py.
+What is stored is the text as a person wrote it. The form and the text are two views of it: see fields.py.
 """
 
 import hashlib

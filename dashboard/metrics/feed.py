@@ -1,28 +1,21 @@
 """The server's live feed as differences: its counters are cumulative, what happened between two events is what counts."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from bisect import bisect_left
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
 
-from dashboard.metrics.histograms import BucketMap
 from dashboard.metrics.usage import Usage, since
 from dashboard.servers.client import AsyncServerClient, FeedEvent
 from dashboard.shared.choices import version_word
 from dashboard.shared.exceptions import DashboardError
+from repository.core.histogram import BOUNDS_US, Counts, merge
 
 RECONNECT_S = 0.5
 
 Key = tuple[str, int]  # model name, version
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """A version's cumulative counters, as one Usage since its server's start."""
-
-    usage: Usage
-    state: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +27,22 @@ class Tick:
     models: dict[Key, Usage]
     process: dict[str, Any]  # rss bytes, cpu cores in use, threads, gpus as the feed has them
     memory: dict[Key, int] = field(default_factory=dict)  # bytes that each loaded version holds, GPUs included
+
+
+class BucketMap:
+    """From the buckets of a server of another make to those of repository.core.histogram, by its bounds. The same bounds cost
+    nothing."""
+
+    def __init__(self, bounds_us: Sequence[int]) -> None:
+        last = len(BOUNDS_US) - 1
+        same = list(bounds_us) == BOUNDS_US
+        self._map = None if same else [min(bisect_left(BOUNDS_US, bound), last) for bound in bounds_us]
+
+    def read(self, counts: Mapping[str, int]) -> Counts:
+        """A histogram as JSON has it: keys are text."""
+        if self._map is None:
+            return {int(bucket): count for bucket, count in counts.items()}
+        return merge({self._map[int(bucket)]: count} for bucket, count in counts.items())
 
 
 @dataclass(slots=True)

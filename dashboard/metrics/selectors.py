@@ -10,11 +10,11 @@ from typing import Any
 
 from django.db.models import Max
 
-from dashboard.metrics.histograms import BOUNDS_US
 from dashboard.metrics.samples import RESOLUTIONS, decode, merge_processes
 from dashboard.metrics.usage import Usage, combine, combine_side_by_side, figures, unpack
 from dashboard.models import AuditEntry, MetricSample, Server, ServerEvent
 from dashboard.shared.choices import EventKind
+from repository.core.histogram import BOUNDS_US
 
 # A chart looks whole with so many points; the coarsest resolution that still gives them is read.
 ENOUGH_POINTS = 240

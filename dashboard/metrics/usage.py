@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from dashboard.metrics.histograms import Counts, percentiles_ms, subtract
+from repository.core.histogram import Counts, quantiles_ms, subtract
 
 _SUMS = (
     "success",
@@ -116,7 +116,7 @@ def _add(total: dict[Any, int], counts: dict[Any, int]) -> None:
 
 def figures(usage: Usage, seconds: float) -> dict[str, Any]:
     """The numbers of one point of a chart. Rates are per second, times in ms; None where nothing was measured."""
-    p50, p95, p99 = (_rounded(value) for value in percentiles_ms(usage.request, (0.5, 0.95, 0.99)))
+    p50, p95, p99 = (_rounded(value) for value in quantiles_ms(usage.request, (0.5, 0.95, 0.99)))
     return {
         "rps": _rounded((usage.success + usage.fail) / seconds),
         "p50": p50,

@@ -14,9 +14,9 @@ class MetricSample(models.Model):
     server = models.ForeignKey(Server, on_delete=models.CASCADE, related_name="samples")
     model_name = models.CharField(max_length=200, blank=True, default="")
     version = models.PositiveBigIntegerField(default=0)
-    resolution = models.PositiveSmallIntegerField()  # seconds: one of samples.RESOLUTIONS
+    resolution = models.PositiveSmallIntegerField()  # seconds: one of metrics.samples.RESOLUTIONS
     at = models.PositiveBigIntegerField()  # unix seconds at which the span begins, a multiple of the resolution
-    data = models.BinaryField()  # see samples.encode
+    data = models.BinaryField()  # see metrics.samples.encode
 
     class Meta:
         constraints = [

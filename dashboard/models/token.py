@@ -10,7 +10,9 @@ class ApiToken(models.Model):
     name = models.CharField(max_length=100)
     prefix = models.CharField(max_length=16)  # the token's first characters, to recognise it by
     hash = models.CharField(max_length=64, unique=True)  # SHA-256 of the whole token, in hex
-    rights = models.JSONField(default=list)  # choices.TokenRight values; what they open: authorisation.token_rights
+    rights = models.JSONField(
+        default=list
+    )  # choices.TokenRight values; what they open: access.authorisation.token_rights
     model_names = models.JSONField(default=list)  # those that it may infer with; empty: all
     created_at = models.DateTimeField(default=timezone.now)
     expires_at = models.DateTimeField(null=True)

@@ -1,17 +1,12 @@
 """Ticks and usages made by hand, for tests that need hours of history in a moment."""
 
-from bisect import bisect_right
 from typing import Any
 
 from dashboard.metrics.feed import Tick
-from dashboard.metrics.histograms import BOUNDS_US
 from dashboard.metrics.usage import Usage
+from repository.core.histogram import bucket_of
 
 PROCESS: dict[str, Any] = {"rss": 100 << 20, "cpu": 0.5, "threads": 8, "gpus": []}
-
-
-def bucket_of(duration_us: int) -> int:
-    return bisect_right(BOUNDS_US, duration_us)
 
 
 def usage(requests: int, each_us: int, *, fail: int = 0, pending: int = 0) -> Usage:

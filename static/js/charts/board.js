@@ -13,7 +13,7 @@ import { SeriesStore, rowOf } from "./series.js";
  * @import { History } from "./series.js"
  * @import { Heatmap, Marker } from "./traces.js"
  *
- * What the page begins with (dashboard/templatetags/pages.py, charts_config).
+ * What the page begins with (dashboard/overview/tags.py, charts_config).
  * @typedef {object} BoardConfig
  * @property {string} history the address that tells it
  * @property {string} live the path of the WebSocket

@@ -13,7 +13,7 @@ import { differing, same, shown } from "./fields.js";
  * @property {number | null} line of the text, from 1
  * @property {string} field such as `inputs[0].dims`; "" for none
  *
- * What the server says of a text (dashboard/views/configuration.py, preview_response).
+ * What the server says of a text (dashboard/configuration/editor.py, preview_response).
  * @typedef {object} Preview
  * @property {string} text
  * @property {Fields} fields none where the text cannot be understood

@@ -13,7 +13,7 @@ import { TIMING, encode, readable } from "../playground/wire.js";
  * @import { TensorSpec } from "../playground/tensors.js"
  * @import { EncodedRequest, Parameters, Tensor } from "../playground/wire.js"
  *
- * What the page begins with (dashboard/views/playground.py).
+ * What the page begins with (dashboard/playground/pages.py).
  * @typedef {object} PlayData
  * @property {string} model
  * @property {number | null} version the one that is tried
