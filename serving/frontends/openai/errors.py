@@ -3,8 +3,6 @@
 Source: OpenAI API reference, Errors.
 """
 
-from typing import Any
-
 from serving.core.errors import Code, ServingError
 
 PREFIX = "/v1/"  # of those routes
@@ -19,7 +17,7 @@ class WrongField(ServingError):
         self.param = param
 
 
-def error_object(error: Exception, status: int, message: str) -> dict[str, Any]:
+def error_object(error: Exception, status: int, message: str) -> object:
     """Return the body of an error; an http1.message.ErrorBody."""
     kind = "invalid_request_error" if status < 500 else "server_error"
     param = error.param if isinstance(error, WrongField) else None

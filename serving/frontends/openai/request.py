@@ -5,12 +5,12 @@ Source: OpenAI API reference, Completions and Chat; what this server has nothing
 
 import json
 from dataclasses import dataclass
-from typing import Any
 
 import orjson
 
 from repository.config.text_generation import TextGeneration
 from serving.frontends.openai.errors import WrongField
+from serving.frontends.rest.json_body import JsonObject
 
 MAX_CHOICES = 128  # of one request: answers to each prompt times prompts
 MAX_STOPS = 16
@@ -18,13 +18,13 @@ MAX_STOP = 256  # characters
 
 _RANGES: dict[str, tuple[float, float]] = {"temperature": (0, 2), "top_p": (0, 1)}
 _RANGES |= {"presence_penalty": (-2, 2), "frequency_penalty": (-2, 2)}
-_WHOLE = {"max_tokens": 0, "max_completion_tokens": 0, "seed": -(1 << 63)}  # setting -> the lowest
-_REFUSED = ("logprobs", "top_logprobs", "logit_bias", "suffix", "tools", "functions", "audio")
+_INTEGERS = {"max_tokens": 0, "max_completion_tokens": 0, "seed": -(1 << 63)}  # setting -> its lowest value
+_UNSUPPORTED = ("logprobs", "top_logprobs", "logit_bias", "suffix", "tools", "functions", "audio")
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """`prompts` are texts for the model's input `input_name`; each gets `n` answers."""
+class CompletionRequest:
+    """A request for completions, checked. `prompts` are texts for the model's input `input_name`; each gets `n` answers."""
 
     model: str
     input_name: str
@@ -37,26 +37,31 @@ class Asked:
     echo: bool = False
 
 
-def model_of(body: dict[str, Any]) -> str:
+def model_of(body: JsonObject) -> str:
+    """Return the name of the model that is asked."""
     name = body.get("model")
     if not isinstance(name, str) or not name:
         raise WrongField("model", "expected 'model' to be the name of a model")
     return name
 
 
-def read_completion(body: dict[str, Any], declared: TextGeneration) -> Asked:
+def read_completion(body: JsonObject, declared: TextGeneration) -> CompletionRequest:
+    """Check the body of a request on /v1/completions for a model that generates text as `declared`. WrongField for what is
+    wrong with it."""
     if not declared.prompt_input:
         raise WrongField("prompt", f"the model '{model_of(body)}' takes messages only: use /v1/chat/completions")
     prompt = body.get("prompt")
-    prompts: list[Any] = prompt if isinstance(prompt, list) else [prompt]
-    if not prompts or not all(isinstance(one, str) and one for one in prompts):
+    given: list[object] = prompt if isinstance(prompt, list) else [prompt]
+    prompts = tuple(one for one in given if isinstance(one, str) and one)
+    if not given or len(prompts) != len(given):
         raise WrongField("prompt", "expected 'prompt' to be a text or a list of texts, none of them empty")
     if body.get("best_of") not in (None, body.get("n") or 1):
         raise WrongField("best_of", "'best_of' must be the same as 'n': every answer is returned")
-    return _asked(body, declared.prompt_input, tuple(prompts), _flag(body, "echo"))
+    return _asked(body, declared.prompt_input, prompts, _flag(body, "echo"))
 
 
-def read_chat(body: dict[str, Any], declared: TextGeneration) -> Asked:
+def read_chat(body: JsonObject, declared: TextGeneration) -> CompletionRequest:
+    """Check the body of a request on /v1/chat/completions, likewise."""
     messages = body.get("messages")
     if not isinstance(messages, list) or not messages:
         raise WrongField("messages", "expected 'messages' to be a list of messages")
@@ -65,19 +70,21 @@ def read_chat(body: dict[str, Any], declared: TextGeneration) -> Asked:
             raise WrongField("messages", "expected each message to have a 'role' and a 'content'")
     if declared.messages_input:
         return _asked(body, declared.messages_input, (_as_json(messages),))
-    prompt = "".join((declared.begin, *(_message(message, declared) for message in messages), declared.reply))
+    prompt = "".join(
+        (declared.begin, *(_message(one["role"], one.get("content"), declared) for one in messages), declared.reply)
+    )
     return _asked(body, declared.prompt_input, (prompt,))
 
 
-def _as_json(messages: list[Any]) -> str:
+def _as_json(messages: list[object]) -> str:
     try:
         return orjson.dumps(messages).decode()
     except TypeError:  # orjson's error for what is nested too deep
         raise WrongField("messages", "'messages' are nested too deep") from None
 
 
-def _message(message: dict[str, Any], declared: TextGeneration) -> str:
-    role, content = message["role"], message.get("content")
+def _message(role: str, content: object, declared: TextGeneration) -> str:
+    """Return the text that the prompt template has for one message."""
     if isinstance(content, list):  # parts; those that are not text have no place in a prompt
         if not all(isinstance(part, dict) and isinstance(part.get("text"), str) for part in content):
             raise WrongField("messages", "expected the parts of a message's content to be texts")
@@ -91,13 +98,13 @@ def _message(message: dict[str, Any], declared: TextGeneration) -> str:
     return before + content + after
 
 
-def _asked(body: dict[str, Any], input_name: str, prompts: tuple[str, ...], echo: bool = False) -> Asked:
-    _refuse(body)
+def _asked(body: JsonObject, input_name: str, prompts: tuple[str, ...], echo: bool = False) -> CompletionRequest:
+    _refuse_unsupported(body)
     n = 1 if body.get("n") is None else body["n"]
     if type(n) is not int or not 1 <= n * len(prompts) <= MAX_CHOICES:
         raise WrongField("n", f"expected 'n' to be a number that asks for 1 to {MAX_CHOICES} answers in all")
     stream = _flag(body, "stream")
-    return Asked(
+    return CompletionRequest(
         model=model_of(body),
         input_name=input_name,
         prompts=prompts,
@@ -110,8 +117,8 @@ def _asked(body: dict[str, Any], input_name: str, prompts: tuple[str, ...], echo
     )
 
 
-def _refuse(body: dict[str, Any]) -> None:
-    for name in _REFUSED:
+def _refuse_unsupported(body: JsonObject) -> None:
+    for name in _UNSUPPORTED:
         if body.get(name):
             raise WrongField(name, f"'{name}' is not supported")
     wanted = body.get("response_format")
@@ -119,14 +126,14 @@ def _refuse(body: dict[str, Any]) -> None:
         raise WrongField("response_format", "'response_format' must be text: the model's answer is not constrained")
 
 
-def _flag(body: dict[str, Any], name: str) -> bool:
+def _flag(body: JsonObject, name: str) -> bool:
     value = body.get(name)
     if value is not None and not isinstance(value, bool):
         raise WrongField(name, f"expected '{name}' to be true or false")
     return bool(value)
 
 
-def _include_usage(body: dict[str, Any], stream: bool) -> bool:
+def _include_usage(body: JsonObject, stream: bool) -> bool:
     options = body.get("stream_options")
     if options is None:
         return False
@@ -135,17 +142,17 @@ def _include_usage(body: dict[str, Any], stream: bool) -> bool:
     return _flag(options, "include_usage")
 
 
-def _stops(value: Any) -> tuple[str, ...]:
+def _stops(value: object) -> tuple[str, ...]:
     stops = [] if value is None else value if isinstance(value, list) else [value]
     if len(stops) > MAX_STOPS or not all(isinstance(one, str) and 0 < len(one) <= MAX_STOP for one in stops):
         raise WrongField("stop", f"expected 'stop' to be at most {MAX_STOPS} texts of 1 to {MAX_STOP} characters")
     return tuple(stops)
 
 
-def _settings(body: dict[str, Any]) -> dict[str, "int | float | str"]:
-    """Sampling settings for the model; a list of stop sequences as JSON, since a parameter is one value."""
+def _settings(body: JsonObject) -> dict[str, "int | float | str"]:
+    """Return the sampling settings for the model; a list of stop sequences as JSON, since a parameter is one value."""
     found: dict[str, int | float | str] = {}
-    for name, lowest in _WHOLE.items():
+    for name, lowest in _INTEGERS.items():
         value = body.get(name)
         if value is not None:
             if type(value) is not int or not lowest <= value < 1 << 63:
@@ -159,7 +166,7 @@ def _settings(body: dict[str, Any]) -> dict[str, "int | float | str"]:
             found[name] = value
     if "max_completion_tokens" in found:
         found["max_tokens"] = found.pop("max_completion_tokens")
-    stop = body.get("stop")
+    stop = body.get("stop")  # `_stops` checks it
     if stop:
-        found["stop"] = json.dumps(stop) if isinstance(stop, list) else stop
+        found["stop"] = json.dumps(stop) if isinstance(stop, list) else str(stop)
     return found

@@ -7,8 +7,7 @@ Source: OpenAI API reference; Triton, python/openai.
 """
 
 import json
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
@@ -17,10 +16,10 @@ from serving.core.errors import ServingError, invalid, not_found
 from serving.core.request import InferenceRequest
 from serving.frontends.http1.exchange import Exchange
 from serving.frontends.http1.message import Reply, json_reply
-from serving.frontends.openai.answer import INPUT_TOKENS, OUTPUT_TOKENS, Answer, Choice
-from serving.frontends.openai.request import Asked, model_of, read_chat, read_completion
+from serving.frontends.openai.completion import INPUT_TOKENS, OUTPUT_TOKENS, Choice, Completion
+from serving.frontends.openai.request import CompletionRequest, model_of, read_chat, read_completion
 from serving.frontends.rest.generate import by_name, start
-from serving.frontends.rest.json_body import with_json
+from serving.frontends.rest.json_body import JsonObject, with_json
 from serving.server import InferenceServer
 
 
@@ -38,21 +37,21 @@ def model(server: InferenceServer, exchange: Exchange) -> Reply:
 
 
 @with_json
-def completions(server: InferenceServer, exchange: Exchange, body: dict[str, Any]) -> None:
-    _answer(server, exchange, body, read_completion, chat=False)
+def completions(server: InferenceServer, exchange: Exchange, body: JsonObject) -> None:
+    _complete(server, exchange, body, read_completion, chat=False)
 
 
 @with_json
-def chat_completions(server: InferenceServer, exchange: Exchange, body: dict[str, Any]) -> None:
-    _answer(server, exchange, body, read_chat, chat=True)
+def chat_completions(server: InferenceServer, exchange: Exchange, body: JsonObject) -> None:
+    _complete(server, exchange, body, read_chat, chat=True)
 
 
-def _model(name: str) -> dict[str, Any]:
+def _model(name: str) -> JsonObject:
     return {"id": name, "object": "model", "created": 0, "owned_by": "slipway"}
 
 
 def _generates(server: InferenceServer, name: str) -> bool:
-    """Also of a model that would load on its first request; False for one that takes none."""
+    """Return whether a model generates text: also one that would load on its first request, but none that takes no requests."""
     try:
         return text_generation(server.model_config(name)) is not None
     except ServingError:
@@ -60,11 +59,11 @@ def _generates(server: InferenceServer, name: str) -> bool:
 
 
 # -- requests ----------------------------------------------------------------------------------------------------------
-def _answer(
+def _complete(
     server: InferenceServer,
     exchange: Exchange,
-    body: dict[str, Any],
-    read: Callable[[dict[str, Any], TextGeneration], Asked],
+    body: JsonObject,
+    read: Callable[[JsonObject, TextGeneration], CompletionRequest],
     chat: bool,
 ) -> None:
     name = model_of(body)
@@ -74,36 +73,37 @@ def _answer(
     if declared is None:
         raise invalid(f"the model '{name}' does not generate text: it has no slipway.text_generation")
     asked = read(body, declared)
-    answer = Answer(exchange, asked, declared.output, chat)
-    start(server, exchange, *(_request(config, declared, answer, choice) for choice in answer.choices))
+    completion = Completion(exchange, asked, declared.output, chat)
+    start(server, exchange, *(_request(config, declared, completion, choice) for choice in completion.choices))
 
 
-def _request(config: ModelConfig, declared: TextGeneration, answer: Answer, choice: Choice) -> InferenceRequest:
-    asked = answer.asked
+def _request(config: ModelConfig, declared: TextGeneration, completion: Completion, choice: Choice) -> InferenceRequest:
+    asked = completion.asked
     prompt = asked.prompts[choice.index // asked.n]
     settings = dict(asked.settings)
     if "seed" in settings:  # or all answers to a prompt would be the same
         settings["seed"] = int(settings["seed"]) + choice.index % asked.n
     known = {tensor.name for tensor in config.input}
-    extra = {key: value for key, value in _of_backends(asked, settings).items() if key in known}
+    extra = {key: value for key, value in _backend_inputs(asked, settings).items() if key in known}
     inputs, parameters = by_name(config, {asked.input_name: prompt} | settings | extra)
     counts = [output.name for output in config.output if output.name in (INPUT_TOKENS, OUTPUT_TOKENS)]
     return InferenceRequest(
         asked.model,
         inputs,
         choice.on_response,
-        id=answer.id,
+        id=completion.id,
         requested=(declared.output, *counts),
         parameters=parameters,
-        flow=answer.stream.flow if answer.stream is not None else None,
+        flow=completion.stream.flow if completion.stream is not None else None,
     )
 
 
-def _of_backends(asked: Asked, settings: dict[str, Any]) -> dict[str, Any]:
-    """What models for the vLLM and TensorRT-LLM backends take beside the settings. The prompt is echoed here, not there."""
+def _backend_inputs(asked: CompletionRequest, settings: Mapping[str, int | float | str]) -> JsonObject:
+    """Return what models for the vLLM and TensorRT-LLM backends take beside the settings. The prompt is echoed here, not
+    there."""
     return {
         "stream": asked.stream,
-        "sampling_parameters": json.dumps(settings | ({"stop": list(asked.stops)} if asked.stops else {})),
+        "sampling_parameters": json.dumps({**settings} | ({"stop": list(asked.stops)} if asked.stops else {})),
         "stop_words": list(asked.stops) or None,
         "exclude_input_in_output": True,
         "sampling_param_exclude_input_from_output": True,

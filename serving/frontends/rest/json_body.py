@@ -1,35 +1,37 @@
 """Bodies that are one JSON object and no V2 inference request. Large ones are parsed on another thread than the loop's."""
 
-import inspect
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Awaitable, Callable
 
 import orjson
 
 from serving.core.errors import invalid
-from serving.frontends.http1.exchange import Exchange
+from serving.frontends.http1.exchange import Answer, Exchange
+from serving.frontends.http1.message import Reply
 from serving.frontends.rest.json_input import LARGE, MAX_PARAMETERS, check_count
 from serving.frontends.shared.worker_threads import in_thread
 from serving.server import InferenceServer
 
+JsonObject = dict[str, object]
+JsonHandler = Callable[[InferenceServer, Exchange, JsonObject], Answer]
 
-def with_json(handle: Callable[[InferenceServer, Exchange, dict[str, Any]], Any]) -> Callable[..., Any]:
-    """A handler that gets the body as an object, which is parsed on another thread where it is large."""
 
-    def handler(server: InferenceServer, exchange: Exchange) -> Any:
+def with_json(handle: JsonHandler) -> Callable[[InferenceServer, Exchange], Answer]:
+    """Make a handler that gets the body as an object, which is parsed on another thread where it is large."""
+
+    def handler(server: InferenceServer, exchange: Exchange) -> Answer:
         if len(exchange.body) < LARGE:
             return handle(server, exchange, json_object(exchange))
         return parsed_later(server, exchange)
 
-    async def parsed_later(server: InferenceServer, exchange: Exchange) -> Any:
+    async def parsed_later(server: InferenceServer, exchange: Exchange) -> Reply | None:
         answer = handle(server, exchange, await in_thread(json_object, exchange))
-        return await answer if inspect.isawaitable(answer) else answer
+        return await answer if isinstance(answer, Awaitable) else answer
 
     return handler
 
 
-def json_object(exchange: Exchange) -> dict[str, Any]:
-    """The body as an object; an empty body is an empty object."""
+def json_object(exchange: Exchange) -> JsonObject:
+    """Return the body as an object, an empty one for an empty body. INVALID_ARG for what is not a JSON object."""
     if not exchange.body:
         return {}
     try:

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.frontends.openai.stop_sequences import StopSequences
+from serving.frontends.openai.completion import StopSequences
 
 TEXT = st.text("ab", max_size=30)
 

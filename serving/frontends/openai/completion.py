@@ -1,4 +1,4 @@
-"""The answer to a request on the OpenAI-compatible routes, from the responses of the model: whole, or in pieces as they come.
+"""A completion or chat completion, made of the model's responses: one JSON object, or a stream of chunks as they come.
 
 Each response of the model is the next piece of text of one choice. Token counts are the model's, from outputs or response
 parameters `num_input_tokens` and `num_output_tokens` (of each response), as the vLLM and TensorRT-LLM backends give them.
@@ -8,7 +8,6 @@ Source: OpenAI API reference, Completions and Chat.
 import codecs
 import time
 import uuid
-from typing import Any
 
 from serving.core.errors import ServingError, invalid
 from serving.core.request import InferenceResponse
@@ -16,17 +15,18 @@ from serving.frontends.http1.event_stream import EventStream
 from serving.frontends.http1.exchange import Exchange
 from serving.frontends.http1.message import STATUS, encodable, json_reply
 from serving.frontends.openai.errors import error_object
-from serving.frontends.openai.request import Asked
-from serving.frontends.openai.stop_sequences import StopSequences
+from serving.frontends.openai.request import CompletionRequest
+from serving.frontends.rest.json_body import JsonObject
 
 INPUT_TOKENS, OUTPUT_TOKENS = "num_input_tokens", "num_output_tokens"
 MAX_TEXT = 16 << 20  # characters of an answer that is not streamed
 
 
-class Answer:
-    """Of a chat (`chat`) or of a completion. `output` is the model's output that holds the text."""
+class Completion:
+    """The answer to one request, with its choices."""
 
-    def __init__(self, exchange: Exchange, asked: Asked, output: str, chat: bool) -> None:
+    def __init__(self, exchange: Exchange, asked: CompletionRequest, output: str, chat: bool) -> None:
+        """output: the model's output that holds the text. chat: the answer is a chat completion."""
         self.id = f"{'chatcmpl' if chat else 'cmpl'}-{uuid.uuid4().hex}"
         self.exchange = exchange
         self.asked = asked
@@ -42,19 +42,20 @@ class Answer:
         self._size = 0
 
     def add(self, choice: "Choice", text: str) -> None:
-        """The next piece of a choice's text."""
+        """Add the next piece of a choice's text."""
         if self.stream is not None:
             if text:
-                self.stream.send(self._piece(choice, text))
+                self.stream.send(self._chunk(choice, text))
             return
         choice.pieces.append(text)
         self._size += len(text)
         if self._size > MAX_TEXT:
             self.fail(invalid(f"the answer is longer than {MAX_TEXT} characters; ask for it as a stream"))
 
-    def ended(self, choice: "Choice") -> None:
+    def end(self, choice: "Choice") -> None:
+        """End one choice, and the answer with the last one."""
         if self.stream is not None:
-            self.stream.send(self._piece(choice, "", choice.reason))
+            self.stream.send(self._chunk(choice, "", choice.reason))
         self._open -= 1
         if self._open or self.exchange.done:
             return
@@ -63,12 +64,12 @@ class Answer:
             return
         usage = self._usage()
         if self.asked.include_usage and usage is not None:
-            self.stream.send(self._envelope(self._piece_kind(), []) | {"usage": usage})
+            self.stream.send(self._object(self._chunk_kind(), []) | {"usage": usage})
         self.stream.send("[DONE]")
         self.stream.end()
 
     def fail(self, error: ServingError) -> None:
-        """Before the first event as a plain error, else as an event; the other choices have nobody who waits for them."""
+        """Answer with an error: before the first event a plain one, else an event. Nobody waits for the other choices then."""
         if self.stream is None or not self.stream.started:
             self.exchange.fail(error)
             return
@@ -83,25 +84,25 @@ class Answer:
             content = {"message": {"role": "assistant", "content": text}} if self._chat else {"text": text}
             choices.append(_described(choice, choice.reason) | content)
         kind = "chat.completion" if self._chat else "text_completion"
-        self.exchange.reply(json_reply(self._envelope(kind, choices) | {"usage": self._usage()}))
+        self.exchange.reply(json_reply(self._object(kind, choices) | {"usage": self._usage()}))
 
-    def _piece(self, choice: "Choice", text: str, reason: str | None = None) -> dict[str, Any]:
-        content: dict[str, Any] = {"text": text}
+    def _chunk(self, choice: "Choice", text: str, reason: str | None = None) -> JsonObject:
+        content: JsonObject = {"text": text}
         if self._chat:
             delta = {} if reason else {"content": text}
-            content = {"delta": delta if choice.introduced else {"role": "assistant", "content": text}}
-            choice.introduced = True
-        piece = self._envelope(self._piece_kind(), [_described(choice, reason) | content])
+            content = {"delta": delta if choice.role_sent else {"role": "assistant", "content": text}}
+            choice.role_sent = True
+        piece = self._object(self._chunk_kind(), [_described(choice, reason) | content])
         return piece | {"usage": None} if self.asked.include_usage else piece
 
-    def _piece_kind(self) -> str:
+    def _chunk_kind(self) -> str:
         return "chat.completion.chunk" if self._chat else "text_completion"
 
-    def _envelope(self, kind: str, choices: list[dict[str, Any]]) -> dict[str, Any]:
+    def _object(self, kind: str, choices: list[JsonObject]) -> JsonObject:
         return {"id": self.id, "object": kind, "created": self._created, "model": self.asked.model, "choices": choices}
 
     def _usage(self) -> dict[str, int] | None:
-        """None where the model does not count. A prompt counts once, however many answers it gets."""
+        """Return the token counts, None where the model does not count. A prompt counts once, however many answers it gets."""
         if not any(choice.counted for choice in self.choices):
             return None
         prompt = sum(choice.input_tokens for choice in self.choices[:: self.asked.n])
@@ -112,37 +113,38 @@ class Answer:
 class Choice:
     """One answer to one prompt: one request of the model."""
 
-    def __init__(self, answer: Answer, index: int, lead: str) -> None:
+    def __init__(self, completion: Completion, index: int, prefix: str) -> None:
+        """prefix: what stands before the model's text: the prompt, where it is echoed."""
         self.index = index
         self.pieces: list[str] = []
-        self.introduced = False  # the client knows whose text it is
+        self.role_sent = False
         self.reason = "stop"
         self.counted = False
         self.input_tokens = 0
         self.output_tokens = 0
-        self._answer = answer
-        self._lead = lead  # the prompt, where it is echoed
+        self._completion = completion
+        self._prefix = prefix
         self._ended = False
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._stops = StopSequences(answer.asked.stops)
+        self._stops = StopSequences(completion.asked.stops)
 
     def on_response(self, response: InferenceResponse | ServingError | None, final: bool) -> None:
-        answer = self._answer
-        if self._ended or answer.exchange.done:
+        completion = self._completion
+        if self._ended or completion.exchange.done:
             return
         if isinstance(response, ServingError):
-            answer.fail(response)
+            completion.fail(response)
             return
         piece = b"" if response is None else self._read(response)
-        lead, self._lead = self._lead, ""
-        answer.add(self, lead + self._stops.feed(self._decoder.decode(piece, final), final))
-        if (final or self._stops.found) and not answer.exchange.done:
+        prefix, self._prefix = self._prefix, ""
+        completion.add(self, prefix + self._stops.feed(self._decoder.decode(piece, final), final))
+        if (final or self._stops.found) and not completion.exchange.done:
             self._end()
 
     def _read(self, response: InferenceResponse) -> bytes:
-        """The text of a response; its counts and its reason to end are kept."""
-        if self._answer.stream is not None:
-            self._answer.stream.count(response)
+        """Return the text of a response as bytes of UTF-8; keep its token counts and its reason to end."""
+        if self._completion.stream is not None:
+            self._completion.stream.count(response)
         reason = response.parameters.get("finish_reason")
         if isinstance(reason, str):
             self.reason = reason
@@ -151,30 +153,63 @@ class Choice:
         if generated is not None:
             self.counted = True
             self.output_tokens += generated
-        array = response.outputs.get(self._answer.output)
+        array = response.outputs.get(self._completion.output)
         if array is None:
             return b""
         return b"".join(one if isinstance(one, bytes) else str(one).encode() for one in array.ravel().tolist())
 
     def _end(self) -> None:
         self._ended = True
-        limit = self._answer.asked.settings.get("max_tokens")
+        limit = self._completion.asked.settings.get("max_tokens")
         if self._stops.found:
             self.reason = "stop"
-            self._answer.exchange.requests[self.index].cancel()
+            self._completion.exchange.requests[self.index].cancel()
         elif self.reason == "stop" and isinstance(limit, int) and 0 < limit <= self.output_tokens:
             self.reason = "length"
-        self._answer.ended(self)
+        self._completion.end(self)
 
 
-def _described(choice: Choice, reason: str | None) -> dict[str, Any]:
+def _described(choice: Choice, reason: str | None) -> JsonObject:
     return {"index": choice.index, "logprobs": None, "finish_reason": reason}
 
 
 def _count(response: InferenceResponse, name: str) -> int | None:
-    """A number of tokens that the model tells, None where it does not."""
+    """Return a number of tokens that the model tells, None where it does not."""
     array = response.outputs.get(name)
     if array is not None:
         return int(array.ravel()[0]) if array.size and array.dtype.kind in "iu" else None
     value = response.parameters.get(name)
     return value if type(value) is int else None
+
+
+class StopSequences:
+    """Passes text on up to the stop sequence that is complete first, however the text is cut into pieces.
+
+    What could be the beginning of a stop sequence is held back until more is known. `found` says that one has come.
+    """
+
+    def __init__(self, stops: tuple[str, ...]) -> None:
+        self._stops = stops
+        self._held = ""
+        self.found = False
+
+    def feed(self, text: str, final: bool = False) -> str:
+        """Take the next piece of text; return what may be passed on now."""
+        if not self._stops or self.found:
+            return "" if self.found else text
+        text = self._held + text
+        places = [(place + len(stop), place) for stop in self._stops if (place := text.find(stop)) >= 0]
+        if places:
+            self.found = True
+            return text[: min(places)[1]]
+        end = len(text) if final else len(text) - self._unsure(text)
+        self._held = text[end:]
+        return text[:end]
+
+    def _unsure(self, text: str) -> int:
+        """Return the length of the longest end of the text with which a stop sequence begins."""
+        longest = min(max(map(len, self._stops)) - 1, len(text))
+        return next((size for size in range(longest, 0, -1) if self._begins(text[-size:])), 0)
+
+    def _begins(self, end: str) -> bool:
+        return any(stop.startswith(end) for stop in self._stops)
