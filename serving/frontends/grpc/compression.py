@@ -11,18 +11,17 @@ from typing import Protocol
 
 from serving.frontends.grpc.status import CallError, Status
 from serving.frontends.http2.stream import Buffer
-from serving.frontends.shared.inflate import WINDOW_BITS, Holder, TooLargeError, inflate
-from serving.frontends.shared.worker_threads import checkpoint, in_thread
+from serving.frontends.shared.compression import WINDOW_BITS, MemoryHolder, TooLargeError, deflate, inflate
+from serving.frontends.shared.worker_threads import in_thread
 from serving.resources.request_memory import RequestMemory
 
 LEVELS = {"none": 0, "low": 1, "medium": 6, "high": 9}  # of --grpc-infer-response-compression-level, for zlib
-_STEP = 1 << 20  # bytes between two looks at whether anybody still waits
 COMPRESSED_FROM = 256  # bytes; what is smaller gains nothing
 COMPRESSED_ON_LOOP = 64 << 10  # bytes; what is larger would hold up other calls
 
 
 async def decompress(
-    content: "bytes | memoryview", encoding: str, limit: int, holder: Holder, memory: RequestMemory
+    content: "bytes | memoryview", encoding: str, limit: int, holder: MemoryHolder, memory: RequestMemory
 ) -> memoryview:
     """Return the message behind its grpc-encoding; CallError where it is larger than `limit` bytes or not in the encoding.
     `holder` gives the bytes of `memory` for it."""
@@ -32,7 +31,7 @@ async def decompress(
         raise CallError(Status.RESOURCE_EXHAUSTED, f"a message inflates to over {limit} bytes") from None
     except zlib.error:
         raise CallError(Status.INVALID_ARGUMENT, "a message cannot be decompressed") from None
-    if not inflater.whole:
+    if not inflater.complete:
         raise CallError(Status.INVALID_ARGUMENT, f"a message is not whole in its encoding {encoding}")
     return memoryview(inflater.made)
 
@@ -45,15 +44,7 @@ def accepted_encoding(headers: Mapping[str, str]) -> str:
 
 def compress(data: bytes, encoding: str, level: int) -> tuple[bytes, bytes]:
     """Return the compressed flag and the message, which stays as it is where compressing it gains nothing."""
-    packer = zlib.compressobj(level, wbits=WINDOW_BITS[encoding])
-    if len(data) <= COMPRESSED_ON_LOOP:
-        packed = packer.compress(data) + packer.flush()
-    else:
-        pieces = []
-        for start in range(0, len(data), _STEP):
-            checkpoint()
-            pieces.append(packer.compress(memoryview(data)[start : start + _STEP]))
-        packed = b"".join((*pieces, packer.flush()))
+    packed = deflate((memoryview(data),), encoding, level)
     return (b"\1", packed) if len(packed) < len(data) else (b"\0", data)
 
 

@@ -1,4 +1,4 @@
-"""Request bodies that come in pieces, chunked or compressed; and compressed answers.
+"""Request bodies that come in pieces, chunked or compressed.
 
 Source: RFC 9112, section 7.1 (chunked); RFC 9110, section 8.4 (content codings).
 """
@@ -10,8 +10,7 @@ import numpy as np
 
 from serving.frontends.http1.message import Chunk, Head, HttpError
 from serving.frontends.shared.client_limits import CONTROL_BODY
-from serving.frontends.shared.inflate import WINDOW_BITS, Holder, TooLargeError, inflate
-from serving.frontends.shared.worker_threads import checkpoint
+from serving.frontends.shared.compression import WINDOW_BITS, MemoryHolder, TooLargeError, inflate
 from serving.resources.request_memory import RequestMemory
 
 MAX_CHUNK_LINE = 256  # chunk size with its extensions, and each trailer line
@@ -20,13 +19,11 @@ MAX_OVERHEAD = 16 << 10  # bytes of chunk lines beyond what chunks of a few byte
 _SMALL_CHUNK = re.compile(rb"([0-9a-fA-F]{1,3})\r\n")
 _LOOKED_AT = 16 << 10  # bytes; more than one small chunk has
 _LINE = 16  # bytes of chunk line that a chunk may have beside twice its data
-_STEP = 1 << 20
 ALIGNMENT = 64  # of the binary part of a large body, so that tensors can be views of it
-SMALL = 2048  # bytes; shorter answers are compressed with little memory, which takes a tenth of the time
 
 
 class ChunkedBody:
-    """An incremental decoder. `feed` returns how many bytes it took; `done` says that the body is whole in `data`."""
+    """An incremental decoder of a chunked body, which `data` holds when it is `done`."""
 
     def __init__(self, limit: int) -> None:
         self.data = bytearray()
@@ -39,6 +36,7 @@ class ChunkedBody:
         self._trailers = 0
 
     def feed(self, view: memoryview) -> int:
+        """Take bytes; return how many, which are all until the body is done. HttpError for what is malformed or too large."""
         position = 0
         while position < len(view) and not self.done:
             if self._state == self._size and not self._line:
@@ -194,8 +192,8 @@ def too_large(limit: int) -> HttpError:
     return HttpError(400, f"the request body exceeds the maximum allowed value of {limit} bytes{advice}")
 
 
-async def decompress(data: Chunk, encoding: str, limit: int, holder: Holder, memory: RequestMemory) -> memoryview:
-    """The body behind Content-Encoding `encoding`."""
+async def decompress(data: Chunk, encoding: str, limit: int, holder: MemoryHolder, memory: RequestMemory) -> memoryview:
+    """Return the body behind its Content-Encoding; HttpError where it is larger than `limit` bytes, or not in the encoding."""
     if encoding not in WINDOW_BITS:
         message = f"expected Content-Encoding {' or '.join(WINDOW_BITS)}, got '{encoding[:40]}'"
         raise HttpError(415, message, (("Accept-Encoding", ", ".join(WINDOW_BITS)),))
@@ -205,20 +203,6 @@ async def decompress(data: Chunk, encoding: str, limit: int, holder: Holder, mem
         raise too_large(limit) from None
     except zlib.error:
         raise HttpError(400, f"the request body is not valid {encoding}") from None
-    if not inflater.whole:
+    if not inflater.complete:
         raise HttpError(400, f"the request body is not one complete {encoding} stream")
     return memoryview(inflater.made)
-
-
-def compress(parts: list[Chunk], encoding: str, size: int) -> bytes:
-    """`size`: of all parts."""
-    window = WINDOW_BITS[encoding]
-    small = size < SMALL
-    deflater = zlib.compressobj(1, wbits=window - 4 if small else window, memLevel=3 if small else 8)
-    out = []
-    for part in parts:
-        for start in range(0, len(part), _STEP):
-            checkpoint()
-            out.append(deflater.compress(part[start : start + _STEP]))
-    out.append(deflater.flush())
-    return b"".join(out)

@@ -14,15 +14,16 @@ from numpy.typing import NDArray
 from serving.core.datatypes import DATATYPES, Datatype, datatype_of, serialize_bytes
 from serving.core.errors import ServingError, unsupported
 from serving.core.request import InferenceResponse
-from serving.frontends.http1.body import compress
 from serving.frontends.http1.exchange import Exchange
 from serving.frontends.http1.message import Chunk, Reply
 from serving.frontends.rest.infer_request import Plan
 from serving.frontends.rest.json_output import LARGE_ARRAY, array_to_json, dump_json
+from serving.frontends.shared.compression import deflate
 from serving.frontends.shared.worker_threads import in_thread
 
 VIEW_FROM = 64 << 10  # bytes; larger outputs are sent from the array's own memory
 THREAD_FROM = 64 << 10  # bytes; larger answers are compressed in a thread
+SMALL = 2048  # bytes; shorter answers are compressed with little memory
 
 
 class InferResponder:
@@ -133,7 +134,7 @@ def _answer_in_full(exchange: Exchange, header: bytes, parts: list[Chunk], size:
         return
     headers.append(("Content-Encoding", exchange.head.accept))
     if size < THREAD_FROM:
-        exchange.reply(Reply(200, (compress(body, exchange.head.accept, size),), kind, headers))
+        exchange.reply(Reply(200, (_compress(body, exchange.head.accept, size),), kind, headers))
     else:
         exchange.sending()
         exchange.task = asyncio.ensure_future(_compress_in_thread(exchange, body, size, kind, headers))
@@ -143,7 +144,11 @@ async def _compress_in_thread(
     exchange: Exchange, body: list[Chunk], size: int, kind: str, headers: list[tuple[str, str]]
 ) -> None:
     try:
-        packed = await in_thread(compress, body, exchange.head.accept, size)
+        packed = await in_thread(_compress, body, exchange.head.accept, size)
         exchange.reply(Reply(200, (packed,), kind, headers))
     except Exception as error:
         exchange.fail(error)
+
+
+def _compress(body: list[Chunk], encoding: str, size: int) -> bytes:
+    return deflate(body, encoding, level=1, small=size < SMALL)

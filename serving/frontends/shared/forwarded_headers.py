@@ -1,4 +1,4 @@
-"""Headers of a request that its model sees as parameters (--http-header-forward-pattern, --grpc-header-forward-pattern).
+"""Headers of a request become parameters that its model sees (--http-header-forward-pattern, --grpc-header-forward-pattern).
 
 Source: Triton's documentation of the parameters extension, its reserved names, and the behaviour of its frontends.
 """
@@ -16,7 +16,8 @@ _RESERVED = frozenset(
 
 
 def forward_headers(pattern: re2._Regexp, headers: Iterable[tuple[str, str]], request: InferenceRequest) -> None:
-    """`headers` by their names as the client sent them. INVALID_ARG where one would become a parameter of the protocol."""
+    """Add the headers whose names the pattern matches to the request's parameters. `headers` have the names that the client
+    sent. INVALID_ARG where one would become a parameter of the protocol."""
     for name, value in headers:
         if pattern.search(name):
             if name in _RESERVED or name.startswith("triton_"):

@@ -1,7 +1,7 @@
-"""Writing large answers without the interpreter's lock, so that a model's thread can go on meanwhile.
+"""Large answers are written without the interpreter's lock, so that a model's thread can go on meanwhile.
 
-A transport of uvloop writes what the socket takes at once, holding the lock: 0.2 ms and more for each megabyte, for which no
-other thread runs. os.writev lets go of it.
+A transport of uvloop writes what the socket takes at once, and holds the lock: 0.2 ms and more for each megabyte, for which no
+other thread runs. os.writev releases it.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 
 def write_large(transport: asyncio.WriteTransport, chunks: Sequence[bytes | memoryview]) -> None:
-    """The same as `transport.writelines`; errors of the socket are left to the transport."""
+    """Do the same as `transport.writelines`; errors of the socket are left to the transport."""
     if transport.get_write_buffer_size() or transport.is_closing() or transport.get_extra_info("sslcontext"):
         transport.writelines(chunks)
         return

@@ -52,16 +52,42 @@ class _Job:
 
 
 _running = threading.local()
-_jobs: "SimpleQueue[_Job]" = SimpleQueue()
-_started: list[threading.Thread] = []
-_busy = 0  # jobs that wait or run; changed on loops' threads, guarded by the lock
-_lock = threading.Lock()
+
+
+class _Threads:
+    """The threads and the jobs that wait for one. A thread is started where more jobs wait or run than there are threads."""
+
+    def __init__(self) -> None:
+        self._jobs: SimpleQueue[_Job] = SimpleQueue()
+        self._started: list[threading.Thread] = []
+        self._busy = 0  # jobs that wait or run
+        self._lock = threading.Lock()  # of the two above: jobs come from any loop's thread
+
+    def add(self, job: _Job) -> None:
+        with self._lock:
+            self._busy += 1
+            if self._busy > len(self._started) and len(self._started) < THREADS:
+                thread = threading.Thread(target=self._work, name="worker", daemon=True)
+                self._started.append(thread)
+                thread.start()
+        self._jobs.put(job)
+
+    def _work(self) -> None:
+        while True:
+            job = self._jobs.get()
+            job.run()
+            del job
+            with self._lock:
+                self._busy -= 1
+
+
+_threads = _Threads()  # of the process
 
 
 async def in_thread(function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-    """What `function` returns or raises, from a worker thread."""
+    """Call `function` on a worker thread; return what it returns, or raise what it raises."""
     job = _Job(lambda: function(*arguments, **named))
-    _enqueue(job)
+    _threads.add(job)
     try:
         result: T = await job.answer
         return result
@@ -77,24 +103,3 @@ def checkpoint() -> None:
     job = getattr(_running, "job", None)
     if job is not None and job.abandoned:
         raise AbandonedError
-
-
-def _enqueue(job: _Job) -> None:
-    global _busy
-    with _lock:
-        _busy += 1
-        if _busy > len(_started) and len(_started) < THREADS:
-            thread = threading.Thread(target=_work, name="worker", daemon=True)
-            _started.append(thread)
-            thread.start()
-    _jobs.put(job)
-
-
-def _work() -> None:
-    global _busy
-    while True:
-        job = _jobs.get()
-        job.run()
-        del job
-        with _lock:
-            _busy -= 1

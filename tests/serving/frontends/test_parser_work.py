@@ -33,7 +33,7 @@ from serving.frontends.http2.headers import HeaderDecoder
 from serving.frontends.rest import handlers as http_handlers
 from serving.frontends.rest.infer_request import decode
 from serving.frontends.shared.authorisation import Authoriser
-from serving.frontends.shared.inflate import Inflater
+from serving.frontends.shared.compression import Inflater
 from serving.resources.request_memory import RequestMemory
 from tests.serving.frontends.http2 import http2_peer as h2
 from tests.serving.frontends.work_meter import work_of
@@ -189,7 +189,7 @@ def inflating(n: int) -> Work:
         inflater = Inflater(content, "gzip")
         while not inflater.done:
             inflater.step(1 << 14)
-        assert inflater.whole
+        assert inflater.complete
 
     return read
 
