@@ -1,9 +1,13 @@
-"""What the metrics say of this process, the machine's CPU and memory, and its GPUs. Read only when asked, off the loop."""
+"""This server's processes, the machine's CPU and memory, and its GPUs: read only when somebody asks, off the event loop.
+
+Source of the GPU values: NVML, by nvidia-ml-py.
+"""
 
 import asyncio
 import logging
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple, Protocol, TypeVar
 
 import psutil
 import pynvml
@@ -12,11 +16,23 @@ from serving.resources.sampling import Sample
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+GpuHandle = object  # of NVML; opaque
+
 _CHILDREN_LISTED = Path("/proc/thread-self/children").exists()  # CONFIG_PROC_CHILDREN
 
 
+class ProcessUsage(NamedTuple):
+    """The server with its child processes: resident bytes and CPU seconds of all, threads of the server itself."""
+
+    rss_bytes: int
+    cpu_seconds: float
+    threads: int
+
+
 class Gpu(NamedTuple):
-    """One GPU. What the driver does not tell is None. utilization: 0 to 1; power in watts; energy in joules."""
+    """One GPU; what the driver does not tell is None. utilization is 0 to 1, memory in bytes, power in watts, and energy in
+    joules since the server started."""
 
     uuid: str
     utilization: float | None
@@ -28,15 +44,25 @@ class Gpu(NamedTuple):
 
 
 class Host(NamedTuple):
-    """CPU utilization: of all cores since the reading before, 0 to 1."""
+    """The machine. cpu_utilization is 0 to 1, of all cores since the reading before; memory in bytes."""
 
     cpu_utilization: float
     memory_total: int
     memory_used: int
 
 
+class HardwareReadings(Protocol):
+    """What the metrics say of the machine."""
+
+    def process(self) -> ProcessUsage: ...
+
+    def host(self) -> Host: ...
+
+    def gpus(self) -> list[Gpu]: ...
+
+
 class Hardware:
-    """Reads at once; keeps handles and starting points."""
+    """Reads at once, which may take long; keeps handles and starting points."""
 
     def __init__(self, gpus: bool = True) -> None:
         self._process = psutil.Process()
@@ -44,8 +70,7 @@ class Hardware:
         self._energy_at_start = [_read(pynvml.nvmlDeviceGetTotalEnergyConsumption, gpu) for _, gpu in self._gpus]
         psutil.cpu_percent()  # the first call only sets the starting point
 
-    def process(self) -> dict[str, Any]:
-        """Of the server and its child processes: resident bytes, CPU seconds, threads of the server itself."""
+    def process(self) -> ProcessUsage:
         rss = 0
         cpu = 0.0
         for process in (self._process, *_descendants(self._process)):
@@ -56,7 +81,7 @@ class Hardware:
                     cpu += times.user + times.system
             except psutil.NoSuchProcess:
                 continue
-        return {"rss_bytes": rss, "cpu_seconds": round(cpu, 3), "threads": self._process.num_threads()}
+        return ProcessUsage(rss, round(cpu, 3), self._process.num_threads())
 
     def host(self) -> Host:
         memory = psutil.virtual_memory()
@@ -69,18 +94,19 @@ class Hardware:
 
 
 class SampledHardware:
-    """The same, as it was when it was last read; one for each server. A GPU's driver that hangs holds up nothing else."""
+    """The latest readings of a Hardware; one for each server. A GPU's driver that hangs holds up nothing else."""
 
     def __init__(self, hardware: Hardware, interval_s: float = 0.0) -> None:
-        """interval_s: of the machine's own values, so that it does not matter who else asks."""
+        """interval_s: between two readings of the machine's own values, so that it does not matter who else asks."""
         self._process = Sample("server's processes", hardware.process)
         self._host = Sample("machine", hardware.host, interval_s)
         self._gpus = Sample("GPUs", hardware.gpus, interval_s)
 
     async def refreshed(self) -> None:
+        """Return when all is read anew, or takes too long."""
         await asyncio.gather(*(one.refreshed() for one in (self._process, self._host, self._gpus)))
 
-    def process(self) -> dict[str, Any]:
+    def process(self) -> ProcessUsage:
         return self._process.latest
 
     def host(self) -> Host:
@@ -91,8 +117,8 @@ class SampledHardware:
 
 
 def _descendants(process: psutil.Process) -> list[psutil.Process]:
-    """Children and their children. psutil looks at every process of the machine for that: here the kernel's own lists are
-    read, where it keeps them."""
+    """Return the children and their children. psutil looks at every process of the machine for that; where the kernel keeps
+    lists of children, these are read instead."""
     found: list[psutil.Process] = []
     pending = [process.pid]
     try:
@@ -106,7 +132,8 @@ def _descendants(process: psutil.Process) -> list[psutil.Process]:
     return found if _CHILDREN_LISTED else process.children(recursive=True)
 
 
-def _gpu_handles() -> list[tuple[str, Any]]:
+def _gpu_handles() -> list[tuple[str, GpuHandle]]:
+    """Return each GPU's UUID and handle; none where there is no driver."""
     try:
         pynvml.nvmlInit()
         handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
@@ -116,7 +143,7 @@ def _gpu_handles() -> list[tuple[str, Any]]:
         return []
 
 
-def _gpu(uuid: str, handle: Any, energy_at_start: Any) -> Gpu:
+def _gpu(uuid: str, handle: GpuHandle, energy_at_start: int | None) -> Gpu:
     rates = _read(pynvml.nvmlDeviceGetUtilizationRates, handle)
     memory = _read(pynvml.nvmlDeviceGetMemoryInfo, handle)
     power = _read(pynvml.nvmlDeviceGetPowerUsage, handle)
@@ -133,7 +160,8 @@ def _gpu(uuid: str, handle: Any, energy_at_start: Any) -> Gpu:
     )
 
 
-def _read(function: Any, handle: Any) -> Any:
+def _read(function: Callable[[GpuHandle], T], handle: GpuHandle) -> T | None:
+    """Return what NVML tells of a GPU, None where it does not know."""
     try:
         return function(handle)
     except pynvml.NVMLError:

@@ -4,14 +4,14 @@ event: hello    {server_id, instance, started, bounds_us}: the exclusive upper b
 event: stats    {time, server, models}: cumulative values, of the models that changed since this subscriber's last event
 
 One timer serves all subscribers and stops with the last. A subscriber that does not keep up is given fewer events, and
-loses nothing, for the values are cumulative; one that takes nothing at all is closed.
+loses nothing, for the values are cumulative; one that takes nothing at all is closed by its connection.
+Source of the format: the HTML standard, server-sent events.
 """
 
 import asyncio
 import time
 import uuid
 from ipaddress import ip_address, ip_network
-from typing import Any
 
 import orjson
 
@@ -24,11 +24,12 @@ from serving.server import InferenceServer
 from serving.telemetry.statistics import Duration, Key, ModelStatistics
 
 PERIOD_S = 1.0
-SLOW_ABOVE = 256 << 10  # bytes not yet taken: skip this one until it catches up
+SLOW_ABOVE = 256 << 10  # bytes not yet taken: such a subscriber is passed over until it catches up
 MAX_SUBSCRIBERS = 64  # with a key, and as many without
 MAX_OF_ADDRESS = 16  # without a key, of one address
 
-Stamp = tuple[int, int, int, str, str, bool, MemoryUse]
+Stamp = tuple[int, int, int, str, str, bool, MemoryUse]  # what changes when a model has something new to tell
+JsonObject = dict[str, object]
 
 
 class LiveFeed:
@@ -39,8 +40,8 @@ class LiveFeed:
         self._hardware = hardware
         self._subscribers: dict[Exchange, dict[Key, Stamp]] = {}  # -> what each was last told
         self._addresses: dict[Exchange, str] = {}  # of each subscriber; "" of one with a key
-        self._clock: asyncio.Task[None] | None = None
-        self._beginning: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.Task[None] | None = None
+        self._first_events: set[asyncio.Task[None]] = set()  # being made
         self._hello = _event(
             "hello",
             {
@@ -52,8 +53,11 @@ class LiveFeed:
         )
 
     def subscribe(self, exchange: Exchange, with_key: bool) -> None:
-        """Begin the stream: hello and a first event with every model at once. UNAVAILABLE where there is no place: who has a
-        key has one whatever others do, and one address does not have all of the others'."""
+        """Begin the stream: `hello`, and at once a first event with every model.
+
+        UNAVAILABLE where there are too many subscribers. Those with a key are counted apart, so that no others keep them out;
+        one address may not take all places of those without.
+        """
         address = "" if with_key else _address(exchange)
         taken = list(self._addresses.values())
         alike = taken.count("") if with_key else len(taken) - taken.count("")
@@ -64,11 +68,11 @@ class LiveFeed:
         exchange.write(self._hello)
         self._subscribers[exchange] = {}
         loop = asyncio.get_running_loop()
-        beginning = loop.create_task(self._begin(exchange))
-        self._beginning.add(beginning)
-        beginning.add_done_callback(self._beginning.discard)
-        if self._clock is None:
-            self._clock = loop.create_task(self._run())
+        first_event = loop.create_task(self._send_first(exchange))
+        self._first_events.add(first_event)
+        first_event.add_done_callback(self._first_events.discard)
+        if self._timer is None:
+            self._timer = loop.create_task(self._run())
 
     def _unsubscribe(self, exchange: Exchange) -> None:
         self._subscribers.pop(exchange, None)
@@ -76,36 +80,37 @@ class LiveFeed:
 
     def close(self) -> None:
         """End every stream."""
-        for task in (*self._beginning, *([self._clock] if self._clock else [])):
+        for task in (*self._first_events, *([self._timer] if self._timer else [])):
             task.cancel()
-        self._clock = None
+        self._timer = None
         subscribers, self._subscribers = self._subscribers, {}
         self._addresses.clear()
         for exchange in subscribers:
             exchange.end()
 
     async def _run(self) -> None:
-        """Stops with the last subscriber."""
+        """Send events every PERIOD_S until there is no subscriber."""
         loop = asyncio.get_running_loop()
         due = loop.time()
         while True:
             due = max(due + PERIOD_S, loop.time())
             await asyncio.sleep(due - loop.time())
             if not self._subscribers:
-                self._clock = None
+                self._timer = None
                 return
-            await self._read()
-            self._tell([exchange for exchange in self._subscribers if exchange.backlog < SLOW_ABOVE])
+            await self._refresh()
+            self._send([exchange for exchange in self._subscribers if exchange.backlog < SLOW_ABOVE])
 
-    async def _begin(self, exchange: Exchange) -> None:
-        await self._read()
+    async def _send_first(self, exchange: Exchange) -> None:
+        await self._refresh()
         if exchange in self._subscribers:
-            self._tell([exchange])
+            self._send([exchange])
 
-    async def _read(self) -> None:
+    async def _refresh(self) -> None:
         await asyncio.gather(self._hardware.refreshed(), self._server.memory_read())
 
-    def _tell(self, exchanges: list[Exchange]) -> None:
+    def _send(self, exchanges: list[Exchange]) -> None:
+        """Send each of them the models that have changed since its last event."""
         stamped = []
         for model in self._server.known_statistics():
             stamp = (
@@ -118,7 +123,7 @@ class LiveFeed:
                 model.memory,
             )
             stamped.append((model.key, stamp, model))
-        server = orjson.dumps(self._describe_server())
+        server = orjson.dumps(self._server_values())
         encoded: dict[Key, bytes] = {}  # each model is rendered once for all subscribers
         now = time.time()
         for exchange in exchanges:
@@ -128,13 +133,13 @@ class LiveFeed:
                 if told.get(key) != stamp:
                     told[key] = stamp
                     if key not in encoded:
-                        encoded[key] = orjson.dumps(describe_model(model), option=orjson.OPT_NON_STR_KEYS)
+                        encoded[key] = orjson.dumps(model_values(model), option=orjson.OPT_NON_STR_KEYS)
                     rows.append(encoded[key])
             exchange.write(
                 b'event: stats\ndata: {"time":%.3f,"server":%b,"models":[%b]}\n\n' % (now, server, b",".join(rows))
             )
 
-    def _describe_server(self) -> dict[str, Any]:
+    def _server_values(self) -> JsonObject:
         gpus = [
             {
                 "uuid": gpu.uuid,
@@ -145,11 +150,11 @@ class LiveFeed:
             }
             for gpu in self._hardware.gpus()
         ]
-        return self._hardware.process() | {"gpus": gpus}
+        return {**self._hardware.process()._asdict(), "gpus": gpus}
 
 
 def _address(exchange: Exchange) -> str:
-    """The client's address; of IPv6 the network, since one client has 2^64 addresses in it."""
+    """Return the client's address; of IPv6 the /64 network, since one client has all addresses of it."""
     transport = exchange.pipeline.transport
     name = transport.get_extra_info("peername") if transport is not None else None
     host = str(name[0]) if name else "unknown"
@@ -160,12 +165,12 @@ def _address(exchange: Exchange) -> str:
     return str(ip_network((address, 64), strict=False)) if address.version == 6 else host
 
 
-def _event(kind: str, value: Any) -> bytes:
+def _event(kind: str, value: object) -> bytes:
     return b"event: %b\ndata: %b\n\n" % (kind.encode(), orjson.dumps(value))
 
 
-def describe_model(model: ModelStatistics) -> dict[str, Any]:
-    """The cumulative values of one version."""
+def model_values(model: ModelStatistics) -> JsonObject:
+    """Return the cumulative values of one model version; durations are in ns, histograms as counts by bucket."""
     return {
         "name": model.model_name,
         "version": str(model.model_version),
@@ -195,7 +200,7 @@ def describe_model(model: ModelStatistics) -> dict[str, Any]:
     }
 
 
-def _memory(memory: MemoryUse) -> dict[str, Any]:
+def _memory(memory: MemoryUse) -> JsonObject:
     return {"host_bytes": memory.host, "gpu_bytes": dict(memory.gpus), "basis": memory.basis}
 
 
@@ -203,5 +208,5 @@ def _duration(duration: Duration) -> dict[str, int]:
     return {"count": duration.count, "ns": duration.ns}
 
 
-def _histogram(histogram: Histogram) -> dict[str, Any]:
+def _histogram(histogram: Histogram) -> JsonObject:
     return {"total": histogram.total, "sum_ns": histogram.sum_ns, "counts": histogram.counts}

@@ -1,7 +1,7 @@
-"""Prometheus text with Triton's names and labels, and Slipway's own histograms. Rendered only when scraped.
+"""The page of /metrics: Triton's metric families with their names and labels, and Slipway's own. Rendered when scraped.
 
-Source of the nv_* names: Triton, docs/user_guide/metrics.md. prometheus_client is not used: it forces a `_total` suffix
-that those names do not have.
+Source of the nv_* names: Triton, docs/user_guide/metrics.md; of the format: Prometheus, exposition formats, text 0.0.4.
+prometheus_client is not used: it forces a `_total` suffix on counters, which those names do not have.
 """
 
 import functools
@@ -12,7 +12,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from repository.core.histogram import BOUNDS_US, Histogram
-from serving.frontends.metrics.hardware import Gpu, Hardware, SampledHardware
+from serving.frontends.metrics.hardware import Gpu, HardwareReadings
 from serving.frontends.metrics.summaries import Summaries
 from serving.resources.memory import MEASURED
 from serving.resources.response_cache import ResponseCache
@@ -27,7 +27,7 @@ BATCH_BOUNDS = [1 << power for power in range(11)]
 _LATENCY_LE = [*(f"{bound / 1e6:.12g}" for bound in LATENCY_BOUNDS_US), "+Inf"]
 _BATCH_LE = [*map(str, BATCH_BOUNDS), "+Inf"]
 MODELS_IN_PIECE = 50
-_NO_LABEL = re.compile(r"\W", re.ASCII)
+_NOT_IN_A_LABEL = re.compile(r"\W", re.ASCII)
 REASONS = ("REJECTED", "CANCELED", "BACKEND", "OTHER")
 
 # name, attribute of ModelStatistics (nanoseconds where the name says duration), help
@@ -94,29 +94,29 @@ _GPU_GAUGES: list[tuple[str, str, str, Callable[[Gpu], int | float | None]]] = [
 
 
 class _Model(NamedTuple):
-    names: dict[str, str]
+    label_values: dict[str, str]
     labels: str  # as they stand between the braces
     statistics: ModelStatistics
 
 
-Lines = Callable[[_Model], Iterable[str]]
+Samples = Callable[[_Model], Iterable[str]]  # a model -> its lines of one family
 
 
 def render(
     models: Iterable[ModelStatistics],
-    hardware: Hardware | SampledHardware,
+    hardware: HardwareReadings,
     cache: ResponseCache | None = None,
     request_log: RequestLog | None = None,
     summaries: Summaries | None = None,
     counter_latencies: bool = True,
     cpu: bool = True,
 ) -> Iterator[str]:
-    """The page in pieces that each take about a millisecond, so that the caller can let requests through between them.
+    """Yield the page in pieces that each take about a millisecond, so that the caller can let requests through between them.
 
     Without `counter_latencies` the cumulative durations and the counters of the cache are left out, as --metrics-config
     has it. A family that no model has is left out too.
     """
-    labelled = [_Model(names := _label_names(model), _labels(names), model) for model in models]
+    labelled = [_Model(values := _label_values(model), _labels(values), model) for model in models]
     for name, attribute, text in _COUNTERS:
         if counter_latencies or not name.endswith("_duration_us"):
             yield from _family(name, "counter", text, labelled, _counter_lines(name, attribute))
@@ -144,11 +144,11 @@ def render(
         yield "".join(f"{_header(name, 'gauge', text)}{name} {value(cache)}\n" for name, text, value in _CACHE_GAUGES)
     if request_log is not None:
         name = "slipway_request_log_dropped"
-        yield f"{_header(name, 'counter', 'Lines that the request log lost')}{name} {request_log.dropped}\n"
+        yield f"{_header(name, 'counter', 'Samples that the request log lost')}{name} {request_log.dropped}\n"
     yield _machine(hardware, cpu)
 
 
-def _family(name: str, kind: str, text: str, models: list[_Model], lines: Lines) -> Iterator[str]:
+def _family(name: str, kind: str, text: str, models: list[_Model], lines: Samples) -> Iterator[str]:
     header = _header(name, kind, text)
     for start in range(0, len(models), MODELS_IN_PIECE):
         piece = models[start : start + MODELS_IN_PIECE]
@@ -158,13 +158,13 @@ def _family(name: str, kind: str, text: str, models: list[_Model], lines: Lines)
             header = ""
 
 
-def _counter_lines(name: str, attribute: str) -> Lines:
+def _counter_lines(name: str, attribute: str) -> Samples:
     value = attrgetter(attribute)
     unit = 1000 if attribute.endswith(".ns") else 1
     return lambda m: [f"{name}{{{m.labels}}} {value(m.statistics) // unit}"]
 
 
-def _gauge_lines(name: str, gauge: Callable[[ModelStatistics], float | None]) -> Lines:
+def _gauge_lines(name: str, gauge: Callable[[ModelStatistics], float | None]) -> Samples:
     def lines(model: _Model) -> list[str]:
         value = gauge(model.statistics)
         return [] if value is None else [f"{name}{{{model.labels}}} {value}"]
@@ -174,7 +174,7 @@ def _gauge_lines(name: str, gauge: Callable[[ModelStatistics], float | None]) ->
 
 def _failures(model: _Model) -> list[str]:
     counts = model.statistics.failures
-    labels = {reason: _labels(model.names | {"reason": reason}) for reason in REASONS}
+    labels = {reason: _labels(model.label_values | {"reason": reason}) for reason in REASONS}
     return [f"nv_inference_request_failure{{{labels[reason]}}} {counts.get(reason, 0)}" for reason in REASONS]
 
 
@@ -188,16 +188,16 @@ def _memory_lines(model: _Model) -> list[str]:
 
 
 def _latency_lines(name: str, histogram_of: Callable[[ModelStatistics], Histogram], model: _Model) -> list[str]:
-    """The fine buckets merged into the exported ones: fine bucket i belongs to the first bound not below its own."""
+    """Merge the histogram's buckets into the exported ones: each belongs to the first bound that is not below its own."""
     histogram = histogram_of(model.statistics)
     merged = [0] * (len(LATENCY_BOUNDS_US) + 1)
     for index, count in histogram.counts.items():
-        merged[_coarse(BOUNDS_US[index])] += count
+        merged[_exported_bucket(BOUNDS_US[index])] += count
     return _histogram_lines(name, model.labels, _LATENCY_LE, merged, histogram.sum_ns / 1e9)
 
 
-def _coarse(bound_us: int) -> int:
-    """Index into LATENCY_BOUNDS_US of the first power of two that is at least `bound_us`; its length where none is."""
+def _exported_bucket(bound_us: int) -> int:
+    """Return the index in LATENCY_BOUNDS_US of the first bound that is at least `bound_us`; its length where none is."""
     return min(max((bound_us - 1).bit_length() - 6, 0), len(LATENCY_BOUNDS_US))
 
 
@@ -224,7 +224,7 @@ def _histogram_lines(name: str, labels: str, bounds: list[str], counts: list[int
     return [*lines, f"{name}_sum{{{labels}}} {total}", f"{name}_count{{{labels}}} {cumulative[-1]}"]
 
 
-def _machine(hardware: Hardware | SampledHardware, cpu: bool) -> str:
+def _machine(hardware: HardwareReadings, cpu: bool) -> str:
     parts = []
     machine, gpus = hardware.host(), hardware.gpus()
     for name, kind, text, value in _GPU_GAUGES:
@@ -241,8 +241,8 @@ def _machine(hardware: Hardware | SampledHardware, cpu: bool) -> str:
     for name, kind, text, number in (
         *(cpu_gauges if cpu else ()),
         *_PINNED_MEMORY,
-        ("slipway_process_cpu_seconds", "counter", "CPU time of the server and its children", process["cpu_seconds"]),
-        ("slipway_process_resident_bytes", "gauge", "Memory of the server and its children", process["rss_bytes"]),
+        ("slipway_process_cpu_seconds", "counter", "CPU time of the server and its children", process.cpu_seconds),
+        ("slipway_process_resident_bytes", "gauge", "Memory of the server and its children", process.rss_bytes),
     ):
         parts += [_header(name, kind, text), f"{name} {number}\n"]
     return "".join(parts)
@@ -252,15 +252,16 @@ def _header(name: str, kind: str, text: str) -> str:
     return f"# HELP {name} {text}\n# TYPE {name} {kind}\n"
 
 
-def _label_names(model: ModelStatistics) -> dict[str, str]:
-    """With --model-namespacing the namespace too, and the configuration's metric_tags, whose names Triton begins with "_"."""
+def _label_values(model: ModelStatistics) -> dict[str, str]:
+    """Return a model's labels: with --model-namespacing the namespace too, and the configuration's metric_tags, whose names
+    Triton begins with "_"."""
     namespace = {"namespace": model.namespace} if model.namespace else {}
-    tags = {"_" + _NO_LABEL.sub("_", name): value for name, value in model.tags.items()}
+    tags = {"_" + _NOT_IN_A_LABEL.sub("_", name): value for name, value in model.tags.items()}
     return {"model": model.model_name, "version": str(model.model_version)} | namespace | tags
 
 
 def _labels(labels: dict[str, str]) -> str:
-    """In Triton's order, that of the names."""
+    """Return labels as text, in Triton's order, that of their names."""
     return ",".join(f'{name}="{_escape(text)}"' for name, text in sorted(labels.items()))
 
 

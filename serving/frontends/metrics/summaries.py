@@ -1,6 +1,6 @@
-"""Triton's latency summaries: quantiles over about the last minute, from the difference between two states of a histogram.
+"""Triton's latency summaries: quantiles over about the last minute, from the difference of two readings of a histogram.
 
-States are kept at scrapes, so the window is a minute and at most one interval between scrapes longer; a quantile is the upper
+Readings are made at scrapes, so the window is a minute and at most one interval between scrapes longer; a quantile is the upper
 bound of a fine bucket, at most 6 % too high. Source of the names: Triton, docs/user_guide/metrics.md.
 """
 
@@ -12,7 +12,7 @@ from repository.core.histogram import Counts, Histogram, quantile_bounds_us, sub
 from serving.telemetry.statistics import ModelStatistics
 
 WINDOW_S = 60.0
-STEP_S = 5.0  # states are at least so far apart, however often somebody scrapes
+STEP_S = 5.0  # readings are at least so far apart, however often somebody scrapes
 
 # Name, what it is of, None for a model that has none of it.
 FAMILIES: list[tuple[str, str, Callable[[ModelStatistics], Histogram | None]]] = [
@@ -35,16 +35,17 @@ FAMILIES: list[tuple[str, str, Callable[[ModelStatistics], Histogram | None]]] =
 
 
 class Summaries:
-    """Of all models; made once, asked at each scrape."""
+    """The summary families of all models. It remembers readings from scrape to scrape."""
 
     def __init__(self, quantiles: Iterable[float], clock: Callable[[], float] = time.monotonic) -> None:
+        """quantiles: 0 to 1. clock: seconds."""
         self._quantiles = list(quantiles)
         self._clock = clock
-        self._states: deque[tuple[float, dict[tuple[str, ModelStatistics], Counts]]] = deque()
+        self._readings: deque[tuple[float, dict[tuple[str, ModelStatistics], Counts]]] = deque()
 
     def render(self, models: list[tuple[str, ModelStatistics]]) -> Iterable[str]:
-        """A piece of the page for each family; `models` with their labels as they stand between the braces."""
-        base = self._base(models)
+        """Yield a piece of the page for each family; `models` have their labels as they stand between the braces."""
+        base = self._before_window(models)
         for family, text, histogram in FAMILIES:
             found = [(labels, model, now) for labels, model in models if (now := histogram(model)) is not None]
             if not found:
@@ -59,20 +60,21 @@ class Summaries:
                 lines += [f"{family}_sum{{{labels}}} {now.sum_ns // 1000}", f"{family}_count{{{labels}}} {now.total}"]
             yield "\n".join(lines) + "\n"
 
-    def _base(self, models: list[tuple[str, ModelStatistics]]) -> dict[tuple[str, ModelStatistics], Counts]:
-        """The youngest state that is older than the window, else nothing: all since the start counts. Keeps today's state."""
+    def _before_window(self, models: list[tuple[str, ModelStatistics]]) -> dict[tuple[str, ModelStatistics], Counts]:
+        """Return the counts of the youngest reading that is older than the window; nothing, so that all since the start counts,
+        where none is. Keeps a reading of now."""
         now = self._clock()
-        while len(self._states) > 1 and self._states[1][0] <= now - WINDOW_S:
-            self._states.popleft()
-        base = self._states[0][1] if self._states and self._states[0][0] <= now - WINDOW_S else {}
-        if not self._states or self._states[-1][0] <= now - STEP_S:
-            state = {
+        while len(self._readings) > 1 and self._readings[1][0] <= now - WINDOW_S:
+            self._readings.popleft()
+        base = self._readings[0][1] if self._readings and self._readings[0][0] <= now - WINDOW_S else {}
+        if not self._readings or self._readings[-1][0] <= now - STEP_S:
+            counts = {
                 (family, model): dict(found.counts)
                 for family, _, histogram in FAMILIES
                 for _, model in models
                 if (found := histogram(model)) is not None
             }
-            self._states.append((now, state))
+            self._readings.append((now, counts))
         return base
 
 

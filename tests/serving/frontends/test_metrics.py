@@ -101,7 +101,7 @@ def test_gpus_are_shown_with_what_the_driver_tells(hardware: Hardware, monkeypat
 
 
 def test_child_processes_count_as_the_server(hardware: Hardware) -> None:
-    before = hardware.process()["rss_bytes"]
+    before = hardware.process().rss_bytes
     with subprocess.Popen([sys.executable, "-c", "held = b'x' * (256 << 20); input()"], stdin=subprocess.PIPE) as child:
-        wait_until(lambda: hardware.process()["rss_bytes"] > before + (128 << 20), what="the child's memory")
+        wait_until(lambda: hardware.process().rss_bytes > before + (128 << 20), what="the child's memory")
         child.communicate(b"\n")

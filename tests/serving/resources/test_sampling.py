@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from serving.frontends.metrics.hardware import Gpu, Hardware, SampledHardware
+from serving.frontends.metrics.hardware import Gpu, Hardware, ProcessUsage, SampledHardware
 from serving.resources import sampling
 from serving.resources.memory import ChildMemory
 from tests.support.serving_process import PATIENCE_S
@@ -31,9 +31,9 @@ class HangingDriver(Hardware):
             self.released.wait(PATIENCE_S)
         return [GPU._replace(energy_j=float(len(self.readers)))]
 
-    def process(self) -> dict[str, int]:
+    def process(self) -> ProcessUsage:
         self.processes_read += 1
-        return {"rss_bytes": self.processes_read}
+        return ProcessUsage(self.processes_read, 0.0, 1)
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ async def test_a_driver_that_hangs_keeps_its_last_value_and_piles_up_no_threads(
         await hardware.refreshed()
     assert hardware.gpus()[0].energy_j == 2
     assert len(driver.readers) == 3
-    assert hardware.process()["rss_bytes"] == driver.processes_read == 7, "what does not hang is read on"
+    assert hardware.process().rss_bytes == driver.processes_read == 7, "what does not hang is read on"
     assert threading.main_thread() not in driver.readers[1:]
     driver.hangs = False
     driver.released.set()
