@@ -16,7 +16,8 @@ from typing import Protocol
 import uvloop
 
 from serving.backends.environments.child_variables import set_model_environment
-from serving.cli.options import Options, parse
+from serving.cli.command_line import parse
+from serving.cli.options import Options
 from serving.core.errors import ServingError, unavailable
 from serving.frontends.shared.authorisation import Authoriser
 from serving.resources.allocator import bound_arenas

@@ -6,8 +6,7 @@ from typing import NamedTuple
 
 import pytest
 
-from serving.cli.foreign_flags import REFUSED, WITHOUT_EFFECT
-from serving.cli.options import parse
+from serving.cli.command_line import REFUSED, WITHOUT_EFFECT, parse
 from tests.support.flags import known_flags
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -10,7 +10,8 @@ import pytest
 import yaml
 
 from repository.remote.address import RemoteAddress
-from serving.cli.options import Options, parse
+from serving.cli.command_line import parse
+from serving.cli.options import Options
 from tests.support.serving_process import ROOT
 
 DEPLOY = ROOT / "deploy"

@@ -1,4 +1,7 @@
-"""The values of command-line flags: text in, a checked value out; argparse tells the person what is wrong."""
+"""The values of command-line flags: each function takes a flag's text and returns its value.
+
+They raise argparse.ArgumentTypeError with one sentence, which argparse tells the person who wrote the flag.
+"""
 
 import argparse
 import dataclasses
@@ -7,7 +10,6 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import re2
 
@@ -41,18 +43,6 @@ class Restriction:
     apis: tuple[str, ...]
     header: str
     value: str = dataclasses.field(repr=False)
-
-
-class Parser(argparse.ArgumentParser):
-    """A flag may be shortened as getopt_long lets tritonserver's be: what is short for one of its own flags means that one."""
-
-    def __init__(self, **named: Any) -> None:
-        super().__init__(**named, allow_abbrev=True)
-        self.own: set[str] = set()  # the names of the flags that tritonserver does not have
-
-    def _get_option_tuples(self, option_string: str) -> list[Any]:
-        found = super()._get_option_tuples(option_string)
-        return [one for one in found if one[0].option_strings[0] not in self.own] or found
 
 
 def boolean(text: str) -> bool:
@@ -97,29 +87,29 @@ def repository(text: str) -> Path | RemoteAddress:
 
 
 def number(text: str) -> int:
-    """Of either sign; what it may be depends on other flags."""
+    """Return a number of either sign; what it may be depends on other flags."""
     if not _INTEGER.fullmatch(text):
         raise argparse.ArgumentTypeError(f"expected a whole number, got '{text}'")
     return int(text)
 
 
 def at_least_one(text: str) -> int:
-    """What is below counts as 1, as in tritonserver."""
+    """Return a number; what is below 1 counts as 1, as in tritonserver."""
     return max(1, number(text))
 
 
 def verbosity(text: str) -> int:
-    """tritonserver takes true and false for 1 and 0."""
+    """Return a level; true and false count as 1 and 0, as in tritonserver."""
     return {"true": 1, "false": 0}[text.lower()] if text.lower() in ("true", "false") else number(text)
 
 
 def lowered(text: str) -> str:
-    """Of a flag whose values may be written in either case."""
+    """Return the text of a flag whose values may be written in either case."""
     return text.lower()
 
 
 def address(text: str) -> str:
-    """An IPv6 address may come as [::1] or ipv6:[::1], as tritonserver takes it."""
+    """Return an address; an IPv6 one may come as [::1] or ipv6:[::1], as tritonserver takes it."""
     host = text.removeprefix("ipv6:")
     return host[1:-1] if host.startswith("[") and host.endswith("]") else host
 
@@ -154,7 +144,7 @@ def count(text: str) -> int:
 
 
 def seconds(text: str) -> float:
-    """What is below 0 counts as 0, as in tritonserver."""
+    """Return seconds; what is below 0 counts as 0, as in tritonserver."""
     try:
         value = float(text)
     except ValueError:
@@ -165,7 +155,7 @@ def seconds(text: str) -> float:
 
 
 def heartbeat_timeout(text: str) -> float:
-    """A model's process gives a heartbeat each second."""
+    """Return seconds; a model's process gives a heartbeat each second, so fewer than two are refused."""
     value = seconds(text)
     if value < 2:
         raise argparse.ArgumentTypeError(f"expected at least 2 seconds, got '{text}'")
@@ -183,7 +173,7 @@ def fraction(text: str) -> float:
 
 
 def backend_setting(text: str) -> tuple[str, str, str]:
-    """(backend, setting, value); of the settings for all backends there is one."""
+    """Return (backend, setting, value); the one setting for all backends has the backend ""."""
     name, _, value = text.partition("=")
     backend, comma, setting = name.rpartition(",")
     if not (setting and value) or (comma and not backend):
@@ -224,7 +214,7 @@ def cache_setting(text: str) -> tuple[str, str, str]:
 
 
 def cache_size(text: str) -> tuple[str, str, str]:
-    """--response-cache-byte-size, tritonserver's older name of --cache-config=local,size=<bytes>."""
+    """Read --response-cache-byte-size, tritonserver's older name of --cache-config=local,size=<bytes>."""
     return cache_setting(f"local,size={text}")
 
 
@@ -237,7 +227,7 @@ def resource(text: str) -> tuple[str, int, int | None]:
 
 
 def restriction(kind: str, text: str) -> Restriction:
-    """Triton's form: "model-repository,logging:admin-key=secret"; `kind` is Triton's word for what is restricted."""
+    """Read Triton's form, "model-repository,logging:admin-key=secret"; `kind` is Triton's word for what is restricted."""
     names, colon, rest = text.partition(":")
     header, equals, value = rest.partition("=")
     apis = tuple(name.strip() for name in names.split(","))
@@ -252,7 +242,7 @@ def restriction(kind: str, text: str) -> Restriction:
 
 
 def restricted_twice(restrictions: list[Restriction]) -> str:
-    """The first api that more than one flag names, or ""."""
+    """Return the first api that more than one flag names, or ""."""
     counted = Counter(api for restriction in restrictions for api in restriction.apis)
     return next((api for api, times in counted.items() if times > 1), "")
 
@@ -267,7 +257,7 @@ def pattern(text: str) -> str:
 
 
 def header_pattern(text: str) -> re2._Regexp | None:
-    """Matched by RE2, as in Triton: in time proportional to a name, and in either case unless the pattern says (?-i)."""
+    """Compile a pattern for RE2, as in Triton: it takes time proportional to a name, and either case unless it says (?-i)."""
     options = re2.Options()
     options.log_errors = False
     return re2.compile(f"(?i){text}", options) if text else None

@@ -4,13 +4,21 @@ import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from serving.cli.options import Options
 from serving.core.errors import invalid
 
 HANDSHAKE_TIMEOUT_S = 10.0
 SHUTDOWN_TIMEOUT_S = 2.0
+
+
+class ListenerOptions(TypedDict, total=False):
+    """Keyword arguments of a loop's `create_server`."""
+
+    ssl: ssl.SSLContext
+    ssl_handshake_timeout: float
+    ssl_shutdown_timeout: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +56,10 @@ class TlsFiles:
 
 
 def server_context(files: TlsFiles, application: str) -> ssl.SSLContext | None:
-    """The context of a listener that speaks `application` (an ALPN name); None without TLS. INVALID_ARG for files that are
-    missing or do not belong together."""
+    """Return the context of a listener that speaks `application` (an ALPN name); None without TLS.
+
+    INVALID_ARG for files that are missing or do not belong together.
+    """
     if not files.use_ssl and not files.mutual:
         return None
     if files.cert is None or files.key is None:
@@ -77,8 +87,8 @@ def _load(files: TlsFiles, what: str, load: Callable[[], None]) -> None:
         raise invalid(f"--{files.protocol}-{what} cannot be used: {reason}") from None
 
 
-def listener_options(context: ssl.SSLContext | None) -> dict[str, Any]:
-    """What a loop's create_server takes for this context."""
+def listener_options(context: ssl.SSLContext | None) -> ListenerOptions:
+    """Return what a loop's `create_server` takes for this context; nothing without TLS."""
     if context is None:
         return {}
     return {

@@ -40,12 +40,12 @@ class TraceConfig:
 
 
 def trace_setting_of(name: str, value: str) -> TraceSetting:
-    """A flag of its own for one setting."""
+    """Read an older flag that stands for one setting."""
     return trace_setting(f"{name}={value}")
 
 
 def trace_setting(text: str) -> TraceSetting:
-    """One flag: "rate=100", "mode=opentelemetry" or "opentelemetry,url=..."."""
+    """Read one --trace-config: "rate=100", "mode=opentelemetry" or "opentelemetry,url=..."."""
     name, equals, value = text.partition("=")
     mode, _, setting = name.rpartition(",")
     mode = mode.lower()
@@ -70,7 +70,7 @@ def trace_setting(text: str) -> TraceSetting:
 
 
 def read(settings: Iterable[TraceSetting]) -> TraceConfig | None:
-    """None where no mode is asked for."""
+    """Return the settings of mode=opentelemetry together; None where that mode is not asked for."""
     flat = {setting: value for mode, setting, value in settings if setting != "resource" and mode != "triton"}
     if flat.pop("mode", "") != "opentelemetry":
         return None
@@ -82,13 +82,13 @@ def read(settings: Iterable[TraceSetting]) -> TraceConfig | None:
 
 
 def levels(settings: Iterable[TraceSetting]) -> tuple[str, ...]:
-    """What is traced; nothing where one flag says OFF."""
+    """Return the levels that are traced; none where one flag says OFF."""
     given = {value for _, setting, value in settings if setting == "level"}
     return () if "OFF" in given else tuple(level for level in LEVELS if level in given)
 
 
 def shown(settings: Iterable[TraceSetting]) -> dict[str, str]:
-    """What the trace extension tells of the mode's own settings."""
+    """Return what the trace extension shows of the settings of mode=opentelemetry."""
     config = read(settings)
     if config is None:
         return {}

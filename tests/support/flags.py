@@ -1,6 +1,6 @@
 """The flags of the inference server, those without effect too."""
 
-from serving.cli.options import build_parser
+from serving.cli.command_line import build_parser
 
 
 def known_flags() -> set[str]:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from serving.cli.options import OWN_FLAGS, build_parser, parse
+from serving.cli.command_line import OWN_FLAGS, build_parser, parse
 from tests.support.flags import known_flags
 
 

@@ -6,7 +6,7 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from serving.cli.options import parse
+from serving.cli.command_line import parse
 from serving.frontends.metrics.summaries import Summaries
 from serving.telemetry.statistics import ModelStatistics
 from tests.support.model_factory import onnx_scale

@@ -4,7 +4,7 @@ import pytest
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from repository.config.model_config import parse
-from serving.cli.options import parse as parse_options
+from serving.cli.command_line import parse as parse_options
 from serving.core import devices
 from serving.core.errors import Code, ServingError
 from tests.serving.gate import until

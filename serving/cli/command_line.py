@@ -1,0 +1,433 @@
+"""The command line: tritonserver's flags and Slipway's own, and how they become Options.
+
+tritonserver's flags for what this server does not have are taken with a warning where they only tune it, and refused otherwise.
+"""
+
+import argparse
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from repository.remote.address import RemoteAddress
+from serving.cli.option_values import (
+    address,
+    at_least_one,
+    backend_setting,
+    boolean,
+    cache_setting,
+    cache_size,
+    config_name,
+    count,
+    fraction,
+    gpu_limit,
+    heartbeat_timeout,
+    host_policy,
+    lowered,
+    metrics_setting,
+    number,
+    pattern,
+    repository,
+    resource,
+    restricted_twice,
+    restriction,
+    seconds,
+    verbosity,
+    whole,
+)
+from serving.cli.options import Options
+from serving.cli.trace_config import DEPRECATED_TRACE_FLAGS, trace_setting, trace_setting_of
+
+MODES = ("none", "poll", "explicit")
+# What tritonserver 2.51 does not have: nothing that is short for one of its flags means one of these.
+OWN_FLAGS = frozenset(
+    (
+        "--address-file",
+        "--allow-client-shm",
+        "--auth-file",
+        "--gpu-memory-budget",
+        "--grpc-infer-thread-count",
+        "--grpc-max-message-size",
+        "--grpc-max-response-pool-size",
+        "--http-max-input-size",
+        "--http-root-cert",
+        "--http-server-cert",
+        "--http-server-key",
+        "--http-use-ssl",
+        "--http-use-ssl-mutual",
+        "--memory-budget",
+        "--model-environment",
+        "--repository-cache-folder",
+        "--request-log",
+        "--request-log-client",
+        "--request-log-sample",
+        "--request-memory-limit",
+        "--strict-devices",
+    )
+)
+# Taken, so that tritonserver's command lines work, and warned of.
+WITHOUT_EFFECT = (
+    "--http-thread-count",
+    "--grpc-infer-thread-count",
+    "--grpc-infer-allocation-pool-size",
+    "--grpc-max-response-pool-size",
+    "--pinned-memory-pool-byte-size",
+    "--cuda-memory-pool-byte-size",
+    "--cuda-virtual-address-size",
+    "--enable-peer-access",
+    "--min-supported-compute-capability",
+    "--backend-directory",
+    "--repoagent-directory",
+    "--cache-directory",
+    "--buffer-manager-thread-count",
+    "--sagemaker-port",
+    "--sagemaker-safe-port-range",
+    "--sagemaker-thread-count",
+    "--vertex-ai-port",
+    "--vertex-ai-thread-count",
+    "--vertex-ai-default-model",
+)
+# What they ask for would silently be missing, unless they say false.
+REFUSED = {
+    "--allow-sagemaker": "this server has no routes for SageMaker; give false, and a proxy that has /ping and /invocations",
+    "--allow-vertex-ai": "this server has no routes for Vertex AI; give false, and let it use those of V2",
+}
+
+
+class _Parser(argparse.ArgumentParser):
+    """A flag may be shortened as getopt_long lets tritonserver's be: what is short for one of its own flags means that one."""
+
+    def _get_option_tuples(self, option_string: str) -> list[Any]:  # argparse's own, untyped
+        found = super()._get_option_tuples(option_string)
+        return [one for one in found if one[0].option_strings[0] not in OWN_FLAGS] or found
+
+
+def parse(arguments: Sequence[str]) -> tuple[Options, list[str]]:
+    """Return the options, and warnings for flags without effect; exit with status 2 and one sentence for a bad command line.
+
+    An argument "@FILE" stands for the lines of that file, one argument each, which keeps keys out of the process list.
+    """
+    parser = build_parser()
+    values = vars(parser.parse_args(arguments))
+    ignored: list[str] = values.pop("ignored") or []
+    strict_config = values.pop("strict_model_config")
+    values["disable_auto_complete_config"] |= bool(strict_config)
+    values["model_repository"] = _repositories(parser, values["model_repository"], values["exit_on_error"])
+    for protocol in ("http", "grpc", "metrics"):
+        port = values[f"{protocol}_port"]
+        if values[f"allow_{protocol}"] and not 0 <= port <= 65535:
+            parser.error(f"--{protocol}-port: expected a port from 0 to 65535, got '{port}'")
+    if values["response_cache_byte_size"] is not None:
+        if values["cache_config"]:
+            parser.error("--response-cache-byte-size and --cache-config say the same: give --cache-config alone")
+        values["cache_config"] = [values["response_cache_byte_size"]]
+    del values["response_cache_byte_size"]
+    models = values["load_model"]
+    if models and values["model_control_mode"] != "explicit":
+        parser.error("--load-model needs --model-control-mode=explicit")
+    if "*" in models and len(models) > 1:
+        parser.error("--load-model=* loads all models, so it cannot be given with others")
+    for flag, kind in (("http_restricted_api", "api"), ("grpc_restricted_protocol", "protocol")):
+        if twice := restricted_twice(values[flag]):
+            name = flag.replace("_", "-")
+            parser.error(f"--{name}: restricted {kind} '{twice}' can not be specified in multiple config groups")
+    warnings = [f"{flag} has no effect on this server" for flag in ignored]
+    frozen: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
+    return Options(**frozen), warnings
+
+
+def _repositories(
+    parser: argparse.ArgumentParser, given: list[Path | RemoteAddress], exit_on_error: bool
+) -> list[Path | RemoteAddress]:
+    """Return each repository once, however often it is given. Without --exit-on-error a folder may be missing: it may come."""
+    if not given:
+        parser.error("--model-repository is required: the folder that holds one folder for each model")
+    for folder in given:
+        missing = isinstance(folder, Path) and not folder.is_dir()
+        if missing and (exit_on_error or Path(str(folder)).exists()):
+            parser.error(f"--model-repository: '{folder}' is not a folder")
+    once: dict[Path | RemoteAddress, Path | RemoteAddress] = {}
+    for place in given:
+        once.setdefault(place.resolve() if isinstance(place, Path) else place, place)
+    return list(once.values())
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser; every option takes its default from `Options`."""
+    parser = _Parser(
+        prog="python -m serving",
+        description="Slipway's inference server, with tritonserver's flags.",
+        fromfile_prefix_chars="@",
+    )
+    defaults = {field.name: field.default for field in dataclasses.fields(Options)}
+
+    def add(flag: str, kind: Callable[[str], object], text: str, **extra: Any) -> None:
+        name = flag.removeprefix("--").replace("-", "_")
+        if kind is boolean:
+            extra |= {"nargs": "?", "const": True, "metavar": "BOOL"}
+        if extra.get("action") != "append":
+            extra.setdefault("default", defaults.get(name))
+        parser.add_argument(flag, type=kind, help=text, **extra)
+
+    for group in (
+        _repository_flags,
+        _residency_flags,
+        _scheduling_flags,
+        _http_flags,
+        _grpc_flags,
+        _keepalive_flags,
+        _other_flags,
+    ):
+        group(add)
+    _add_foreign_flags(parser)
+    return parser
+
+
+Add = Callable[..., None]
+
+
+def _repository_flags(add: Add) -> None:
+    add(
+        "--model-repository",
+        repository,
+        "folder of models, or its s3://, gs://, as:// or other address; may be repeated",
+        action="append",
+        dest="model_repository",
+        default=[],
+    )
+    add("--model-store", repository, "the same as --model-repository", action="append", dest="model_repository")
+    add("--repository-cache-folder", Path, "where models of the cloud are copied to while the server runs")
+    add(
+        "--model-control-mode",
+        lowered,
+        "none: load all at start; poll: follow the folder; explicit: load on request",
+        choices=MODES,
+    )
+    add("--model-namespacing", boolean, "serve models of the same name, one in each repository")
+    add(
+        "--load-model",
+        str,
+        "explicit mode: load this model at start, '*' for all; may be repeated",
+        action="append",
+        default=[],
+    )
+    add(
+        "--repository-poll-secs",
+        seconds,
+        "poll mode: seconds between two looks at the repositories; 0 for one look at start",
+    )
+    add("--strict-model-config", boolean, "true: config.pbtxt must be complete (deprecated in Triton)", default=None)
+    add("--disable-auto-complete-config", boolean, "do not complete config.pbtxt from the model file")
+    add(
+        "--wanted-models-file",
+        Path,
+        "JSON list of the models that somebody will load: one that is not there yet is 503",
+    )
+    add("--strict-readiness", boolean, "ready only while every model that should be loaded is")
+    add("--strict-devices", boolean, "KIND_GPU on a machine without a GPU fails instead of falling back to the CPU")
+    add(
+        "--model-environment",
+        lowered,
+        "the variables of the server's environment that models in processes of their own see: all, or bounded to the "
+        "system's, the locale's and the frameworks'",
+        choices=("all", "bounded"),
+    )
+    add("--exit-on-error", boolean, "end when a model fails to load at start")
+    add("--exit-timeout-secs", seconds, "how long a shutdown waits for requests under way")
+    add(
+        "--process-heartbeat-timeout-secs",
+        heartbeat_timeout,
+        "when a model's process without a sign of life is replaced",
+    )
+    add("--model-load-thread-count", at_least_one, "how many models load at the same time")
+    add("--model-load-retry-count", whole, "how often a load that failed is tried again")
+    add(
+        "--model-load-gpu-limit",
+        gpu_limit,
+        "<device>:<fraction>: load nothing on a GPU whose memory is used to more than that; may be repeated",
+        action="append",
+        default=[],
+    )
+    add("--model-config-name", config_name, "use <model>/configs/<name>.pbtxt where a model has it")
+    add(
+        "--backend-config",
+        backend_setting,
+        "<backend>,<setting>=<value>; may be repeated",
+        action="append",
+        default=[],
+    )
+
+
+def _residency_flags(add: Add) -> None:
+    add(
+        "--host-policy",
+        host_policy,
+        "<policy>,cpu-cores=<cores> or <policy>,numa-node=<number>: where its instances run; may be repeated",
+        action="append",
+        default=[],
+    )
+    add("--memory-budget", count, "bytes on the host that models may hold before evictable ones are put to sleep")
+    add("--gpu-memory-budget", count, "the same for each GPU")
+    add(
+        "--request-memory-limit",
+        count,
+        "bytes of requests held at a time; by default a quarter of the machine's memory",
+    )
+    add("--request-stall-secs", seconds, "how long a request that has begun may fall short of its rate; 0 for ever")
+    add("--request-min-rate", whole, "bytes a second that a client which has begun a request must send")
+    add("--grpc-stream-idle-secs", seconds, "how long a stream stays open on which nothing is asked; 0 for ever")
+
+
+def _scheduling_flags(add: Add) -> None:
+    add(
+        "--cache-config",
+        cache_setting,
+        "local,size=<bytes>: keep answers of models with response_cache",
+        action="append",
+        default=[],
+    )
+    add("--response-cache-byte-size", cache_size, argparse.SUPPRESS)
+    add(
+        "--rate-limit",
+        lowered,
+        "execution_count: instances wait for the resources of their groups",
+        choices=("off", "execution_count"),
+    )
+    add(
+        "--rate-limit-resource",
+        resource,
+        "<name>:<count>[:<device>]: copies of a resource; by default as many as the largest demand",
+        action="append",
+        default=[],
+    )
+
+
+def _http_flags(add: Add) -> None:
+    _tls_flags(add, "http")
+    add("--allow-http", boolean, "serve HTTP")
+    add("--http-address", address, "address to bind; every interface by default, as tritonserver does")
+    add("--http-port", number, "port of HTTP; 0 takes a free one")
+    add("--reuse-http-port", boolean, "share the port with other servers that were told so")
+    add("--http-max-input-size", count, "largest request body in bytes")
+    add(
+        "--http-restricted-api",
+        functools.partial(restriction, "api"),
+        "<api>[,<api>]:<header>=<value>; may be repeated",
+        action="append",
+        default=[],
+    )
+
+
+def _tls_flags(add: Add, protocol: str) -> None:
+    add(f"--{protocol}-use-ssl", boolean, "speak TLS")
+    add(f"--{protocol}-use-ssl-mutual", boolean, "speak TLS only with clients that show a certificate")
+    add(f"--{protocol}-server-cert", Path, "PEM file of the server's certificate chain")
+    add(f"--{protocol}-server-key", Path, "PEM file of its private key")
+    add(f"--{protocol}-root-cert", Path, "PEM file of the authority that signs clients' certificates")
+    add(f"--{protocol}-header-forward-pattern", pattern, "headers that match become parameters of the request")
+
+
+def _grpc_flags(add: Add) -> None:
+    _tls_flags(add, "grpc")
+    add(
+        "--grpc-infer-response-compression-level",
+        lowered,
+        "compress responses for clients that take it",
+        choices=("none", "low", "medium", "high"),
+    )
+    add("--allow-grpc", boolean, "serve gRPC")
+    add("--grpc-address", address, "address to bind; every interface by default")
+    add("--grpc-port", number, "port of gRPC; 0 takes a free one")
+    add("--reuse-grpc-port", boolean, "share the port with other servers that were told so")
+    add("--grpc-max-message-size", count, "largest message in bytes")
+    add(
+        "--grpc-restricted-protocol",
+        functools.partial(restriction, "protocol"),
+        "<protocol>[,<protocol>]:<header>=<value>; may be repeated",
+        action="append",
+        default=[],
+    )
+
+
+def _keepalive_flags(add: Add) -> None:
+    """Add flags whose values are milliseconds, but for the counts."""
+    add("--grpc-keepalive-time", count, "ping a connection that was silent so long")
+    add("--grpc-keepalive-timeout", count, "close it without an answer in this time")
+    add("--grpc-keepalive-permit-without-calls", boolean, "ping and be pinged without calls under way too")
+    add("--grpc-http2-max-pings-without-data", whole, "pings of ours without data between them; 0 for any")
+    add("--grpc-http2-min-recv-ping-interval-without-data", whole, "shortest time between two pings of a client")
+    add("--grpc-http2-max-ping-strikes", whole, "pings too early that a client may send; 0 for any")
+    add("--grpc-max-connection-age", whole, "let a connection go when it is so old; 0 for never")
+    add("--grpc-max-connection-age-grace", whole, "end what is left on it so much later; 0 for never")
+
+
+def _other_flags(add: Add) -> None:
+    add("--allow-client-shm", boolean, "clients may register shared memory, and so pass tensors by reference")
+    add("--allow-metrics", boolean, "serve Prometheus metrics and the live feed")
+    add("--metrics-address", address, "address to bind; --http-address when not given")
+    add("--metrics-port", number, "port of the metrics; 0 takes a free one")
+    add(
+        "--metrics-config",
+        metrics_setting,
+        "<setting>=<value>: counter_latencies, histogram_latencies, summary_latencies or summary_quantiles; may be repeated",
+        action="append",
+        default=[],
+    )
+    add("--metrics-interval-ms", count, "what the machine's metrics show is read anew after so many milliseconds")
+    add("--allow-cpu-metrics", boolean, "show the machine's CPU and memory")
+    add("--allow-gpu-metrics", boolean, "show its GPUs")
+    add("--auth-file", Path, "JSON file of hashed tokens: who may infer which models")
+    add("--address-file", Path, "write the bound addresses and the process id here, as JSON, once they answer")
+    add("--id", str, "name of this server in its metadata", dest="server_id", default="slipway")
+    add(
+        "--trace-config",
+        trace_setting,
+        "[triton,|opentelemetry,]<setting>=<value>; may be repeated",
+        action="append",
+        default=[],
+    )
+    for flag, setting in DEPRECATED_TRACE_FLAGS.items():
+        add(flag, functools.partial(trace_setting_of, setting), argparse.SUPPRESS, action="append", dest="trace_config")
+    add("--request-log", str, "write one JSON line for each request to this file, '-' for standard output")
+    add("--request-log-sample", fraction, "the part of the requests that is logged, from 0.01 to 1")
+    add(
+        "--request-log-client", str, "hashed: log who asked, as a salted hash of the address", choices=("off", "hashed")
+    )
+    add("--log-verbose", verbosity, "1 and more: log requests to the repository and details of loading")
+    add("--log-info", boolean, "log informative messages")
+    add("--log-warning", boolean, "log warnings")
+    add("--log-error", boolean, "log errors")
+    add("--log-file", Path, "write the log to this file; it may be moved away while the server runs")
+    add("--log-format", str, "how lines begin", choices=("default", "ISO8601"))
+
+
+def _add_foreign_flags(parser: argparse.ArgumentParser) -> None:
+    """Add tritonserver's flags for what this server lacks. `ignored` has those that were given, or is None."""
+    for flag in WITHOUT_EFFECT:
+        parser.add_argument(flag, nargs="?", dest="ignored", action=_Ignored, help=argparse.SUPPRESS)
+    for flag in REFUSED:
+        parser.add_argument(flag, nargs="?", dest="ignored", action=_Refused, help=argparse.SUPPRESS)
+
+
+class _Ignored(argparse.Action):
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: object,
+        option_string: str | None = None,
+    ) -> None:
+        namespace.ignored = [*(namespace.ignored or []), option_string]
+
+
+class _Refused(argparse.Action):
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: object,
+        option_string: str | None = None,
+    ) -> None:
+        if str(values).lower() not in ("false", "0", "off", "no"):
+            parser.error(f"{option_string}: {REFUSED[str(option_string)]}")
