@@ -1,10 +1,12 @@
 """Bringing a person's config.pbtxt to a new configuration with as little change to the text as possible."""
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple, cast
 
 from google.protobuf import text_format
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from repository.config.model_config import format, parse
@@ -23,12 +25,12 @@ class _Edit(NamedTuple):
 class _Element(NamedTuple):
     """One entry of a list or map. `key` tells it from the others: a map's key, a name, or its place."""
 
-    key: Any
+    key: str | int
     message: Message
 
 
 def apply(text: str, config: ModelConfig) -> str:
-    """A text that means `config` and keeps of the old text, comments too, what need not change.
+    """Return a text that means `config` and keeps of the old text, comments too, what need not change.
 
     Without changes it is the text itself. InvalidConfig for an old text that does not parse.
     """
@@ -42,7 +44,7 @@ def apply(text: str, config: ModelConfig) -> str:
 
 
 def _means(text: str, config: ModelConfig) -> bool:
-    """The net under the editor: whatever it made of an odd text, the plain form is right."""
+    """Whether an edited text means `config`; where an odd text defeats the editor, the plain form is used."""
     try:
         return bool(parse(text) == config)
     except InvalidConfig:
@@ -58,11 +60,11 @@ class _Editor:
         return self._changed(whole, old, new, root=True)
 
     def _changed(self, value: Value, old: Message, new: Message, *, root: bool = False) -> str:
-        """The text of one message, changed from `old` to `new`."""
+        """Return the text of one message, changed from `old` to `new`."""
         edits: list[_Edit] = []
         kept = list(value.fields or [])
-        absent: list[Any] = []
-        for field in new.DESCRIPTOR.fields:
+        absent: list[FieldDescriptor] = []
+        for field in cast(list[FieldDescriptor], new.DESCRIPTOR.fields):
             if not _differs(field, old, new):
                 continue
             written = [statement for statement in value.fields or [] if statement.name == field.name]
@@ -85,7 +87,9 @@ class _Editor:
         return "".join([*pieces, self.text[position : value.end]])
 
     # -- what is written already ---------------------------------------------------------------------------------------
-    def _replaced(self, written: list[Statement], field: Any, old: Message, new: Message) -> Iterator[_Edit]:
+    def _replaced(
+        self, written: list[Statement], field: FieldDescriptor, old: Message, new: Message
+    ) -> Iterator[_Edit]:
         value = written[0].values[0] if written[0].values else None
         if field.is_repeated and field.message_type is not None:
             yield from self._replaced_elements(written, field, old, new)
@@ -97,16 +101,18 @@ class _Editor:
         else:
             yield _Edit(value.start, value.end, _body(field, new))
 
-    def _rewritten(self, written: list[Statement], field: Any, body: str) -> Iterator[_Edit]:
-        """A list of numbers or strings: whole, in the place of its first statement."""
+    def _rewritten(self, written: list[Statement], field: FieldDescriptor, body: str) -> Iterator[_Edit]:
+        """Write a list of numbers or strings anew, in the place of its first statement."""
         first, *rest = written
         if self.text.startswith("[ ", first.value_start):
             body = f"[ {body[1:-1]} ]"
         yield _Edit(first.value_start, self._end(first), body)
         yield from map(self._deletion, rest)
 
-    def _replaced_elements(self, written: list[Statement], field: Any, old: Message, new: Message) -> Iterator[_Edit]:
-        """A list of messages or a map: each element that stays keeps its text."""
+    def _replaced_elements(
+        self, written: list[Statement], field: FieldDescriptor, old: Message, new: Message
+    ) -> Iterator[_Edit]:
+        """Change a list of messages or a map: each element that stays keeps its text."""
         places = [value for statement in written for value in statement.values]
         before = {element.key: element.message for element in _elements(field, old)}
         after = _elements(field, new)
@@ -130,7 +136,7 @@ class _Editor:
         yield from map(self._deletion, written[1:])
 
     def _deletion(self, statement: Statement) -> _Edit:
-        """Without the statement, and without its line and the comment behind it where nothing else stands there."""
+        """Delete the statement, and its line and the comment behind it where nothing else stands there."""
         line_start = self.text.rfind("\n", 0, statement.start) + 1
         line_end = self.text.find("\n", statement.end)
         line_end = len(self.text) if line_end < 0 else line_end
@@ -141,8 +147,10 @@ class _Editor:
         return _Edit(statement.start, statement.end, "")
 
     # -- what is new -----------------------------------------------------------------------------------------------------
-    def _insertion(self, value: Value, kept: list[Statement], field: Any, new: Message, *, root: bool) -> _Edit:
-        """A new statement, behind the nearest that comes before it in the .proto, or else at the beginning."""
+    def _insertion(
+        self, value: Value, kept: list[Statement], field: FieldDescriptor, new: Message, *, root: bool
+    ) -> _Edit:
+        """Insert a new statement behind the nearest that comes before it in the .proto, or else at the beginning."""
         order = {other.name: other.index for other in new.DESCRIPTOR.fields}
         before = [statement for statement in kept if order[statement.name] < field.index]
         anchor = max(before, key=lambda statement: (order[statement.name], statement.start), default=None)
@@ -160,7 +168,7 @@ class _Editor:
         return _Edit(value.start + 1, value.start + 1, f"\n{indent}{text}")
 
     def _behind(self, anchor: Statement, text: str, indent: str) -> _Edit:
-        """On the line below the anchor's, behind its comment; directly behind it where its line goes on."""
+        """Insert on the line below the anchor's, behind its comment; directly behind it where its line goes on."""
         line_end = self.text.find("\n", anchor.end)
         line_end = len(self.text) if line_end < 0 else line_end
         rest = self.text[anchor.end : line_end].strip()
@@ -172,11 +180,11 @@ class _Editor:
         return line[: len(line) - len(line.lstrip())]
 
     def _end(self, statement: Statement) -> int:
-        """The end of a statement, without a comma or semicolon that closes it."""
+        """Return the end of a statement, without a comma or semicolon that closes it."""
         return statement.end - 1 if self.text[statement.end - 1] in ",;" else statement.end
 
 
-def _differs(field: Any, old: Message, new: Message) -> bool:
+def _differs(field: FieldDescriptor, old: Message, new: Message) -> bool:
     if _has(old, field) != _has(new, field):
         return True
     if _is_map(field):
@@ -184,7 +192,7 @@ def _differs(field: Any, old: Message, new: Message) -> bool:
     return bool(getattr(old, field.name) != getattr(new, field.name))
 
 
-def _has(message: Message, field: Any) -> bool:
+def _has(message: Message, field: FieldDescriptor) -> bool:
     if field.is_repeated:
         return len(getattr(message, field.name)) > 0
     if field.has_presence:
@@ -192,28 +200,28 @@ def _has(message: Message, field: Any) -> bool:
     return bool(getattr(message, field.name) != field.default_value)
 
 
-def _is_number(field: Any) -> bool:
-    """A single number or switch, which is set to 0 or false rather than removed."""
+def _is_number(field: FieldDescriptor) -> bool:
+    """Whether a field is a single number or switch, which is set to 0 or false rather than removed."""
     plain = field.message_type is None and not field.is_repeated and not field.has_presence
     return plain and field.cpp_type not in (field.CPPTYPE_STRING, field.CPPTYPE_ENUM)
 
 
-def _is_map(field: Any) -> bool:
+def _is_map(field: FieldDescriptor) -> bool:
     return bool(field.message_type is not None and field.message_type.GetOptions().map_entry)
 
 
-def _elements(field: Any, message: Message) -> list[_Element]:
+def _elements(field: FieldDescriptor, message: Message) -> list[_Element]:
     values = getattr(message, field.name)
     if _is_map(field):
-        entry = field.message_type._concrete_class
+        entry = GetMessageClass(cast(Descriptor, field.message_type))
         return [_Element(key, entry(key=key, value=values[key])) for key in sorted(values)]
     names = [getattr(value, "name", "") for value in values]
     named = all(names) and len(set(names)) == len(names)
     return [_Element(names[index] if named else index, value) for index, value in enumerate(values)]
 
 
-def _statement(field: Any, message: Message, indent: str, *, one_line: bool = False) -> str:
-    """The statements of one field, as protobuf writes them, without the last line's end."""
+def _statement(field: FieldDescriptor, message: Message, indent: str, *, one_line: bool = False) -> str:
+    """Return the statements of one field, as protobuf writes them, without the last line's end."""
     only = type(message)()
     if field.is_repeated:
         getattr(only, field.name).MergeFrom(getattr(message, field.name))
@@ -227,15 +235,15 @@ def _statement(field: Any, message: Message, indent: str, *, one_line: bool = Fa
     return text.strip().replace("\n", f"\n{indent}")
 
 
-def _body(field: Any, message: Message) -> str:
-    """What stands behind the colon."""
+def _body(field: FieldDescriptor, message: Message) -> str:
+    """Return what stands behind the colon."""
     if not _has(message, field):
         return "false" if field.cpp_type == field.CPPTYPE_BOOL else "0"
     return _statement(field, message, "").removeprefix(field.name).lstrip(": ")
 
 
 def _block(message: Message, indent: str) -> str:
-    """A message in braces."""
+    """Return a message in braces."""
     text: str = text_format.MessageToString(
         message, as_utf8=True, use_short_repeated_primitives=True, use_index_order=True
     )

@@ -7,11 +7,13 @@ one element where a list is expected, null in a list. Tried with tritonserver 2.
 
 import json
 import re
-from typing import Any
+from typing import cast
 
 from google.protobuf import json_format
-from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
+
+from repository.core.json_types import Json, JsonObject
 
 MAX_DEPTH = 50
 
@@ -29,7 +31,7 @@ class BadJson(ValueError):
 
 def parse_into(message: Message, text: str) -> None:
     """Fill a message; BadJson for a text that is none of its kind."""
-    value = _for_message(message.DESCRIPTOR, _Reader(text).whole())
+    value = _for_message(cast(Descriptor, message.DESCRIPTOR), _Reader(text).whole())
     try:
         json_format.ParseDict(value, message, max_recursion_depth=MAX_DEPTH + 1)
     except json_format.ParseError as error:
@@ -43,20 +45,20 @@ class _Reader:
         self._text = text
         self._at = 0
 
-    def whole(self) -> Any:
+    def whole(self) -> Json:
         value = self._value(0)
         if self._next():
             raise self._unexpected("the end")
         return value
 
     def _next(self) -> str:
-        """The character after white space; "" at the end."""
+        """Skip white space. Return the character behind it; "" at the end."""
         space = _SPACE.match(self._text, self._at)
         assert space is not None
         self._at = space.end()
         return self._text[self._at : self._at + 1]
 
-    def _value(self, depth: int) -> Any:
+    def _value(self, depth: int) -> Json:
         if depth > MAX_DEPTH:
             raise BadJson(f"it is nested more than {MAX_DEPTH} deep")
         character = self._next()
@@ -71,19 +73,20 @@ class _Reader:
             return self._word()
         self._at = found.end()
         try:
-            return json.loads(found.group())
+            number: int | float = json.loads(found.group())
         except ValueError:  # more digits than Python converts
             raise BadJson("it holds a number of too many digits") from None
+        return number
 
-    def _word(self) -> Any:
+    def _word(self) -> bool | None:
         found = _WORD.match(self._text, self._at)
         if found is None or found.group() not in _WORDS:
             raise self._unexpected("a value")
         self._at = found.end()
         return _WORDS[found.group()]
 
-    def _object(self, depth: int) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+    def _object(self, depth: int) -> JsonObject:
+        found: JsonObject = {}
         self._at += 1
         while (character := self._next()) != "}":
             if character in ("'", '"'):
@@ -101,8 +104,8 @@ class _Reader:
         self._at += 1
         return found
 
-    def _list(self, depth: int) -> list[Any]:
-        found = []
+    def _list(self, depth: int) -> list[Json]:
+        found: list[Json] = []
         self._at += 1
         while self._next() != "]":
             found.append(self._value(depth + 1))
@@ -155,19 +158,19 @@ class _Reader:
         return BadJson(f"expected {wanted} in line {line}, column {column}")
 
 
-def _for_message(descriptor: Any, value: Any) -> dict[str, Any]:
-    """The value with names and values as `json_format` wants them; what fits nowhere is left for it to name."""
+def _for_message(descriptor: Descriptor, value: Json) -> JsonObject:
+    """Return the value with names and values as `json_format` wants them; what fits nowhere is left for it to name."""
     if not isinstance(value, dict):
         raise BadJson(f"expected an object in braces for a {descriptor.name}")
     fields = {name: field for field in descriptor.fields for name in (field.json_name, field.name)}
-    found: dict[str, Any] = {}
+    found: JsonObject = {}
     for key, inner in value.items():
         field = fields.get(key)
         found[field.name if field is not None else key] = _for_field(field, inner) if field is not None else inner
     return found
 
 
-def _for_field(field: FieldDescriptor, value: Any) -> Any:
+def _for_field(field: FieldDescriptor, value: Json) -> Json:
     if value is None:
         return None
     if field.message_type is not None and field.message_type.GetOptions().map_entry:
@@ -179,7 +182,7 @@ def _for_field(field: FieldDescriptor, value: Any) -> Any:
     return _single(field, value)
 
 
-def _single(field: FieldDescriptor, value: Any) -> Any:
+def _single(field: FieldDescriptor, value: Json) -> Json:
     if field.message_type is not None:
         return _for_message(field.message_type, value)
     if field.enum_type is not None and isinstance(value, str) and value not in field.enum_type.values_by_name:

@@ -9,15 +9,17 @@ import json
 import os
 import re
 import stat
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from google.protobuf import text_format
+from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from repository.config import json as config_json
 from repository.core.errors import InvalidConfig, NotFound
+from repository.core.json_types import Json
 from repository.core.layout import CONFIG_FILE, CONFIGS_FOLDER, OVERLAY_FILE
 
 MAX_CONFIG_BYTES = 4 << 20
@@ -50,7 +52,7 @@ _NOT_IN_OVERLAY = ("name", "platform", "backend", "version_policy")
 
 
 def parse(text: str) -> ModelConfig:
-    """The message of a text; InvalidConfig with line and column, naming an unknown field, for a text that is none."""
+    """Return the message of a text; InvalidConfig with line and column, naming an unknown field, for a text that is none."""
     config = ModelConfig()
     try:
         text_format.Parse(text, config)
@@ -61,17 +63,17 @@ def parse(text: str) -> ModelConfig:
 
 
 def parse_bytes(content: bytes) -> ModelConfig:
-    """As `parse`, for a file's content."""
+    """Parse a file's content. See `parse`."""
     return parse(_decoded(content))
 
 
 def parse_file(path: Path) -> ModelConfig:
-    """As `parse`, for a file of at most MAX_CONFIG_BYTES."""
+    """Parse a file of at most MAX_CONFIG_BYTES. See `parse`."""
     return parse_bytes(_content(path))
 
 
 def format(config: ModelConfig) -> str:
-    """The text of a message, fields in the order of Triton's model_config.proto, lists of numbers on one line."""
+    """Return the text of a message: fields in the order of Triton's model_config.proto, lists of numbers on one line."""
     text: str = text_format.MessageToString(
         config, as_utf8=True, use_short_repeated_primitives=True, use_index_order=True
     )
@@ -79,7 +81,7 @@ def format(config: ModelConfig) -> str:
 
 
 def parse_json(text: str) -> ModelConfig:
-    """The message of a JSON text: the `config` parameter of Triton's repository load."""
+    """Return the message of a JSON text, the `config` parameter of Triton's repository load."""
     config = ModelConfig()
     if len(text) > MAX_CONFIG_BYTES:
         raise InvalidConfig(f"the configuration is larger than {MAX_CONFIG_BYTES >> 20} MiB")
@@ -94,22 +96,31 @@ def parse_json(text: str) -> ModelConfig:
 def _refuse_unknown_numbers(message: Message) -> None:
     """An enumeration's value may be given as any number; InvalidConfig for one that stands for nothing."""
     for field, value in message.ListFields():
-        inner: Any = value
-        if field.message_type is not None and field.message_type.GetOptions().map_entry:
-            inner = value.values() if field.message_type.fields_by_name["value"].message_type is not None else ()
-        elif not field.is_repeated:
-            inner = [value]
-        for one in inner if field.message_type is not None else ():
-            _refuse_unknown_numbers(one)
-        if field.enum_type is None:
-            continue
-        for number in inner:
-            if number not in field.enum_type.values_by_number:
-                raise InvalidConfig(f"unknown value {number} of '{field.name}'", field=field.name)
+        if field.message_type is not None:
+            for inner in _messages(field, value):
+                _refuse_unknown_numbers(inner)
+        elif field.enum_type is not None:
+            for number in value if field.is_repeated else [value]:
+                if number not in field.enum_type.values_by_number:
+                    raise InvalidConfig(f"unknown value {number} of '{field.name}'", field=field.name)
+
+
+def _messages(field: FieldDescriptor, value: Message | Sequence[Message] | Mapping[str, Message]) -> Iterable[Message]:
+    """Return the messages in the value of a field that holds messages, one, a list, or a map."""
+    if isinstance(value, Message):
+        return [value]
+    if isinstance(value, Mapping):
+        return value.values() if _maps_to_messages(field) else ()
+    return value
+
+
+def _maps_to_messages(field: FieldDescriptor) -> bool:
+    entry = field.message_type
+    return entry is not None and entry.fields_by_name["value"].message_type is not None
 
 
 def read(model_dir: Path, version: int | None = None, custom: str = "") -> ModelConfig:
-    """A model's configuration, with the overlay of `version` merged in where that version has one.
+    """Return a model's configuration, with the overlay of `version` merged in where that version has one.
 
     Without a config.pbtxt it is empty but for the name: the server completes it from the model file. An empty name
     becomes the folder's. `custom` names a file in configs/ that takes config.pbtxt's place where the model has it.
@@ -141,7 +152,7 @@ def _chosen(model_dir: Path, custom: str) -> Path:
 
 
 def read_text(model_dir: Path) -> str:
-    """The text of config.pbtxt as a person wrote it; NotFound without one."""
+    """Return the text of config.pbtxt as a person wrote it; NotFound without one."""
     path = model_dir / CONFIG_FILE
     if not is_there(path):
         raise NotFound(f"model '{model_dir.name}' has no {CONFIG_FILE}")
@@ -157,12 +168,12 @@ def merge_overlay(config: ModelConfig, overlay: ModelConfig) -> None:
 
 
 def backend_of(config: ModelConfig) -> str:
-    """The backend a configuration names, directly or by its platform; "" for an ensemble or where neither is given."""
+    """Return the backend that a configuration names, itself or by its platform; "" for an ensemble, or without either."""
     return config.backend or PLATFORMS.get(config.platform, "")
 
 
 def runner(config: ModelConfig, version_dir: Path) -> tuple[str, str]:
-    """(backend, file name) of a version: as configured, completed from each other and from the files in its folder.
+    """Return (backend, file name) of a version: as configured, completed from each other and from the files in its folder.
 
     "" for a backend that nothing tells, and for a file name where none is given and no default one of that backend is there.
     """
@@ -178,15 +189,16 @@ def is_ensemble(config: ModelConfig) -> bool:
     return bool(config.platform == "ensemble" or config.WhichOneof("scheduling_choice") == "ensemble_scheduling")
 
 
-def get_parameter(config: ModelConfig, name: str, default: Any = None) -> Any:
-    """The JSON value of `slipway.<name>`; the default where it is absent."""
+def get_parameter(config: ModelConfig, name: str, default: Json = None) -> Json:
+    """Return the JSON value of `slipway.<name>`; the default where it is absent."""
     key = SLIPWAY_PREFIX + name
     if key not in config.parameters:
         return default
     try:
-        return json.loads(config.parameters[key].string_value)
+        value: Json = json.loads(config.parameters[key].string_value)
     except ValueError:
         raise InvalidConfig(f"the value of '{key}' is not JSON", field=f'parameters["{key}"]') from None
+    return value
 
 
 def _content(path: Path) -> bytes:
@@ -230,12 +242,11 @@ def _overlay(target: Message, source: Message) -> None:
             setattr(target, field.name, value)
 
 
-def _overlay_map(target: Any, source: Any, field: Any) -> None:
-    holds_messages = field.message_type.fields_by_name["value"].message_type is not None
+def _overlay_map(target: MutableMapping[str, Message], source: Mapping[str, Message], field: FieldDescriptor) -> None:
     for key, value in source.items():
-        if holds_messages:
+        if _maps_to_messages(field):
             target[key].CopyFrom(value)
-        else:
+        else:  # a map of texts
             target[key] = value
 
 
@@ -248,7 +259,7 @@ _QUOTED_LINE = re.compile(r"^'.*': ", re.DOTALL)
 
 
 def _explained(error: text_format.ParseError) -> InvalidConfig:
-    """Protobuf's complaint as one sentence of ours."""
+    """Return the parser's error as one sentence of ours."""
     line, column = error.GetLine() or 0, error.GetColumn() or 0
     message, field = _sentence(str(error))
     place = f"line {line}, column {column}: " if line else ""
@@ -256,7 +267,7 @@ def _explained(error: text_format.ParseError) -> InvalidConfig:
 
 
 def _sentence(text: str) -> tuple[str, str]:
-    """(sentence, field it is about) for a message of protobuf's parser."""
+    """Return (sentence, field it is about) for a message of protobuf's parser."""
     if found := _UNKNOWN_FIELD.search(text):
         known = _fields_of(found["message"])
         return f"unknown field '{found['field']}' in {found['message']}{_meant(found['field'], known)}", found["field"]

@@ -5,11 +5,12 @@
 {"mode": "evictable"}                       until another model needs the room under a memory budget
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypedDict, cast
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from repository.config.model_config import get_parameter, is_ensemble
+from repository.core.json_types import Json
 
 PARAMETER = "residency"
 PINNED, ON_DEMAND, EVICTABLE = MODES = ("pinned", "on_demand", "evictable")
@@ -22,16 +23,23 @@ class Residency(NamedTuple):
     idle_seconds: float = 300.0
 
 
+class _Fields(TypedDict, total=False):
+    """The parameter's value, once `problem` has found nothing wrong with it."""
+
+    mode: str
+    idle_seconds: float
+
+
 ALWAYS = Residency()
 
 
 def residency_of(config: ModelConfig) -> Residency:
     """Return the residency that a validated configuration asks for. An ensemble holds nothing: its steps have their own."""
     value = get_parameter(config, PARAMETER)
-    return ALWAYS if value is None or is_ensemble(config) else Residency(**value)
+    return ALWAYS if value is None or is_ensemble(config) else Residency(**cast(_Fields, value))
 
 
-def problem(value: Any, config: ModelConfig) -> str:
+def problem(value: Json, config: ModelConfig) -> str:
     """Return what is wrong with the parameter's value, "" for nothing."""
     if not isinstance(value, dict):
         return 'expected an object such as {"mode": "on_demand", "idle_seconds": 300}'

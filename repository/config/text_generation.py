@@ -9,12 +9,13 @@ are the defaults. A chat becomes a prompt of `begin`, one `message` for each mes
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import cast
 
 from tritonclient.grpc import model_config_pb2 as mc
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from repository.config.model_config import get_parameter
+from repository.core.json_types import Json, JsonObject
 
 PARAMETER = "text_generation"
 
@@ -32,13 +33,13 @@ class TextGeneration:
 
 
 def text_generation(config: ModelConfig) -> TextGeneration | None:
-    """Of a validated configuration; None where the model does not generate text."""
+    """Return what a validated configuration declares; None where the model does not generate text."""
     value = get_parameter(config, PARAMETER)
-    return None if value is None else _declared(value)
+    return _declared(value) if isinstance(value, dict) else None
 
 
-def problem(value: Any, config: ModelConfig) -> str:
-    """What is wrong with a declaration, "" for nothing. Tensors are looked for only where the configuration names some."""
+def problem(value: Json, config: ModelConfig) -> str:
+    """Return what is wrong with a declaration, "" for nothing. Tensors are checked where the configuration names some."""
     fields = TextGeneration.__dataclass_fields__
     if not isinstance(value, dict):
         return 'expected an object such as {"prompt_input": "text_input", "output": "text_output"}'
@@ -48,24 +49,27 @@ def problem(value: Any, config: ModelConfig) -> str:
     for name, text in value.items():
         if not isinstance(text, str) and name != "message":
             return f"expected '{name}' to be a text, not {text!r}"
-    return _message_problem(value.get("message", TextGeneration().message)) or _tensor_problem(value, config)
+    return _message_problem(value.get("message", "{content}")) or _tensor_problem(value, config)
 
 
-def _message_problem(message: Any) -> str:
-    templates = message.values() if isinstance(message, dict) and message else [message]
-    if not all(isinstance(template, str) for template in templates):
+def _message_problem(message: Json) -> str:
+    templates = list(message.values()) if isinstance(message, dict) and message else [message]
+    texts = [template for template in templates if isinstance(template, str)]
+    if len(texts) < len(templates):
         return "expected 'message' to be a text, or an object with a text for each role"
-    if not all("{content}" in template for template in templates):
+    if not all("{content}" in text for text in texts):
         return "expected each 'message' to say where its {content} goes"
     return ""
 
 
-def _declared(value: dict[str, Any]) -> TextGeneration:
-    """A model that takes messages takes no prompt, unless it says so."""
-    return TextGeneration(**({"prompt_input": ""} | value if value.get("messages_input") else value))
+def _declared(value: JsonObject) -> TextGeneration:
+    """Return the declaration with its defaults. A model that takes messages takes no prompt, unless it says so."""
+    no_prompt: JsonObject = {"prompt_input": ""}
+    fields = no_prompt | value if value.get("messages_input") else value
+    return TextGeneration(**cast("dict[str, str]", fields))
 
 
-def _tensor_problem(value: dict[str, Any], config: ModelConfig) -> str:
+def _tensor_problem(value: JsonObject, config: ModelConfig) -> str:
     declared = _declared(value)
     wanted = [("prompt_input", declared.prompt_input), ("messages_input", declared.messages_input)]
     problems = [_text_problem(field, name, "input", config.input) for field, name in wanted if name]
@@ -73,7 +77,7 @@ def _tensor_problem(value: dict[str, Any], config: ModelConfig) -> str:
     return next(filter(None, problems), "")
 
 
-def _text_problem(field: str, name: str, kind: str, tensors: Iterable[Any]) -> str:
+def _text_problem(field: str, name: str, kind: str, tensors: Iterable[mc.ModelInput | mc.ModelOutput]) -> str:
     known = {tensor.name: tensor for tensor in tensors}
     tensor = known.get(name)
     if tensor is None:

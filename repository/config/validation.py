@@ -4,8 +4,8 @@ Source of the rules: Triton's core, model_config_utils.cc, and its docs/user_gui
 file names, sizes and backend parameters are ours.
 """
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TypeAlias
 
 from tritonclient.grpc import model_config_pb2 as mc
 from tritonclient.grpc.model_config_pb2 import ModelConfig
@@ -19,9 +19,11 @@ from repository.core.layout import check_name, relative_path
 MAX_INSTANCES = 1024
 MAX_ELEMENTS = 1 << 40  # of one tensor of one request: more than any machine holds
 
+_Declared: TypeAlias = mc.ModelInput | mc.ModelSequenceBatching.State  # what says which datatype a warm-up input has
+
 
 def validate(config: ModelConfig, *, name: str = "", complete: bool = True) -> list[Problem]:
-    """All problems of a configuration; none means that it is valid.
+    """Return all problems of a configuration; none means that it is valid.
 
     `name` is the model's folder. With complete=False what the server completes from the model file (backend, inputs,
     outputs, datatypes, dims) may be missing.
@@ -35,7 +37,7 @@ def validate(config: ModelConfig, *, name: str = "", complete: bool = True) -> l
 
 
 def check(config: ModelConfig, *, name: str = "", complete: bool = True) -> None:
-    """InvalidConfig, carrying every problem, unless the configuration is valid."""
+    """Raise InvalidConfig, carrying every problem, unless the configuration is valid."""
     problems = tuple(validate(config, name=name, complete=complete))
     if problems:
         raise InvalidConfig("; ".join(map(str, problems)), field=problems[0].field, problems=problems)
@@ -94,7 +96,7 @@ def _tensors(config: ModelConfig) -> Iterator[Problem]:
             yield from _shape(field, kind, tensor, config)
 
 
-def _shape(field: str, kind: str, tensor: Any, config: ModelConfig) -> Iterator[Problem]:
+def _shape(field: str, kind: str, tensor: mc.ModelInput | mc.ModelOutput, config: ModelConfig) -> Iterator[Problem]:
     bad = [*_dims(f"{field}.dims", tensor.dims, f"{kind} '{tensor.name}'")]
     yield from bad
     if tensor.HasField("reshape"):
@@ -113,7 +115,7 @@ def _shape(field: str, kind: str, tensor: Any, config: ModelConfig) -> Iterator[
         yield from _file(f"{field}.label_filename", tensor.label_filename)
 
 
-def _dims(field: str, dims: Any, what: str) -> Iterator[Problem]:
+def _dims(field: str, dims: Iterable[int], what: str) -> Iterator[Problem]:
     count = 1
     for index, dim in enumerate(dims):
         if dim < 1 and dim != -1:
@@ -123,8 +125,8 @@ def _dims(field: str, dims: Any, what: str) -> Iterator[Problem]:
         yield Problem(field, f"{what} would have {count} elements; expected at most {MAX_ELEMENTS}")
 
 
-def _reshape(field: str, kind: str, tensor: Any, max_batch_size: int) -> Iterator[Problem]:
-    """dims and reshape hold as many elements, between every two variable-size dims."""
+def _reshape(field: str, kind: str, tensor: mc.ModelInput | mc.ModelOutput, max_batch_size: int) -> Iterator[Problem]:
+    """Require that dims and reshape hold as many elements between every two variable-size dims."""
     dims, shape = list(tensor.dims), list(tensor.reshape.shape)
     if not shape and max_batch_size == 0:
         yield Problem(f"{field}.reshape", f"{kind} '{tensor.name}' needs a batch dimension to be reshaped to nothing")
@@ -133,7 +135,7 @@ def _reshape(field: str, kind: str, tensor: Any, max_batch_size: int) -> Iterato
 
 
 def _runs(dims: list[int]) -> list[int]:
-    """The element counts of the stretches between variable-size dims: [2, 4, -1, 6] -> [8, 6]."""
+    """Return the element counts of the stretches between variable-size dims: [2, 4, -1, 6] -> [8, 6]."""
     runs = [1]
     for dim in dims:
         if dim == -1:
@@ -192,7 +194,7 @@ def _instance_groups(config: ModelConfig) -> Iterator[Problem]:
 
 
 def _warmup(config: ModelConfig) -> Iterator[Problem]:
-    known: dict[str, Any] = {tensor.name: tensor for tensor in config.input}
+    known: dict[str, _Declared | None] = {tensor.name: tensor for tensor in config.input}
     if known:  # a sample may give what the sequence batcher adds; control inputs tell their datatypes otherwise
         known |= dict.fromkeys(tensor.name for tensor in config.sequence_batching.control_input)
         known |= {state.input_name: state for state in config.sequence_batching.state}
@@ -205,11 +207,13 @@ def _warmup(config: ModelConfig) -> Iterator[Problem]:
             yield from _warmup_input(f'{field}.inputs["{name}"]', name, tensor, known)
 
 
-def _warmup_input(field: str, name: str, tensor: Any, known: dict[str, Any]) -> Iterator[Problem]:
+def _warmup_input(
+    field: str, name: str, tensor: mc.ModelWarmup.Input, known: Mapping[str, _Declared | None]
+) -> Iterator[Problem]:
     if known and name not in known:
         yield Problem(field, f"the model has no input '{name}'")
-    elif known.get(name) is not None and known[name].data_type not in (mc.TYPE_INVALID, tensor.data_type):
-        expected = mc.DataType.Name(known[name].data_type)
+    elif (declared := known.get(name)) is not None and declared.data_type not in (mc.TYPE_INVALID, tensor.data_type):
+        expected = mc.DataType.Name(declared.data_type)
         yield Problem(
             f"{field}.data_type", f"expected {expected} as in the input, not {mc.DataType.Name(tensor.data_type)}"
         )

@@ -1,7 +1,6 @@
 """Rules about batches: sizes, queues, priorities, sequences, and the tensors made from a batch."""
 
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 from tritonclient.grpc import model_config_pb2 as mc
 from tritonclient.grpc.model_config_pb2 import ModelConfig
@@ -42,8 +41,8 @@ def _preferred(field: str, sizes: Iterable[int], limit: int) -> Iterator[Problem
             yield Problem(f"{field}[{index}]", f"expected at most the max_batch_size of {limit}, not {size}")
 
 
-def _preserved_order(batching: Any) -> Iterator[Problem]:
-    """Order is lost by priorities and by delaying what has timed out."""
+def _preserved_order(batching: mc.ModelDynamicBatching) -> Iterator[Problem]:
+    """Refuse what loses the order: priorities, and delaying what has timed out."""
     if batching.priority_levels > 1:
         yield Problem("dynamic_batching.priority_levels", "preserve_ordering allows one priority level only")
     policies = {"default_queue_policy": batching.default_queue_policy}
@@ -80,7 +79,9 @@ def sequence_batching(config: ModelConfig) -> Iterator[Problem]:
             yield from _initial_state(f"{field}.initial_state[0]", state, initial)
 
 
-def _initial_state(field: str, state: Any, initial: Any) -> Iterator[Problem]:
+def _initial_state(
+    field: str, state: mc.ModelSequenceBatching.State, initial: mc.ModelSequenceBatching.InitialState
+) -> Iterator[Problem]:
     """Source: Triton's core, sequence_batch_scheduler.cc, GenerateInitialStateData."""
     what = f"the initial state of '{state.input_name}'"
     if not initial.name:
@@ -95,7 +96,7 @@ def _initial_state(field: str, state: Any, initial: Any) -> Iterator[Problem]:
         yield Problem(field, f"{what} says neither zero_data nor data_file")
 
 
-def _controls(batching: Any) -> Iterator[Problem]:
+def _controls(batching: mc.ModelSequenceBatching) -> Iterator[Problem]:
     tensors: set[str] = set()
     kinds: set[int] = set()
     for index, tensor in enumerate(batching.control_input):
@@ -113,7 +114,7 @@ def _controls(batching: Any) -> Iterator[Problem]:
             yield from _control(f"{field}.control[{position}]", kind, control)
 
 
-def _control(field: str, kind: str, control: Any) -> Iterator[Problem]:
+def _control(field: str, kind: str, control: mc.ModelSequenceBatching.Control) -> Iterator[Problem]:
     given = [name for name in _BOOLEAN_PAIRS if getattr(control, name)]
     if kind == "CONTROL_SEQUENCE_CORRID":
         if given:
@@ -145,7 +146,7 @@ def batch_tensors(config: ModelConfig) -> Iterator[Problem]:
             yield Problem(f"{field}.target_name", "an output is given twice")
 
 
-def _sources(field: str, tensor: Any, inputs: set[str]) -> Iterator[Problem]:
+def _sources(field: str, tensor: mc.BatchInput | mc.BatchOutput, inputs: set[str]) -> Iterator[Problem]:
     if len(tensor.source_input) != 1:
         yield Problem(f"{field}.source_input", f"expected one source input, but {len(tensor.source_input)} are given")
     for position, name in enumerate(tensor.source_input):

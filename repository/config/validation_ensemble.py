@@ -1,9 +1,8 @@
 """Rules about ensembles: every tensor is written once, read somewhere, and can be reached from the inputs."""
 
 from collections.abc import Iterator
-from typing import Any
 
-from tritonclient.grpc.model_config_pb2 import ModelConfig
+from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelEnsembling
 
 from repository.core.errors import Problem
 
@@ -68,7 +67,7 @@ def _data_flow(config: ModelConfig) -> Iterator[Problem]:
     yield from _ends(config, written)
 
 
-def _unreachable(index: int, step: Any, known: set[str], written: set[str]) -> Iterator[Problem]:
+def _unreachable(index: int, step: ModelEnsembling.Step, known: set[str], written: set[str]) -> Iterator[Problem]:
     for key, tensor in sorted(step.input_map.items()):
         if tensor in known:
             continue

@@ -2,13 +2,13 @@
 
 import re
 from collections.abc import Callable, Iterator
-from typing import Any
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from repository.config import residency, text_generation
 from repository.config.model_config import SLIPWAY_PREFIX, backend_of, get_parameter
 from repository.core.errors import InvalidConfig, Problem
+from repository.core.json_types import Json
 
 _ACCELERATORS = {
     "gpu_execution_accelerator": ("tensorrt", "cuda", "auto_mixed_precision", "gpu_io"),
@@ -87,7 +87,7 @@ def _own(config: ModelConfig, key: str) -> Iterator[Problem]:
         yield Problem(f'parameters["{key}"]', wrong)
 
 
-def _execution_timeout_problem(value: Any, config: ModelConfig) -> str:
+def _execution_timeout_problem(value: Json, config: ModelConfig) -> str:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e9:
         return f"expected a number of seconds over 0, not {value!r}"
     try:
@@ -100,7 +100,7 @@ def _execution_timeout_problem(value: Any, config: ModelConfig) -> str:
 
 
 # name of a slipway.* parameter -> what is wrong with its value, "" for nothing
-_OWN: dict[str, Callable[[Any, ModelConfig], str]] = {
+_OWN: dict[str, Callable[[Json, ModelConfig], str]] = {
     residency.PARAMETER: residency.problem,
     EXECUTION_TIMEOUT: _execution_timeout_problem,
     text_generation.PARAMETER: text_generation.problem,

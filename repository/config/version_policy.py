@@ -6,7 +6,7 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 
 def select(config: ModelConfig, available: Iterable[int]) -> list[int]:
-    """The versions to serve of those available, ascending. Without a policy: the latest one, as Triton does;
+    """Return the versions to serve of those available, ascending. Without a policy: the latest one, as Triton does;
     `latest {}` says no number, and so none."""
     versions = sorted(available)
     policy = config.version_policy
@@ -21,7 +21,7 @@ def select(config: ModelConfig, available: Iterable[int]) -> list[int]:
 
 
 def missing(config: ModelConfig, available: Iterable[int]) -> list[int]:
-    """Versions that a `specific` policy names but that are not there."""
+    """Return the versions that a `specific` policy names but that are not there."""
     if config.version_policy.WhichOneof("policy_choice") != "specific":
         return []
     return sorted(set(config.version_policy.specific.versions) - set(available))
@@ -33,7 +33,7 @@ def set_specific(config: ModelConfig, versions: Iterable[int]) -> None:
 
 
 def describe(config: ModelConfig) -> str:
-    """The policy in a few words, for a page or an audit entry."""
+    """Return the policy in a few words, for a page or an audit entry."""
     policy = config.version_policy
     kind = policy.WhichOneof("policy_choice")
     if kind == "all":

@@ -1,26 +1,33 @@
 """Noticing what was changed in a model's folder by hand.
 
-A fingerprint is plain JSON data: {"config": sha256 or "", "files": {name: [size, mtime_ns, sha256]}}. Taking one again
-is cheap: a file of the same size and time as before is not read again.
+A fingerprint is plain JSON data. Taking one again is cheap: a file of the same size and time as before is not read again.
 """
 
 import re
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from repository.core.layout import CONFIG_FILE, OVERLAY_FILE, parse_version
 from repository.files.storage import hash_file
 
-Fingerprint = dict[str, Any]
+File = list[int | str]  # size, mtime in ns, SHA-256
+
+
+class Fingerprint(TypedDict):
+    """`config`: the SHA-256 of config.pbtxt, "" without one; `files`: all others by their names."""
+
+    config: str
+    files: dict[str, File]
+
 
 # Python writes these by itself when a model.py is imported.
 _IGNORED = re.compile(r"(^|/)(__pycache__(/|$)|\.[^/]*\.tmp$)|\.pyc$")
 
 
 def fingerprint(model_dir: Path, previous: Fingerprint | None = None) -> Fingerprint:
-    """What lies in a model's folder now; `previous` saves reading what has the same size and time."""
-    known = (previous or {}).get("files", {})
-    files: dict[str, list[int | str]] = {}
+    """Return what lies in a model's folder now; `previous` saves reading what has the same size and time."""
+    known = previous["files"] if previous else {}
+    files: dict[str, File] = {}
     for path in sorted(model_dir.rglob("*")):
         name = path.relative_to(model_dir).as_posix()
         if _IGNORED.search(name):
@@ -31,11 +38,11 @@ def fingerprint(model_dir: Path, previous: Fingerprint | None = None) -> Fingerp
         except OSError:  # removed while we looked, or not to be read: the server says so when it loads the model
             continue
     config = files.pop(CONFIG_FILE, None)
-    return {"config": config[2] if config else "", "files": files}
+    return {"config": str(config[2]) if config else "", "files": files}
 
 
 def compare(recorded: Fingerprint, current: Fingerprint) -> list[str]:
-    """What changed, one sentence each; empty when nothing did. Times alone are no change."""
+    """Return what changed, one sentence each; empty when nothing did. Times alone are no change."""
     sentences = _config_change(recorded["config"], current["config"])
     before, after = recorded["files"], current["files"]
     whole = _whole_versions(before, after)
@@ -47,7 +54,7 @@ def compare(recorded: Fingerprint, current: Fingerprint) -> list[str]:
     return sentences
 
 
-def _entry(path: Path, known: list[int | str] | None) -> list[int | str]:
+def _entry(path: Path, known: File | None) -> File:
     status = path.stat()
     if known is not None and known[:2] == [status.st_size, status.st_mtime_ns]:
         return list(known)
@@ -62,8 +69,8 @@ def _config_change(before: str, after: str) -> list[str]:
     return [f"{CONFIG_FILE} was edited." if after else f"{CONFIG_FILE} was removed."]
 
 
-def _whole_versions(before: dict[str, Any], after: dict[str, Any]) -> dict[int, str]:
-    """Versions that came or went as a whole -> the sentence that says so."""
+def _whole_versions(before: dict[str, File], after: dict[str, File]) -> dict[int, str]:
+    """Return the versions that came or went as a whole, with the sentence that says so."""
     old = {_version_of(name) for name in before} - {None}
     new = {_version_of(name) for name in after} - {None}
     came = {version: "Version {} was added." for version in new - old if version is not None}
@@ -75,7 +82,7 @@ def _version_of(name: str) -> int | None:
     return parse_version(name.partition("/")[0]) if "/" in name else None
 
 
-def _file_change(name: str, before: list[Any] | None, after: list[Any] | None) -> list[str]:
+def _file_change(name: str, before: File | None, after: File | None) -> list[str]:
     version = _version_of(name)
     short = name.partition("/")[2] if version is not None else name
     where = f" of version {version}" if version is not None else ""

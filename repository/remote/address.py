@@ -11,9 +11,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from repository.core.errors import InvalidName, RepositoryError
+from repository.core.json_types import Json, JsonObject
 
 CREDENTIALS_VARIABLE = "TRITON_CLOUD_CREDENTIAL_PATH"
 
@@ -34,7 +34,7 @@ class RemoteAddress:
 
     @property
     def shown(self) -> str:
-        """For logs: without a user's name or password."""
+        """Return what logs may show: the address without a user's name or password."""
         return _USER.sub("//", self.text)
 
 
@@ -43,7 +43,7 @@ def is_remote(text: str) -> bool:
 
 
 def parse(text: str) -> RemoteAddress:
-    """InvalidName with one sentence for an address that names no bucket or container."""
+    """Read an address; InvalidName with one sentence for one that names no bucket or container."""
     match = _ADDRESS.fullmatch(text)
     if match is None:
         raise InvalidName(f"expected an address such as s3://bucket/path, got '{text}'")
@@ -73,25 +73,26 @@ def _s3(text: str, rest: str) -> RemoteAddress:
     return RemoteAddress("s3", f"s3://{host['path']}", text, endpoint=endpoint)
 
 
-def storage_options(address: RemoteAddress, environment: Mapping[str, str] = os.environ) -> dict[str, Any]:
-    """What fsspec's file system is made with. Without a credentials file each provider's own chain finds them."""
+def storage_options(address: RemoteAddress, environment: Mapping[str, str] = os.environ) -> dict[str, object]:
+    """Return what fsspec's file system is made with. Without a credentials file each provider's own chain finds them."""
     given = _credentials(address, environment)
-    if address.protocol == "s3":
-        return _s3_options(address, given)
     if address.protocol == "gs":
         return {"token": given} if given else {}
+    fields = given if isinstance(given, dict) else {}
+    if address.protocol == "s3":
+        return _s3_options(address, fields)
     if address.protocol == "abfs":
-        return _azure_options(address, given or {}, environment)
+        return _azure_options(address, fields, environment)
     return {}
 
 
-def _s3_options(address: RemoteAddress, given: Any) -> dict[str, Any]:
-    client: dict[str, Any] = {}
-    config: dict[str, Any] = {"connect_timeout": 5, "read_timeout": 60, "retries": {"max_attempts": 2}}
+def _s3_options(address: RemoteAddress, given: JsonObject) -> dict[str, object]:
+    client: JsonObject = {}
+    config: dict[str, object] = {"connect_timeout": 5, "read_timeout": 60, "retries": {"max_attempts": 2}}
     if address.endpoint:
         client["endpoint_url"] = address.endpoint
         config["s3"] = {"addressing_style": "path"}
-    options: dict[str, Any] = {"client_kwargs": client, "config_kwargs": config}
+    options: dict[str, object] = {"client_kwargs": client, "config_kwargs": config}
     if given:
         names = {"key": "key_id", "secret": "secret_key", "token": "session_token", "profile": "profile"}
         options |= {name: given[field] for name, field in names.items() if given.get(field)}
@@ -100,17 +101,17 @@ def _s3_options(address: RemoteAddress, given: Any) -> dict[str, Any]:
     return options
 
 
-def _azure_options(address: RemoteAddress, given: Any, environment: Mapping[str, str]) -> dict[str, Any]:
+def _azure_options(address: RemoteAddress, given: JsonObject, environment: Mapping[str, str]) -> dict[str, object]:
     key = given.get("account_key") or environment.get("AZURE_STORAGE_KEY")
     kind = given.get("auth_type") or environment.get("AZURE_STORAGE_AUTH_TYPE", "")
-    options: dict[str, Any] = {"account_name": address.account}
+    options: dict[str, object] = {"account_name": address.account}
     if key and not kind:
         return options | {"account_key": key}
     return options | {"anon": False}
 
 
-def _credentials(address: RemoteAddress, environment: Mapping[str, str]) -> Any:
-    """The entry of Triton's credentials file whose name is the longest beginning of the address; None without a file."""
+def _credentials(address: RemoteAddress, environment: Mapping[str, str]) -> Json:
+    """Return the entry of Triton's credentials file whose name is the longest beginning of the address; None without one."""
     path = environment.get(CREDENTIALS_VARIABLE)
     if not path:
         return None
@@ -118,6 +119,7 @@ def _credentials(address: RemoteAddress, environment: Mapping[str, str]) -> Any:
         document = json.loads(Path(path).read_text())
         section = document.get(address.text.partition("://")[0], {})
         names = [name for name in section if address.text.startswith(name)]
-        return section[max(names, key=len)] if names else None
+        given: Json = section[max(names, key=len)] if names else None
     except (OSError, ValueError, AttributeError):
         raise RepositoryError(f"the file that {CREDENTIALS_VARIABLE} names is not a readable JSON object") from None
+    return given

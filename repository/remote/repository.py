@@ -9,8 +9,9 @@ import os
 import shutil
 import threading
 from collections import defaultdict
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Protocol
 
 from repository.core import layout
 from repository.core.errors import InvalidName, NotFound, RepositoryError, Unreachable, UnsafePath
@@ -24,8 +25,18 @@ _TOKENS = ("ETag", "etag", "md5Hash", "generation", "mtime", "LastModified", "la
 _PACKAGES = {"s3": "s3fs", "gs": "gcsfs", "abfs": "adlfs"}
 
 
+class FileSystem(Protocol):
+    """What is used of fsspec's file systems."""
+
+    def invalidate_cache(self) -> None: ...
+
+    def find(self, path: str, *, detail: bool) -> Mapping[str, Mapping[str, object]]: ...
+
+    def get(self, rpath: list[str], lpath: list[str]) -> object: ...
+
+
 class RemoteRepository:
-    """Methods that speak to the network block: they belong on a worker thread. The others only look at what is known."""
+    """Methods that speak to the network block: they belong on a worker thread. The others answer from the last listing."""
 
     def __init__(self, address: RemoteAddress, cache: Path) -> None:
         self.address = address
@@ -34,12 +45,12 @@ class RemoteRepository:
         self._lock = threading.Lock()
         self._fetching: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
         self._listed: dict[str, Listing] = {}
-        self._last: dict[str, Listing] = {}  # the last look's raw answer
+        self._last: dict[str, Listing] = {}  # what the store answered last, settled or not
         self._copied: dict[str, Listing] = {}
         self._settling = False
-        self._opened: tuple[Any, str] | None = None
+        self._opened: tuple[FileSystem, str] | None = None
 
-    # -- what is known -----------------------------------------------------------------------------------------------
+    # -- as last listed -----------------------------------------------------------------------------------------------
     def models(self) -> list[str]:
         return sorted(self._listed)
 
@@ -47,7 +58,7 @@ class RemoteRepository:
         return layout.check_name(name) in self._listed
 
     def model_dir(self, name: str) -> Path:
-        """Where the copy lies, or will."""
+        """Return where the copy lies, or will."""
         return self._local.model_dir(name)
 
     def listing(self, name: str) -> Listing:
@@ -58,10 +69,10 @@ class RemoteRepository:
         return name in self._copied and self._copied[name] == self._listed.get(name)
 
     # -- the network -------------------------------------------------------------------------------------------------
-    def look(self, *, settling: bool = False) -> None:
-        """List everything; Unreachable with the reason, and nothing forgotten, where that fails.
+    def list_models(self, *, settling: bool = False) -> None:
+        """List everything. Where that fails, raise Unreachable with the reason, and keep the last listing.
 
-        With `settling` a change counts once two looks running have seen the same: an upload of several objects is over.
+        With `settling` a change counts once two listings in turn show the same: an upload of several objects is over.
         """
         found = self._list("")
         with self._lock:
@@ -78,8 +89,8 @@ class RemoteRepository:
     def _settled(now: Listing | None, before: Listing | None, known: Listing | None) -> Listing | None:
         return now if now == before else known
 
-    def look_at(self, name: str) -> None:
-        """List one model, whatever the last look saw of it."""
+    def list_model(self, name: str) -> None:
+        """List one model anew."""
         self._note(name, self._list(layout.check_name(name)).get(name))
 
     def _note(self, name: str, listing: Listing | None) -> None:
@@ -88,7 +99,7 @@ class RemoteRepository:
             self._listed = others if listing is None else others | {name: listing}
 
     def fetch(self, name: str) -> Path:
-        """The folder with a whole copy of what was last listed; Unreachable or NotFound where there cannot be one."""
+        """Return the folder with a whole copy of what was last listed; Unreachable or NotFound where there cannot be one."""
         with self._fetching[name]:
             for _ in range(1 if self._settling else COPY_ATTEMPTS):
                 wanted = self._listed.get(name)
@@ -108,7 +119,7 @@ class RemoteRepository:
 
     # -- copying -----------------------------------------------------------------------------------------------------
     def _copy(self, name: str, wanted: Listing) -> bool:
-        """False where the model changed meanwhile, which is then noted."""
+        """Copy what changed. Return False where the model changed meanwhile; its new listing is kept then."""
         old, new = _entries(self._copied.get(name, ())), _entries(wanted)
         changed = {entry for entry in new if old.get(entry) != new[entry]}
         staging = self._staging / name
@@ -132,7 +143,7 @@ class RemoteRepository:
         return True
 
     def _download(self, name: str, rows: list[tuple[str, int, str]], staging: Path) -> bool:
-        """Whether every object arrived with the size that the listing gave."""
+        """Download objects. Return whether every one arrived with the size that the listing gave."""
         staging.mkdir(parents=True)
         sources, targets = [], []
         for path, _, _ in rows:
@@ -164,7 +175,7 @@ class RemoteRepository:
 
     # -- listing -----------------------------------------------------------------------------------------------------
     def _list(self, name: str) -> dict[str, Listing]:
-        """model -> what lies in its folder; of one model or of all."""
+        """List the objects in the folder of one model, or of all (""), by model."""
         system, root = self._system()
         try:
             system.invalidate_cache()
@@ -175,11 +186,11 @@ class RemoteRepository:
         for path, details in objects.items():
             model, slash, inside = path.removeprefix(root).lstrip("/").partition("/")
             if slash and inside and _may_be_model(model):
-                found[model].append((inside, int(details.get("size") or 0), _token(details)))
+                found[model].append((inside, _size(details), _token(details)))
         return {model: tuple(sorted(rows)) for model, rows in found.items()}
 
-    def _system(self) -> tuple[Any, str]:
-        """fsspec's file system and the repository's root in it, without a closing slash."""
+    def _system(self) -> tuple[FileSystem, str]:
+        """Return fsspec's file system and the repository's root in it, without a closing slash."""
         if self._opened is None:
             try:
                 import fsspec
@@ -202,7 +213,7 @@ class RemoteRepository:
         return f"{self.address.text.partition('://')[0]} model repository"
 
     def _explained(self, error: Exception) -> RepositoryError:
-        """What went wrong in one sentence; the library's own words may hold addresses or keys and are left out."""
+        """Return what went wrong in one sentence; the library's own words may hold addresses or keys and are left out."""
         if isinstance(error, RepositoryError):
             return error
         names = {kind.__name__ for kind in type(error).__mro__}
@@ -215,8 +226,13 @@ class RemoteRepository:
         return Unreachable(f"the {self._kind} cannot be reached ({type(error).__name__})")
 
 
-def _token(details: dict[str, Any]) -> str:
-    """What tells one content of an object from another: its ETag, else a hash or generation, else its time."""
+def _size(details: Mapping[str, object]) -> int:
+    size = details.get("size")
+    return int(size or 0) if isinstance(size, int | float | str) else 0
+
+
+def _token(details: Mapping[str, object]) -> str:
+    """Return what tells one content of an object from another: its ETag, else a hash or generation, else its time."""
     return next((str(details[key]) for key in _TOKENS if details.get(key)), "")
 
 
@@ -225,7 +241,7 @@ def _entry(path: str) -> str:
 
 
 def _entries(listing: Listing) -> dict[str, Listing]:
-    """The listing by what lies directly in the model's folder."""
+    """Return the listing by what lies directly in the model's folder."""
     found: defaultdict[str, list[tuple[str, int, str]]] = defaultdict(list)
     for row in listing:
         found[_entry(row[0])].append(row)

@@ -121,7 +121,7 @@ class Repositories:
             shown = repository.address.shown
             unreachable = ""
             try:
-                repository.look(settling=settling)
+                repository.list_models(settling=settling)
             except RepositoryError as error:
                 unreachable = error.message
                 failures.append((shown, unavailable(unreachable)))
@@ -229,7 +229,7 @@ def _refresh(name: str, repositories: list[RemoteRepository]) -> dict[RemoteRepo
     unreachable = {}
     for repository in repositories:
         try:
-            repository.look_at(name)
+            repository.list_model(name)
         except RepositoryError as error:
             unreachable[repository] = _as_serving_error(error)
     return unreachable

@@ -150,7 +150,7 @@ class ChildInstance(BackendInstance):
 def execution_timeout(config: ModelConfig) -> float | None:
     """Seconds that a batch may take; None without a bound. The configuration has been validated."""
     value = get_parameter(config, EXECUTION_TIMEOUT)
-    return None if value is None else float(value)
+    return float(value) if isinstance(value, int | float) else None
 
 
 # -- requests ----------------------------------------------------------------------------------------------------------

@@ -33,13 +33,13 @@ def put(store: Any, path: str, content: bytes) -> None:
 def test_a_model_is_copied_and_only_what_changed_is_copied_again(store: Any, repository: RemoteRepository) -> None:
     put(store, "m/config.pbtxt", b"one")
     put(store, "m/1/model.onnx", b"1")
-    repository.look()
+    repository.list_models()
     assert repository.models() == ["m"]
     folder = repository.fetch("m")
     before = (folder / "1" / "model.onnx").stat()
     put(store, "m/config.pbtxt", b"two")
     put(store, "m/2/model.onnx", b"22")
-    repository.look()
+    repository.list_models()
     assert not repository.is_copied("m")
     repository.fetch("m")
     assert (folder / "config.pbtxt").read_bytes() == b"two"
@@ -47,7 +47,7 @@ def test_a_model_is_copied_and_only_what_changed_is_copied_again(store: Any, rep
     after = (folder / "1" / "model.onnx").stat()
     assert (before.st_ino, before.st_mtime_ns) == (after.st_ino, after.st_mtime_ns)
     store.rm("/models/m/1", recursive=True)
-    repository.look()
+    repository.list_models()
     repository.fetch("m")
     assert sorted(path.name for path in folder.iterdir()) == ["2", "config.pbtxt"]
 
@@ -57,7 +57,7 @@ def test_a_version_that_changes_while_it_is_copied_is_copied_again(
 ) -> None:
     put(store, "m/1/a", b"old")
     put(store, "m/1/b", b"old")
-    repository.look()
+    repository.list_models()
     get, changes = type(store).get, iter([b"new"])
 
     def get_and_change(self: Any, sources: list[str], targets: list[str], **more: Any) -> None:
@@ -75,7 +75,7 @@ def test_a_version_that_never_rests_is_not_taken(
     store: Any, repository: RemoteRepository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(store, "m/1/a", b"0")
-    repository.look()
+    repository.list_models()
     get, numbers = type(store).get, itertools.count(1)
 
     def get_and_change(self: Any, sources: list[str], targets: list[str], **more: Any) -> None:
@@ -90,28 +90,28 @@ def test_a_version_that_never_rests_is_not_taken(
 
 def test_with_settling_a_change_counts_when_it_is_seen_twice(store: Any, repository: RemoteRepository) -> None:
     put(store, "m/1/a", b"a")
-    repository.look()
+    repository.list_models()
     put(store, "m/2/a", b"a")
     known = repository.listing("m")
-    repository.look(settling=True)
+    repository.list_models(settling=True)
     assert repository.listing("m") == known
     put(store, "m/2/b", b"b")
-    repository.look(settling=True)
+    repository.list_models(settling=True)
     assert repository.listing("m") == known
-    repository.look(settling=True)
+    repository.list_models(settling=True)
     assert [row[0] for row in repository.listing("m")] == ["1/a", "2/a", "2/b"]
     store.rm("/models/m", recursive=True)
     put(store, "n/1/a", b"a")
-    repository.look(settling=True)
+    repository.list_models(settling=True)
     assert repository.models() == ["m"]
-    repository.look(settling=True)
+    repository.list_models(settling=True)
     assert repository.models() == ["n"]
 
 
 def test_names_that_would_leave_the_folder_are_refused(store: Any, repository: RemoteRepository) -> None:
     store.store["/models/m/1/a\\b"] = type(store).open(store, "/models/x", "wb")
     put(store, ".hidden/1/a", b"")
-    repository.look()
+    repository.list_models()
     assert repository.models() == ["m"]
     with pytest.raises(UnsafePath):
         repository.fetch("m")
@@ -119,6 +119,6 @@ def test_names_that_would_leave_the_folder_are_refused(store: Any, repository: R
 
 def test_a_model_that_is_not_there_is_not_found(repository: RemoteRepository, store: Any) -> None:
     put(store, "m/1/a", b"")
-    repository.look()
+    repository.list_models()
     with pytest.raises(NotFound, match="no model 'other' in the memory model repository"):
         repository.fetch("other")

@@ -1,0 +1,6 @@
+"""The types of values that are read from JSON, and written to it."""
+
+from typing import TypeAlias
+
+Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
+JsonObject: TypeAlias = dict[str, Json]
