@@ -22,8 +22,7 @@ from serving.core.errors import ServingError, unavailable
 from serving.frontends.shared.authorisation import Authoriser
 from serving.resources.allocator import bound_arenas
 from serving.server import InferenceServer
-from serving.telemetry.log_settings import LogSettings
-from serving.telemetry.logs import configure_logging
+from serving.telemetry.logs import LogSettings, configure_logging
 
 log = logging.getLogger("serving")
 

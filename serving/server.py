@@ -24,7 +24,7 @@ from serving.models.model_repository_manager import ModelRepositoryManager
 from serving.models.repository_index import IndexRow
 from serving.resources.request_memory import RequestMemory
 from serving.resources.response_cache import ResponseCache
-from serving.telemetry.log_settings import LogSettings
+from serving.telemetry.logs import LogSettings
 from serving.telemetry.request_log import RequestLog
 from serving.telemetry.statistics import ModelStatistics, fill_statistics
 from serving.telemetry.traces.opentelemetry import OpenTelemetryTrace

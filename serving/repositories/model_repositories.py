@@ -36,7 +36,7 @@ Repository = ModelRepository | RemoteRepository
 
 
 class Repositories:
-    """All that --model-repository names, in its order."""
+    """The repositories that --model-repository names, in its order."""
 
     def __init__(self, options: Options) -> None:
         self._caches: dict[Path | None, CacheFolder] = {}  # by the folder that holds them; None: the system's
@@ -59,7 +59,7 @@ class Repositories:
 
     @property
     def missing(self) -> list[Path]:
-        """Folders that were not there when the server started, and have not come since."""
+        """Return the folders that were not there when the server started, and have not come since."""
         self._missing = [place for place in self._missing if not place.is_dir()]
         return self._missing
 
@@ -107,7 +107,7 @@ class Repositories:
         return owners[0] if owners else None
 
     def _repositories_of(self, model: ModelIdentifier) -> list[Repository]:
-        """The repositories of its namespace."""
+        """Return the repositories of the model's namespace."""
         return self._namespaces.get(model.namespace, [])
 
     def _remote_of(self, model: ModelIdentifier) -> list[RemoteRepository]:
@@ -133,13 +133,13 @@ class Repositories:
         return failures
 
     def list_remote_model(self, name: str) -> None:
-        """Look for a model in the cloud, where it may have been published a moment ago; UNAVAILABLE without an answer."""
+        """List one model in the cloud, where it may have been published a moment ago; UNAVAILABLE without an answer."""
         unreachable = _refresh(name, self.remote)
         if unreachable and not self.identifiers(name):
             raise next(iter(unreachable.values()))
 
     def fetch(self, model: ModelIdentifier, *, refresh: bool) -> Path | None:
-        """The folder with the model's files, copied first where they lie in the cloud; None where there is no such model.
+        """Return the folder with the model's files, copied first where they lie in the cloud; None without such a model.
 
         `refresh` lists the model anew. UNAVAILABLE where the cloud does not answer.
         """
@@ -173,7 +173,7 @@ class Repositories:
         return found
 
     def is_current(self, model: ModelIdentifier) -> bool:
-        """False where a copy of the model has still to be made."""
+        """Return False where a copy of the model has still to be made."""
         copies = self._remote_of(model)
         return all(not repository.has_model(model.name) or repository.is_copied(model.name) for repository in copies)
 

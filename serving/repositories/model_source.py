@@ -46,8 +46,10 @@ class NothingSelected(ServingError):
 def read_source(
     name: str, model_dir: Path, override: str = "", custom: str = "", *, strict: bool = False
 ) -> list[VersionSource]:
-    """The selected versions, ascending; `override` is a JSON configuration to use in place of config.pbtxt,
-    `custom` the name of one in configs/ to use where the model has it; `strict`: one of them must be there.
+    """Return the selected versions, ascending.
+
+    override: a JSON configuration to use in place of config.pbtxt; custom: the name of one in configs/ to use where the model
+    has it; strict: one of them must be there.
 
     NOT_FOUND without the folder or what must be there; INVALID_ARG for a configuration that does not parse; NothingSelected.
     """
@@ -60,7 +62,7 @@ def read_source(
         if not selected:
             raise NothingSelected(_nothing_selected(name, base, available))
         configured = {layout.CONFIG_FILE, layout.CONFIGS_FOLDER}  # what they mean is in the configuration
-        common = _files(model_dir, skip=frozenset(str(version) for version in available) | configured)
+        common = _list_files(model_dir, skip=frozenset(str(version) for version in available) | configured)
         configs = {
             version: base if override else _named(name, _written(model_dir, version, custom, strict))
             for version in selected
@@ -71,8 +73,8 @@ def read_source(
 
 
 def fingerprint(model_dir: Path) -> Files:
-    """Of all files of a model, for the poller."""
-    return _files(model_dir, skip=frozenset())
+    """Return what tells whether any file of a model has changed."""
+    return _list_files(model_dir, skip=frozenset())
 
 
 def write_override(folder: Path, files: Mapping[str, bytes]) -> None:
@@ -86,7 +88,7 @@ def write_override(folder: Path, files: Mapping[str, bytes]) -> None:
 
 
 def _version(model_dir: Path, version: int, config: ModelConfig, common: Files) -> VersionSource:
-    return VersionSource(version, model_dir, config, common + _files(model_dir / str(version), frozenset()))
+    return VersionSource(version, model_dir, config, common + _list_files(model_dir / str(version), frozenset()))
 
 
 def _overriding(text: str) -> ModelConfig:
@@ -97,7 +99,7 @@ def _overriding(text: str) -> ModelConfig:
 
 
 def _written(model_dir: Path, version: int | None, custom: str, strict: bool) -> ModelConfig:
-    """config.pbtxt; an empty configuration where there is none, to be completed from the model file."""
+    """Read config.pbtxt; return an empty configuration where there is none, to be completed from the model file."""
     if strict and not model_config.has_config(model_dir, custom):
         raise not_found(
             f"failed to open text file for read {model_dir.name}/{layout.CONFIG_FILE}: No such file or directory, and "
@@ -127,8 +129,11 @@ def _nothing_selected(name: str, config: ModelConfig, available: list[int]) -> s
     return f"at least one version must be available under the version policy of model '{name}': {reason}"
 
 
-def _files(folder: Path, skip: frozenset[str]) -> Files:
-    """INVALID_ARG for what cannot be read, and for what a reader would wait at for ever: pipes, sockets, devices."""
+def _list_files(folder: Path, skip: frozenset[str]) -> Files:
+    """List the files below a folder.
+
+    INVALID_ARG for what cannot be read, and for what a reader would wait at for ever: pipes, sockets, devices.
+    """
     found: list[tuple[str, int, int, int]] = []
     _walk(str(folder), "", skip, found, ())
     return tuple(sorted(found))

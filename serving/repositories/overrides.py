@@ -16,12 +16,14 @@ from serving.repositories.model_source import Files, write_override
 
 
 class Overrides:
+    """Used on the event loop's thread, but for `write`."""
+
     def __init__(self) -> None:
         self._folders: dict[ModelIdentifier, Path] = {}
-        self._configs: dict[ModelIdentifier, tuple[str, Files]] = {}  # with what the model's folder looked like
+        self._configs: dict[ModelIdentifier, tuple[str, Files]] = {}  # with the files of the model's folder
 
     def write(self, identifier: ModelIdentifier, config: str, files: Mapping[str, bytes]) -> Path:
-        """On a worker thread: the folder with the files, in place of an earlier one."""
+        """Write files to a temporary folder, in place of an earlier one, and return it. Call it on a worker thread."""
         if not config:
             raise invalid("files in a load request need the configuration in its 'config' parameter too")
         root = Path(tempfile.mkdtemp(prefix="slipway-override-"))
@@ -34,20 +36,21 @@ class Overrides:
         self._folders[identifier] = root
         return root
 
-    def kept(self, identifier: ModelIdentifier, looks: Files) -> str:
-        """The configuration of an earlier load request, where the folder has not changed since; "" otherwise."""
+    def kept(self, identifier: ModelIdentifier, files: Files) -> str:
+        """Return the configuration of an earlier load request, where the folder has not changed since; "" otherwise."""
         config, before = self._configs.get(identifier, ("", ()))
-        return config if looks == before else ""
+        return config if files == before else ""
 
-    def loaded(self, identifier: ModelIdentifier, config: str, looks: Files, *, has_files: bool) -> None:
-        """The model serves with this configuration ("" for its own), from a temporary folder or not."""
+    def loaded(self, identifier: ModelIdentifier, config: str, files: Files, *, has_files: bool) -> None:
+        """Note that the model serves with this configuration ("" for its own), from a temporary folder or not."""
         self._configs.pop(identifier, None)
         if not has_files:
             self._drop_files(identifier)
             if config:
-                self._configs[identifier] = config, looks
+                self._configs[identifier] = config, files
 
     def drop(self, identifier: ModelIdentifier) -> None:
+        """Forget what load requests brought for a model."""
         self._configs.pop(identifier, None)
         self._drop_files(identifier)
 

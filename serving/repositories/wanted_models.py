@@ -1,4 +1,4 @@
-"""Which models somebody wants loaded, by --wanted-models-file: a JSON list of names, written by who controls this server.
+"""Which models will be loaded, by --wanted-models-file: a JSON list of names, written by who controls this server.
 
 A server that has just been started, or started again, has loaded nothing; its clients should come again, not give up.
 """
@@ -13,7 +13,7 @@ MAX_BYTES = 16 << 20
 
 
 class WantedModels:
-    """Looked at only for models that are not loaded; read again when the file changes."""
+    """The names in the file, which is read again when it changes. Asked only about models that are not loaded."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -25,7 +25,7 @@ class WantedModels:
         return name in self._names
 
     def _refresh(self) -> None:
-        """A missing file wants nothing; one that is malformed changes nothing."""
+        """Read the file if it has changed. Without a file there are no names; a malformed one changes nothing."""
         try:
             status = self._path.stat()
             stamp = (status.st_mtime_ns, status.st_size, status.st_ino)

@@ -9,7 +9,7 @@ import threading
 from bisect import bisect_left
 from collections.abc import Iterable
 from itertools import accumulate, pairwise
-from typing import Any
+from typing import TypeGuard
 
 from serving.core.errors import invalid
 
@@ -28,7 +28,7 @@ _RESERVED = (
 
 
 class Series:
-    """One line of the page, or a histogram's lines."""
+    """One series of a family: a line of the page, or a histogram's lines."""
 
     def __init__(self, family: "Family", labels: str, bounds: list[float]) -> None:
         self.family = family
@@ -53,6 +53,8 @@ class Series:
 
 
 class Family:
+    """A metric family, as Prometheus names it: series of one name and kind, told apart by their labels."""
+
     def __init__(self, name: str, text: str, kind: str) -> None:
         self.name = name
         self.text = text
@@ -68,13 +70,13 @@ class CustomMetrics:
         self._families: dict[str, Family] = {}
         self._lock = threading.Lock()
 
-    def add_family(self, owner: object, name: Any, description: Any, kind: Any) -> None:
+    def add_family(self, owner: object, name: object, description: object, kind: object) -> None:
         """Define a family, or join one of the same kind."""
         if not isinstance(name, str) or not _NAME.fullmatch(name) or name.startswith(_RESERVED):
             raise invalid(
                 "a metric's name must have letters, digits, '_' and ':' only, and none of the server's prefixes"
             )
-        if kind not in KINDS or not isinstance(description, str) or len(description) > MAX_TEXT:
+        if not _is_kind(kind) or not isinstance(description, str) or len(description) > MAX_TEXT:
             raise invalid(
                 f"metric '{name}' needs a kind of {', '.join(KINDS)} and a description of at most {MAX_TEXT} letters"
             )
@@ -89,8 +91,8 @@ class CustomMetrics:
                 raise invalid(f"metric '{name}' is a {family.kind} already, not a {kind}")
             family.owners.add(owner)
 
-    def add_series(self, owner: object, family_name: Any, labels: Any, buckets: Any) -> tuple[str, Series]:
-        """The kind of the family and the series of those labels, made where there is none yet."""
+    def add_series(self, owner: object, family_name: object, labels: object, buckets: object) -> tuple[str, Series]:
+        """Return the kind of the family and its series with those labels, made where there is none yet."""
         text = _label_text(labels)
         with self._lock:
             family = self._families.get(str(family_name))
@@ -107,7 +109,7 @@ class CustomMetrics:
             series.owners.add(owner)
             return family.kind, series
 
-    def change(self, kind: str, series: Series, how: Any, value: Any) -> None:
+    def change(self, kind: str, series: Series, how: object, value: object) -> None:
         if not isinstance(value, int | float) or not math.isfinite(value) or (kind, how) not in _CHANGES:
             raise ValueError(f"a {kind} cannot be changed that way")
         if kind == "counter" and value < 0:
@@ -121,19 +123,19 @@ class CustomMetrics:
                 series.counts[bisect_left(series.bounds, value)] += 1
 
     def leave_series(self, owner: object, series: Series) -> None:
-        """It goes where nobody else holds it."""
+        """Let go of a series, which goes where nobody else holds it."""
         with self._lock:
             _let_go(owner, series)
 
     def leave_family(self, owner: object, name: str) -> None:
-        """It goes with all its series of this owner, where nobody else holds them."""
+        """Let go of a family and its series, which go where nobody else holds them."""
         with self._lock:
             family = self._families.get(name)
             if family is not None:
                 self._leave(owner, family)
 
     def leave(self, owner: object) -> None:
-        """Everything that only this owner held goes."""
+        """Let go of all that this owner holds; what nobody else holds goes."""
         with self._lock:
             for family in list(self._families.values()):
                 self._leave(owner, family)
@@ -146,6 +148,7 @@ class CustomMetrics:
             del self._families[family.name]
 
     def render(self) -> str:
+        """Return all families as Prometheus text."""
         with self._lock:
             parts = []
             for family in self._families.values():
@@ -153,6 +156,10 @@ class CustomMetrics:
                 for series in family.series.values():
                     parts += series.lines(family.name, family.kind)
         return "".join(parts)
+
+
+def _is_kind(kind: object) -> TypeGuard[str]:
+    return isinstance(kind, str) and kind in KINDS
 
 
 _CHANGES = {("counter", "increment"), ("gauge", "increment"), ("gauge", "set"), ("histogram", "observe")}
@@ -164,19 +171,20 @@ def _let_go(owner: object, series: Series) -> None:
         series.family.series.pop(series.labels, None)
 
 
-def _label_text(labels: Any) -> str:
+def _label_text(labels: object) -> str:
     if not isinstance(labels, dict) or len(labels) > MAX_LABELS:
         raise invalid(f"a metric's labels must be at most {MAX_LABELS} names with values")
     parts = []
     for name, value in sorted(labels.items()):
-        if not _LABEL.fullmatch(name) or name == "le" or not isinstance(value, str) or len(value) > MAX_TEXT:
+        named = isinstance(name, str) and _LABEL.fullmatch(name) and name != "le"
+        if not named or not isinstance(value, str) or len(value) > MAX_TEXT:
             raise invalid("a metric's label needs a name of letters, digits and '_' and a short text as its value")
         text = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
         parts.append(f'{name}="{text}"')
     return ",".join(parts)
 
 
-def _bounds(family: Family, buckets: Any) -> list[float]:
+def _bounds(family: Family, buckets: object) -> list[float]:
     if (family.kind == "histogram") != (buckets is not None):
         raise invalid(f"metric '{family.name}' is a {family.kind}: histograms, and they alone, need buckets")
     if buckets is None:

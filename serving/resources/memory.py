@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from serving.core.devices import gpu_count
 from serving.resources.sampling import Sample
@@ -73,7 +73,10 @@ class MemoryMeter:
 
 
 def memory_use(growth: Growth, floor: int, processes: Iterable[int], devices: Iterable[int]) -> MemoryUse:
-    """`floor`: bytes of the model's files; `processes`: those of its own; `devices`: the GPUs that it was placed on."""
+    """Return what a model holds.
+
+    floor: bytes of its files; processes: those of its own; devices: the GPUs that it was placed on.
+    """
     gpus = (
         tuple((device, max(0, growth.gpus.get(device, 0))) for device in sorted(set(devices))) if growth.alone else ()
     )
@@ -86,12 +89,12 @@ def memory_use(growth: Growth, floor: int, processes: Iterable[int], devices: It
 
 
 def resident_bytes() -> int:
-    """Resident memory of this process."""
+    """Return the resident memory of this process, in bytes."""
     return int(Path("/proc/self/statm").read_bytes().split()[1]) * _PAGE
 
 
 def private_bytes(pid: int) -> int:
-    """What a process holds that ends with it: heap and shared memory, without library files. 0 once it has ended."""
+    """Return the bytes that a process holds and that end with it: heap and shared memory, no library files; 0 once it ended."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except OSError:
@@ -104,31 +107,33 @@ class ChildMemory:
     """What processes of models hold, as it was last read; one for each server, used on the event loop's thread."""
 
     def __init__(self) -> None:
-        self._sample: Sample[dict[int, int]] = Sample("memory of models' processes", dict)
-        self._sample.read = self._read
+        self._processes: set[int] = set()
+        self._sample = Sample("memory of models' processes", self._read)
 
     def of(self, processes: Iterable[int]) -> int:
-        """Bytes; a process that is new is read at once."""
+        """Return the bytes that these processes hold; a process that is new is read at once."""
         pids = set(processes)
-        known = self._sample.latest
-        for pid in pids - known.keys():
-            known[pid] = private_bytes(pid)
+        sizes = self._sample.latest
+        for pid in pids - sizes.keys():
+            self._processes.add(pid)
+            sizes[pid] = private_bytes(pid)
         if self._sample.age >= READ_EACH_S:
             self._sample.refresh()
-        return sum(known[pid] for pid in pids)
+        return sum(sizes[pid] for pid in pids)
 
     async def refreshed(self) -> None:
-        """Returns when all have been read anew, or that takes too long."""
+        """Return when all have been read anew, or that takes too long."""
         await self._sample.refreshed()
 
     def _read(self) -> dict[int, int]:
-        """What has ended holds nothing, and is forgotten."""
-        sizes = {pid: private_bytes(pid) for pid in list(self._sample.latest)}
-        return {pid: size for pid, size in sizes.items() if size}
+        """Read the sizes anew, on a thread of its own. What has ended holds nothing, and is forgotten."""
+        sizes = {pid: size for pid in list(self._processes) if (size := private_bytes(pid))}
+        self._processes &= sizes.keys()
+        return sizes
 
 
 def files_bytes(folder: Path) -> int:
-    """The size of all files below a version's folder."""
+    """Return the size of all files below a version's folder, in bytes."""
     total = 0
     for path in folder.rglob("*"):
         try:
@@ -139,17 +144,17 @@ def files_bytes(folder: Path) -> int:
 
 
 def _gpu_bytes() -> dict[int, tuple[int, int]]:
-    """Of each GPU: what torch has handed out in this process, and what the driver says is used on the whole device."""
+    """Return for each GPU the bytes that torch holds in this process, and that the driver says are used on the device."""
     return {device: (_torch_bytes(device), _driver_bytes(device)) for device in range(gpu_count())}
 
 
 def _gpu_growth(before: tuple[int, int], now: tuple[int, int]) -> int:
-    """torch knows its own exactly; what anything else allocates, only the driver sees."""
+    """Return by how many bytes a GPU's memory grew: torch knows its own exactly; the driver sees what others allocate."""
     return now[0] - before[0] or now[1] - before[1]
 
 
 def _torch_bytes(device: int) -> int:
-    torch: Any = sys.modules.get("torch")
+    torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_initialized():
         return 0
     return int(torch.cuda.memory_allocated(device))

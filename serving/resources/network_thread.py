@@ -7,7 +7,8 @@ server alive until the last timeout.
 import asyncio
 import threading
 from collections.abc import Callable
-from typing import Any, ParamSpec, TypeVar
+from functools import partial
+from typing import ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -21,27 +22,27 @@ class NetworkThreads:
         self._room = asyncio.Semaphore(limit)
 
     async def run(self, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-        """What the call returns or raises. Where the caller is cancelled the call goes on, and nobody hears of it."""
+        """Return what the call returns, or raise what it raises. When the caller is cancelled, the call goes on unheard."""
         answer: asyncio.Future[T] = self._loop.create_future()
 
         def call() -> None:
             try:
                 result = function(*arguments, **named)
             except BaseException as error:
-                self._tell(answer, answer.set_exception, error)
+                self._settle(answer, partial(answer.set_exception, error))
             else:
-                self._tell(answer, answer.set_result, result)
+                self._settle(answer, partial(answer.set_result, result))
 
         async with self._room:
             threading.Thread(target=call, name="network", daemon=True).start()
             return await answer
 
-    def _tell(self, answer: asyncio.Future[T], settle: Callable[[Any], None], value: Any) -> None:
-        def tell() -> None:
+    def _settle(self, answer: asyncio.Future[T], settle: Callable[[], None]) -> None:
+        def unless_done() -> None:
             if not answer.done():
-                settle(value)
+                settle()
 
         try:
-            self._loop.call_soon_threadsafe(tell)
+            self._loop.call_soon_threadsafe(unless_done)
         except RuntimeError:  # the loop has been closed meanwhile
             pass

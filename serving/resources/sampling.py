@@ -16,13 +16,13 @@ PATIENCE_S = 1.0  # whoever waits for a reading goes on with the one before it a
 
 
 class Sample(Generic[T]):
-    """The latest reading, the first of which is made at once. Readings follow each other, each on a thread of its own: where
-    one hangs there is no other, and the latest value stays. Used on the event loop's thread."""
+    """The latest reading. Readings follow each other, each on a thread of its own: where one hangs there is no other, and
+    the latest value stays. Used on the event loop's thread."""
 
     def __init__(self, what: str, read: Callable[[], T], interval_s: float = 0.0) -> None:
-        """interval_s: a reading that is younger is not made anew."""
+        """Make the first reading at once. what: for the log; interval_s: a reading that is younger is not made anew."""
         self._what = what
-        self.read = read
+        self._read = read
         self._interval_s = interval_s
         self.latest = read()
         self._began = time.monotonic()
@@ -30,11 +30,11 @@ class Sample(Generic[T]):
 
     @property
     def age(self) -> float:
-        """Seconds since the latest reading was begun."""
+        """Return the seconds since the latest reading was begun."""
         return time.monotonic() - self._began
 
     def refresh(self) -> "Future[None] | None":
-        """Begin to read, unless that is under way; None where the latest reading is young enough."""
+        """Begin to read, unless that is under way. Return the reading; None where the latest is young enough."""
         if self._reading is None or self._reading.done():
             if self.age < self._interval_s:
                 return None
@@ -43,7 +43,7 @@ class Sample(Generic[T]):
         return self._reading
 
     async def refreshed(self) -> None:
-        """Returns when the value is new, or has taken longer than PATIENCE_S, whoever began to read it."""
+        """Return when the value is new, or has taken longer than PATIENCE_S, whoever began to read it."""
         reading = self.refresh()
         left = PATIENCE_S - self.age
         if reading is not None and left > 0:
@@ -51,7 +51,7 @@ class Sample(Generic[T]):
 
     def _run(self, reading: "Future[None]") -> None:
         try:
-            self.latest = self.read()
+            self.latest = self._read()
         except Exception:
             log.exception("reading the %s failed", self._what)
         finally:

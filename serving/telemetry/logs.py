@@ -1,12 +1,18 @@
-"""The log: one line an event, on standard error or in a file; level by tritonserver's flags."""
+"""The log: one line an event, on standard error or in a file, and its settings, which clients may change.
+
+Source of the settings: Triton, docs/protocol/extension_logging.md.
+"""
 
 import logging
 import sys
 import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from logging.handlers import WatchedFileHandler
 from pathlib import Path
 
-from serving.telemetry.log_settings import LogSettings
+from serving.cli.options import Options
+from serving.core.errors import ServingError, invalid, unavailable, unsupported
 
 # Libraries that log whole requests at their debug level, signatures and session tokens too.
 TALKATIVE = ("botocore", "aiobotocore", "s3fs", "fsspec", "gcsfs", "adlfs", "azure", "google", "urllib3", "aiohttp")
@@ -15,6 +21,86 @@ FORMATS = {
     "ISO8601": logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s", "%Y-%m-%dT%H:%M:%SZ"),
 }
 FORMATS["ISO8601"].converter = time.gmtime
+_SETTINGS = ("log_info", "log_warning", "log_error", "log_verbose_level", "log_format")
+
+
+@dataclass(frozen=True, slots=True)
+class LogValues:
+    """The settings at one moment, as the protocol names them."""
+
+    log_info: bool = True
+    log_warning: bool = True
+    log_error: bool = True
+    log_verbose_level: int = 0
+    log_format: str = "default"
+
+
+class LogSettings:
+    """The settings in force; the log's handler reads `current` for each line."""
+
+    def __init__(self, values: LogValues | None = None) -> None:
+        self.current = values or LogValues()
+        self._listeners: list[Callable[[LogValues], None]] = []
+
+    @classmethod
+    def from_options(cls, options: Options) -> "LogSettings":
+        return cls(
+            LogValues(options.log_info, options.log_warning, options.log_error, options.log_verbose, options.log_format)
+        )
+
+    def subscribe(self, listener: Callable[[LogValues], None]) -> None:
+        """Call `listener` now, and whenever a setting has changed."""
+        self._listeners.append(listener)
+        listener(self.current)
+
+    def values(self) -> dict[str, bool | int | str]:
+        """Return the settings as the protocol names them, in Triton's order."""
+        return {"log_file": ""} | {name: getattr(self.current, name) for name in _SETTINGS}
+
+    def update(self, changes: Mapping[str, object]) -> None:
+        """Make all of the changes, or none: None leaves a setting as it is. INVALID_ARG for a wrong value.
+
+        UNSUPPORTED for a file: where the log goes is not for clients to say.
+        """
+        values = self.current
+        for name, value in changes.items():
+            if value is not None:
+                values = _changed(values, name, value)
+        self.current = values
+        for listener in self._listeners:
+            listener(values)
+
+
+def _changed(values: LogValues, name: str, value: object) -> LogValues:
+    match name:
+        case "log_file":
+            raise unsupported("log file location can not be updated through network protocol")
+        case "log_info":
+            return replace(values, log_info=_switch(name, value))
+        case "log_warning":
+            return replace(values, log_warning=_switch(name, value))
+        case "log_error":
+            return replace(values, log_error=_switch(name, value))
+        case "log_verbose_level":
+            if type(value) is not int or not 0 <= value < 1 << 31:
+                raise invalid("expected 'log_verbose_level' to be a whole number of at least 0")
+            return replace(values, log_verbose_level=value)
+        case "log_format":
+            if not isinstance(value, str) or value not in FORMATS:
+                raise _wrong_format(value)
+            return replace(values, log_format=value)
+    raise invalid(f"unrecognized log setting '{name[:100]}'; expected one of {', '.join(_SETTINGS)}")
+
+
+def _switch(name: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise invalid(f"expected '{name}' to be a boolean")
+    return value
+
+
+def _wrong_format(value: object) -> ServingError:
+    """Return UNAVAILABLE, as Triton answers."""
+    return unavailable(f"invalid argument for log_format, expected {' or '.join(FORMATS)}, got: {str(value)[:100]}")
 
 
 def configure_logging(settings: LogSettings, path: Path | None = None) -> None:
@@ -23,36 +109,35 @@ def configure_logging(settings: LogSettings, path: Path | None = None) -> None:
     A file that is moved away is begun anew. Raises OSError when it cannot be written.
     """
     handler: logging.Handler = WatchedFileHandler(path, encoding="utf-8") if path else logging.StreamHandler(sys.stderr)
-    chosen = _Chosen(settings)
-    handler.addFilter(chosen.filter)
-    handler.setFormatter(chosen)
-
-    def set_level() -> None:
-        # At the source, so that a debug line that nobody wants costs nothing.
-        logging.getLogger().setLevel(logging.DEBUG if settings.verbose_level else logging.INFO)
-        logging.getLogger("asyncio").setLevel(logging.DEBUG if settings.verbose_level > 1 else logging.INFO)
-
+    formatter = _SettingsFormatter(settings)
+    handler.addFilter(formatter.filter)
+    handler.setFormatter(formatter)
     logging.basicConfig(handlers=[handler])
-    settings.on_change = set_level
-    set_level()
+    settings.subscribe(_set_levels)
     for name in TALKATIVE:
         logging.getLogger(name).setLevel(logging.WARNING)
 
 
-class _Chosen(logging.Formatter):
-    """The levels that are shown, and how a line begins, as the settings are at that moment."""
+def _set_levels(values: LogValues) -> None:
+    """Set the levels at the source, so that a debug line that nobody wants costs nothing."""
+    logging.getLogger().setLevel(logging.DEBUG if values.log_verbose_level else logging.INFO)
+    logging.getLogger("asyncio").setLevel(logging.DEBUG if values.log_verbose_level > 1 else logging.INFO)
+
+
+class _SettingsFormatter(logging.Formatter):
+    """Chooses the levels that are shown, and how a line begins, by the settings at that moment."""
 
     def __init__(self, settings: LogSettings) -> None:
         super().__init__()
         self._settings = settings
 
     def filter(self, record: logging.LogRecord) -> bool:
-        settings = self._settings
+        values = self._settings.current
         if record.levelno < logging.INFO:
-            return settings.verbose_level > 0
+            return values.log_verbose_level > 0
         if record.levelno < logging.WARNING:
-            return settings.info
-        return settings.warning if record.levelno < logging.ERROR else settings.error
+            return values.log_info
+        return values.log_warning if record.levelno < logging.ERROR else values.log_error
 
     def format(self, record: logging.LogRecord) -> str:
-        return FORMATS[self._settings.format].format(record)
+        return FORMATS[self._settings.current.log_format].format(record)

@@ -80,15 +80,17 @@ async def test_the_loop_runs_on_while_something_is_read(driver: HangingDriver) -
 async def test_a_reading_that_raises_keeps_the_last_value(
     driver: HangingDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sample = sampling.Sample("numbers", lambda: 1)
+    readings: list[int | None] = [1, None, 2]
 
-    def raising() -> int:
-        raise OSError("the file has gone")
+    def read() -> int:
+        number = readings.pop(0)
+        if number is None:
+            raise OSError("the file has gone")
+        return number
 
-    sample.read = raising
+    sample = sampling.Sample("numbers", read)
     await sample.refreshed()
     assert sample.latest == 1
-    sample.read = lambda: 2
     await sample.refreshed()
     assert sample.latest == 2
 
