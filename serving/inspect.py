@@ -12,7 +12,6 @@ import resource
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 _CPU_SECONDS = 300
 _HEAP_BYTES = 16 << 30  # private memory; mapped files do not count
@@ -31,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from serving.inspection.report import inspect
 
         try:
-            answer: dict[str, Any] = inspect(options.path, options.name, options.config)
+            answer = inspect(options.path, options.name, options.config)
         except ServingError as error:
             print(error.message, file=sys.stderr)
             return 1

@@ -1,9 +1,9 @@
 """Reads a Python backend's model.py as text, by its syntax tree; nothing of it runs."""
 
 import ast
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from tritonclient.grpc import model_config_pb2 as mc
 
@@ -13,19 +13,26 @@ _DATA_TYPES = frozenset(mc.DataType.keys())
 
 
 @dataclass(slots=True)
-class PythonModel:
-    """What the source says: problems that keep it from being served, and the tensors that it names literally.
+class PythonTensor:
+    """A tensor that the source names. data_type: a name of Triton's DataType, "" where the source does not say it literally."""
 
-    A tensor is {"name", "data_type", "dims"}; the last two only where auto_complete_config gives them as literals.
-    """
+    name: str
+    data_type: str = ""
+    dims: list[int] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class PythonModel:
+    """What the source says: problems that keep it from being served, and the tensors that it names literally."""
 
     problems: list[str] = field(default_factory=list)
-    inputs: list[dict[str, Any]] = field(default_factory=list)
-    outputs: list[dict[str, Any]] = field(default_factory=list)
+    inputs: list[PythonTensor] = field(default_factory=list)
+    outputs: list[PythonTensor] = field(default_factory=list)
     max_batch_size: int = 0
 
 
 def read_python_model(path: Path) -> PythonModel:
+    """Return what a model.py says, as far as literals tell it."""
     model = PythonModel()
     if path.stat().st_size > _MAX_SOURCE_BYTES:
         model.problems.append(f"the source has more than {_MAX_SOURCE_BYTES >> 20} MiB")
@@ -56,9 +63,9 @@ def _read_class(node: ast.ClassDef, tree: ast.Module, model: PythonModel) -> Non
         _read_call(call, literals, model)
 
 
-def _literals(tree: ast.Module) -> dict[str, Any]:
-    """Names that are given a literal somewhere: {"input0": {"name": "INPUT0", ...}}."""
-    found: dict[str, Any] = {}
+def _literals(tree: ast.Module) -> dict[str, object]:
+    """Return the names that are given a literal somewhere: {"input0": {"name": "INPUT0", ...}}."""
+    found: dict[str, object] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
             value = _literal(node.value)
@@ -67,14 +74,15 @@ def _literals(tree: ast.Module) -> dict[str, Any]:
     return found
 
 
-def _literal(node: ast.expr) -> Any:
+def _literal(node: ast.expr) -> object:
     try:
-        return ast.literal_eval(node)
+        value: object = ast.literal_eval(node)
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
         return None
+    return value
 
 
-def _read_call(call: ast.Call, literals: dict[str, Any], model: PythonModel) -> None:
+def _read_call(call: ast.Call, literals: Mapping[str, object], model: PythonModel) -> None:
     name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
     values = [literals.get(arg.id) if isinstance(arg, ast.Name) else _literal(arg) for arg in call.args]
     match name, values:
@@ -90,18 +98,16 @@ def _read_call(call: ast.Call, literals: dict[str, Any], model: PythonModel) -> 
             model.max_batch_size = max(0, size)
 
 
-def _add(tensors: list[dict[str, Any]], tensor: dict[str, Any]) -> None:
-    """One entry for each name; what is said twice is merged. Values of a wrong kind are left out."""
-    if not isinstance(tensor.get("name"), str):
+def _add(tensors: list[PythonTensor], said: Mapping[object, object]) -> None:
+    """Add a tensor, or merge it with the one of its name. Values of a wrong kind are left out."""
+    name, data_type, dims = said.get("name"), said.get("data_type"), said.get("dims")
+    if not isinstance(name, str):
         return
-    clean = {"name": tensor["name"]}
-    if tensor.get("data_type") in _DATA_TYPES:
-        clean["data_type"] = tensor["data_type"]
-    dims = tensor.get("dims")
+    tensor = next((known for known in tensors if known.name == name), None)
+    if tensor is None:
+        tensor = PythonTensor(name)
+        tensors.append(tensor)
+    if isinstance(data_type, str) and data_type in _DATA_TYPES:
+        tensor.data_type = data_type
     if isinstance(dims, list | tuple) and dims and all(isinstance(dim, int) for dim in dims):
-        clean["dims"] = list(dims)
-    for known in tensors:
-        if known["name"] == clean["name"]:
-            known.update(clean)
-            return
-    tensors.append(clean)
+        tensor.dims = list(dims)

@@ -6,7 +6,7 @@ who reviews the configuration.
 
 import re
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from tritonclient.grpc import model_config_pb2 as mc
 from tritonclient.grpc.model_config_pb2 import ModelConfig
@@ -39,13 +39,37 @@ _NO_BACKEND = {
 }
 
 
+class TensorRow(TypedDict):
+    """A tensor as model metadata shows it: -1 for the batch dimension in front. Datatype "" and no shape where unknown."""
+
+    name: str
+    datatype: str
+    shape: list[int]
+
+
+class ReportObject(TypedDict):
+    """The report as it is printed, in JSON; see docs/server.md."""
+
+    format: str
+    backend: str
+    filename: str
+    inputs: list[TensorRow]
+    outputs: list[TensorRow]
+    opset: int
+    producer: str
+    names: list[str]
+    executes_code: bool
+    problems: list[dict[str, str]]
+    config: str
+
+
 class Report:
-    """Collects the answer; `as_dict` is what is printed."""
+    """Collects the answer; `as_object` is what is printed."""
 
     def __init__(self) -> None:
         self.format = formats.UNKNOWN
-        self.inputs: list[dict[str, Any]] = []
-        self.outputs: list[dict[str, Any]] = []
+        self.inputs: list[TensorRow] = []
+        self.outputs: list[TensorRow] = []
         self.opset = 0
         self.producer = ""
         self.names: list[str] = []  # files of the folder that the model file names as its weights
@@ -62,7 +86,7 @@ class Report:
     def sound(self) -> bool:
         return not any(problem["severity"] == "error" for problem in self.problems)
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_object(self) -> ReportObject:
         return {
             "format": self.format.name,
             "backend": self.format.backend,
@@ -78,8 +102,8 @@ class Report:
         }
 
 
-def inspect(path: Path, name: str = "", config_file: Path | None = None) -> dict[str, Any]:
-    """The report on a file, a version folder or a model folder (its highest version). NOT_FOUND where there is none."""
+def inspect(path: Path, name: str = "", config_file: Path | None = None) -> ReportObject:
+    """Return the report on a file, a version folder or a model folder (its highest version). NOT_FOUND where there is none."""
     if not path.exists():
         raise not_found("there is no such file or folder")
     report = Report()
@@ -87,7 +111,7 @@ def inspect(path: Path, name: str = "", config_file: Path | None = None) -> dict
     if given is not None and model_config.is_ensemble(given):
         report.format = Format("ensemble", executes_code=False)
         _finish(report, given, given)
-        return report.as_dict()
+        return report.as_object()
     folder = _version_folder(path)
     model = find_model(folder) if path.is_dir() else path
     report.format, problem = detect(model)
@@ -102,7 +126,7 @@ def inspect(path: Path, name: str = "", config_file: Path | None = None) -> dict
     _finish(report, config, given)
     if given is not None and report.sound:
         _check_given(report, model, given, config.name)
-    return report.as_dict()
+    return report.as_object()
 
 
 def _given_config(path: Path, config_file: Path | None, report: Report) -> ModelConfig | None:
@@ -117,7 +141,7 @@ def _given_config(path: Path, config_file: Path | None, report: Report) -> Model
 
 
 def _version_folder(path: Path) -> Path:
-    """The folder itself, or the highest version in a model's folder; for a file the folder that holds it."""
+    """Return the folder itself, or the highest version in a model's folder; for a file the folder that holds it."""
     if not path.is_dir():
         return path.parent
     versions = [number for entry in path.iterdir() if entry.is_dir() and (number := parse_version(entry.name))]
@@ -125,7 +149,7 @@ def _version_folder(path: Path) -> Path:
 
 
 def _name_from(path: Path) -> str:
-    """A model name from the file's or folder's: what may not be in one becomes '_'."""
+    """Return a model name made of the file's or folder's: what may not be in one becomes '_'."""
     resolved = path.resolve()
     if path.is_dir() and parse_version(resolved.name):
         resolved = resolved.parent
@@ -151,7 +175,7 @@ def _read(report: Report, model: Path, folder: Path, config: ModelConfig) -> Non
 
 
 def _complete(report: Report, model: Path, folder: Path, config: ModelConfig) -> None:
-    """What the server itself would complete, for a file under whatever name it has."""
+    """Complete what the server itself would complete, for a file under whatever name it has."""
     complete = ModelConfig()
     complete.CopyFrom(config)
     complete.default_model_filename = str(model.relative_to(folder))
@@ -206,7 +230,7 @@ def _read_plan(report: Report, model: Path, folder: Path, config: ModelConfig) -
 
 
 def _read_aotinductor(report: Report, model: Path, folder: Path, config: ModelConfig) -> None:
-    """Its call specification is in compiled code, which inspection does not run."""
+    """Warn: the package's call specification is in compiled code, which inspection does not run."""
     config.platform = "torch_aoti"
     report.warning("an AOTInductor package does not say its inputs and outputs: write them into the configuration")
 
@@ -218,14 +242,14 @@ def _read_python(report: Report, model: Path, folder: Path, config: ModelConfig)
     config.max_batch_size = source.max_batch_size
     for entries, tensors in ((config.input, source.inputs), (config.output, source.outputs)):
         for tensor in tensors:
-            data_type = mc.DataType.Value(tensor.get("data_type", "TYPE_INVALID"))
-            entries.add(name=tensor["name"], data_type=data_type, dims=tensor.get("dims", []))
+            data_type = mc.DataType.Value(tensor.data_type or "TYPE_INVALID")
+            entries.add(name=tensor.name, data_type=data_type, dims=tensor.dims)
     if report.sound and not (config.input and config.output):
         report.warning("model.py does not say its inputs and outputs in a way that can be read: write them yourself")
 
 
 def _add_known(config: ModelConfig, signature: Signature) -> None:
-    """Entries with as much as is known of each tensor."""
+    """Add entries with as much as is known of each tensor."""
     for entries, tensors in ((config.input, signature.inputs), (config.output, signature.outputs)):
         for tensor in tensors:
             data_type = DATATYPES[tensor.datatype].config if tensor.datatype else mc.TYPE_INVALID
@@ -233,7 +257,7 @@ def _add_known(config: ModelConfig, signature: Signature) -> None:
 
 
 def _leave_out_defaults(config: ModelConfig) -> None:
-    """What the server completes by itself: named in the text, it would bind later versions to this one's kind of file."""
+    """Clear what the server completes by itself: in the text it would bind later versions to this one's kind of file."""
     config.ClearField("default_model_filename")
     if config.platform != "torch_aoti":
         config.ClearField("platform")
@@ -241,7 +265,7 @@ def _leave_out_defaults(config: ModelConfig) -> None:
 
 # -- the given configuration, and the end ------------------------------------------------------------------------------
 def _finish(report: Report, config: ModelConfig, given: ModelConfig | None) -> None:
-    """Signature and text: as the file has them; a given configuration stays what it is unless it can be completed."""
+    """Set signature and text as the file has them; a given configuration stays what it is unless it can be completed."""
     report.inputs = [_tensor(entry, config.max_batch_size) for entry in config.input]
     report.outputs = [_tensor(entry, config.max_batch_size) for entry in config.output]
     report.config = model_config.format(given if given is not None else config)
@@ -274,8 +298,7 @@ def _check_given(report: Report, model: Path, given: ModelConfig, name: str) -> 
     _finish(report, completed, completed)
 
 
-def _tensor(entry: Any, max_batch_size: int) -> dict[str, Any]:
-    """As model metadata shows it: -1 for the batch dimension in front. Datatype "" and no shape where unknown."""
+def _tensor(entry: "mc.ModelInput | mc.ModelOutput", max_batch_size: int) -> TensorRow:
     row = BY_CONFIG.get(entry.data_type)
     shape = [-1, *entry.dims] if max_batch_size > 0 else list(entry.dims)
     return {"name": entry.name, "datatype": row.name if row else "", "shape": shape}
