@@ -1,7 +1,7 @@
 """Which rights publishing a version, or changing a configuration, takes, and why; asked by the services and by their pages.
 
 A change of what is served or of a configuration takes the right to operate, however it arrives. What would run code that
-does not run now, by repository.files.execution, takes the right to upload code.
+does not run now, by repository.files.code_execution, takes the right to upload code.
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,8 +16,8 @@ from dashboard.shared.exceptions import Forbidden
 from repository.config import model_config
 from repository.core.errors import InvalidConfig
 from repository.core.layout import OVERLAY_FILE
-from repository.files import execution
-from repository.files.execution import Contents, Finding
+from repository.files import code_execution
+from repository.files.code_execution import Contents, Finding
 
 _TOLD = 3  # reasons in one refusal
 _NEXT = {
@@ -68,14 +68,16 @@ def config_needs(*, model_name: str, current: str, text: str) -> list[Need]:
 def runs(text: str, there: Contents) -> frozenset[Finding]:
     """A text that does not parse runs nothing: no server loads it."""
     try:
-        return execution.runs(model_config.parse(text), there)
+        return code_execution.runs(model_config.parse(text), there)
     except InvalidConfig:
         return frozenset()
 
 
 def contents(model_name: str) -> Contents:
     repository = managed_repository()
-    return execution.contents_of(repository.model_dir(model_name)) if repository.has_model(model_name) else Contents()
+    return (
+        code_execution.contents_of(repository.model_dir(model_name)) if repository.has_model(model_name) else Contents()
+    )
 
 
 def code_needs(findings: Iterable[Finding]) -> list[Need]:
@@ -147,7 +149,7 @@ def _arriving(upload: Upload, text: str, number: int, folder: Path, beside: dict
     except InvalidConfig:
         return []
     named: Any = upload.proposal.get("names", [])
-    return execution.could_run(config, number, folder, beside, named)
+    return code_execution.could_run(config, number, folder, beside, named)
 
 
 def beside_files(upload: Upload) -> dict[str, Path]:

@@ -22,7 +22,7 @@ from dashboard.shared.choices import VersionState
 from dashboard.shared.exceptions import Conflict, Invalid
 from dashboard.shared.repository_errors import repository_errors
 from repository.config import edit as config_edit
-from repository.config import in_place, model_config, validation, version_policy
+from repository.config import model_config, reload_rule, validation, version_policy
 from repository.config import text as config_text
 from repository.core.errors import InvalidConfig
 from repository.core.layout import CONFIG_FILE
@@ -229,7 +229,7 @@ def published_numbers(model: Model) -> list[int]:
 def _change(current: str, new: ModelConfig) -> tuple[list[str], str]:
     """(outermost fields that differ, what applying them does)."""
     old, _ = _read(current)
-    return ([], "reload") if old is None else (changed_fields(old, new), in_place.effect(old, new))
+    return ([], "reload") if old is None else (changed_fields(old, new), reload_rule.effect(old, new))
 
 
 def _summary(current: ConfigRevision | None, text: str) -> str:

@@ -3,7 +3,7 @@
 import time
 
 from dashboard.jobs.context import JobContext
-from repository.core.progress import Progress
+from repository.files.progress import Progress
 
 WRITE_SECONDS = 0.5
 SHARE = 95  # percent; what comes after the files are in place is short

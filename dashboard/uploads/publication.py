@@ -37,8 +37,8 @@ from dashboard.uploads.services import expiry, upload_require_own
 from repository.config import edit as config_edit
 from repository.config import model_config, version_policy
 from repository.core.errors import Conflict as Held
-from repository.core.progress import SILENT, Progress
 from repository.files import publish, storage
+from repository.files.progress import SILENT, Progress
 from repository.files.storage import Manifest
 
 LOCK_WAIT_S = 30.0  # a worker that was taken for lost lets go within a step

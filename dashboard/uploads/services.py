@@ -29,8 +29,8 @@ from dashboard.shared.repository_errors import repository_errors
 from repository.core.errors import NoSpace
 from repository.core.layout import check_name, relative_path
 from repository.files import storage
-from repository.files.execution import code_in
-from repository.files.workplace import remove_leftovers
+from repository.files.code_execution import code_in
+from repository.files.staging import remove_leftovers
 
 MAX_FILES = 10_000
 OPEN = (UploadState.RECEIVING, UploadState.RECEIVED, UploadState.INSPECTING, UploadState.INSPECTED, UploadState.FAILED)

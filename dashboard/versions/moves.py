@@ -27,8 +27,8 @@ from dashboard.shared.choices import DesiredState, VersionState
 from dashboard.shared.exceptions import Conflict, Forbidden
 from dashboard.shared.repository_errors import repository_errors
 from repository.core.layout import ModelRepository
-from repository.core.progress import Progress
 from repository.files import publish, storage
+from repository.files.progress import Progress
 from repository.files.storage import Manifest
 
 

@@ -22,14 +22,14 @@ AGENTS = {
 
 class Agent(Protocol):
     def problems(self, parameters: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-        """The key of each parameter that is wrong, and one sentence."""
+        """Yield the key of each parameter that is wrong, and one sentence."""
 
     def approve(self, model_dir: Path, parameters: Mapping[str, str]) -> None:
         """RepositoryError where a model with these files must not load; `parameters` have no problems. May read for long."""
 
 
 def problems(config: ModelConfig) -> Iterator[Problem]:
-    """What is wrong with the agents that a configuration names, whatever the files."""
+    """Yield what is wrong with the agents that a configuration names, whatever the files."""
     for index, named in enumerate(config.model_repository_agents.agents):
         field = f"model_repository_agents.agents[{index}]"
         if named.name not in AGENTS:

@@ -39,18 +39,18 @@ class Statement:
 
 
 def statements(text: str) -> list[Statement]:
-    """The top-level fields of a text that `parse` accepts, in its order."""
+    """Return the top-level fields of a text that `parse` accepts, in its order."""
     return _Reader(text).fields("")
 
 
 def comments(text: str) -> list[str]:
-    """Every comment, without its '#' and the spaces around it."""
+    """Return every comment, without its '#' and the spaces around it."""
     found = (match["comment"] for match in _TOKEN.finditer(text) if match["comment"])
     return [comment.lstrip("#").strip() for comment in found]
 
 
 def dropped_comments(old: str, new: str) -> list[str]:
-    """The comments of the old text that the new one no longer has, in the old one's order."""
+    """Return the comments of the old text that the new one no longer has, in the old one's order."""
     left = Counter(comments(new))
     dropped = []
     for comment in comments(old):
@@ -62,13 +62,13 @@ def dropped_comments(old: str, new: str) -> list[str]:
 
 
 def diff(old: str, new: str, *, old_name: str = "before", new_name: str = "after", context: int = 3) -> str:
-    """A unified diff; empty when the texts are the same."""
+    """Return a unified diff; empty when the texts are the same."""
     lines = difflib.unified_diff(old.splitlines(), new.splitlines(), old_name, new_name, n=context, lineterm="")
     return "\n".join(lines)
 
 
 def locate(text: str, path: str) -> tuple[int, int] | None:
-    """Line and column, from 1, of the field of a path such as `input[0].dims[1]`, or of what holds it when it is absent.
+    """Return line and column, from 1, of the field of a path such as `input[0].dims[1]`, or of what holds it when it is absent.
 
     None where not even the first part of the path is in the text.
     """
@@ -100,7 +100,7 @@ def _inner(values: list[Value]) -> list[Statement] | None:
 
 
 def _chosen(text: str, values: list[Value], part: re.Match[str]) -> Value | None:
-    """The value of a list by its index, or the entry of a map by its key (a number in brackets is either)."""
+    """Return the value of a list by its index, or the entry of a map by its key (a number in brackets is either)."""
     if part["key"] is None and int(part["index"]) < len(values) and entry_key(text, values[0]) is None:
         return values[int(part["index"])]
     key: str | int = part["key"] if part["key"] is not None else int(part["index"])
@@ -108,7 +108,7 @@ def _chosen(text: str, values: list[Value], part: re.Match[str]) -> Value | None
 
 
 def entry_key(text: str, value: Value) -> str | int | None:
-    """The key of a map's entry as written; None for what is no entry."""
+    """Return the key of a map's entry as written; None for what is no entry."""
     for statement in value.fields or []:
         if statement.name == "key" and statement.values:
             literal = text[statement.values[0].start : statement.values[0].end]
@@ -117,7 +117,7 @@ def entry_key(text: str, value: Value) -> str | int | None:
 
 
 def unquoted(literal: str) -> str | int | None:
-    """A string or a whole number of the text format as a value of Python's; None for anything else."""
+    """Return a string or a whole number of the text format as Python's; None for anything else."""
     try:
         value = ast.literal_eval(literal)
     except (ValueError, SyntaxError):
@@ -130,14 +130,14 @@ def _value_of_entry(entry: Value) -> list[Value]:
 
 
 class _Reader:
-    """One pass over the tokens. The text has been accepted by protobuf's parser, so there is nothing to complain about."""
+    """One pass over the tokens. protobuf's parser has accepted the text, so there are no errors to report."""
 
     def __init__(self, text: str) -> None:
         self.tokens = [match for match in _TOKEN.finditer(text) if not match["comment"]]
         self.position = 0
 
     def fields(self, closing: str) -> list[Statement]:
-        """Statements up to, but without, the closing mark."""
+        """Read statements up to, but without, the closing mark."""
         found: list[Statement] = []
         while (token := self._peek()) is not None and token[0] != closing:
             self.position += 1

@@ -1,4 +1,4 @@
-"""What the server tells of a version beside Triton's state, and the dashboard reads: fields, never the words of a reason."""
+"""What the server says of a version beside Triton's state, for the dashboard, which never reads the words of a reason."""
 
 from enum import StrEnum
 

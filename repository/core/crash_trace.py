@@ -1,4 +1,4 @@
-"""Which model a process was at when native code ended it: told in its output, read from there.
+"""Which model a process was working on when native code ended it: written to its output, and read from there.
 
 Where a library aborts, no code of ours runs any more, but Python's faulthandler still prints the functions under way. The
 server runs what belongs to a model in functions named by `frame_name`; whoever has its output, `manage.py up` or a person,
@@ -24,7 +24,7 @@ def frame_name(doing: Doing, model: str, version: int, file: str) -> str:
 
 
 def works(output: str) -> list[str]:
-    """What a process that died says in its last output it was doing, each as `frame_name` wrote it; [] where it says nothing.
+    """Return what a process that died was doing by its last output, each as `frame_name` wrote it; [] where it says nothing.
 
     The thread that died is known unless it was a library's own: then all work that was under way is told.
     """
@@ -34,12 +34,12 @@ def works(output: str) -> list[str]:
 
 
 def last_words(output: str) -> str:
-    """The last line before the stacks: what a library said when it gave up, often an assertion; "" without one."""
+    """Return the last line before the stacks: what a library said when it gave up, often an assertion; "" without one."""
     at = _dump_at(output)
     lines = [line for line in output[:at].splitlines() if line.strip()]
     return lines[-1].strip() if lines and at < len(output) else ""
 
 
 def _dump_at(output: str) -> int:
-    """Where the last dump begins; its length where there is none."""
+    """Return where the last dump begins; the output's length where there is none."""
     return max((found.start() for found in _DUMP.finditer(output)), default=len(output))

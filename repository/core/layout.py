@@ -28,7 +28,7 @@ _VERSION = re.compile(r"[1-9][0-9]{0,18}", re.ASCII)
 
 
 def check_name(name: str) -> str:
-    """The name itself when it may become a folder's name; InvalidName otherwise.
+    """Return the name itself when it may become a folder's name; InvalidName otherwise.
 
     As in Triton that is any name of a folder, but hidden ones, what means every model, and what a log cannot show as it is.
     """
@@ -48,14 +48,14 @@ def check_name(name: str) -> str:
 
 
 def check_version(version: int) -> int:
-    """The number itself when it may become a version folder's name; InvalidName otherwise."""
+    """Return the number itself when it may become a version folder's name; InvalidName otherwise."""
     if not isinstance(version, int) or isinstance(version, bool) or not 1 <= version <= MAX_VERSION:
         raise InvalidName("a version is a whole number from 1 up")
     return version
 
 
 def parse_version(text: str) -> int | None:
-    """The version that a folder's name stands for; None for a folder that is no version, as Triton reads it.
+    """Return the version that a folder's name stands for; None for a folder that is no version, as Triton reads it.
 
     Triton passes over folders whose names are not numbers or begin with a zero (docs/user_guide/model_repository.md).
     """
@@ -66,7 +66,7 @@ def parse_version(text: str) -> int | None:
 
 
 def relative_path(text: str) -> Path:
-    """A client's name for a file inside a version, as a relative path; UnsafePath for one that could leave it."""
+    """Return a client's name for a file inside a version as a relative path; UnsafePath for one that could leave it."""
     path = Path(text)
     bad_part = any(part in ("", ".", "..") or len(part.encode()) > 255 for part in text.split("/"))
     if not text or "\\" in text or "\0" in text or path.is_absolute() or bad_part or len(text) > 1024:
@@ -77,7 +77,7 @@ def relative_path(text: str) -> Path:
 
 
 class ModelRepository:
-    """The paths of one repository. Nothing is created by looking."""
+    """The paths of one repository. Only `create` makes anything."""
 
     def __init__(
         self, root: Path, *, staging: Path | None = None, archive: Path | None = None, reserve: int | None = None
@@ -89,21 +89,21 @@ class ModelRepository:
         self.reserve = reserve
 
     def models(self) -> list[str]:
-        """The names of the folders that can be models, sorted. What cannot be one is passed over."""
+        """Return the names of the folders that can be models, sorted. What cannot be one is left out."""
         if not self.root.is_dir():
             return []
         with os.scandir(self.root) as entries:
             return sorted(entry.name for entry in entries if self._is_model(entry))
 
-    def passed_over(self) -> list[str]:
-        """A sentence for each folder that cannot be a model, but hidden ones."""
+    def invalid_folders(self) -> list[str]:
+        """Return a sentence for each folder that cannot be a model, but hidden ones."""
         if not self.root.is_dir():
             return []
         with os.scandir(self.root) as entries:
-            return sorted(filter(None, map(self._why_not, entries)))
+            return sorted(filter(None, map(self._objection, entries)))
 
     def versions(self, name: str) -> list[int]:
-        """The versions on disk, ascending; empty where there are none (an ensemble's folder may be made by hand)."""
+        """Return the versions on disk, ascending; empty where there are none (an ensemble's folder may be made by hand)."""
         return version_folders(self.model_dir(name))
 
     def has_model(self, name: str) -> bool:
@@ -113,7 +113,7 @@ class ModelRepository:
         return self.version_dir(name, version).is_dir()
 
     def model_dir(self, name: str) -> Path:
-        """<root>/<name>, whether it exists or not; UnsafePath where a symbolic link leads out of the root."""
+        """Return <root>/<name>, whether it exists or not; UnsafePath where a symbolic link leads out of the root."""
         return self._inside(self.root / check_name(name))
 
     def version_dir(self, name: str, version: int) -> Path:
@@ -148,10 +148,10 @@ class ModelRepository:
         return path
 
     def _is_model(self, entry: "os.DirEntry[str]") -> bool:
-        return not entry.name.startswith(".") and _is_folder(entry) and not self._why_not(entry)
+        return not entry.name.startswith(".") and _is_folder(entry) and not self._objection(entry)
 
-    def _why_not(self, entry: "os.DirEntry[str]") -> str:
-        """Why a folder is no model; "" for one that is, for hidden ones and for files."""
+    def _objection(self, entry: "os.DirEntry[str]") -> str:
+        """Return why a folder is no model; "" for one that is, for hidden ones and for files."""
         if entry.name.startswith(".") or not _is_folder(entry):
             return ""
         try:
@@ -163,7 +163,7 @@ class ModelRepository:
         return ""
 
     def _inside(self, path: Path) -> Path:
-        """The path itself, unless a link in it, below the root, leads out of the root."""
+        """Return the path itself; UnsafePath where a link in it, below the root, leads out of the root."""
         below = path
         while below != self.root:
             if below.is_symlink() and not self._resolves_inside(below):
@@ -186,7 +186,7 @@ def _is_folder(entry: "os.DirEntry[str]") -> bool:
 
 
 def ignored_folders(model_dir: Path) -> list[str]:
-    """A sentence for each folder of a model that looks like one for a version and is none, in Triton's words."""
+    """Return a sentence for each folder of a model that looks like one for a version and is none, in Triton's words."""
     with os.scandir(model_dir) as entries:
         names = sorted(entry.name for entry in entries if _is_folder(entry) and parse_version(entry.name) is None)
     return [
@@ -199,7 +199,7 @@ def ignored_folders(model_dir: Path) -> list[str]:
 
 
 def version_folders(model_dir: Path) -> list[int]:
-    """The version numbers that are folders below a model's, ascending."""
+    """Return the version numbers that are folders below a model's, ascending."""
     try:
         with os.scandir(model_dir) as entries:
             found = [parse_version(entry.name) for entry in entries if _is_folder(entry)]

@@ -35,7 +35,7 @@ class _Entry:
 
 
 def extract(path: Path, destination: Path, limits: Limits | None = None) -> list[str]:
-    """Unpack into `destination`, a folder that does not exist yet; the names of its files, sorted.
+    """Unpack into `destination`, a folder that does not exist yet. Return the names of its files, sorted.
 
     UnsafeArchive for an entry that is absolute, has "..", is a link or device or comes twice, and for an archive over
     its limits or damaged; NoSpace where the disk would fill. Nothing is left behind then.
@@ -77,7 +77,7 @@ def _zip_entry(info: zipfile.ZipInfo) -> _Entry:
 
 
 def _checked(entries: list[_Entry], path: Path, destination: Path, limits: Limits) -> int:
-    """The bytes that unpacking may write at most."""
+    """Check the entries. Return the bytes that unpacking may write at most."""
     seen: set[str] = set()
     for entry in entries:
         name = _safe_name(entry)
@@ -108,7 +108,7 @@ def _safe_name(entry: _Entry) -> str:
 
 
 def _write(source: IO[bytes], target: Path, budget: int) -> int:
-    """Unpack one file; the bytes written, never more than the archive claimed in all."""
+    """Unpack one file. Return the bytes written, never more than the archive claimed in all."""
     target.parent.mkdir(parents=True, exist_ok=True)
     written = 0
     with target.open("xb") as file:

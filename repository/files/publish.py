@@ -1,7 +1,7 @@
 """Putting versions into the repository and taking them out: all or nothing, never half, never twice.
 
 Everything is made ready out of sight, on the repository's own disk, hashed and flushed; one rename then makes it visible
-(repository.files.workplace). What is moved between the repository and an archive on another disk is copied whole before it
+(repository.files.staging). What is moved between the repository and an archive on another disk is copied whole before it
 leaves; asked again after it was broken off, a move goes on where it stood.
 """
 
@@ -20,10 +20,10 @@ from repository.core.layout import (
     relative_path,
     version_folders,
 )
-from repository.core.progress import SILENT, Progress
 from repository.files import storage
+from repository.files.progress import SILENT, Progress
+from repository.files.staging import copied, remove, rename, same_content, staging_folder
 from repository.files.storage import Manifest
-from repository.files.workplace import copied, remove, rename, same_content, workplace
 
 _LOCKS = ".locks"
 
@@ -40,11 +40,11 @@ class Staged:
 def stage_version(
     repository: ModelRepository, *, version: int, source: Path | None, move: bool = False, progress: Progress = SILENT
 ) -> Iterator[Staged]:
-    """The long part of publishing; what is not placed within the block is gone after it. NoSpace, UnsafePath.
+    """Do the long part of publishing; what is not placed within the block is gone after it. NoSpace, UnsafePath.
 
     move: hard links will do, where the source is on the repository's disk.
     """
-    with workplace(repository, repository.root) as work:
+    with staging_folder(repository, repository.root) as work:
         yield _stage(repository, source, work / str(version), move, progress)
 
 
@@ -56,7 +56,7 @@ def place_version(
     config_text: str | None = None,
     model_files: Mapping[str, bytes] | None = None,
 ) -> None:
-    """The short part: one rename. config_text becomes config.pbtxt; model_files (labels, say) lie beside it.
+    """Do the short part, one rename. config_text becomes config.pbtxt; model_files (labels, say) lie beside it.
 
     Raises Conflict where the version exists or is archived, UnsafePath, InvalidConfig: all is then as it was.
     """
@@ -71,7 +71,7 @@ def place_version(
 
 
 def write_beside(repository: ModelRepository, *, name: str, config_text: str, model_files: Mapping[str, bytes]) -> None:
-    """What `place_version` writes beside a version, for one that was placed by a process that died then."""
+    """Write what `place_version` writes beside a version, after a process died that had placed the version only."""
     contents = _contents(config_text, model_files)
     with _locked(repository, name):
         _write_contents(repository.existing_model_dir(name), contents)
@@ -113,7 +113,7 @@ def _move(
     places: tuple[Path, Path],
     progress: Progress,
 ) -> None:
-    """Between the repository and the archive. From one disk to another the files are copied first, without a lock."""
+    """Move a version between the repository and the archive. To another disk the files are copied first, without a lock."""
     begin, end = places
     target.parent.mkdir(parents=True, exist_ok=True)
     if target.is_dir():
@@ -123,7 +123,7 @@ def _move(
             rename(source, target)
         return
     else:
-        with workplace(repository, end) as work:
+        with staging_folder(repository, end) as work:
             copy = copied(repository, source, work, progress)
             with _locked(repository, name):
                 rename(copy, target)
@@ -151,7 +151,7 @@ def _locked(repository: ModelRepository, name: str) -> Iterator[None]:
 
 
 def _contents(config_text: str | None, model_files: Mapping[str, bytes] | None) -> dict[str, bytes]:
-    """Name inside the model's folder -> content of what lies beside the versions."""
+    """Return the content of what lies beside the versions, by its name inside the model's folder."""
     contents: dict[str, bytes] = {}
     for name, content in (model_files or {}).items():
         first = relative_path(name).parts[0]
@@ -165,7 +165,7 @@ def _contents(config_text: str | None, model_files: Mapping[str, bytes] | None) 
 
 
 def refuse_used(repository: ModelRepository, name: str, version: int) -> None:
-    """Conflict where the number was given to other files."""
+    """Raise Conflict where the number was given to other files."""
     if repository.version_dir(name, version).exists() or repository.archived_version_dir(name, version).exists():
         raise Conflict(f"version {version} of '{name}' exists already; versions are never changed or replaced")
 

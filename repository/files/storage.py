@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from repository.core.errors import Conflict, NoSpace, UnsafePath
 from repository.core.layout import relative_path
-from repository.core.progress import SILENT, Progress
+from repository.files.progress import SILENT, Progress
 
 # Left free on a disk, so that databases and logs can still be written: this much, or 5 % where that is less.
 MOST_RESERVE_BYTES = 1 << 30
@@ -41,7 +41,7 @@ class Manifest:
 
     @property
     def sha256(self) -> str:
-        """Over the lines "<sha256>  <name>\\n" sorted by name, as `sha256sum` writes them."""
+        """Return the SHA-256 over the lines "<sha256>  <name>\\n" sorted by name, as `sha256sum` writes them."""
         digest = hashlib.sha256()
         for name in sorted(self.files):
             digest.update(f"{self.files[name].sha256}  {name}\n".encode())
@@ -49,7 +49,7 @@ class Manifest:
 
 
 def hash_file(path: Path, progress: Progress = SILENT) -> FileEntry:
-    """Size and SHA-256 of a file, read in bounded memory."""
+    """Return size and SHA-256 of a file, read in bounded memory."""
     digest = hashlib.sha256()
     size = 0
     with path.open("rb") as file:
@@ -61,7 +61,7 @@ def hash_file(path: Path, progress: Progress = SILENT) -> FileEntry:
 
 
 def plain_files(folder: Path) -> list[str]:
-    """The relative names of all files below a folder, sorted; UnsafePath for a link, a device or an odd name."""
+    """Return the relative names of all files below a folder, sorted; UnsafePath for a link, a device or an odd name."""
     names: list[str] = []
     for directory, folders, files in os.walk(folder):
         for name in [*folders, *files]:
@@ -77,7 +77,7 @@ def plain_files(folder: Path) -> list[str]:
 
 
 def hash_tree(folder: Path, progress: Progress = SILENT) -> Manifest:
-    """The manifest of a folder of plain files."""
+    """Return the manifest of a folder of plain files."""
     return Manifest({name: hash_file(folder / name, progress) for name in plain_files(folder)})
 
 
@@ -129,7 +129,7 @@ def copy_tree(source: Path, destination: Path, progress: Progress = SILENT) -> N
 
 
 def _copy_file(source: Path, target: Path, progress: Progress) -> None:
-    """With its time and mode."""
+    """Copy one file with its time and mode."""
     with source.open("rb") as reader, target.open("xb") as writer:
         while chunk := reader.read(_CHUNK):
             writer.write(chunk)
@@ -153,12 +153,12 @@ def link_tree(source: Path, destination: Path) -> None:
 
 
 def tree_size(folder: Path) -> int:
-    """Bytes of all files below a folder."""
+    """Return the bytes of all files below a folder."""
     return sum((folder / name).stat().st_size for name in plain_files(folder))
 
 
 def ensure_space(folder: Path, needed: int, reserve: int | None = None) -> None:
-    """NoSpace unless `needed` bytes fit where `folder` is, or will be made, with `reserve` bytes left free.
+    """Raise NoSpace unless `needed` bytes fit where `folder` is, or will be made, with `reserve` bytes left free.
 
     reserve: None is MOST_RESERVE_BYTES, or 5 % of the disk where that is less.
     """
@@ -169,7 +169,7 @@ def ensure_space(folder: Path, needed: int, reserve: int | None = None) -> None:
 
 
 def disk_usage(folder: Path) -> tuple[int, int, int]:
-    """Bytes in all, used and free of the disk where `folder` is, or will be made."""
+    """Return the bytes in all, used and free of the disk where `folder` is, or will be made."""
     while not folder.exists():
         folder = folder.parent
     return shutil.disk_usage(folder)

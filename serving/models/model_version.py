@@ -5,7 +5,7 @@ from enum import Enum
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
-from repository.config.in_place import same_build
+from repository.config.reload_rule import same_build
 from repository.config.residency import ALWAYS, PINNED, Residency, residency_of
 from repository.core.condition import Condition
 from serving.models.model import Model

@@ -40,7 +40,7 @@ class RepositoryPoller:
         """
         settling = self._listed and self._options.model_control_mode == "poll"
         self._listed = True
-        for sentence in await self._runtime.in_thread(self._repositories.ignored_folders):
+        for sentence in await self._runtime.in_thread(self._repositories.invalid_folders):
             if sentence not in self._warned:
                 self._warned.add(sentence)
                 log.warning("%s", sentence)

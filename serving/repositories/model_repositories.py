@@ -63,7 +63,7 @@ class Repositories:
         self._missing = [place for place in self._missing if not place.is_dir()]
         return self._missing
 
-    def ignored_folders(self) -> list[str]:
+    def invalid_folders(self) -> list[str]:
         """Return a sentence for each folder of this machine's repositories that cannot be a model."""
         local = [
             one
@@ -71,7 +71,7 @@ class Repositories:
             for one in repositories
             if isinstance(one, ModelRepository)
         ]
-        return [sentence for repository in local for sentence in repository.passed_over()]
+        return [sentence for repository in local for sentence in repository.invalid_folders()]
 
     # -- what there is ---------------------------------------------------------------------------------------------
     def models(self) -> list[ModelIdentifier]:

@@ -9,7 +9,7 @@ from django.test import Client
 
 from dashboard.access.authorisation import Right
 from dashboard.routing import websocket_urlpatterns
-from repository.files.execution import DATA_BACKENDS, code_in
+from repository.files.code_execution import DATA_BACKENDS, code_in
 from tests.dashboard.web.test_routes import API, OPEN, PAGES
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "security.md").read_text()

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dashboard.configuration.services import config_preview
-from repository.config import in_place, model_config
+from repository.config import model_config, reload_rule
 from tests.support.serving_process import ServerProcess
 
 PLAIN = """backend: "python"
@@ -84,4 +84,4 @@ def test_where_gpus_choose_the_file_other_gpus_are_a_reload() -> None:
     files = 'cc_model_filenames { key: "9.0" value: "h100.plan" }\n'
     for text, expected in ((PLAIN, "in_place"), (PLAIN + files, "reload")):
         old, new = (model_config.parse(text + group) for group in (ONE, TWO))
-        assert in_place.effect(old, new) == expected
+        assert reload_rule.effect(old, new) == expected

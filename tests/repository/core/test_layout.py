@@ -19,7 +19,7 @@ def test_any_name_of_a_folder_is_a_model(repository: ModelRepository, name: str)
     assert check_name(name) == name
     repository.create(name)
     assert repository.models() == [name]
-    assert repository.passed_over() == []
+    assert repository.invalid_folders() == []
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_a_folder_that_cannot_be_a_model_is_passed_over_with_a_sentence(reposito
     (repository.root / "loop").symlink_to("loop")
     (repository.root / "outside").symlink_to("/usr")
     assert repository.models() == ["good"]
-    sentences = repository.passed_over()
+    sentences = repository.invalid_folders()
     assert len(sentences) == 5
     assert any("folder 'line\\nend' is passed over: a model name has no control characters" in one for one in sentences)
     assert all(one.isascii() and "\n" not in one for one in sentences)

@@ -7,9 +7,9 @@ import pytest
 
 from repository.core.errors import Conflict, NoSpace
 from repository.core.layout import ModelRepository
-from repository.core.progress import Progress
 from repository.files import publish, storage
-from repository.files.workplace import remove_leftovers, workplace
+from repository.files.progress import Progress
+from repository.files.staging import remove_leftovers, staging_folder
 
 CONTENT = b"weights" * 1000
 
@@ -175,7 +175,7 @@ def test_a_disk_without_room_beside_its_reserve_is_told_before_a_byte_is_copied(
 def test_what_killed_processes_left_is_cleared_away(repository: ModelRepository) -> None:
     for place in (repository.staging, repository.root, repository.archive):
         (place / ".publish-left").mkdir(parents=True)
-    with workplace(repository, repository.root) as work:
+    with staging_folder(repository, repository.root) as work:
         assert remove_leftovers(repository) == 0
         assert remove_leftovers(repository, older_than_s=0) == 3
         assert leftovers(repository) == [work]

@@ -15,7 +15,7 @@ import pytest
 from repository.core.errors import Conflict, InvalidConfig, InvalidName, NoSpace, NotFound, UnsafePath
 from repository.core.layout import ModelRepository
 from repository.files import publish, storage
-from repository.files.workplace import remove_leftovers
+from repository.files.staging import remove_leftovers
 from tests.repository.files.publishing import publish_version
 
 CONFIG = 'name: "digits"\n# by hand\nmax_batch_size: 8\n'

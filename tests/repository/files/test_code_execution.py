@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from repository.config import model_config
-from repository.files import execution
-from repository.files.execution import Contents, code_in
+from repository.files import code_execution
+from repository.files.code_execution import Contents, code_in
 
 ONNX = b"\x08\x08\x12\x04onnx"
 
@@ -21,7 +21,7 @@ def model(tmp_path: Path) -> Path:
 
 
 def places(model: Path, text: str) -> list[str]:
-    return sorted(one.where for one in execution.runs(model_config.parse(text), execution.contents_of(model)))
+    return sorted(one.where for one in code_execution.runs(model_config.parse(text), code_execution.contents_of(model)))
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_the_first_file_of_a_default_name_decides_as_in_the_server(model: Path) 
 def test_an_overlay_counts_for_its_version(model: Path) -> None:
     overlay = 'parameters { key: "EXECUTION_ENV_PATH" value { string_value: "env" } }'
     (model / "2" / "slipway.pbtxt").write_text(overlay)
-    (found,) = execution.runs(model_config.parse(""), execution.contents_of(model))
+    (found,) = code_execution.runs(model_config.parse(""), code_execution.contents_of(model))
     assert "for version 2" in found.sentence
     (model / "2" / "slipway.pbtxt").write_text('backend: "python"')  # which no server takes
     assert places(model, "") == []
@@ -84,10 +84,10 @@ model_warmup { name: "w" batch_size: 1 inputs { key: "x" value { input_data_file
 sequence_batching { state { input_name: "a" initial_state { data_file: "s" } } }
 """
     config = model_config.parse(text)
-    found = execution.could_run(config, 1, model / "1", beside, named=["weights"])
+    found = code_execution.could_run(config, 1, model / "1", beside, named=["weights"])
     assert sorted(one.where for one in found) == ["1/more", "configs/a.py", "env"]
     ensemble = model_config.parse('platform: "ensemble"')
-    found = execution.could_run(ensemble, 1, model / "1", {}, named=[])
+    found = code_execution.could_run(ensemble, 1, model / "1", {}, named=[])
     assert sorted(one.where for one in found) == ["1/cc.onnx", "1/model.onnx", "1/more", "1/weights"]
 
 
@@ -145,7 +145,7 @@ def test_content_can_say_nothing(content: bytes, tmp_path: Path) -> None:
 
 
 def test_what_comes_back_is_told_apart_from_what_is_there(model: Path) -> None:
-    there = execution.contents_of(model)
+    there = code_execution.contents_of(model)
     config = model_config.parse('backend: "python"')
-    assert len(execution.runs(config, there) - execution.runs(config, there.without(2))) == 1
-    assert execution.runs(config, Contents()) == frozenset()
+    assert len(code_execution.runs(config, there) - code_execution.runs(config, there.without(2))) == 1
+    assert code_execution.runs(config, Contents()) == frozenset()

@@ -77,7 +77,7 @@ class Contents:
 
 
 def contents_of(model_dir: Path) -> Contents:
-    """Of a model's folder; empty where there is none."""
+    """Return the contents of a model's folder; empty where there is none."""
     beside: dict[str, Path] = {}
     for entry in sorted(model_dir.iterdir()) if model_dir.is_dir() else ():
         if parse_version(entry.name) is None and entry.name != CONFIG_FILE:
@@ -88,7 +88,7 @@ def contents_of(model_dir: Path) -> Contents:
 
 # -- what the configuration makes run ----------------------------------------------------------------------------------
 def runs(config: ModelConfig, contents: Contents) -> frozenset[Finding]:
-    """What a server would execute of these versions, under this configuration or one of `configs/`."""
+    """Return what a server would execute of these versions, under this configuration or one of `configs/`."""
     found: set[Finding] = set()
     for where, base in _configurations(config, contents.beside):
         for number, folder in contents.versions.items():
@@ -97,7 +97,7 @@ def runs(config: ModelConfig, contents: Contents) -> frozenset[Finding]:
 
 
 def _configurations(config: ModelConfig, beside: Mapping[str, Path]) -> Iterator[tuple[str, ModelConfig]]:
-    """The configuration, and every custom one that --model-config-name may choose in its place."""
+    """Yield the configuration, and every custom one that --model-config-name may choose in its place."""
     yield "", config
     for name, path in sorted(beside.items()):
         if _is_custom_config(name):
@@ -125,7 +125,7 @@ def _version_runs(config: ModelConfig, number: int, folder: Path) -> Iterator[Fi
 
 
 def _settings(config: ModelConfig, number: int) -> Iterator[Finding]:
-    """Fields that bring code of their own, whatever the backend."""
+    """Yield the fields that bring code of their own, whatever the backend."""
     for key in sorted(config.parameters):
         value = config.parameters[key].string_value
         if key.lower() == _ENVIRONMENT and value:
@@ -149,7 +149,7 @@ def _is_plain_ensemble(config: ModelConfig) -> bool:
 
 
 def _overlaid(config: ModelConfig, folder: Path) -> ModelConfig | None:
-    """As the version reads it; None where its overlay cannot be read, for then no server loads it."""
+    """Return the configuration as the version reads it; None where its overlay cannot be read, for then no server loads it."""
     if not model_config.is_there(folder / OVERLAY_FILE):
         return config
     overlay = _parsed(folder / OVERLAY_FILE)
@@ -174,7 +174,7 @@ def _parsed(path: Path) -> ModelConfig | None:
 def could_run(
     config: ModelConfig, number: int, folder: Path, beside: Mapping[str, Path], named: Iterable[str] = ()
 ) -> list[Finding]:
-    """The files of a new version, and those beside the versions that come with it, which are not known to be data.
+    """Return the files of a new version, and those beside the versions that come with it, which are not known to be data.
 
     named: the files of the version that its model file itself names as its weights (ONNX's external data).
     """
@@ -212,7 +212,7 @@ def _unknown(number: int, folder: Path, read: set[str]) -> Iterator[Finding]:
 
 
 def code_in(name: str, path: Path | None = None) -> str:
-    """Why a file can be code, by its name or, where that is given, its content; "" where neither says so."""
+    """Return why a file can be code, by its name or, where that is given, its content; "" where neither says so."""
     suffix = _CODE_NAME.search(PurePosixPath(name).name)
     if suffix:
         return f"files that end in {suffix[0].lower()} can hold code"

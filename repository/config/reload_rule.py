@@ -1,4 +1,4 @@
-"""What of a configuration can be changed while the model serves, and what makes the server build it anew.
+"""The reload rule: what of a configuration changes while the model serves, and what makes the server build it anew.
 
 The server decides by this rule when it is asked to load a model again; the dashboard says by the same rule, before, what
 applying a change will do.
@@ -18,7 +18,7 @@ _BUILT_IN = ("slipway.isolation", "slipway.execution_timeout_s")
 
 
 def effect(old: ModelConfig, new: ModelConfig) -> Effect:
-    """What loading a model with `new` does where it serves with `old`."""
+    """Return what loading a model with `new` does where it serves with `old`."""
     if not same_build(old, new):
         return "reload"
     if old.version_policy != new.version_policy:
@@ -35,7 +35,7 @@ def same_build(old: ModelConfig, new: ModelConfig) -> bool:
 
 
 def _built(config: ModelConfig) -> ModelConfig:
-    """The configuration without what is read anew by a model that serves."""
+    """Return the configuration without what a serving model takes as it comes."""
     built = ModelConfig()
     built.CopyFrom(config)
     built.ClearField("version_policy")

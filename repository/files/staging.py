@@ -14,16 +14,16 @@ from pathlib import Path
 
 from repository.core.errors import Conflict
 from repository.core.layout import ModelRepository
-from repository.core.progress import Progress
 from repository.files import storage
+from repository.files.progress import Progress
 
 _PREFIX = ".publish-"
 LEFTOVER_AGE_S = 60.0  # a folder made a moment ago may not be locked yet
 
 
 @contextlib.contextmanager
-def workplace(repository: ModelRepository, near: Path) -> Iterator[Path]:
-    """A new folder on the disk of `near` (the root or the archive), gone afterwards: in staging, where that is there."""
+def staging_folder(repository: ModelRepository, near: Path) -> Iterator[Path]:
+    """Make a folder for the block on the disk of `near` (the root or the archive), in the staging folder if that is there."""
     for folder in (near, repository.staging):
         folder.mkdir(parents=True, exist_ok=True)
     work = (
@@ -39,7 +39,7 @@ def workplace(repository: ModelRepository, near: Path) -> Iterator[Path]:
 
 
 def _locked(folder: Path) -> int:
-    """A descriptor that holds the folder until it is closed, or its process ends; BlockingIOError where another does."""
+    """Return a descriptor that holds the folder until it is closed, or its process ends; BlockingIOError where another does."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -50,7 +50,7 @@ def _locked(folder: Path) -> int:
 
 
 def remove_leftovers(repository: ModelRepository, *, older_than_s: float = LEFTOVER_AGE_S) -> int:
-    """Clear away what killed processes left, and no longer hold; the number of folders removed."""
+    """Clear away what killed processes left and no longer hold. Return the number of folders removed."""
     limit = time.time() - older_than_s
     removed = 0
     for place in {repository.staging, repository.root, repository.archive}:
@@ -78,7 +78,7 @@ def rename(source: Path, target: Path) -> None:
 
 
 def copied(repository: ModelRepository, source: Path, work: Path, progress: Progress) -> Path:
-    """A flushed copy of a folder in `work`; NoSpace before anything is written."""
+    """Return a flushed copy of a folder in `work`; NoSpace before anything is written."""
     size = storage.tree_size(source)
     storage.ensure_space(work, size, repository.reserve)
     progress.plan(2 * size)
@@ -92,12 +92,12 @@ def copied(repository: ModelRepository, source: Path, work: Path, progress: Prog
 
 
 def same_content(one: Path, other: Path, what: str) -> None:
-    """Conflict unless two folders hold the same files: then a move between disks was broken off before its end."""
+    """Raise Conflict unless two folders hold the same files: then a move between disks was broken off before its end."""
     if storage.hash_tree(one) != storage.hash_tree(other):
         raise Conflict(f"{what} lies in the repository and in the archive, with different files; remove one by hand")
 
 
 def remove(repository: ModelRepository, path: Path, near: Path) -> None:
     """Take a folder below `near` (the root or the archive) out of sight with one rename, then remove its files."""
-    with workplace(repository, near) as work:
+    with staging_folder(repository, near) as work:
         rename(path, work / path.name)
