@@ -3,8 +3,9 @@
 import ast
 import re
 import sys
+import tomllib
 from collections.abc import Iterator
-from importlib.metadata import packages_distributions, version
+from importlib.metadata import packages_distributions, requires, version
 from pathlib import Path
 
 import pytest
@@ -103,6 +104,23 @@ def test_no_two_locks_differ_in_a_version() -> None:
 
 def test_the_server_needs_nothing_of_the_dashboard() -> None:
     assert pins("server.txt").keys() & pins("dashboard.in").keys() == set()
+
+
+def test_the_lock_is_made_with_what_the_pinned_pytorch_needs() -> None:
+    (told,) = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["uv"]["dependency-metadata"]
+    assert {told["name"]: told["version"]} == pins("torch.txt")
+    needed = {canonicalize_name(Requirement(line).name) for line in told["requires-dist"]}
+    assert needed == {canonicalize_name(one.name) for one in torchs_needs()}
+    assert needed <= pins("server.txt").keys()
+
+
+def torchs_needs() -> list[Requirement]:
+    """Return what the installed PyTorch needs here, without CUDA's packages and Triton, its compiler for them."""
+    found = [Requirement(line) for line in requires("torch") or []]
+    cuda = re.compile(r"nvidia-|cuda-|triton")
+    return [
+        one for one in found if (one.marker is None or one.marker.evaluate({"extra": ""})) and not cuda.match(one.name)
+    ]
 
 
 def test_requirements_txt_is_what_make_run_installs() -> None:

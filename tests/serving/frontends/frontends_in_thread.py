@@ -4,7 +4,7 @@ stock clients that block, its ports."""
 import asyncio
 import contextlib
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,15 +30,6 @@ class Frontends:
         assert self._ready.wait(PATIENCE_S)
         if self._failure is not None:
             raise self._failure
-
-    def on_loop(self, call: Callable[[], Any]) -> Any:
-        """The result of `call()`, run on the server's thread."""
-
-        async def run() -> Any:
-            result = call()
-            return await result if isinstance(result, Awaitable) else result
-
-        return asyncio.run_coroutine_threadsafe(run(), self.loop).result(PATIENCE_S)
 
     def close(self) -> None:
         self.loop.call_soon_threadsafe(self._stop.set)
