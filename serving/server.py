@@ -15,7 +15,7 @@ from serving import __version__
 from serving.cli.options import Options
 from serving.core.datatypes import BY_CONFIG
 from serving.core.errors import Code, NotYet, ServingError, not_found, safely, unavailable, unexpected
-from serving.core.request import InferenceRequest
+from serving.core.in_flight import InFlightRequest
 from serving.core.tensor_check import wire_shape
 from serving.execution.readiness import CanConfirm, confirmed
 from serving.extensions.shared_memory import SharedMemory
@@ -249,14 +249,14 @@ class InferenceServer:
 
     def infer(
         self,
-        request: InferenceRequest,
+        request: InFlightRequest,
         protocol: str = "",
         transport: asyncio.BaseTransport | None = None,
         headers: Mapping[str, str] | None = None,
         received: tuple[int, int] | None = None,
     ) -> None:
         """Check the request against the model and queue it. Raises at once what is wrong with it; whatever happens later
-        goes through `request.on_response`. Never both. Frontends name their protocol, connection and headers, for the
+        goes through the request's responder. Never both. Frontends name their protocol, connection and headers, for the
         request log and for traces; where `tracing`, also when they began to receive the request and had it."""
         if self.request_log is not None and protocol:
             safely("logging a request", self.request_log.observe, request, protocol, transport)
@@ -272,7 +272,7 @@ class InferenceServer:
             self._manager.infer(request)
         except Exception as error:
             failure = unexpected(error, "taking a request")
-            request.refused(failure)
+            request.refuse(failure)
             raise failure from None
 
     # -- repository ------------------------------------------------------------------------------------------------

@@ -26,11 +26,13 @@ from serving.backends.channel.tensors import TYPES, Array, Memory, TensorWriter,
 from serving.backends.table import backend_class
 from serving.child_program.stub import Stub
 from serving.core.batch import Batch
-from serving.core.datatypes import DATATYPES
+from serving.core.datatypes import DATATYPES, Tensor
 from serving.core.device_tensor import host_array
 from serving.core.devices import Device
 from serving.core.errors import ServingError, internal
-from serving.core.request import InferenceRequest, InferenceResponse, Tensor
+from serving.core.in_flight import InFlightRequest
+from serving.core.request import InferenceRequest, SequencePosition
+from serving.core.response import InferenceResponse
 
 
 class SharedBatch(Batch):
@@ -38,7 +40,7 @@ class SharedBatch(Batch):
 
     __slots__ = ("_memory", "_rows")
 
-    def __init__(self, requests: list[InferenceRequest], rows: list[list[TensorRow]], memory: Memory) -> None:
+    def __init__(self, requests: list[InFlightRequest], rows: list[list[TensorRow]], memory: Memory) -> None:
         super().__init__(requests, sum(request.batch_size for request in requests))
         self._rows = rows
         self._memory = memory
@@ -104,23 +106,24 @@ def _view(kind: str, shape: Sequence[int], memory: Memory, offset: int, length: 
     return array.view(DATATYPES[kind].dtype) if kind == "BF16" else array
 
 
-def _request(message: RequestMessage, memory: Memory) -> InferenceRequest:
-    return InferenceRequest(
+def _request(message: RequestMessage, memory: Memory) -> InFlightRequest:
+    asked = InferenceRequest(
         model_name="",
         inputs={
             name: _view(kind, shape, memory, offset, length) for name, kind, shape, offset, length in message["inputs"]
         },
-        on_response=lambda response, final: None,  # the server's side answers
         id=message["id"],
-        requested=tuple(message.get("requested", ())),
+        requested_outputs=tuple(message.get("requested", ())),
         parameters=message.get("parameters", {}),
         priority=message.get("priority", 0),
         timeout_us=message.get("timeout", 0),
-        sequence_id=message.get("sequence", 0),
-        sequence_start=bool(message.get("flags", 0) & 1),
-        sequence_end=bool(message.get("flags", 0) & 2),
-        batch_size=message["batch_size"],
+        sequence=SequencePosition(
+            message.get("sequence", 0), bool(message.get("flags", 0) & 1), bool(message.get("flags", 0) & 2)
+        ),
     )
+    request = InFlightRequest.unanswered(asked)  # the server's side answers
+    request.batch_size = message["batch_size"]
+    return request
 
 
 def _describe(response: InferenceResponse | ServingError | None, writer: TensorWriter) -> ResponseBody:

@@ -2,16 +2,20 @@
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
 
-from numpy.typing import NDArray
-
+from serving.core.datatypes import Tensor
 from serving.core.device_tensor import concatenate
 from serving.core.errors import ServingError, internal
-from serving.core.request import InferenceRequest, InferenceResponse, Parameters, Tensor
+from serving.core.in_flight import InFlightRequest
+from serving.core.request import Parameters
+from serving.core.response import Answer, InferenceResponse
 
-# Set by the instance: hand one response of a decoupled model to the loop's thread at once.
-Send = Callable[[InferenceRequest, "InferenceResponse | ServingError | None", bool], None]
+# Hand an answer that is not the batch's own to the loop's thread at once: (request, answer, final).
+Send = Callable[[InFlightRequest, Answer, bool], None]
+
+
+def send_nowhere(request: InFlightRequest, answer: Answer, final: bool) -> None:
+    """Drop an answer: nobody waits for those of warm-up requests."""
 
 
 class Batch:
@@ -38,37 +42,41 @@ class Batch:
         "started_ns",
     )
 
-    def __init__(self, requests: list[InferenceRequest], size: int, padding: int = 0) -> None:
+    def __init__(self, requests: list[InFlightRequest], size: int, padding: int = 0, send: Send = send_nowhere) -> None:
+        """size: the sum of the requests' batch sizes. padding: how many of the requests only fill an empty slot of the
+        sequence batcher."""
         self.requests = requests
-        self.size = size  # the sum of the requests' batch sizes
-        self.padding = padding  # how many of them only fill an empty slot of the sequence batcher
-        self.responses: list[InferenceResponse | ServingError | None] = [None] * len(requests)
-        self.later: set[InferenceRequest] = set()  # to be answered by `send`, after the batch
-        self.rescheduled: set[InferenceRequest] = set()  # to be executed again (iterative sequences)
-        self.send: Send = _no_send
+        self.size = size
+        self.padding = padding
+        self.responses: list[Answer] = [None] * len(requests)
+        self.later: set[InFlightRequest] = set()  # to be answered by `send`, after the batch
+        self.rescheduled: set[InFlightRequest] = set()  # to be executed again (iterative sequences)
+        self.send = send
         self.started_ns = 0
         self.input_done_ns = 0
         self.infer_done_ns = 0
         self.ended_ns = 0
 
     def fail(self, error: ServingError) -> None:
-        """Answer with an error what has no response yet; all, where the responses are not one for each request."""
+        """Answer every request that has no response yet with `error`; all of them where there is not one response for each."""
         if len(self.responses) != len(self.requests):
             self.responses = [None] * len(self.requests)
         self.responses = [error if answer is None else answer for answer in self.responses]
 
     def input_done(self) -> None:
+        """The backend has gathered the inputs."""
         self.input_done_ns = time.monotonic_ns()
 
     def infer_done(self) -> None:
+        """The model has run."""
         self.infer_done_ns = time.monotonic_ns()
 
     def timing(self, waited_ns: int) -> Parameters:
-        """What `slipway_timing` tells of a request that has waited so long."""
+        """Return the response parameters that `slipway_timing` asks for, of a request that has waited so many ns."""
         return {"slipway_queue_us": waited_ns // 1000, "slipway_compute_us": (self.ended_ns - self.started_ns) // 1000}
 
-    def gather(self) -> dict[str, NDArray[Any]]:
-        """Inputs by name, shape [size, ...]: the one request's own arrays, or one concatenation per input.
+    def gather(self) -> dict[str, Tensor]:
+        """Return the inputs by name, of shape [size, ...]: the one request's own tensors, or one concatenation per input.
 
         Requests of one batch have the same inputs and, ragged inputs aside, equal non-batch dims: the scheduler saw to it.
         """
@@ -78,12 +86,13 @@ class Batch:
         return {name: concatenate([request.inputs[name] for request in requests]) for name in requests[0].inputs}
 
     def scatter(self, outputs: dict[str, Tensor], model_name: str, model_version: int) -> None:
-        """Give each request its rows of `outputs`, as views. With one request, whole: there need be no batch dimension."""
+        """Give each request its rows of `outputs`, as views. A single request gets them as they are: they need not have a
+        batch dimension. INTERNAL where an output has not as many rows as the batch."""
         requests = self.requests
         if len(requests) == 1:
             request = requests[0]
             self.responses[0] = InferenceResponse(
-                model_name, model_version, request.id, _wanted(outputs, request.requested)
+                model_name, model_version, request.asked.id, _wanted(outputs, request.requested_outputs)
             )
             return
         for name, output in outputs.items():
@@ -94,17 +103,17 @@ class Batch:
             stop = start + request.batch_size
             rows = {name: output[start:stop] for name, output in outputs.items()}
             self.responses[index] = InferenceResponse(
-                model_name, model_version, request.id, _wanted(rows, request.requested)
+                model_name, model_version, request.asked.id, _wanted(rows, request.requested_outputs)
             )
             start = stop
 
     def union_of_requested(self, all_outputs: Sequence[str]) -> list[str]:
-        """The outputs that at least one request asks for, in the model's order."""
+        """Return the outputs that at least one request asks for, in the model's order."""
         wanted: set[str] = set()
         for request in self.requests:
-            if not request.requested:
+            if not request.requested_outputs:
                 return list(all_outputs)
-            wanted.update(request.requested)
+            wanted.update(request.requested_outputs)
         return [name for name in all_outputs if name in wanted]
 
 
@@ -112,7 +121,3 @@ def _wanted(outputs: dict[str, Tensor], requested: tuple[str, ...]) -> dict[str,
     if not requested:
         return outputs
     return {name: output for name, output in outputs.items() if name in requested}
-
-
-def _no_send(request: InferenceRequest, response: "InferenceResponse | ServingError | None", final: bool) -> None:
-    """Warm-up requests have nobody who waits for their streamed responses."""

@@ -13,6 +13,10 @@ from typing_extensions import Buffer
 
 from serving.core.errors import invalid
 
+# A tensor of any datatype: a numpy array on the host, or a serving.core.device_tensor.DeviceTensor on a GPU. Outputs lie on
+# the host unless the request has `device_outputs`; inputs may lie on either.
+Tensor = NDArray[Any]
+
 
 class Datatype(NamedTuple):
     name: str  # as on the wire, "FP32"

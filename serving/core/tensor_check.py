@@ -8,12 +8,12 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelInput, ModelOutput
 
-from serving.core.datatypes import BY_CONFIG, datatype_of
+from serving.core.datatypes import BY_CONFIG, Tensor, datatype_of
 from serving.core.errors import ServingError, internal, invalid
-from serving.core.request import InferenceRequest, InferenceResponse, Tensor
+from serving.core.in_flight import InFlightRequest
+from serving.core.response import InferenceResponse
 
 
 class _Input(NamedTuple):
@@ -64,9 +64,10 @@ class TensorCheck:
         self._alone = config.max_batch_size > 0 and any(tensor.is_shape_tensor for tensor in config.input)
         self._keyed = any(tensor.optional or (tensor.variable and not tensor.ragged) for tensor in self._inputs)
 
-    def request(self, request: InferenceRequest) -> None:
-        """Set `batch_size` and `batch_key`; INVALID_ARG for the first thing that is wrong."""
-        if request.of_ensemble:
+    def request(self, request: InFlightRequest) -> None:
+        """Check the tensors and set what a scheduler needs: `batch_size` and `batch_key`, and `inputs` where the model takes
+        other shapes than clients send. INVALID_ARG for the first thing that is wrong."""
+        if request.asked.from_ensemble:
             request.inputs = {name: self._as_step(name, array) for name, array in request.inputs.items()}
         inputs = request.inputs
         rows = 0
@@ -101,7 +102,7 @@ class TensorCheck:
                     f"inference request batch-size must be from 1 to {self._max_batch} for '{self._model}', got {rows}"
                 )
             request.batch_size = rows
-        for name in request.requested:
+        for name in request.requested_outputs:
             if name not in self._outputs:
                 known = ", ".join(sorted(self._outputs))
                 raise invalid(f"unexpected inference output '{name}' for model '{self._model}', which has {known}")
@@ -149,7 +150,7 @@ class TensorCheck:
             f"missing required input(s) [{missing}]. Please provide all required input(s)."
         )
 
-    def _refuse_unknown(self, inputs: dict[str, NDArray[Any]]) -> None:
+    def _refuse_unknown(self, inputs: dict[str, Tensor]) -> None:
         unknown = next(name for name in inputs if name not in self._by_name)
         known = ", ".join(tensor.name for tensor in self._inputs)
         raise invalid(f"unexpected inference input '{unknown}' for model '{self._model}', which has {known}")
@@ -195,7 +196,7 @@ def _matches(shape: tuple[int, ...], dims: tuple[int, ...]) -> bool:
     return len(shape) == len(dims) and all(dim in (-1, size) for size, dim in zip(shape, dims, strict=True))
 
 
-def _to_model(array: NDArray[Any], tensor: _Input) -> NDArray[Any]:
+def _to_model(array: Tensor, tensor: _Input) -> Tensor:
     """Dims of -1 in `reshape` take, in order, the sizes of the -1 dims that the request filled."""
     if tensor.reshape is None:
         return array
@@ -205,7 +206,7 @@ def _to_model(array: NDArray[Any], tensor: _Input) -> NDArray[Any]:
     return array.reshape(array.shape[:1] + target if tensor.batched else target)
 
 
-def _wrong_datatype(model: str, expected: _Input, array: NDArray[Any]) -> ServingError:
+def _wrong_datatype(model: str, expected: _Input, array: Tensor) -> ServingError:
     got = datatype_of(array).name
     return invalid(
         f"input '{expected.name}' of model '{model}' has data-type {got}, but the model expects {expected.datatype}"

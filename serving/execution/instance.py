@@ -12,76 +12,105 @@ from serving.backends.base.backend import Backend, BackendInstance
 from serving.cli.option_values import Cores
 from serving.core.batch import Batch, Send
 from serving.core.errors import ServingError, internal, unavailable
-from serving.core.request import InferenceRequest, InferenceResponse
+from serving.core.in_flight import InFlightRequest
+from serving.core.response import Answer, InferenceResponse
 from serving.core.response_flow import OVERHEAD
 from serving.core.texts import without_addresses, without_paths
 from serving.execution.crash_trace import runner
 from serving.execution.instance_groups import Placement
-from serving.extensions.output_target import place_outputs
+from serving.extensions.tensor_parameters import write_large_outputs
 from serving.resources.host_policy import bind_thread
 
 log = logging.getLogger(__name__)
 
-OnDone = Callable[["Instance", Batch], None]
+OnBatchDone = Callable[["Instance", Batch], None]
 
 
 class Instance:
     """Owned by a scheduler. One hand-off to the thread and one back for each batch."""
 
     def __init__(
-        self, backend: Backend, place: Placement, loop: asyncio.AbstractEventLoop, cores: Cores | None = None
+        self,
+        backend: Backend,
+        place: Placement,
+        loop: asyncio.AbstractEventLoop,
+        on_batch_done: OnBatchDone,
+        on_sent: Send,
+        decoupled: bool = False,
+        cores: Cores | None = None,
     ) -> None:
+        """Both callbacks are called on the loop's thread.
+
+        on_batch_done: takes each batch that has been executed. on_sent: takes what the model answers outside of a batch's
+        responses. decoupled: it answers all its requests so. cores: which the thread is bound to.
+        """
         self.place = place
         self.name = place.name
         self.device = place.device
-        self.on_done: OnDone = lambda instance, batch: None
-        self.processes: Callable[[], list[int]] = list  # ids of the processes that it runs in, besides the server's
-        self.on_streamed: Send = lambda request, response, final: None
-        self.decoupled = False  # the model answers by `on_streamed`
+        self._on_batch_done = on_batch_done
+        self._on_sent = on_sent
+        self._decoupled = decoupled
         self._backend = backend
         self._executing = runner("executing", backend.spec.name, backend.spec.version, backend.spec.model_file)
         self._cores = cores
-        self._impl: BackendInstance | None = None
+        self._impl: BackendInstance | None = None  # from when it is loaded until it is closed
         self._loop = loop
         self._batches: SimpleQueue[Batch | None] = SimpleQueue()
         self._started: asyncio.Future[None] = loop.create_future()
         self._stopped: asyncio.Future[None] = loop.create_future()
-        self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
+        self._thread: threading.Thread | None = None
 
-    async def start(self, warmup: "list[Batch]") -> None:
+    async def start(self, warmup: list[Batch]) -> None:
         """Make the backend's instance and run the warm-up batches on it; raises ServingError."""
-        self._warmup = warmup
+        self._thread = threading.Thread(target=self._run, args=(warmup,), name=self.name, daemon=True)
         self._thread.start()
         await self._started
 
     def execute(self, batch: Batch) -> None:
-        """Hand a batch over; `on_done` is called on the loop's thread when it has run."""
-        batch.send = self._send
+        """Hand a batch over; `on_batch_done` is called when it has run."""
         for request in batch.requests:
-            request.begun = True
+            request.started = True
         self._batches.put(batch)
 
+    def send(self, request: InFlightRequest, answer: Answer, final: bool) -> None:
+        """Hand an answer to the loop's thread at once, outside of a batch's responses. Any thread but the loop's: it waits
+        while the client of a decoupled model does not read."""
+        flow = request.responder.flow if self._decoupled and not request.finished else None
+        if flow is not None and isinstance(answer, InferenceResponse) and not answer.size:  # else it is counted
+            answer.size = OVERHEAD + sum(output.nbytes for output in answer.outputs.values())
+            if not flow.wait(answer.size):
+                answer, final = unavailable("the client took no response for too long"), True
+        self._loop.call_soon_threadsafe(self._on_sent, request, answer, final)
+
+    def processes(self) -> list[int]:
+        """Return the ids of the processes that it runs in, besides the server's."""
+        impl = self._impl
+        return [] if impl is None else impl.processes()
+
     def available(self) -> bool:
-        """Whether it would answer now; False while its process is held back after crashes."""
-        return self._impl is None or self._impl.available()
+        """Return whether it would answer now; False while its process is held back after crashes."""
+        impl = self._impl
+        return impl is None or impl.available()
 
     def complaint(self) -> str:
-        """Why it would not answer at once, with its name; "" where it would."""
-        complaint = "" if self._impl is None else self._impl.complaint()
+        """Return why it would not answer at once, with its name; "" where it would."""
+        impl = self._impl
+        complaint = "" if impl is None else impl.complaint()
         return complaint and f"{self.name}: {complaint}"
 
     def readiness(self) -> "Future[bool] | None":
-        """What the model itself says of this instance, where it has a say."""
-        return None if self._impl is None else self._impl.readiness()
+        """Ask the model itself whether this instance is ready; None where it has no say."""
+        impl = self._impl
+        return None if impl is None else impl.readiness()
 
     async def stop(self) -> None:
         """Free the instance. Nothing may be executing."""
-        if self._thread.ident is not None:
+        if self._thread is not None:
             self._batches.put(None)
             await self._stopped
 
     # -- on the instance's thread ----------------------------------------------------------------------------------
-    def _run(self) -> None:
+    def _run(self, warmup: list[Batch]) -> None:
         try:
             bind_thread(self._cores)
             spec = self._backend.spec
@@ -91,9 +120,8 @@ class Instance:
             self._tell(self._started, self._as_error(error))
             self._tell(self._stopped)
             return
-        self.processes = impl.processes
         try:
-            for batch in self._warmup:
+            for batch in warmup:
                 self._execute(impl, batch)
                 failed = next((answer for answer in batch.responses if isinstance(answer, ServingError)), None)
                 if failed is not None:
@@ -104,7 +132,7 @@ class Instance:
             self._tell(self._started)
             self._serve(impl)
         finally:
-            self.processes = list
+            self._impl = None
             try:
                 impl.close()
             except Exception:
@@ -121,12 +149,13 @@ class Instance:
 
     def _execute(self, impl: BackendInstance, batch: Batch) -> None:
         batch.started_ns = time.monotonic_ns()
-        if self.decoupled:
+        if self._decoupled:
             for request in batch.requests:
-                request.executing, request.response_from_ns = True, batch.started_ns
+                if request.stream is not None:
+                    request.stream.begin(batch.started_ns)
         try:
             self._executing(impl.execute, batch)
-            place_outputs(batch.requests, batch.responses)
+            write_large_outputs(batch.requests, batch.responses)
         except BaseException as error:  # a model may raise SystemExit: its thread has to go on
             batch.fail(self._as_error(error))
         batch.ended_ns = time.monotonic_ns()
@@ -144,14 +173,6 @@ class Instance:
         except RuntimeError:  # the loop closed: the server gave up waiting for this instance
             log.debug("instance %s ended after its server", self.name)
 
-    def _send(self, request: InferenceRequest, response: InferenceResponse | ServingError | None, final: bool) -> None:
-        flow = request.flow if self.decoupled and not request.finished else None
-        if flow is not None and isinstance(response, InferenceResponse) and not response.size:  # else it is counted
-            response.size = OVERHEAD + sum(output.nbytes for output in response.outputs.values())
-            if not flow.wait(response.size):
-                response, final = unavailable("the client took no response for too long"), True
-        self._loop.call_soon_threadsafe(self.on_streamed, request, response, final)
-
     def _as_error(self, error: BaseException) -> ServingError:
         if isinstance(error, ServingError):
             return error
@@ -161,4 +182,4 @@ class Instance:
 
     # -- on the loop's thread --------------------------------------------------------------------------------------
     def _done(self, batch: Batch) -> None:
-        self.on_done(self, batch)
+        self._on_batch_done(self, batch)

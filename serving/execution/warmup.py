@@ -6,17 +6,16 @@ Source: ModelWarmup in model_config.proto. Input files lie in <model>/warmup/.
 import logging
 import math
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelWarmup
 
 from serving.backends.base.backend import ModelSpec
 from serving.core.batch import Batch
-from serving.core.datatypes import BY_CONFIG, Datatype, deserialize_bytes
+from serving.core.datatypes import BY_CONFIG, Datatype, Tensor, deserialize_bytes
 from serving.core.errors import invalid
-from serving.core.request import InferenceRequest, Tensor
+from serving.core.in_flight import InFlightRequest
+from serving.core.request import InferenceRequest
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +24,7 @@ MAX_BYTES = 2 << 30
 
 
 def warmup_batches(config: ModelConfig, spec: ModelSpec) -> list[Batch]:
-    """One batch for each warm-up sample and repetition. Like Triton this skips samples without a batch_size."""
+    """Return one batch for each warm-up sample and repetition. Like Triton this skips samples without a batch_size."""
     folder = spec.version_dir.parent / "warmup"
     batches = []
     for sample in config.model_warmup:
@@ -36,7 +35,7 @@ def warmup_batches(config: ModelConfig, spec: ModelSpec) -> list[Batch]:
         _check_complete(sample, config)
         inputs = {name: _tensor(name, one, rows, config, folder) for name, one in sample.inputs.items()}
         for _ in range(max(1, sample.count)):
-            requests = [InferenceRequest(config.name, inputs, lambda response, final: None) for _ in range(rows)]
+            requests = [InFlightRequest.unanswered(InferenceRequest(config.name, inputs)) for _ in range(rows)]
             if config.max_batch_size == 0:
                 batches.append(Batch(requests[:1], 1))
             else:
@@ -71,7 +70,7 @@ def _tensor(name: str, sample: ModelWarmup.Input, rows: int, config: ModelConfig
     return array[np.newaxis] if config.max_batch_size else array
 
 
-def _random(row: Datatype, shape: tuple[int, ...]) -> NDArray[Any]:
+def _random(row: Datatype, shape: tuple[int, ...]) -> Tensor:
     random = np.random.default_rng(0)
     if row.name == "BYTES":
         return np.full(shape, b"random", dtype=np.object_)
@@ -83,7 +82,7 @@ def _random(row: Datatype, shape: tuple[int, ...]) -> NDArray[Any]:
     return random.random(shape).astype(row.dtype)
 
 
-def _from_file(name: str, path: Path, folder: Path, row: Datatype, shape: tuple[int, ...]) -> NDArray[Any]:
+def _from_file(name: str, path: Path, folder: Path, row: Datatype, shape: tuple[int, ...]) -> Tensor:
     if not path.resolve().is_relative_to(folder.resolve()) or not path.is_file():
         raise invalid(f"warm-up input '{name}' names a data file that is not in the model's warmup folder")
     data = path.read_bytes()

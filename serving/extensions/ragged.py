@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from tritonclient.grpc.model_config_pb2 import BatchInput, ModelConfig
 
 from serving.core.batch import Batch
-from serving.core.datatypes import BY_CONFIG
+from serving.core.datatypes import BY_CONFIG, Tensor
 from serving.core.device_tensor import concatenate
 from serving.core.errors import internal
-from serving.core.request import InferenceRequest, Tensor
+from serving.core.in_flight import InFlightRequest
 
 # Shapes of the source input, one for each request, batch dimension included -> the batch input's values.
 Rule = Callable[[list[tuple[int, ...]]], NDArray[np.int64]]
@@ -85,7 +85,7 @@ class RaggedLayout:
             if name in outputs:
                 self._split(batch, name, outputs[name].reshape(-1), source)
 
-    def _joined(self, name: str, requests: list[InferenceRequest]) -> Tensor:
+    def _joined(self, name: str, requests: list[InFlightRequest]) -> Tensor:
         arrays = [request.inputs[name] for request in requests]
         if name in self._ragged:
             return concatenate([array.reshape(-1) for array in arrays])
@@ -99,5 +99,9 @@ class RaggedLayout:
                 f"output '{name}' has {len(flat)} elements, but input '{source}' of the batch has {ends[-1]}"
             )
         for request, answer, shape, end in zip(batch.requests, batch.responses, shapes, ends, strict=True):
-            if answer is not None and not isinstance(answer, Exception) and name in (request.requested or (name,)):
+            if (
+                answer is not None
+                and not isinstance(answer, Exception)
+                and name in (request.requested_outputs or (name,))
+            ):
                 answer.outputs[name] = flat[end - int(np.prod(shape, dtype=np.int64)) : end].reshape(shape)

@@ -2,7 +2,7 @@
 
 submit(request) -> check -> scheduler -> instance thread -> _batch_done -> request.respond
 
-A request that was admitted is this model's until it ends: `InferenceRequest.respond` gives it back, by whomever and however it
+A request that was admitted is this model's until it ends: `InFlightRequest.respond` gives it back, by whomever and however it
 is answered. The callbacks here answer with an error whatever is raised in them.
 """
 
@@ -18,8 +18,10 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 from serving.backends.base.backend import Backend, ModelSpec
 from serving.backends.table import make_backend
 from serving.core.batch import Batch
+from serving.core.datatypes import Tensor
 from serving.core.errors import Code, ServingError, internal, safely, unavailable, unexpected
-from serving.core.request import InferenceRequest, InferenceResponse, Tensor
+from serving.core.in_flight import InFlightRequest
+from serving.core.response import Answer, InferenceResponse
 from serving.core.tensor_check import TensorCheck
 from serving.execution.crash_trace import runner
 from serving.execution.instance import Instance
@@ -27,7 +29,7 @@ from serving.execution.instance_groups import Placement, placements
 from serving.execution.readiness import instances_ready
 from serving.execution.warmup import warmup_batches
 from serving.extensions.classification import Labels, inherited_labels, read_labels
-from serving.extensions.output_target import deliver
+from serving.extensions.tensor_parameters import apply_targets
 from serving.resources.memory import NOTHING, MemoryUse, files_bytes, memory_use
 from serving.resources.response_cache import ModelCache
 from serving.resources.runtime import Runtime
@@ -47,12 +49,12 @@ P = ParamSpec("P")
 
 
 def _answering(
-    callback: "Callable[Concatenate[Model, InferenceRequest, P], None]",
-) -> "Callable[Concatenate[Model, InferenceRequest, P], None]":
+    callback: "Callable[Concatenate[Model, InFlightRequest, P], None]",
+) -> "Callable[Concatenate[Model, InFlightRequest, P], None]":
     """A callback for one request: what it raises is the request's answer."""
 
     @wraps(callback)
-    def guarded(model: "Model", request: InferenceRequest, /, *arguments: P.args, **named: P.kwargs) -> None:
+    def guarded(model: "Model", request: InFlightRequest, /, *arguments: P.args, **named: P.kwargs) -> None:
         try:
             callback(model, request, *arguments, **named)
         except Exception as error:
@@ -173,7 +175,7 @@ class Model:
                 missing.append(place)
             else:
                 surplus.remove(match)
-        started = [Instance(self._backend, place, self._loop, self._cores_of(place.policy)) for place in missing]
+        started = [self._make_instance(self._backend, self.scheduler, place) for place in missing]
         results = await asyncio.gather(*(self._start(one, config) for one in started), return_exceptions=True)
         failure = next((result for result in results if isinstance(result, BaseException)), None)
         if failure is not None:
@@ -191,6 +193,11 @@ class Model:
                 leaving = self._loop.create_task(self._leave(instance, vacated))
                 self._leaving[leaving] = vacated
                 leaving.add_done_callback(self._leaving.pop)
+
+    def _make_instance(self, backend: Backend, scheduler: InstanceScheduler, place: Placement) -> Instance:
+        on_sent = self._streamed if self._decoupled else self._answer_late
+        cores = self._cores_of(place.policy)
+        return Instance(backend, place, self._loop, scheduler.batch_done, on_sent, self._decoupled, cores)
 
     async def _leave(self, instance: Instance, vacated: "asyncio.Future[None]") -> None:
         """The sequences that run on an instance end there, while others begin elsewhere."""
@@ -211,8 +218,6 @@ class Model:
     async def _start(self, instance: Instance, config: ModelConfig) -> None:
         if self._limiter is not None:
             self._limiter.register(instance, instance.place.demand)
-        instance.on_streamed = self._streamed if self._decoupled else self._answer_late
-        instance.decoupled = self._decoupled
         warmup = warmup_batches(config, self.spec)
         if isinstance(self.scheduler, SequenceBatchScheduler):
             self.scheduler.complete_warmup(warmup)
@@ -273,15 +278,15 @@ class Model:
         return await instances_ready(self._instances)
 
     # -- requests --------------------------------------------------------------------------------------------------
-    def submit(self, request: InferenceRequest) -> None:
-        """Check and queue; raises ServingError (then `on_response` is never called)."""
+    def submit(self, request: InFlightRequest) -> None:
+        """Check and queue; raises ServingError (then the request is not answered)."""
         if self._draining:
             raise unavailable(f"model '{self.spec.name}' is being unloaded")
         try:
             self._check.request(request)
-            request.queued_ns = time.monotonic_ns()
-            request.decoupled = self._decoupled
-            self._admit(request)
+            request.accept(self, time.monotonic_ns(), self._decoupled)
+            self._in_flight += 1
+            self.statistics.revision += 1
             if self._cache is not None and self._answered_by_cache(self._cache, request):
                 return
             self.scheduler.submit(request)
@@ -295,44 +300,37 @@ class Model:
                 self._refuse(request, failure)
                 raise failure from None
 
-    def _admit(self, request: InferenceRequest) -> None:
-        request.on_cancel = self._cancelled
-        request.on_end = self._release
-        self._in_flight += 1
-        self.statistics.revision += 1
-
-    def _refuse(self, request: InferenceRequest, error: ServingError) -> None:
-        if request.on_end is not None:
-            request.on_end = None
-            self._release(request)
+    def _refuse(self, request: InFlightRequest, error: ServingError) -> None:
+        if request.give_back():
+            self.request_ended(request)
         self._count_refusal(request, error)
 
-    def _release(self, request: InferenceRequest) -> None:
+    def request_ended(self, request: InFlightRequest) -> None:
         """The request has its final answer, or none is owed to it: it is not this model's any more."""
-        request.on_cancel = None
         self._in_flight -= 1
         if self._drained is not None and not self._in_flight and not self._drained.done():
             self._drained.set_result(None)
         if self._cache is not None:
             safely("forgetting a request in the response cache", self._cache.forget, request)
 
-    def _cancelled(self, request: InferenceRequest) -> None:
+    def request_cancelled(self, request: InFlightRequest) -> None:
+        """Nobody waits for the request any more."""
         began = time.monotonic_ns()
         self.scheduler.remove(request)
         self.statistics.count_cancel(request)
-        if request.response_from_ns:
+        if request.stream is not None and request.stream.from_ns:
             self.statistics.responses_of(request).cancel.add(time.monotonic_ns() - began)
 
     @_answering
-    def _rejected(self, request: InferenceRequest, error: ServingError) -> None:
+    def _rejected(self, request: InFlightRequest, error: ServingError) -> None:
         self._count_refusal(request, error)
         request.respond(error)
 
-    def _count_refusal(self, request: InferenceRequest, error: ServingError) -> None:
+    def _count_refusal(self, request: InFlightRequest, error: ServingError) -> None:
         reason = "REJECTED" if error.code is Code.UNAVAILABLE else "OTHER"
         safely("counting a refusal", self.statistics.count_failure, request, reason)
 
-    def broke(self, request: InferenceRequest, error: Exception) -> None:
+    def broke(self, request: InFlightRequest, error: Exception) -> None:
         """Something was raised on the way to a request's answer: that is its answer now, if it has none yet."""
         failure = unexpected(error, f"answering a request of '{self.spec.name}'")
         if not request.finished:
@@ -340,7 +338,7 @@ class Model:
             safely("counting a failure", self.statistics.count_failure, request, "OTHER")
             request.respond(failure)
 
-    def _answered_by_cache(self, cache: ModelCache, request: InferenceRequest) -> bool:
+    def _answered_by_cache(self, cache: ModelCache, request: InFlightRequest) -> bool:
         start = time.monotonic_ns()
         outputs, took = safely("looking up a request in the response cache", cache.look_up, request) or (None, 0)
         if outputs is None:
@@ -350,19 +348,17 @@ class Model:
         return True
 
     @_answering
-    def _cache_hit(self, request: InferenceRequest, outputs: dict[str, Tensor]) -> None:
+    def _cache_hit(self, request: InFlightRequest, outputs: dict[str, Tensor]) -> None:
         if request.finished:
             return
-        response = InferenceResponse(self.spec.name, self.spec.version, request.id, outputs)
+        response = InferenceResponse(self.spec.name, self.spec.version, request.asked.id, outputs)
         answer = self._outward(request, response)
         self.statistics.count_success(request, time.monotonic_ns())
         request.respond(answer)
 
     # -- answers ---------------------------------------------------------------------------------------------------
     @_answering
-    def _answered(
-        self, request: InferenceRequest, answer: InferenceResponse | ServingError | None, steps: Phases
-    ) -> None:
+    def _answered(self, request: InFlightRequest, answer: Answer, steps: Phases) -> None:
         """An ensemble is done, with its last response or behind it; its steps took so long."""
         if isinstance(answer, ServingError):
             self.statistics.count_failure(request, "CANCELED" if answer.code is Code.CANCELLED else "OTHER")
@@ -371,7 +367,7 @@ class Model:
         self.statistics.count_execution(request.batch_size, steps)
         self.statistics.count_computed(1, request.batch_size, steps)
         self.statistics.count_queued(0)
-        if answer is None or request.decoupled:
+        if answer is None or request.stream is not None:
             self._streamed(request, answer, final=True)
             return
         self._keep(request, answer.outputs)
@@ -380,34 +376,35 @@ class Model:
         request.respond(outward)
 
     @_answering
-    def _streamed(
-        self, request: InferenceRequest, response: InferenceResponse | ServingError | None, final: bool
-    ) -> None:
+    def _streamed(self, request: InFlightRequest, response: Answer, final: bool) -> None:
         """A decoupled model sent a response."""
+        flow, stream = request.responder.flow, request.stream
         if request.finished:
-            if isinstance(response, InferenceResponse) and request.flow is not None:
-                request.flow.taken(response.size)
+            if isinstance(response, InferenceResponse) and flow is not None:
+                flow.taken(response.size)
             return
         computed_ns = time.monotonic_ns()
         counted = self.statistics.responses_of(request)
         if response is not None:
             self.statistics.count_first_response(request, computed_ns)
-            request.responses += 1
+            if stream is not None:
+                stream.responses += 1
         answer = None if response is None else self._outward(request, response)
         if final and isinstance(response, ServingError):
             self.statistics.count_failure(request, "BACKEND")
         elif final:
             self.statistics.count_success(request, computed_ns)
-        if answer is not response and isinstance(response, InferenceResponse) and request.flow is not None:
-            request.flow.taken(response.size)  # it became an error
+        if answer is not response and isinstance(response, InferenceResponse) and flow is not None:
+            flow.taken(response.size)  # it became an error
         request.respond(answer, final)
         now = time.monotonic_ns()
-        began_ns = request.response_from_ns or request.queued_ns  # an ensemble has no batch
+        began_ns = (stream.from_ns if stream is not None else 0) or request.queued_ns
         counted.count(answer, computed_ns - began_ns, now - computed_ns)
-        request.response_from_ns = now
+        if stream is not None:
+            stream.from_ns = now
 
     @_answering
-    def _answer_late(self, request: InferenceRequest, answer: InferenceResponse | ServingError | None, _: bool) -> None:
+    def _answer_late(self, request: InFlightRequest, answer: Answer, _: bool) -> None:
         """Another model sent its one response after the batch."""
         if request.finished or answer is None:
             return
@@ -440,11 +437,10 @@ class Model:
             except Exception as error:
                 unexpected(error, "counting a batch")
 
-    def _executed(
-        self, batch: Batch, request: InferenceRequest, answer: InferenceResponse | ServingError | None
-    ) -> bool:
+    def _executed(self, batch: Batch, request: InFlightRequest, answer: Answer) -> bool:
         """Answer one request of a batch, unless it is answered otherwise; whether it counts as computed."""
-        request.executing = False
+        if request.stream is not None:
+            request.stream.executing = False
         for observer in request.observers:
             safely("observing an execution", observer.executed, request, batch)
         if request in batch.rescheduled:
@@ -463,7 +459,7 @@ class Model:
             request.respond(answer)
             return False
         self._keep(request, answer.outputs)
-        if request.parameters and request.parameters.get(TIMING):
+        if request.asked.parameters and request.asked.parameters.get(TIMING):
             answer.parameters |= batch.timing(waited)
         outward = self._outward(request, answer)
         self.statistics.count_queued(waited)
@@ -472,15 +468,16 @@ class Model:
         return True
 
     def _outward(
-        self, request: InferenceRequest, answer: InferenceResponse | ServingError
+        self, request: InFlightRequest, answer: InferenceResponse | ServingError
     ) -> InferenceResponse | ServingError:
         """The answer as the client asked for it: shapes of the protocol, classes, outputs in shared memory."""
         answer = self._check.response(answer)
-        if request.targets and isinstance(answer, InferenceResponse):
-            return deliver(answer, request.targets, self.labels, self.config.max_batch_size > 0)
+        targets = request.asked.output_targets
+        if targets and isinstance(answer, InferenceResponse):
+            return apply_targets(answer, targets, self.labels, self.config.max_batch_size > 0)
         return answer
 
-    def _keep(self, request: InferenceRequest, outputs: dict[str, Tensor]) -> None:
+    def _keep(self, request: InFlightRequest, outputs: dict[str, Tensor]) -> None:
         if self._cache is None:
             return
         took = safely("keeping an answer in the response cache", self._cache.keep, request, outputs)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from serving.cli.options import Options
 from serving.core.errors import NotYet, ServingError
-from serving.core.request import InferenceRequest
+from serving.core.in_flight import InFlightRequest
 from serving.extensions.classification import Labels
 from serving.models.model import Model
 from serving.models.model_loader import ModelLoader
@@ -59,13 +59,13 @@ class ModelRepositoryManager:
         self.index = RepositoryIndex(self._models, self._repositories)
 
     # -- requests --------------------------------------------------------------------------------------------------
-    def infer(self, request: InferenceRequest) -> None:
+    def infer(self, request: InFlightRequest) -> None:
         """Queue a request with its model."""
-        self.resolve(request.model_name, request.model_version).submit(request)
+        self.resolve(request.asked.model_name, request.asked.model_version).submit(request)
 
-    def infer_step(self, namespace: str, request: InferenceRequest) -> None:
+    def infer_step(self, namespace: str, request: InFlightRequest) -> None:
         """Queue a request of an ensemble, which is in that namespace, with the model of one of its steps."""
-        self._models.find_step(request.model_name, namespace).resolve(request.model_version).submit(request)
+        self._models.find_step(request.asked.model_name, namespace).resolve(request.asked.model_version).submit(request)
 
     def resolve(self, name: str, version: str) -> Model | SleepingModel:
         """Return the model, loaded or sleeping, that a client means; NOT_FOUND, UNAVAILABLE or INVALID_ARG without one."""

@@ -12,7 +12,7 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from serving.backends.base.backend import ModelSpec
 from serving.core.errors import ServingError, safely, unavailable, unexpected
-from serving.core.request import InferenceRequest
+from serving.core.in_flight import InFlightRequest
 from serving.extensions.classification import Labels
 from serving.models.model import Model
 from serving.resources.memory import NOTHING
@@ -37,7 +37,7 @@ class SleepingModel:
         self.warnings: list[str] = []
         self.labels = labels  # for ensembles that it has answered a moment ago
         self._wake = wake
-        self._waiting: dict[InferenceRequest, None] = {}  # in the order of arrival
+        self._waiting: dict[InFlightRequest, None] = {}  # in the order of arrival
         self._task: asyncio.Task[None] | None = None
         self._failed: ServingError | None = None
         self._failed_at = 0.0
@@ -48,12 +48,12 @@ class SleepingModel:
 
     in_flight = pending
 
-    def submit(self, request: InferenceRequest) -> None:
+    def submit(self, request: InFlightRequest) -> None:
         """Keep the request and begin to load. UNAVAILABLE where the last try has failed a moment ago."""
         if self._failed is not None and time.monotonic() < self._failed_at + RETRY_S:
             self.statistics.count_failure(request, "REJECTED")
             raise self._failed
-        request.on_cancel = self._cancelled
+        request.accept(self)
         self._waiting[request] = None
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._wake_up())
@@ -77,7 +77,7 @@ class SleepingModel:
     def hand_over(self, model: "Model | SleepingModel") -> None:
         waiting, self._waiting = self._waiting, {}
         for request in waiting:
-            request.on_cancel = None
+            request.give_back()
             try:
                 model.submit(request)
             except Exception as error:
@@ -96,10 +96,14 @@ class SleepingModel:
         self._failed_at = time.monotonic()
         waiting, self._waiting = self._waiting, {}
         for request in waiting:
-            request.on_cancel = None
+            request.give_back()
             safely("counting a failure", self.statistics.count_failure, request, "OTHER")
             request.respond(self._failed)
 
-    def _cancelled(self, request: InferenceRequest) -> None:
+    def request_ended(self, request: InFlightRequest) -> None:
+        """A request that was cancelled has been told so."""
+
+    def request_cancelled(self, request: InFlightRequest) -> None:
+        """Nobody waits for the request any more."""
         self._waiting.pop(request, None)
         self.statistics.count_cancel(request)

@@ -11,8 +11,8 @@ from itertools import count
 import numpy as np
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
-from serving.core.datatypes import datatype_of, serialize_bytes
-from serving.core.request import InferenceRequest, Tensor
+from serving.core.datatypes import Tensor, datatype_of, serialize_bytes
+from serving.core.in_flight import InFlightRequest
 
 _generations = count()
 
@@ -68,7 +68,7 @@ class ModelCache:
         self._of_ensemble = of_ensemble
         self._prefix = next(_generations).to_bytes(8, "little")
         # Of requests under way that the cache did not have: the key, and how long it took to find that out (ns).
-        self._missed: dict[InferenceRequest, tuple[bytes, int]] = {}
+        self._missed: dict[InFlightRequest, tuple[bytes, int]] = {}
 
     @classmethod
     def of(cls, config: ModelConfig, cache: ResponseCache | None) -> "ModelCache | None":
@@ -77,12 +77,12 @@ class ModelCache:
             return None
         return cls(cache, of_ensemble=config.platform == "ensemble")
 
-    def look_up(self, request: InferenceRequest) -> tuple[dict[str, Tensor] | None, int]:
+    def look_up(self, request: InFlightRequest) -> tuple[dict[str, Tensor] | None, int]:
         """The outputs or None, and how long that took (ns). A miss is remembered until `keep` or `forget`.
 
         A step of an ensemble may answer a sequence's request by those before it, so these are not looked up.
         """
-        if request.sequence_id:
+        if request.sequence.id:
             return None, 0
         start = time.monotonic_ns()
         key = self._key(request)
@@ -93,7 +93,7 @@ class ModelCache:
             self._missed[request] = key, took
         return outputs, took
 
-    def keep(self, request: InferenceRequest, outputs: dict[str, Tensor]) -> int:
+    def keep(self, request: InFlightRequest, outputs: dict[str, Tensor]) -> int:
         """Keep the answer to a request that was looked up before; how long the cache had it altogether (ns), else 0."""
         key, lookup_ns = self._missed.pop(request, (b"", 0))
         if not key:
@@ -104,10 +104,10 @@ class ModelCache:
         self._cache.insertion_ns += took
         return lookup_ns + took
 
-    def forget(self, request: InferenceRequest) -> None:
+    def forget(self, request: InFlightRequest) -> None:
         self._missed.pop(request, None)
 
-    def _key(self, request: InferenceRequest) -> bytes:
+    def _key(self, request: InFlightRequest) -> bytes:
         """A digest of the inputs (name, datatype, shape, content) and of the outputs asked for."""
         digest = hashlib.blake2b(self._prefix, digest_size=32)
         if self._of_ensemble:
@@ -116,7 +116,7 @@ class ModelCache:
             digest.update(f"{name}\0{datatype_of(array).name}\0{array.shape}\0".encode())
             flat = np.ascontiguousarray(array).reshape(-1)
             digest.update(serialize_bytes(flat) if array.dtype == np.object_ else flat.view(np.uint8).data)
-        digest.update("\0".join(request.requested).encode())
+        digest.update("\0".join(request.requested_outputs).encode())
         return digest.digest()
 
 

@@ -8,7 +8,7 @@ from functools import partial
 from typing import ParamSpec, Protocol, TypeVar
 
 from serving.cli.option_values import Cores
-from serving.core.request import InferenceRequest
+from serving.core.in_flight import InFlightRequest
 from serving.extensions.classification import Labels
 from serving.resources.allocator import MemoryReturn
 from serving.resources.child_watch import ChildWatch
@@ -40,8 +40,8 @@ class Runtime:
 
     loop: asyncio.AbstractEventLoop
     executor: Executor
-    infer: Callable[[InferenceRequest], None]
-    infer_step: Callable[[str, InferenceRequest], None]
+    infer: Callable[[InFlightRequest], None]
+    infer_step: Callable[[str, InFlightRequest], None]
     strict_devices: bool = False
     heartbeat_timeout_s: float = HEARTBEAT_TIMEOUT_S  # until a model's process that gives no sign of life is replaced
     cache: ResponseCache | None = None

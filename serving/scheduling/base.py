@@ -10,21 +10,21 @@ from collections.abc import Callable
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from serving.core.errors import ServingError
-from serving.core.request import InferenceRequest
+from serving.core.in_flight import InFlightRequest
 
 # How a scheduler refuses a request that it had accepted (a queue timeout, say).
-Reject = Callable[[InferenceRequest, ServingError], None]
+Reject = Callable[[InFlightRequest, ServingError], None]
 
 
 class Scheduler(ABC):
     """Admits requests, orders them, and hands them on."""
 
     @abstractmethod
-    def submit(self, request: InferenceRequest) -> None:
+    def submit(self, request: InFlightRequest) -> None:
         """Queue a request; UNAVAILABLE where the queue is full."""
 
     @abstractmethod
-    def remove(self, request: InferenceRequest) -> bool:
+    def remove(self, request: InFlightRequest) -> bool:
         """Forget a request whose client left; False when it is no longer queued."""
 
     @abstractmethod

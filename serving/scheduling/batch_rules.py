@@ -6,13 +6,13 @@ Source: Triton, docs/user_guide/batcher.md (Preferred Batch Sizes, Delayed Batch
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from serving.core.request import InferenceRequest
+from serving.core.in_flight import InFlightRequest
 
 
 class Choice(NamedTuple):
     """`requests` to run now, `rows` in all; none of them and `wait_ns` when it pays to wait that long for more."""
 
-    requests: list[InferenceRequest]
+    requests: list[InFlightRequest]
     rows: int
     wait_ns: int
 
@@ -24,13 +24,13 @@ class BatchRules(NamedTuple):
     preferred: tuple[int, ...] = ()
     delay_ns: int = 0
 
-    def choose(self, waiting: Iterable[InferenceRequest], now_ns: int) -> Choice:
+    def choose(self, waiting: Iterable[InFlightRequest], now_ns: int) -> Choice:
         """Take requests from the front; the first always, others while they fit and have its key.
 
         A batch that cannot grow, because it is full or because the next request does not fit, goes at once. Otherwise the
         largest preferred size that can be made does. What is neither waits until its oldest request is `delay_ns` old.
         """
-        chosen: list[InferenceRequest] = []
+        chosen: list[InFlightRequest] = []
         rows = preferred_count = preferred_rows = 0
         closed = False
         largest = self.preferred[-1] if self.preferred else 0

@@ -12,7 +12,7 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelDynamicBatching
 
 from serving.core.batch import Batch
 from serving.core.errors import unavailable
-from serving.core.request import InferenceRequest
+from serving.core.in_flight import InFlightRequest
 from serving.execution.instance import Instance
 from serving.scheduling.base import Reject
 from serving.scheduling.batch_rules import BatchRules
@@ -43,7 +43,7 @@ class DynamicBatchScheduler(InstanceScheduler):
     def pending(self) -> int:
         return len(self._queue)
 
-    def submit(self, request: InferenceRequest) -> None:
+    def submit(self, request: InFlightRequest) -> None:
         self._queue.append(request)
         if not self._idle or self._dispatch_scheduled:
             return
@@ -52,11 +52,11 @@ class DynamicBatchScheduler(InstanceScheduler):
         else:  # nothing to wait for: what else came with it runs by itself
             self._dispatch()
 
-    def remove(self, request: InferenceRequest) -> bool:
+    def remove(self, request: InFlightRequest) -> bool:
         self._wake()  # what it held back may go
         return self._queue.remove(request)
 
-    def _choose(self, instance: Instance) -> list[InferenceRequest]:
+    def _choose(self, instance: Instance) -> list[InFlightRequest]:
         if not self._merge:
             return [next(iter(self._queue))]
         requests, _, wait_ns = self._rules.choose(self._queue, time.monotonic_ns())
@@ -64,21 +64,21 @@ class DynamicBatchScheduler(InstanceScheduler):
             self._wake_in(wait_ns)
         return requests
 
-    def _take(self, instance: Instance, chosen: list[InferenceRequest]) -> Batch:
+    def _take(self, instance: Instance, chosen: list[InFlightRequest]) -> Batch:
         rows = 0
         for request in chosen:
             self._queue.remove(request)
             rows += request.batch_size
-        return Batch(chosen, rows)
+        return Batch(chosen, rows, send=instance.send)
 
-    def _waiting(self) -> list[InferenceRequest]:
+    def _waiting(self) -> list[InFlightRequest]:
         return list(self._queue)
 
-    def _drop(self, request: InferenceRequest) -> Iterable[InferenceRequest]:
+    def _drop(self, request: InFlightRequest) -> Iterable[InFlightRequest]:
         self._queue.remove(request)
         return (request,)
 
-    def _timed_out(self, request: InferenceRequest | None) -> None:
+    def _timed_out(self, request: InFlightRequest | None) -> None:
         """A request has waited too long, and is refused or (None) now goes behind others: what it held back may go."""
         if request is not None:
             self._reject(request, unavailable("Request timeout expired"))

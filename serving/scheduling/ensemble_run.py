@@ -9,70 +9,64 @@ Triton's EnsembleContext does. A step's model may change it with response parame
 
 import json
 from collections import Counter, deque
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 from tritonclient.grpc.model_config_pb2 import ModelEnsembling
 
-from serving.core.batch import Batch
+from serving.core.datatypes import Tensor
 from serving.core.errors import ServingError, internal, invalid, safely, unexpected
-from serving.core.request import InferenceRequest, InferenceResponse, Parameters, Tensor
+from serving.core.in_flight import CallbackResponder, Execution, InFlightRequest
+from serving.core.request import InferenceRequest, Parameters, ParameterValue, SequencePosition
+from serving.core.response import Answer, InferenceResponse
+from serving.scheduling.ensemble_graph import EnsembleGraph, StepLimits
 from serving.telemetry.statistics import NO_PHASES, Phases
-
-if TYPE_CHECKING:
-    from serving.scheduling.ensemble import EnsembleScheduler
 
 _TIMES = ("slipway_queue_us", "slipway_compute_us")
 
 
-class SequencePlace(NamedTuple):
-    """What ties a request to a sequence; the fields are named as the protocol's parameters."""
+class EnsembleOutputs(NamedTuple):
+    """One response of the ensemble, before it is made one.
 
-    sequence_id: int | str = 0
-    sequence_start: bool = False
-    sequence_end: bool = False
-
-    @classmethod
-    def of(cls, request: InferenceRequest) -> "SequencePlace":
-        return cls(request.sequence_id, request.sequence_start, request.sequence_end)
-
-    def changed_by(self, parameters: Parameters) -> "SequencePlace":
-        """The place that a response with these parameters gives; INVALID_ARG where one is of the wrong kind."""
-        if parameters.keys().isdisjoint(self._fields):
-            return self
-        identity = parameters.get("sequence_id", self.sequence_id)
-        start, end = (parameters.get(name, False) for name in self._fields[1:])
-        if isinstance(identity, bool | float) or not isinstance(start, bool) or not isinstance(end, bool):
-            raise invalid(
-                "its response has wrong parameters: expected 'sequence_id' as a number or a string, 'sequence_start' and "
-                "'sequence_end' as booleans"
-            )
-        return SequencePlace(identity, start, end)
-
-
-class Answer(NamedTuple):
-    """One response of the ensemble, before it is made one."""
+    size: bytes of the decoupled step's response that led to it. position: the sequence that its tensors belong to.
+    """
 
     outputs: dict[str, Tensor]
-    size: int  # bytes of the decoupled step's response that led to it
-    place: SequencePlace
+    size: int
+    position: SequencePosition
+
+
+# Sends the request of a step to its model.
+Infer = Callable[[InFlightRequest], None]
+# (request, answer, final). None: the end of a stream of responses.
+OnEnsembleAnswer = Callable[["EnsembleRequest", EnsembleOutputs | ServingError | None, bool], None]
 
 
 class EnsembleRequest:
     """Owns the runs of a request; an observer of its steps."""
 
-    def __init__(self, scheduler: "EnsembleScheduler", request: InferenceRequest) -> None:
+    def __init__(
+        self,
+        graph: EnsembleGraph,
+        limits: StepLimits,
+        request: InFlightRequest,
+        infer: Infer,
+        on_answer: OnEnsembleAnswer,
+    ) -> None:
         self.request = request
-        self.scheduler = scheduler
-        wanted = request.requested or tuple(scheduler.outputs)
-        self.outputs = [name for name in scheduler.outputs if name in wanted]
-        self.steps = scheduler.steps_for(self.outputs)
+        self.graph = graph
+        self.limits = limits
+        self.infer = infer
+        self._on_answer = on_answer
+        wanted = request.requested_outputs or tuple(graph.outputs)
+        self.outputs = [name for name in graph.outputs if name in wanted]
+        self.steps = graph.steps_for(self.outputs)
         self.ended = False
         self.steps_took = NO_PHASES
-        self._ready: deque[Answer] = deque()
+        self._ready: deque[EnsembleOutputs] = deque()
         self._owed = 0  # bytes of decoupled steps' responses that no answer has carried to the client yet
         self._times: list[tuple[str, list[int]]] = []  # of each step, where the request asked (slipway_timing)
-        self._root = Run(self, self.steps, {**scheduler.absent, **request.inputs})
+        self._root = Run(self, self.steps, {**graph.absent, **request.inputs})
 
     def begin(self) -> None:
         try:
@@ -82,7 +76,7 @@ class EnsembleRequest:
 
     def broke(self, error: Exception) -> None:
         """Something was raised between two steps: that is the answer, and nothing more runs."""
-        self.fail(unexpected(error, f"running the steps of '{self.scheduler.name}'"))
+        self.fail(unexpected(error, f"running the steps of '{self.graph.name}'"))
 
     def settled(self) -> None:
         """A run has nothing under way any more: send what is ready, and the end when nothing more will come."""
@@ -90,20 +84,20 @@ class EnsembleRequest:
             return
         complete = self._root.collect(self._ready)
         while self._ready and not self.ended:  # a client may go while it is answered
-            answer = self._ready.popleft()
-            self._deliver(answer, final=complete and not self._ready)
+            outputs = self._ready.popleft()
+            self._send(outputs, final=complete and not self._ready)
         if complete and not self.ended:
             self.ended = True
-            self.scheduler.answer(self, None)
+            self._on_answer(self, None, True)
 
-    def _deliver(self, answer: Answer, final: bool) -> None:
-        self._owed -= answer.size
-        if self.request.decoupled and not final:
-            self.scheduler.respond(self, answer)
+    def _send(self, outputs: EnsembleOutputs, final: bool) -> None:
+        self._owed -= outputs.size
+        if self.request.stream is not None and not final:
+            self._on_answer(self, outputs, False)
             return
         self.ended = True
         self._root.abandon()  # a step that has become decoupled since the ensemble was loaded may go on
-        self.scheduler.answer(self, answer)
+        self._on_answer(self, outputs, True)
 
     def branch(self, response: InferenceResponse) -> int:
         """A decoupled step has sent a response; what it counts against the client's flow."""
@@ -113,12 +107,13 @@ class EnsembleRequest:
     def unused(self, size: int) -> None:
         """A response of a decoupled step that led to no answer."""
         self._owed -= size
-        if self.request.flow is not None:
-            self.request.flow.taken(size)
+        flow = self.request.responder.flow
+        if flow is not None:
+            flow.taken(size)
 
     def fail(self, error: ServingError) -> None:
         safely("cancelling the steps of an ensemble", self.abandon)
-        self.scheduler.answer(self, error)
+        self._on_answer(self, error, True)
 
     def abandon(self) -> None:
         """Cancel the steps under way."""
@@ -128,57 +123,64 @@ class EnsembleRequest:
 
     # -- times -----------------------------------------------------------------------------------------------------
     def timing(self) -> Parameters:
-        """Of all steps together, and of each as JSON."""
+        """Return what `slipway_timing` asks for: the times of all steps together, and those of each as JSON."""
         if not self._times:
             return {}
         totals = [sum(column) for column in zip(*(times for _, times in self._times), strict=True)]
         steps = [{"model": name, **dict(zip(_TIMES, times, strict=True))} for name, times in self._times]
         return {**dict(zip(_TIMES, totals, strict=True)), "slipway_steps": json.dumps(steps)}
 
-    def keep_times(self, name: str, parameters: Parameters) -> None:
+    def keep_times(self, name: str, parameters: Mapping[str, ParameterValue]) -> None:
+        """Keep the times that a step has told of itself."""
         times = [value for key in _TIMES if isinstance(value := parameters.get(key), int)]
         if len(times) == len(_TIMES):
             self._times.append((name, times))
 
     # -- as an observer of its steps -------------------------------------------------------------------------------
-    def executed(self, request: InferenceRequest, batch: Batch) -> None:
-        self.steps_took = self.steps_took.plus(Phases.of(batch))
+    def executed(self, request: InFlightRequest, execution: Execution) -> None:
+        self.steps_took = self.steps_took.plus(Phases.of(execution))
 
-    def step(self, child: InferenceRequest) -> None:
+    def step(self, child: InFlightRequest) -> None:
         """What a step's model asks of others is not of this ensemble."""
 
     def context(self) -> str:
         return ""
 
-    def answered(
-        self, request: InferenceRequest, response: "InferenceResponse | ServingError | None", final: bool
-    ) -> None:
-        """`on_response` has it."""
+    def answered(self, request: InFlightRequest, answer: Answer, final: bool) -> None:
+        """The run has it by its own callback."""
 
 
 class Run:
     """The steps of `waiting` that depend on `tensors`, each once. A tensor that is None will not come."""
 
     def __init__(
-        self, owner: EnsembleRequest, waiting: Sequence[int], tensors: dict[str, Tensor | None], size: int = 0
+        self,
+        owner: EnsembleRequest,
+        waiting: Sequence[int],
+        tensors: dict[str, Tensor | None],
+        size: int = 0,
+        position: SequencePosition | None = None,
     ) -> None:
+        """size: bytes of the response that began the run. position: of its tensors in a sequence, where a step made them."""
         self._owner = owner
-        self._scheduler = owner.scheduler
+        self._graph = owner.graph
+        self._limits = owner.limits
         self._waiting = list(waiting)
         self._tensors = tensors
-        self._places: dict[str, SequencePlace] = {}  # of the tensors that steps have made
-        self._size = size  # bytes of the response that began it
-        self._running: dict[int, InferenceRequest] = {}
+        # Of the tensors that steps have made.
+        self._positions = {} if position is None else dict.fromkeys(tensors, position)
+        self._size = size
+        self._running: dict[int, InFlightRequest] = {}
         self._held: set[int] = set()  # steps that have no room
         self._branches: deque[Run] = deque()
         self._collected = False
         self._readers = Counter(owner.outputs)  # how many will still read a tensor; the answer is one of them
         for index in owner.steps:
-            self._readers.update(set(self._scheduler.steps[index].input_map.values()))
+            self._readers.update(set(self._graph.steps[index].input_map.values()))
 
     def advance(self) -> None:
         """Start every step whose inputs exist."""
-        steps = self._scheduler.steps
+        steps = self._graph.steps
         ready = [
             index for index in self._waiting if all(name in self._tensors for name in steps[index].input_map.values())
         ]
@@ -186,14 +188,14 @@ class Run:
         for index in ready:
             if self._owner.ended:
                 return
-            if self._scheduler.may_start(self, index):
+            if self._limits.enter(index, self._resume):
                 self._start(index, steps[index])
             else:
                 self._held.add(index)
         if not self._running and not self._held:
             self._owner.settled()
 
-    def collect(self, ready: deque[Answer]) -> bool:
+    def collect(self, ready: deque[EnsembleOutputs]) -> bool:
         """Add what can be sent, in order; whether nothing more will come."""
         settled = not self._running and not self._held
         if settled and not self._collected:
@@ -205,14 +207,14 @@ class Run:
             self._branches.popleft()
         return settled
 
-    def _answer(self, ready: deque[Answer]) -> None:
+    def _answer(self, ready: deque[EnsembleOutputs]) -> None:
         owner = self._owner
         missing = [name for name in owner.outputs if name not in self._tensors]
         if not missing:
             outputs = {name: tensor for name in owner.outputs if (tensor := self._tensors[name]) is not None}
-            told = [self._places[name] for name in outputs if name in self._places]
-            ready.append(Answer(outputs, self._size, told[-1] if told else SequencePlace.of(owner.request)))
-        elif owner.request.decoupled:
+            told = [self._positions[name] for name in outputs if name in self._positions]
+            ready.append(EnsembleOutputs(outputs, self._size, told[-1] if told else owner.request.sequence))
+        elif owner.request.stream is not None:
             owner.unused(self._size)
         else:
             owner.fail(internal(f"no step of the ensemble produced output '{missing[0]}'"))
@@ -225,54 +227,52 @@ class Run:
         self._held.clear()
         self._tensors.clear()
         for index in left:
-            self._scheduler.step_left(index)
+            self._limits.leave(index)
         while self._branches:
             self._branches.popleft().abandon()
 
-    def resume(self, index: int) -> None:
-        """A step that had no room has."""
-        if index in self._held:
-            self._held.discard(index)
-            self._scheduler.inflight[index] += 1
-            try:
-                self._start(index, self._scheduler.steps[index])
-            except Exception as error:
-                self._owner.broke(error)
+    def _resume(self, index: int) -> bool:
+        """A step that had no room has; whether this run still waits for it."""
+        if index not in self._held:
+            return False
+        self._held.discard(index)
+        try:
+            self._start(index, self._graph.steps[index])
+        except Exception as error:
+            self._owner.broke(error)
+        return True
 
     # -- steps -----------------------------------------------------------------------------------------------------
     def _start(self, index: int, step: ModelEnsembling.Step) -> None:
         parent = self._owner.request
-        read = [self._places[name] for name in step.input_map.values() if name in self._places]
-        place = read[-1] if read else SequencePlace.of(parent)
-        child = InferenceRequest(
+        read = [self._positions[name] for name in step.input_map.values() if name in self._positions]
+        asked = InferenceRequest(
             model_name=step.model_name,
             model_version="" if step.model_version < 1 else str(step.model_version),
             inputs={
                 key: tensor for key, value in step.input_map.items() if (tensor := self._tensors[value]) is not None
             },
-            requested=tuple(step.output_map),
-            on_response=lambda answer, final: self._answered(index, answer, final),
-            id=parent.id,
-            parameters=parent.parameters,
-            priority=parent.priority,
-            timeout_us=parent.timeout_us,
-            sequence_id=place.sequence_id,
-            sequence_start=place.sequence_start,
-            sequence_end=place.sequence_end,
-            of_ensemble=True,
-            device_outputs=parent.device_outputs or self._scheduler.feeds[index],
-            flow=parent.flow,
-            observers=(self._owner, *(each for each in parent.observers if isinstance(each, EnsembleRequest))),
+            requested_outputs=tuple(step.output_map),
+            id=parent.asked.id,
+            parameters=parent.asked.parameters,
+            priority=parent.asked.priority,
+            timeout_us=parent.asked.timeout_us,
+            sequence=read[-1] if read else parent.sequence,
+            device_outputs=parent.asked.device_outputs or self._graph.feeds_steps[index],
+            from_ensemble=True,
         )
+        responder = CallbackResponder(lambda answer, final: self._answered(index, answer, final), parent.responder.flow)
+        ensembles = (each for each in parent.observers if isinstance(each, EnsembleRequest))
+        child = InFlightRequest(asked, responder, (self._owner, *ensembles))
         for observer in parent.observers:
             safely("observing a step", observer.step, child)
         self._running[index] = child
         self._release(step)
         try:
-            self._scheduler.infer_step(child)
+            self._owner.infer(child)
         except Exception as error:
             failure = unexpected(error, f"sending a request to '{step.model_name}'")
-            child.refused(failure)
+            child.refuse(failure)
             self._answered(index, failure, True)
 
     def _release(self, step: ModelEnsembling.Step) -> None:
@@ -282,23 +282,23 @@ class Run:
             if not self._readers[name]:
                 del self._tensors[name]
 
-    def _answered(self, index: int, answer: "InferenceResponse | ServingError | None", final: bool) -> None:
+    def _answered(self, index: int, answer: Answer, final: bool) -> None:
         try:
             self._go_on(index, answer, final)
         except Exception as error:
             self._owner.broke(error)
 
-    def _go_on(self, index: int, answer: "InferenceResponse | ServingError | None", final: bool) -> None:
+    def _go_on(self, index: int, answer: Answer, final: bool) -> None:
         child = self._running.pop(index, None) if final else self._running.get(index)
         if child is None:
             return
         if final:
-            self._scheduler.step_left(index)
+            self._limits.leave(index)
         if self._owner.ended:
             return
-        step = self._scheduler.steps[index]
+        step = self._graph.steps[index]
         error = answer if isinstance(answer, ServingError) else None
-        if answer is None and not child.decoupled:
+        if answer is None and child.stream is None:
             error = internal("the step ended without a response")
         elif isinstance(answer, InferenceResponse):
             try:
@@ -306,25 +306,41 @@ class Run:
             except ServingError as wrong:
                 error = wrong
         if error is not None:
-            where = f"in ensemble '{self._scheduler.name}', step '{step.model_name}'"
+            where = f"in ensemble '{self._graph.name}', step '{step.model_name}'"
             self._owner.fail(ServingError(error.code, f"{where}: {error.message}"))
             return
         self.advance()
 
-    def _take(self, index: int, step: ModelEnsembling.Step, child: InferenceRequest, answer: InferenceResponse) -> None:
-        place = SequencePlace.of(child)
-        if answer.parameters:
-            self._owner.keep_times(step.model_name, answer.parameters)
-            place = place.changed_by(answer.parameters)
+    def _take(
+        self, index: int, step: ModelEnsembling.Step, child: InFlightRequest, response: InferenceResponse
+    ) -> None:
+        position = child.sequence
+        if response.parameters:
+            self._owner.keep_times(step.model_name, response.parameters)
+            position = _position_after(position, response.parameters)
         tensors: dict[str, Tensor | None] = {
-            value: answer.outputs.get(key) for key, value in step.output_map.items() if self._readers[value]
+            value: response.outputs.get(key) for key, value in step.output_map.items() if self._readers[value]
         }
-        if child.decoupled:
-            after = [number for number in self._scheduler.after[index] if number in self._owner.steps]
-            branch = Run(self._owner, after, tensors, self._owner.branch(answer))
-            branch._places = dict.fromkeys(tensors, place)
+        if child.stream is not None:
+            after = [number for number in self._graph.after[index] if number in self._owner.steps]
+            branch = Run(self._owner, after, tensors, self._owner.branch(response), position)
             self._branches.append(branch)
             branch.advance()
         else:
             self._tensors.update(tensors)
-            self._places.update(dict.fromkeys(tensors, place))
+            self._positions.update(dict.fromkeys(tensors, position))
+
+
+def _position_after(position: SequencePosition, parameters: Mapping[str, ParameterValue]) -> SequencePosition:
+    """Return the position in a sequence that a step's response with these parameters has; INVALID_ARG where one is of the
+    wrong kind."""
+    if parameters.keys().isdisjoint(("sequence_id", "sequence_start", "sequence_end")):
+        return position
+    identity = parameters.get("sequence_id", position.id)
+    start, end = (parameters.get(name, False) for name in ("sequence_start", "sequence_end"))
+    if isinstance(identity, bool | float) or not isinstance(start, bool) or not isinstance(end, bool):
+        raise invalid(
+            "its response has wrong parameters: expected 'sequence_id' as a number or a string, 'sequence_start' and "
+            "'sequence_end' as booleans"
+        )
+    return SequencePosition(identity, start, end)

@@ -1,6 +1,6 @@
 """What schedulers with instances share: who is idle, handing out batches, taking instances away, ordered delivery.
 
-A batch's life begins in `_run_on` and ends in `_instance_done`, and nowhere else: whatever is raised there, its requests are
+A batch's life begins in `_run_on` and ends in `batch_done`, and nowhere else: whatever is raised there, its requests are
 answered and its instance is idle again. What a scheduler does by itself later goes through `_later`, which guards it likewise.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 
 from serving.core.batch import Batch
 from serving.core.errors import safely, unexpected
-from serving.core.request import InferenceRequest
+from serving.core.in_flight import InFlightRequest
 from serving.execution.instance import Instance
 from serving.resources.rate_limiter import RateLimiter
 from serving.scheduling.base import Reject, Scheduler
@@ -38,24 +38,23 @@ class InstanceScheduler(Scheduler):
         self._timer_at = 0.0  # of the loop's clock
 
     @abstractmethod
-    def _choose(self, instance: Instance) -> list[InferenceRequest]:
+    def _choose(self, instance: Instance) -> list[InFlightRequest]:
         """The requests that this idle instance should run now; none where it pays to wait. They stay in the queue."""
 
     @abstractmethod
-    def _take(self, instance: Instance, chosen: list[InferenceRequest]) -> Batch:
+    def _take(self, instance: Instance, chosen: list[InFlightRequest]) -> Batch:
         """The batch of these requests, which leave the queue."""
 
     @abstractmethod
-    def _waiting(self) -> list[InferenceRequest]:
+    def _waiting(self) -> list[InFlightRequest]:
         """All that wait."""
 
     @abstractmethod
-    def _drop(self, request: InferenceRequest) -> Iterable[InferenceRequest]:
+    def _drop(self, request: InFlightRequest) -> Iterable[InFlightRequest]:
         """Forget a request, whether it waits or was just taken; it, and those that cannot run without it."""
 
     def add_instance(self, instance: Instance) -> None:
         """Give the scheduler a started instance."""
-        instance.on_done = self._instance_done
         self._instances.add(instance)
         self._idle.append(instance)
         self._wake()
@@ -114,7 +113,7 @@ class InstanceScheduler(Scheduler):
 
     def _run_on(self, instance: Instance) -> None:
         """Give an instance what it should run now. It stays idle unless it executes."""
-        chosen: list[InferenceRequest] = []
+        chosen: list[InFlightRequest] = []
         limiter = self.limiter
         acquired = executes = False
         try:
@@ -139,7 +138,7 @@ class InstanceScheduler(Scheduler):
                 if acquired and limiter is not None:
                     safely("releasing resources", limiter.release, instance)
 
-    def _fail(self, requests: Iterable[InferenceRequest], error: Exception) -> None:
+    def _fail(self, requests: Iterable[InFlightRequest], error: Exception) -> None:
         """Answer requests that cannot run, because of what was raised when they were to."""
         failure = unexpected(error, "scheduling a request")
         for request in requests:
@@ -150,7 +149,8 @@ class InstanceScheduler(Scheduler):
         """One that cannot answer now leaves the requests to others, if there is another that can."""
         return instance.available() or not any(one.available() for one in self._instances)
 
-    def _instance_done(self, instance: Instance, batch: Batch) -> None:
+    def batch_done(self, instance: Instance, batch: Batch) -> None:
+        """An instance has executed a batch; called on the loop's thread."""
         self._executed(batch)
         if self.limiter is not None:
             safely("releasing resources", self.limiter.release, instance)

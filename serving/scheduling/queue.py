@@ -13,7 +13,7 @@ from operator import attrgetter
 from tritonclient.grpc.model_config_pb2 import ModelDynamicBatching, ModelQueuePolicy
 
 from serving.core.errors import unavailable
-from serving.core.request import InferenceRequest
+from serving.core.in_flight import InFlightRequest
 
 Later = Callable[..., asyncio.TimerHandle]  # (seconds, callback, *arguments)
 
@@ -26,8 +26,8 @@ class _Level:
     def __init__(self, number: int, policy: ModelQueuePolicy) -> None:
         self.number = number
         self.policy = policy
-        self.fresh: OrderedDict[InferenceRequest, None] = OrderedDict()
-        self.delayed: OrderedDict[InferenceRequest, None] = OrderedDict()
+        self.fresh: OrderedDict[InFlightRequest, None] = OrderedDict()
+        self.delayed: OrderedDict[InFlightRequest, None] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self.fresh) + len(self.delayed)
@@ -41,19 +41,19 @@ class RequestQueue:
     """
 
     def __init__(
-        self, batching: ModelDynamicBatching, later: Later, timed_out: Callable[[InferenceRequest | None], None]
+        self, batching: ModelDynamicBatching, later: Later, timed_out: Callable[[InFlightRequest | None], None]
     ) -> None:
         self._later = later
         self._timed_out = timed_out
         self._levels: list[_Level] = []  # by their numbers
-        self._level_of: dict[InferenceRequest, _Level] = {}
-        self._timers: dict[InferenceRequest, asyncio.TimerHandle] = {}
+        self._level_of: dict[InFlightRequest, _Level] = {}
+        self._timers: dict[InFlightRequest, asyncio.TimerHandle] = {}
         self.configure(batching)
 
     def __len__(self) -> int:
         return len(self._level_of)
 
-    def __iter__(self) -> Iterator[InferenceRequest]:
+    def __iter__(self) -> Iterator[InFlightRequest]:
         for level in self._levels:
             yield from level.fresh
             yield from level.delayed
@@ -72,21 +72,22 @@ class RequestQueue:
             level.fresh[request] = None
             self._level_of[request] = level
 
-    def append(self, request: InferenceRequest) -> None:
+    def append(self, request: InFlightRequest) -> None:
         """Join the line; UNAVAILABLE when the level is full."""
         if self._count == 1:
             level = self._levels[0]
         else:  # like Triton it takes the default for a priority that does not exist
-            level = self._level(request.priority if 1 <= request.priority <= self._count else self._default)
+            priority = request.asked.priority
+            level = self._level(priority if 1 <= priority <= self._count else self._default)
         policy = level.policy
         if policy.max_queue_size and len(level) >= policy.max_queue_size:
             raise unavailable(f"Exceeds maximum queue size of {policy.max_queue_size}")
         level.fresh[request] = None
         self._level_of[request] = level
-        if policy.default_timeout_microseconds or request.timeout_us:
+        if policy.default_timeout_microseconds or request.asked.timeout_us:
             self._start_timer(request, policy)
 
-    def remove(self, request: InferenceRequest) -> bool:
+    def remove(self, request: InFlightRequest) -> bool:
         """Leave the line, whether to run or because the client left."""
         level = self._level_of.pop(request, None)
         if level is None:
@@ -103,14 +104,14 @@ class RequestQueue:
                 timer.cancel()
         return True
 
-    def _start_timer(self, request: InferenceRequest, policy: ModelQueuePolicy) -> None:
+    def _start_timer(self, request: InFlightRequest, policy: ModelQueuePolicy) -> None:
         timeout = policy.default_timeout_microseconds
-        if policy.allow_timeout_override and request.timeout_us:
-            timeout = min(timeout, request.timeout_us) if timeout else request.timeout_us
+        if policy.allow_timeout_override and request.asked.timeout_us:
+            timeout = min(timeout, request.asked.timeout_us) if timeout else request.asked.timeout_us
         if timeout:
             self._timers[request] = self._later(timeout / 1e6, self._expire, request)
 
-    def _expire(self, request: InferenceRequest) -> None:
+    def _expire(self, request: InFlightRequest) -> None:
         level = self._level_of[request]
         del self._timers[request]
         if level.policy.timeout_action == ModelQueuePolicy.DELAY:

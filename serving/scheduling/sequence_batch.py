@@ -19,8 +19,11 @@ import numpy as np
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from serving.core.batch import Batch
-from serving.core.errors import ServingError, invalid, unavailable, unexpected
-from serving.core.request import InferenceRequest, InferenceResponse, Tensor
+from serving.core.datatypes import Tensor
+from serving.core.errors import invalid, unavailable, unexpected
+from serving.core.in_flight import InFlightRequest
+from serving.core.request import InferenceRequest, SequencePosition
+from serving.core.response import Answer, InferenceResponse
 from serving.execution.instance import Instance
 from serving.scheduling.base import Reject
 from serving.scheduling.batch_rules import BatchRules
@@ -37,7 +40,7 @@ class _Sequence:
 
     def __init__(self, id_: int | str) -> None:
         self.id = id_
-        self.requests: deque[InferenceRequest] = deque()
+        self.requests: deque[InFlightRequest] = deque()
         self.slot: _Slot | None = None
         self.running = False
         self.state: dict[str, Tensor] = {}
@@ -75,8 +78,8 @@ class SequenceBatchScheduler(InstanceScheduler):
         self._slots: dict[Instance, list[_Slot]] = {}  # made when they are first needed: there may be 2**31
         self._vacating: dict[Instance, asyncio.Future[None]] = {}  # take no new sequences
         self._sequences: dict[int | str, _Sequence] = {}  # those that may take further requests
-        self._of: dict[InferenceRequest, _Sequence] = {}  # waiting or running
-        self._asked: dict[InferenceRequest, tuple[str, ...]] = {}
+        self._of: dict[InFlightRequest, _Sequence] = {}  # waiting or running
+        self._asked: dict[InFlightRequest, tuple[str, ...]] = {}
         self._backlog: deque[_Sequence] = deque()
         self._ids = count(1)  # of iterative sequences, which clients do not name
         self._pending = 0
@@ -109,7 +112,7 @@ class SequenceBatchScheduler(InstanceScheduler):
         """Controls as of a sequence's first request, and its initial state, where the sample does not give them."""
         for request in (request for batch in batches for request in batch.requests):
             given = request.inputs
-            request.sequence_start, request.sequence_id = True, self._controls.new_id(1)
+            request.sequence = SequencePosition(self._controls.new_id(1), start=True)
             self._controls.prepare(request, {}, ready=True)
             request.inputs = {**request.inputs, **given}
 
@@ -130,11 +133,11 @@ class SequenceBatchScheduler(InstanceScheduler):
         self._vacating.pop(instance, None)
 
     # -- requests --------------------------------------------------------------------------------------------------
-    def submit(self, request: InferenceRequest) -> None:
+    def submit(self, request: InFlightRequest) -> None:
         if self._iterative:
-            request.sequence_start = True
-            request.sequence_id = request.sequence_id or self._controls.new_id(next(self._ids))
-        if not request.sequence_id:
+            identifier = request.sequence.id or self._controls.new_id(next(self._ids))
+            request.sequence = request.sequence._replace(id=identifier, start=True)
+        if not request.sequence.id:
             raise invalid(
                 f"inference request to model '{self._model}' must specify a non-zero or non-empty correlation ID"
             )
@@ -143,22 +146,22 @@ class SequenceBatchScheduler(InstanceScheduler):
                 f"inference request to model '{self._model}' must specify batch-size 1 due to requirements of sequence batcher"
             )
         self._controls.check(request)
-        sequence = self._sequences.get(request.sequence_id)
+        sequence = self._sequences.get(request.sequence.id)
         if sequence is None:
-            if not request.sequence_start:
+            if not request.sequence.start:
                 raise invalid(
-                    f"inference request for sequence {request.sequence_id} to model '{self._model}' must specify the "
+                    f"inference request for sequence {request.sequence.id} to model '{self._model}' must specify the "
                     "START flag on the first request of the sequence"
                 )
-            sequence = self._sequences[request.sequence_id] = _Sequence(request.sequence_id)
+            sequence = self._sequences[request.sequence.id] = _Sequence(request.sequence.id)
         self._queue(sequence, request)
         if sequence.slot is None and len(sequence.requests) == 1:
             self._place(sequence)
-        if request.sequence_end or self._iterative:
-            del self._sequences[request.sequence_id]  # the next START of this id is another sequence
+        if request.sequence.end or self._iterative:
+            del self._sequences[request.sequence.id]  # the next START of this id is another sequence
         self._wake()
 
-    def remove(self, request: InferenceRequest) -> bool:
+    def remove(self, request: InFlightRequest) -> bool:
         """Cancelling a waiting request cancels all that wait in its sequence, and ends it."""
         sequence = self._of.get(request)
         if sequence is None or request not in sequence.requests:
@@ -172,7 +175,7 @@ class SequenceBatchScheduler(InstanceScheduler):
         self._wake()  # what they held back may go
         return True
 
-    def _queue(self, sequence: _Sequence, request: InferenceRequest) -> None:
+    def _queue(self, sequence: _Sequence, request: InFlightRequest) -> None:
         sequence.requests.append(request)
         sequence.last = self._loop.time()
         self._of[request] = sequence
@@ -192,7 +195,7 @@ class SequenceBatchScheduler(InstanceScheduler):
         if self._take_slot(sequence):
             return
         self._backlog.append(sequence)
-        timeout_us = sequence.requests[0].timeout_us
+        timeout_us = sequence.requests[0].asked.timeout_us
         if timeout_us:
             self._later(timeout_us / 1e6, self._backlog_timeout, sequence)
 
@@ -263,7 +266,7 @@ class SequenceBatchScheduler(InstanceScheduler):
     def _may_take(self, instance: Instance) -> bool:
         return True  # no other instance knows its sequences
 
-    def _choose(self, instance: Instance) -> list[InferenceRequest]:
+    def _choose(self, instance: Instance) -> list[InFlightRequest]:
         ready = [slot.sequence for slot in self._slots[instance] if slot.sequence and slot.sequence.requests]
         if not ready:
             return []
@@ -283,16 +286,17 @@ class SequenceBatchScheduler(InstanceScheduler):
             return []
         return chosen
 
-    def _take(self, instance: Instance, chosen: list[InferenceRequest]) -> Batch:
+    def _take(self, instance: Instance, chosen: list[InFlightRequest]) -> Batch:
         rows = chosen if self._oldest else list(self._rows(instance, chosen))
         for request in chosen:
             self._start(request)
-        return Batch(rows, sum(request.batch_size for request in rows), padding=len(rows) - len(chosen))
+        size = sum(request.batch_size for request in rows)
+        return Batch(rows, size, len(rows) - len(chosen), instance.send)
 
-    def _waiting(self) -> list[InferenceRequest]:
+    def _waiting(self) -> list[InFlightRequest]:
         return [request for request, sequence in self._of.items() if request in sequence.requests]
 
-    def _drop(self, request: InferenceRequest) -> Iterable[InferenceRequest]:
+    def _drop(self, request: InFlightRequest) -> Iterable[InFlightRequest]:
         """Its sequence cannot go on without it."""
         sequence = self._of.pop(request, None)
         if sequence is None:
@@ -314,7 +318,7 @@ class SequenceBatchScheduler(InstanceScheduler):
         own = request.batch_key.own if isinstance(request.batch_key, _KeyByState) else request.batch_key
         request.batch_key = _KeyByState(own, self._controls.state_shapes(_state_of(request, sequence)))
 
-    def _rows(self, instance: Instance, chosen: list[InferenceRequest]) -> Iterator[InferenceRequest]:
+    def _rows(self, instance: Instance, chosen: list[InFlightRequest]) -> Iterator[InFlightRequest]:
         """One request a slot, up to the last slot that has one; a stand-in where a slot has none that fits."""
         left = set(chosen)
         for slot in self._slots[instance]:
@@ -327,22 +331,23 @@ class SequenceBatchScheduler(InstanceScheduler):
             if not left:
                 return
 
-    def _stand_in(self, pattern: InferenceRequest) -> InferenceRequest:
+    def _stand_in(self, pattern: InFlightRequest) -> InFlightRequest:
         """Zeros in the shapes of a real request, with READY false; nobody waits for its answer."""
         inputs = {name: _zeros_like(array) for name, array in pattern.inputs.items()}
-        stand_in = InferenceRequest(pattern.model_name, inputs, lambda response, final: None, finished=True)
+        stand_in = InFlightRequest.unanswered(InferenceRequest(pattern.asked.model_name, inputs))
+        stand_in.respond(None)  # nothing that comes for it is handed over
         state = _state_of(pattern, self._of[pattern]) if self._controls.states_vary else {}
         self._controls.prepare(stand_in, {name: _zeros_like(array) for name, array in state.items()}, ready=False)
         return stand_in
 
-    def _start(self, request: InferenceRequest) -> None:
+    def _start(self, request: InFlightRequest) -> None:
         sequence = self._of[request]
         sequence.requests.popleft()
         sequence.running = True
         self._pending -= 1
-        if request.sequence_start:
+        if request.sequence.start:
             sequence.state = {}
-        self._asked[request] = request.requested
+        self._asked[request] = request.requested_outputs
         self._controls.prepare(request, sequence.state, ready=True)
 
     def _executed(self, batch: Batch) -> None:
@@ -357,9 +362,7 @@ class SequenceBatchScheduler(InstanceScheduler):
                 batch.responses[index] = failure
                 self._fail([other for other in self._drop(request) if other is not request], failure)
 
-    def _step_done(
-        self, request: InferenceRequest, answer: InferenceResponse | ServingError | None, again: bool
-    ) -> None:
+    def _step_done(self, request: InFlightRequest, answer: Answer, again: bool) -> None:
         sequence = self._of[request]
         sequence.last = self._loop.time()
         asked = self._asked[request]
@@ -370,14 +373,14 @@ class SequenceBatchScheduler(InstanceScheduler):
         if again and not request.finished:
             self._again(sequence, request, asked)
             return
-        ended = request.sequence_end or self._sequences.get(sequence.id) is not sequence
+        ended = request.sequence.end or self._sequences.get(sequence.id) is not sequence
         if ended and not sequence.requests:
             self._end(sequence)
 
-    def _again(self, sequence: _Sequence, request: InferenceRequest, asked: tuple[str, ...]) -> None:
+    def _again(self, sequence: _Sequence, request: InFlightRequest, asked: tuple[str, ...]) -> None:
         """Put a request that the model wants once more before whatever waits in its sequence."""
-        request.sequence_start = False
-        request.requested = asked
+        request.sequence = request.sequence._replace(start=False)
+        request.requested_outputs = asked
         request.queued_ns = time.monotonic_ns()
         sequence.requests.appendleft(request)
         self._of[request] = sequence
@@ -385,8 +388,8 @@ class SequenceBatchScheduler(InstanceScheduler):
         self._wake()
 
 
-def _state_of(request: InferenceRequest, sequence: _Sequence) -> dict[str, Tensor]:
-    return {} if request.sequence_start else sequence.state
+def _state_of(request: InFlightRequest, sequence: _Sequence) -> dict[str, Tensor]:
+    return {} if request.sequence.start else sequence.state
 
 
 def _zeros_like(array: Tensor) -> Tensor:

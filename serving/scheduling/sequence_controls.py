@@ -4,16 +4,15 @@ Source: Triton, docs/user_guide/architecture.md (Control Inputs) and implicit_st
 """
 
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelSequenceBatching
 
-from serving.core.datatypes import BY_CONFIG, deserialize_bytes
+from serving.core.datatypes import BY_CONFIG, Datatype, Tensor, deserialize_bytes
 from serving.core.device_tensor import host_array
 from serving.core.errors import invalid
-from serving.core.request import InferenceRequest, Tensor
+from serving.core.in_flight import InFlightRequest
 
 Control = ModelSequenceBatching.Control
 START, READY, END, CORRID = (
@@ -27,7 +26,7 @@ START, READY, END, CORRID = (
 class _Flag(NamedTuple):
     name: str
     kind: int
-    values: tuple[NDArray[Any], NDArray[Any]]  # for false and for true
+    values: tuple[Tensor, Tensor]  # for false and for true
 
 
 class _State(NamedTuple):
@@ -44,7 +43,7 @@ class SequenceControls:
         self._model = config.name
         self._shape = (1, 1) if config.max_batch_size > 0 else (1,)
         self._flags: list[_Flag] = []
-        self._ids: list[tuple[str, Any]] = []
+        self._ids: list[tuple[str, Datatype]] = []
         for tensor in batching.control_input:
             for control in tensor.control:
                 if control.kind == CORRID:
@@ -55,9 +54,9 @@ class SequenceControls:
         self.states_vary = any(dim < 0 for state in batching.state for dim in state.dims)
         self._own_outputs = tuple(output.name for output in config.output)
 
-    def check(self, request: InferenceRequest) -> None:
+    def check(self, request: InFlightRequest) -> None:
         """INVALID_ARG for a correlation ID that the model's CORRID input cannot carry."""
-        given = request.sequence_id
+        given = request.sequence.id
         for name, row in self._ids:
             if isinstance(given, str):
                 fits = row.name == "BYTES" and not any("\ud800" <= letter <= "\udfff" for letter in given)
@@ -74,22 +73,22 @@ class SequenceControls:
         """A correlation ID of the kind that the CORRID input takes."""
         return str(number) if any(row.name == "BYTES" for _, row in self._ids) else number
 
-    def prepare(self, request: InferenceRequest, state: dict[str, Tensor], ready: bool) -> None:
+    def prepare(self, request: InFlightRequest, state: dict[str, Tensor], ready: bool) -> None:
         """Put the controls and the sequence's state into the inputs, and ask for the output states too."""
         inputs = dict(request.inputs)
         for name, kind, values in self._flags:
-            true = {START: request.sequence_start, END: request.sequence_end, READY: ready}[kind]
+            true = {START: request.sequence.start, END: request.sequence.end, READY: ready}[kind]
             inputs[name] = values[true]
         for name, row in self._ids:
-            value = request.sequence_id if ready else (b"" if row.name == "BYTES" else 0)
+            value = request.sequence.id if ready else (b"" if row.name == "BYTES" else 0)
             value = value.encode() if isinstance(value, str) else value
             inputs[name] = np.full(self._shape, value, row.dtype)
         for one in self._states:
             inputs[one.input_name] = state.get(one.input_name, one.initial)
         request.inputs = inputs
         if self._states:
-            asked = request.requested or self._own_outputs
-            request.requested = tuple(dict.fromkeys((*asked, *(one.output_name for one in self._states))))
+            asked = request.requested_outputs or self._own_outputs
+            request.requested_outputs = tuple(dict.fromkeys((*asked, *(one.output_name for one in self._states))))
 
     def state_shapes(self, state: dict[str, Tensor]) -> tuple[tuple[int, ...], ...]:
         """Those of the tensors that a request with this state gets, without the batch dimension."""
@@ -135,7 +134,7 @@ def _state(state: ModelSequenceBatching.State, config: ModelConfig, model_dir: P
     return _State(state.input_name, state.output_name, initial.reshape(leading + shape))
 
 
-def _from_file(name: str, file: str, folder: Path, row: Any, shape: tuple[int, ...]) -> Tensor:
+def _from_file(name: str, file: str, folder: Path, row: Datatype, shape: tuple[int, ...]) -> Tensor:
     path = (folder / file).resolve()
     if not path.is_relative_to(folder.resolve()) or not path.is_file():
         raise invalid(f"the initial state of '{name}' names a file that is not in the model's initial_state folder")

@@ -21,9 +21,9 @@ from typing import Any
 import orjson
 
 from serving.cli.options import Options
-from serving.core.batch import Batch
 from serving.core.errors import ServingError
-from serving.core.request import InferenceRequest, InferenceResponse
+from serving.core.in_flight import Execution, InFlightRequest
+from serving.core.response import Answer, InferenceResponse
 
 log = logging.getLogger(__name__)
 
@@ -58,12 +58,12 @@ class RequestLog:
         """Lines that were lost since the start: the disk was too slow, or refused them."""
         return self._writer.refused + self._writer.failed
 
-    def observe(self, request: InferenceRequest, protocol: str, transport: asyncio.BaseTransport | None) -> None:
+    def observe(self, request: InFlightRequest, protocol: str, transport: asyncio.BaseTransport | None) -> None:
         """Log this request when it has its last answer, if the sample takes it."""
         if self._sample < 1 and random.random() >= self._sample:
             return
         client = self._client(transport) if self._salt else ""
-        request.observers = (*request.observers, _Entry(self, protocol, client))
+        request.observe(_Entry(self, protocol, client))
 
     def write(self, line: dict[str, Any]) -> None:
         if self._waiting.qsize() >= self._max_waiting:
@@ -100,21 +100,19 @@ class _Entry:
         self.batch_size: int | None = None
         self.responses = 0
 
-    def step(self, child: InferenceRequest) -> None:
+    def step(self, child: InFlightRequest) -> None:
         """Only what clients send is logged."""
 
     def context(self) -> str:
         return ""
 
-    def executed(self, request: InferenceRequest, batch: Batch) -> None:
-        self.queue_ns = batch.started_ns - request.queued_ns
-        self.compute_ns = batch.ended_ns - batch.started_ns
-        self.batch_size = batch.size
+    def executed(self, request: InFlightRequest, execution: Execution) -> None:
+        self.queue_ns = execution.started_ns - request.queued_ns
+        self.compute_ns = execution.ended_ns - execution.started_ns
+        self.batch_size = execution.size
 
-    def answered(
-        self, request: InferenceRequest, response: "InferenceResponse | ServingError | None", final: bool
-    ) -> None:
-        answered = isinstance(response, InferenceResponse)
+    def answered(self, request: InFlightRequest, answer: Answer, final: bool) -> None:
+        answered = isinstance(answer, InferenceResponse)
         self.responses += answered
         if not final:
             return
@@ -122,12 +120,12 @@ class _Entry:
         line: dict[str, Any] = {
             "time": time.time_ns() - took,
             "protocol": self.protocol,
-            "model": request.model_name,
-            "version": str(response.model_version)
-            if isinstance(response, InferenceResponse)
-            else request.model_version,
-            "id": request.id[:MAX_ID],
-            "status": response.code.value if isinstance(response, ServingError) else "OK",
+            "model": request.asked.model_name,
+            "version": str(answer.model_version)
+            if isinstance(answer, InferenceResponse)
+            else request.asked.model_version,
+            "id": request.asked.id[:MAX_ID],
+            "status": answer.code.value if isinstance(answer, ServingError) else "OK",
             "duration_us": took // 1000,
             "queue_us": None if self.queue_ns is None else self.queue_ns // 1000,
             "compute_us": None if self.compute_ns is None else self.compute_ns // 1000,

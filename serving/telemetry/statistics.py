@@ -18,8 +18,8 @@ from serving.core.errors import ServingError
 from serving.resources.memory import NOTHING, MemoryUse
 
 if TYPE_CHECKING:
-    from serving.core.batch import Batch
-    from serving.core.request import InferenceRequest, InferenceResponse
+    from serving.core.in_flight import Execution, InFlightRequest
+    from serving.core.response import Answer
 
 # Triton's histogram of how long clients wait for the first response. Source: Triton, docs/user_guide/metrics.md; for the
 # default bounds Triton's observed behaviour.
@@ -37,11 +37,11 @@ class Phases(NamedTuple):
     output_ns: int
 
     @classmethod
-    def of(cls, batch: "Batch") -> "Phases":
+    def of(cls, execution: "Execution") -> "Phases":
         """A backend that does not tell its phases apart has only inferred."""
-        infer_from = batch.input_done_ns or batch.started_ns
-        infer_to = batch.infer_done_ns or batch.ended_ns
-        return cls(infer_from - batch.started_ns, infer_to - infer_from, batch.ended_ns - infer_to)
+        infer_from = execution.input_done_ns or execution.started_ns
+        infer_to = execution.infer_done_ns or execution.ended_ns
+        return cls(infer_from - execution.started_ns, infer_to - infer_from, execution.ended_ns - infer_to)
 
     def plus(self, other: "Phases") -> "Phases":
         return Phases(self.input_ns + other.input_ns, self.infer_ns + other.infer_ns, self.output_ns + other.output_ns)
@@ -83,7 +83,7 @@ class ResponseStatistics:
     empty_response: Duration = field(default_factory=Duration)
     cancel: Duration = field(default_factory=Duration)
 
-    def count(self, response: "InferenceResponse | ServingError | None", infer_ns: int, output_ns: int) -> None:
+    def count(self, response: "Answer", infer_ns: int, output_ns: int) -> None:
         """infer_ns: since the request's last response, or since its execution began. None: an end without a response."""
         self.compute_infer.add(infer_ns)
         if response is None:
@@ -192,21 +192,21 @@ class ModelStatistics:
         self.first_response = first_response_histogram(config, self.first_responses, self.first_response)
 
     # -- requests --------------------------------------------------------------------------------------------------
-    def count_success(self, request: "InferenceRequest", now: int) -> None:
+    def count_success(self, request: "InFlightRequest", now: int) -> None:
         took = now - request.arrival_ns
         self.success.count += 1
         self.success.ns += took
         self.request_latency.add(took)
         self.revision += 1
-        if self.first_response is not None and not request.decoupled:
+        if self.first_response is not None and request.stream is None:
             self.first_response.add(took)
 
-    def count_failure(self, request: "InferenceRequest", reason: str) -> None:
+    def count_failure(self, request: "InFlightRequest", reason: str) -> None:
         self.fail.add(time.monotonic_ns() - request.arrival_ns)
         self.failures[reason] = self.failures.get(reason, 0) + 1
         self.revision += 1
 
-    def count_cancel(self, request: "InferenceRequest") -> None:
+    def count_cancel(self, request: "InFlightRequest") -> None:
         self.count_failure(request, "CANCELED")
         self.cancel.add(time.monotonic_ns() - request.arrival_ns)
 
@@ -229,23 +229,23 @@ class ModelStatistics:
             self.phases.cache_miss.add(took)
 
     # -- responses of decoupled models -----------------------------------------------------------------------------
-    def responses_of(self, request: "InferenceRequest") -> ResponseStatistics:
+    def responses_of(self, request: "InFlightRequest") -> ResponseStatistics:
         """Where the next response of this request counts."""
-        place = min(request.responses, MAX_PLACES - 1)
+        place = 0 if request.stream is None else min(request.stream.responses, MAX_PLACES - 1)
         found = self.responses.get(place)
         if found is None:
             found = self.responses[place] = ResponseStatistics()
         return found
 
-    def count_first_response(self, request: "InferenceRequest", now: int) -> None:
-        if not request.responses and self.first_response is not None:
+    def count_first_response(self, request: "InFlightRequest", now: int) -> None:
+        if self.first_response is not None and (request.stream is None or not request.stream.responses):
             self.first_response.add(now - request.arrival_ns)
 
     # -- executions ------------------------------------------------------------------------------------------------
-    def count_batch(self, batch: "Batch") -> Phases:
-        phases = Phases.of(batch)
-        self.count_execution(batch.size, phases)
-        self.compute_latency.add(batch.ended_ns - batch.started_ns)
+    def count_batch(self, execution: "Execution") -> Phases:
+        phases = Phases.of(execution)
+        self.count_execution(execution.size, phases)
+        self.compute_latency.add(execution.ended_ns - execution.started_ns)
         return phases
 
     def count_execution(self, size: int, phases: Phases) -> None:

@@ -9,8 +9,9 @@ import pytest
 
 from serving.core.datatypes import DATATYPES
 from serving.core.device_tensor import DeviceTensor
-from serving.extensions.output_target import Region, output_rule, read_tensor
+from serving.core.output_target import MemoryRange
 from serving.extensions.shared_memory import SharedMemory
+from serving.extensions.tensor_parameters import output_rule, read_input
 from tests.serving.core.test_device_tensors import X, ask, pipeline, step
 from tests.serving.in_process import core, infer
 from tests.support import model_factory
@@ -76,7 +77,7 @@ async def test_a_model_reads_and_writes_the_gpu_memory_of_another_process(tmp_pa
     memory = SharedMemory(allowed=True)
     memory.register_cuda("gpu", base64.b64decode(client.stdout.readline()), 0, 4096)
     async with core(tmp_path, load_model=("model",)) as server:
-        tensor = read_tensor(memory, "m", "x", DATATYPES["FP32"], (2, 4), Region("gpu", 0, 32))
+        tensor = read_input(memory, "m", "x", DATATYPES["FP32"], (2, 4), MemoryRange("gpu", 0, 32))
         place = {"shared_memory_region": "gpu", "shared_memory_offset": 512, "shared_memory_byte_size": 32}
         rules = {"OUTPUT__0": output_rule("OUTPUT__0", place)}
         inputs = {"INPUT__0": tensor, "INPUT__1": tensor}

@@ -19,10 +19,11 @@ from serving.backends.base.backend import ArrayInstance, Backend, BackendInstanc
 from serving.backends.table import BACKENDS
 from serving.core.devices import Device
 from serving.core.errors import ServingError
-from serving.core.request import InferenceRequest, InferenceResponse
+from serving.core.response import InferenceResponse
 from serving.models.model import Model
 from serving.resources.runtime import Runtime
 from serving.telemetry.statistics import ModelStatistics
+from tests.serving.requests import in_flight
 from tests.support.serving_process import PATIENCE_S
 
 
@@ -104,7 +105,7 @@ class Call:
         self.answers: list[Any] = []
         self._future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         array = np.array(values, np.float32).reshape(-1, 1)
-        self.request = InferenceRequest("gated", {"IN": array}, self._on_response, **fields)
+        self.request = in_flight("gated", {"IN": array}, self._on_response, **fields)
         model.submit(self.request)
 
     def _on_response(self, response: Any, final: bool) -> None:

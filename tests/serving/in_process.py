@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from serving.cli.options import Options
-from serving.core.request import InferenceRequest, InferenceResponse
+from serving.core.response import InferenceResponse
 from serving.server import InferenceServer
+from tests.serving.requests import in_flight
 from tests.support.serving_process import PATIENCE_S
 
 
@@ -33,7 +34,7 @@ async def infer(server: InferenceServer, model: str, inputs: dict[str, Any], **f
 async def response(server: InferenceServer, model: str, inputs: dict[str, Any], **fields: Any) -> InferenceResponse:
     """The response to one request; raises the error that it was answered with."""
     answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-    server.infer(InferenceRequest(model, inputs, lambda answer, final: answered.set_result(answer), **fields))
+    server.infer(in_flight(model, inputs, lambda answer, final: answered.set_result(answer), **fields))
     answer = await asyncio.wait_for(answered, PATIENCE_S)
     if isinstance(answer, Exception):
         raise answer

@@ -12,8 +12,10 @@ from serving.configuration.effective_config import auto_complete_config
 from serving.core.batch import Batch
 from serving.core.devices import CPU
 from serving.core.errors import ServingError
-from serving.core.request import InferenceRequest, InferenceResponse
+from serving.core.in_flight import InFlightRequest
+from serving.core.response import InferenceResponse
 from serving.resources.runtime import Runtime
+from tests.serving.requests import in_flight
 from tests.support.model_factory import python_model, tensors_text
 
 Tensors = list[tuple[str, str, list[int]]]
@@ -75,15 +77,15 @@ def python_instance(
         yield instance
 
 
-def request(inputs: Any, **fields: Any) -> InferenceRequest:
+def request(inputs: Any, **fields: Any) -> InFlightRequest:
     """A request; one array alone is INPUT0. The batch size is the first dimension of the first input."""
     named = inputs if isinstance(inputs, dict) else {"INPUT0": inputs}
     shape = next(iter(named.values())).shape
     fields.setdefault("batch_size", shape[0] if shape else 1)
-    return InferenceRequest("model", named, lambda response, final: None, **fields)
+    return in_flight("model", named, **fields)
 
 
-def execute(instance: BackendInstance, *requests: InferenceRequest) -> list[Any]:
+def execute(instance: BackendInstance, *requests: InFlightRequest) -> list[Any]:
     """The answers of one batch; an exception that fails the whole batch is the answer of each."""
     batch = Batch(list(requests), sum(one.batch_size for one in requests))
     try:

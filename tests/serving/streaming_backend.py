@@ -17,7 +17,8 @@ from serving.backends.table import BACKENDS
 from serving.core.batch import Batch
 from serving.core.devices import Device
 from serving.core.errors import invalid
-from serving.core.request import InferenceRequest, InferenceResponse
+from serving.core.in_flight import InFlightRequest
+from serving.core.response import InferenceResponse
 from tests.support.model_factory import write_config
 from tests.support.serving_process import PATIENCE_S
 
@@ -58,9 +59,9 @@ class _Instance(BackendInstance):
         for request in batch.requests:
             self._answer(batch, request)
 
-    def _answer(self, batch: Batch, request: InferenceRequest) -> None:
+    def _answer(self, batch: Batch, request: InFlightRequest) -> None:
         StreamingBackend.started += 1
-        wanted = request.parameters
+        wanted = request.asked.parameters
         count = int(request.inputs["IN"][0])
         alone = wanted.get("end") == "alone" or not count
         for number in range(count):
@@ -75,7 +76,7 @@ class _Instance(BackendInstance):
                 time.sleep(int(wanted.get("every_ms", 0)) / 1000)
             StreamingBackend.sent += 1
             final = number == count - 1 and not alone
-            batch.send(request, InferenceResponse(request.model_name, 1, request.id, {"OUT": out}), final)
+            batch.send(request, InferenceResponse(request.asked.model_name, 1, request.asked.id, {"OUT": out}), final)
         if wanted.get("wait"):
             assert StreamingBackend.gate.wait(PATIENCE_S), "the test never opened the gate"
         if alone:

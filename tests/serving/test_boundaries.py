@@ -13,12 +13,13 @@ import tritonclient.http
 from tritonclient.utils import InferenceServerException
 
 from serving.core.errors import Code, ServingError
-from serving.core.request import InferenceRequest, InferenceResponse
-from serving.extensions.output_target import OutputRule, OutputTarget
+from serving.core.output_target import OutputRule, OutputTarget
+from serving.core.response import InferenceResponse
 from serving.server import InferenceServer
 from tests.serving.gate import until
 from tests.serving.in_process import core, index
 from tests.serving.models.test_residency import asking_for
+from tests.serving.requests import in_flight
 from tests.serving.streaming_backend import streaming_model
 from tests.support import model_factory, pipelines
 from tests.support.serving_process import ServerProcess, wait_until
@@ -77,8 +78,8 @@ BOUNDARIES = {
     "counting a cancellation": Boundary("waits", "serving.telemetry.statistics:ModelStatistics.count_cancel", ends="cancel"),
     "checking a request": Boundary("scale", "serving.core.tensor_check:TensorCheck.request"),
     "reshaping an answer": Boundary("scale", "serving.core.tensor_check:TensorCheck.response"),
-    "delivering outputs": Boundary("scale", "serving.models.model:deliver"),
-    "writing outputs to memory": Boundary("scale", "serving.execution.instance:place_outputs", LOST),
+    "delivering outputs": Boundary("scale", "serving.models.model:apply_targets"),
+    "writing outputs to memory": Boundary("scale", "serving.execution.instance:write_large_outputs", LOST),
     "cancelling in the queue": Boundary("waits", "serving.scheduling.queue:RequestQueue.remove", ends="cancel"),
     "timing out in the queue": Boundary("waits", "serving.scheduling.queue:RequestQueue._expire", ends="timeout"),
     "looking up the cache": Boundary("cached", "serving.resources.response_cache:ModelCache.look_up", LOST),
@@ -90,9 +91,9 @@ BOUNDARIES = {
     "placing a sequence": Boundary("sum", "serving.scheduling.sequence_batch:SequenceBatchScheduler._place"),
     "beginning an ensemble": Boundary("pipeline", "serving.scheduling.ensemble_run:Run.advance"),
     "starting a step": Boundary("pipeline", "serving.scheduling.ensemble_run:Run._start"),
-    "sending a step's request": Boundary("pipeline", "serving.scheduling.ensemble:EnsembleScheduler.infer_step"),
+    "sending a step's request": Boundary("pipeline", "serving.models.model_registry:ModelRegistry.find_step"),
     "taking a step's answer": Boundary("pipeline", "serving.scheduling.ensemble_run:Run._take"),
-    "leaving a step": Boundary("pipeline", "serving.scheduling.ensemble:EnsembleScheduler.step_left"),
+    "leaving a step": Boundary("pipeline", "serving.scheduling.ensemble_graph:StepLimits.leave"),
     "answering for an ensemble": Boundary("pipeline", "serving.scheduling.ensemble:EnsembleScheduler._response"),
     "cancelling an ensemble": Boundary("slowly", "serving.scheduling.ensemble_run:Run.abandon", ends="cancel"),
     "placing a streamed response": Boundary("streaming", "serving.telemetry.statistics:ModelStatistics.responses_of"),
@@ -101,7 +102,7 @@ BOUNDARIES = {
     "waking a sleeper": Boundary("sleeper", "serving.models.model_lifecycle:ModelLifecycle._load_awake"),
     "handing over to an awake model": Boundary("sleeper", "serving.models.model:Model.submit"),
     "reading a model's call": Boundary("caller", "serving.backends.child.inferences:request_of"),
-    "following a model's call": Boundary("caller", "serving.backends.child.inferences:_cancel_with", LOST),
+    "following a model's call": Boundary("caller", "serving.backends.child.inferences:_Inference.cancel_with", LOST),
     "handing an answer to a model": Boundary("caller", "serving.backends.child.calls:encode_answer"),
 }  # fmt: skip
 
@@ -131,8 +132,8 @@ class Asked:
         if model == "sum":
             fields |= {"sequence_id": 7, "sequence_start": True, "sequence_end": True}
         if model == "scale":
-            fields["targets"] = {"OUTPUT0": OutputTarget(OutputRule(classes=1))}
-        self.request = InferenceRequest(model, inputs, self._on_response, **fields)
+            fields["output_targets"] = {"OUTPUT0": OutputTarget(OutputRule(classes=1))}
+        self.request = in_flight(model, inputs, self._on_response, **fields)
         try:
             server.infer(self.request)
         except ServingError as error:
@@ -143,7 +144,7 @@ class Asked:
             self.finals.append(response)
 
     async def answer(self) -> Any:
-        await until(lambda: self.finals, f"an answer from '{self.request.model_name}'")
+        await until(lambda: self.finals, f"an answer from '{self.request.asked.model_name}'")
         return self.finals[0]
 
 
@@ -266,7 +267,7 @@ async def test_a_response_that_cannot_be_handed_over_becomes_an_error(model: str
 
         asked = Asked(server, model)
         await asked.answer()
-        request = InferenceRequest(model, asked.request.inputs, on_response)
+        request = in_flight(model, asked.request.inputs, on_response)
         server.infer(request)
         await until(lambda: told, "an answer")
         await _unloaded(server, model)

@@ -29,7 +29,8 @@ from serving.backends.child.readiness import ChildReadiness
 from serving.backends.child.tensors import error_of, parameters_of
 from serving.core.batch import Batch
 from serving.core.errors import ServingError, internal, unavailable, unexpected
-from serving.core.request import InferenceRequest, InferenceResponse
+from serving.core.in_flight import InFlightRequest
+from serving.core.response import InferenceResponse
 from serving.core.response_flow import OVERHEAD
 from serving.resources.runtime import Runtime
 
@@ -77,7 +78,7 @@ class ChildCalls:
         for request, message in zip(batch.requests, requests, strict=True):
             message["key"] = key = next(self._keys)
             self._streams[key] = stream = OpenStream(request, batch.send)
-            if self._decoupled and request.flow is not None:
+            if self._decoupled and request.responder.flow is not None:
                 message["window"] = ChildPace.limits
                 stream.pace(partial(self._tell_taken, key))
             keys.append(key)
@@ -222,10 +223,12 @@ class ChildCalls:
             response = error_of("", *message["error"])
         elif "outputs" in message:
             found = tensors_of(message["outputs"], memory)
-            wanted = [name for name in self._outputs if not request.requested or name in request.requested]
+            wanted = [
+                name for name in self._outputs if not request.requested_outputs or name in request.requested_outputs
+            ]
             outputs = {name: found[name] for name in wanted if name in found}
             response = InferenceResponse(
-                self._spec.name, self._spec.version, request.id, outputs, parameters_of(message)
+                self._spec.name, self._spec.version, request.asked.id, outputs, parameters_of(message)
             )
             response.size = stream.sent(OVERHEAD + sum(row[4] for row in message["outputs"]))
         elif not final:
@@ -263,7 +266,7 @@ class ChildCalls:
             self._runtime, message, memory, self._made_for(message["made_for"]), traced.request if traced else None
         )
 
-    def _made_for(self, keys: list[int] | None) -> list[InferenceRequest]:
+    def _made_for(self, keys: list[int] | None) -> list[InFlightRequest]:
         """The requests that an inference is made for: all that are open where the model's thread does not know. Empty where
         one of them is answered already: then it is not for the answer."""
         if keys is None:

@@ -27,7 +27,8 @@ from serving.core.batch import Batch
 from serving.core.device_tensor import host_array
 from serving.core.devices import Device
 from serving.core.errors import ServingError, internal, invalid
-from serving.core.request import InferenceRequest, InferenceResponse
+from serving.core.in_flight import InFlightRequest
+from serving.core.response import InferenceResponse
 
 
 class ChildInstance(BackendInstance):
@@ -138,13 +139,17 @@ class ChildInstance(BackendInstance):
                 "iterative_sequence: true"
             )
 
-    def _response(self, request: InferenceRequest, response: Message, memory: Any) -> InferenceResponse | ServingError:
+    def _response(self, request: InFlightRequest, response: Message, memory: Any) -> InferenceResponse | ServingError:
         if "error" in response:
             return error_of("", *response["error"])
         found = {row[0]: row for row in response["outputs"]}
-        wanted = [name for name in self._output_names if not request.requested or name in request.requested]
+        wanted = [
+            name for name in self._output_names if not request.requested_outputs or name in request.requested_outputs
+        ]
         outputs = {name: tensor(found[name], memory) for name in wanted if name in found}
-        return InferenceResponse(self._spec.name, self._spec.version, request.id, outputs, parameters_of(response))
+        return InferenceResponse(
+            self._spec.name, self._spec.version, request.asked.id, outputs, parameters_of(response)
+        )
 
 
 def execution_timeout(config: ModelConfig) -> float | None:
@@ -154,7 +159,7 @@ def execution_timeout(config: ModelConfig) -> float | None:
 
 
 # -- requests ----------------------------------------------------------------------------------------------------------
-def encode(requests: list[InferenceRequest]) -> tuple[Message, TensorWriter]:
+def encode(requests: list[InFlightRequest]) -> tuple[Message, TensorWriter]:
     """The `execute` message and the inputs to write. Tensors of one input lie side by side, in the requests' order."""
     writer = TensorWriter()
     rows: list[list[Row]] = [[] for _ in requests]
@@ -169,19 +174,20 @@ def encode(requests: list[InferenceRequest]) -> tuple[Message, TensorWriter]:
     return {"op": "execute", "requests": described}, writer
 
 
-def _describe(request: InferenceRequest, rows: list[Row]) -> Message:
-    message: Message = {"id": request.id, "inputs": rows, "batch_size": request.batch_size}
-    if request.requested:
-        message["requested"] = request.requested
-    if request.parameters:
-        message["parameters"] = request.parameters
-    if request.priority:
-        message["priority"] = request.priority
-    if request.timeout_us:
-        message["timeout"] = request.timeout_us
-    if request.sequence_id:
-        message["sequence"] = request.sequence_id
-        message["flags"] = request.sequence_start + 2 * request.sequence_end
+def _describe(request: InFlightRequest, rows: list[Row]) -> Message:
+    asked, sequence = request.asked, request.sequence
+    message: Message = {"id": asked.id, "inputs": rows, "batch_size": request.batch_size}
+    if request.requested_outputs:
+        message["requested"] = request.requested_outputs
+    if asked.parameters:
+        message["parameters"] = asked.parameters
+    if asked.priority:
+        message["priority"] = asked.priority
+    if asked.timeout_us:
+        message["timeout"] = asked.timeout_us
+    if sequence.id:
+        message["sequence"] = sequence.id
+        message["flags"] = sequence.start + 2 * sequence.end
     if request.observers:
         message["trace"] = next(filter(None, (observer.context() for observer in request.observers)), "")
     return message

@@ -12,12 +12,13 @@ from serving.backends.channel.tensors import TensorWriter, type_of
 from serving.backends.child.tensors import COPY_BYTES, parameters_of, tensor, used_bytes
 from serving.core.device_tensor import host_array
 from serving.core.errors import ServingError
-from serving.core.request import InferenceRequest, InferenceResponse
+from serving.core.request import InferenceRequest, SequencePosition
+from serving.core.response import InferenceResponse
 
 Answer = InferenceResponse | ServingError | Message | None
 
 
-def request_of(message: Message, memory: Any, on_response: Callable[..., None]) -> InferenceRequest:
+def request_of(message: Message, memory: Any) -> InferenceRequest:
     texts = message["model"], message["version"], message["request_id"], *message["requested"]
     numbers = message["priority"], message["timeout"], message["flags"]
     sequence = message["sequence"]
@@ -29,15 +30,12 @@ def request_of(message: Message, memory: Any, on_response: Callable[..., None]) 
         model_name=message["model"],
         model_version=message["version"],
         inputs=tensors_of(message["inputs"], memory),
-        on_response=on_response,
         id=message["request_id"],
-        requested=tuple(message["requested"]),
+        requested_outputs=tuple(message["requested"]),
         parameters=parameters_of(message),
         priority=message["priority"],
         timeout_us=message["timeout"],
-        sequence_id=sequence,
-        sequence_start=bool(message["flags"] & 1),
-        sequence_end=bool(message["flags"] & 2),
+        sequence=SequencePosition(sequence, bool(message["flags"] & 1), bool(message["flags"] & 2)),
     )
 
 

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 
 from serving.core.batch import Send
-from serving.core.request import InferenceRequest
+from serving.core.in_flight import InFlightRequest
 from serving.core.response_flow import MAX_WAIT_S, OVERHEAD
 
 WINDOW = 1 << 20  # bytes of responses of one request that the client has not taken, and one response more
@@ -49,7 +49,7 @@ class OpenStream:
 
     __slots__ = ("_pace", "moved_s", "request", "send")
 
-    def __init__(self, request: InferenceRequest, send: Send) -> None:
+    def __init__(self, request: InFlightRequest, send: Send) -> None:
         self.request = request
         self.send = send
         self.moved_s = time.monotonic()
@@ -63,20 +63,24 @@ class OpenStream:
 
     def pace(self, tell: Callable[[int], None]) -> None:
         """The child holds itself back; `tell` it what the client has taken."""
-        if self.request.flow is not None:
-            self.request.pace = self._pace = ChildPace(tell)
-            self.request.flow.join(self.request.pace)
+        flow = self.request.responder.flow
+        if flow is not None:
+            self._pace = ChildPace(tell)
+            self.request.on_cancel(self._pace.released)
+            flow.join(self._pace)
 
     def sent(self, size: int) -> int:
         """Count a response of `size` bytes; what counts against the request's flow."""
-        request = self.request
+        flow = self.request.responder.flow
         self.moved_s = time.monotonic()
-        if self._pace is None or request.flow is None or request.finished:
+        if self._pace is None or flow is None or self.request.finished:
             return 0
         self._pace.sent(size)
-        request.flow.sent(size, self._pace)
+        flow.sent(size, self._pace)
         return size
 
     def close(self) -> None:
-        if self.request.pace is not None and self.request.flow is not None:
-            self.request.flow.leave(self.request.pace)
+        flow = self.request.responder.flow
+        if self._pace is not None and flow is not None:
+            flow.leave(self._pace)
+            self.request.forget_on_cancel(self._pace.released)

@@ -154,7 +154,7 @@ class OnnxRuntimeInstance(ArrayInstance):
         self._rooms: Rooms | None = None  # of the batch that runs
 
     def execute(self, batch: Batch) -> None:
-        self._stay_on_device = self._on_gpu and all(request.device_outputs for request in batch.requests)
+        self._stay_on_device = self._on_gpu and all(request.asked.device_outputs for request in batch.requests)
         self._rooms = None if self._output_rooms is None else self._output_rooms.of(batch)
         super().execute(batch)
 

@@ -13,7 +13,7 @@ from tritonclient.grpc.model_config_pb2 import TYPE_BF16, TYPE_STRING, ModelConf
 
 from serving.core.batch import Batch
 from serving.core.datatypes import BY_CONFIG
-from serving.extensions.output_target import OutputTarget
+from serving.core.output_target import OutputTarget
 
 ROOM_FROM = 4 << 20  # bytes of all outputs together; a binding costs 25 us, as much as copying 1.5 MB
 
@@ -34,18 +34,24 @@ class OutputRooms:
 
     def of(self, batch: Batch) -> Rooms | None:
         request = batch.requests[0]
-        if not request.targets or not request.requested or len(batch.requests) > 1:
+        targets = request.asked.output_targets
+        if not targets or not request.requested_outputs or len(batch.requests) > 1:
             return None
         rooms: Rooms = {}
-        for name in request.requested:
-            room = self._room(name, request.targets.get(name), batch.size)
+        for name in request.requested_outputs:
+            room = self._room(name, targets.get(name), batch.size)
             if room is None:
                 return None
             rooms[name] = room
         return rooms if sum(room.nbytes for room in rooms.values()) >= ROOM_FROM else None
 
     def _room(self, name: str, target: OutputTarget | None, rows: int) -> NDArray[Any] | None:
-        if target is None or not target.alone or name not in self._outputs or not isinstance(target.memory, np.ndarray):
+        if (
+            target is None
+            or not target.exclusive
+            or name not in self._outputs
+            or not isinstance(target.memory, np.ndarray)
+        ):
             return None
         dtype, dims = self._outputs[name]
         shape = (rows, *dims) if self._batches else dims

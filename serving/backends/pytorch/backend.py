@@ -256,7 +256,9 @@ class PytorchInstance(ArrayInstance):
             torch.set_num_threads(settings.threads)  # for this thread: OpenMP counts them for each thread that asks
 
     def execute(self, batch: Batch) -> None:
-        self._stay_on_device = self._stream is not None and all(request.device_outputs for request in batch.requests)
+        self._stay_on_device = self._stream is not None and all(
+            request.asked.device_outputs for request in batch.requests
+        )
         super().execute(batch)
 
     def run(self, inputs: dict[str, NDArray[Any]], outputs: list[str]) -> dict[str, Any]:

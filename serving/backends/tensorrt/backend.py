@@ -131,7 +131,7 @@ class TensorrtInstance(ArrayInstance):
         return context
 
     def execute(self, batch: Batch) -> None:
-        self._stay_on_device = all(request.device_outputs for request in batch.requests)
+        self._stay_on_device = all(request.asked.device_outputs for request in batch.requests)
         super().execute(batch)
 
     def run(self, inputs: dict[str, NDArray[Any]], outputs: list[str]) -> dict[str, Any]:

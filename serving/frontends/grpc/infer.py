@@ -4,7 +4,9 @@ import time
 from collections import deque
 
 from serving.core.errors import ServingError, unsupported
-from serving.core.request import InferenceRequest, InferenceResponse, OnResponse, SendTrace
+from serving.core.in_flight import InFlightRequest, Responder, SendTrace
+from serving.core.request import InferenceRequest
+from serving.core.response import Answer, InferenceResponse
 from serving.core.response_flow import ResponseFlow
 from serving.frontends.grpc.call import Call, CallServices, Method
 from serving.frontends.grpc.call_headers import CallHead
@@ -16,7 +18,7 @@ from serving.frontends.shared.forwarded_headers import forward_headers
 MAX_PENDING_REQUESTS = 256  # of one stream: the client may send so many before it takes the answers
 
 
-class InferCall(Call):
+class InferCall(Call, Responder):
     """ModelInfer: one request, one response."""
 
     __slots__ = ("began_ns", "request")
@@ -26,14 +28,14 @@ class InferCall(Call):
     ) -> None:
         super().__init__(connection, stream_id, head, services, method)
         self.began_ns = time.monotonic_ns() if self.services.server.tracing else 0
-        self.request: InferenceRequest | None = None
+        self.request: InFlightRequest | None = None
 
     def message(self, body: "bytes | memoryview", start: int) -> None:
         if self.request is not None:
             raise CallError(Status.INVALID_ARGUMENT, "ModelInfer takes one message")
-        request = _decode(self, body, start, self._on_response)
-        self.authorise(request.model_name)
-        self.request = request
+        asked = _decode(self, body, start)
+        self.authorise(asked.model_name)
+        self.request = InFlightRequest(asked, self)
 
     def half_closed(self) -> None:
         if self.request is None:
@@ -41,10 +43,10 @@ class InferCall(Call):
         request = self.request
         received = (self.began_ns, time.monotonic_ns()) if self.began_ns else None
         self.services.server.infer(request, "grpc", self.connection.transport, self.head.headers, received)
-        if request.decoupled:
+        if request.stream is not None:
             self.fail_with(_decoupled())
 
-    def _on_response(self, response: "InferenceResponse | ServingError | None", final: bool) -> None:
+    def on_response(self, response: Answer, final: bool) -> None:
         if self.answered:
             return
         trace = self.request.trace if self.request is not None else None
@@ -70,10 +72,10 @@ class InferCall(Call):
             request.cancel()
 
 
-def _decode(call: Call, body: "bytes | memoryview", start: int, on_response: OnResponse) -> InferenceRequest:
+def _decode(call: Call, body: "bytes | memoryview", start: int) -> InferenceRequest:
     """Return the request of a message, with the headers that its model sees as parameters."""
     services = call.services
-    request = services.decoder.decode(body, start, on_response)
+    request = services.decoder.decode(body, start)
     if services.forwarded_headers is not None:
         forward_headers(services.forwarded_headers, call.head.headers.items(), request)
     return request
@@ -108,16 +110,16 @@ class StreamInferCall(Call):
         self.connection.limit.pending_requests += 1
         self.in_order.append(pending)
         try:
-            request = pending.request = _decode(self, body, start, pending.on_response)
-            pending.identity = (request.id, request.model_name, request.model_version)
-            request.flow = self.flow
-            self.authorise(request.model_name)
+            asked = _decode(self, body, start)
+            pending.identity = (asked.id, asked.model_name, asked.model_version)
+            request = pending.request = InFlightRequest(asked, pending)
+            self.authorise(asked.model_name)
             self.services.server.infer(request, "grpc", self.connection.transport, self.head.headers, received)
         except ServingError as error:
             pending.on_response(error, True)
         else:
             pending.trace = request.trace
-            if request.decoupled and pending in self.pending:
+            if request.stream is not None and pending in self.pending:
                 self.in_order.remove(pending)
                 pending.ordered = False
                 self.flush()
@@ -190,22 +192,23 @@ class StreamInferCall(Call):
         self.in_order.clear()
 
 
-class _PendingRequest:
+class _PendingRequest(Responder):
     """A request of a stream, and its encoded responses until they may be sent."""
 
-    __slots__ = ("call", "done", "identity", "memory", "ordered", "ready", "request", "trace")
+    __slots__ = ("call", "done", "flow", "identity", "memory", "ordered", "ready", "request", "trace")
 
     def __init__(self, call: StreamInferCall, memory: int) -> None:
         self.call = call
+        self.flow = call.flow
         self.memory = memory  # bytes of the server's memory for requests
-        self.request: InferenceRequest | None = None
+        self.request: InFlightRequest | None = None
         self.identity: RequestIdentity = ("", "", "")
         self.ready: deque[tuple[list[Buffer], int, int]] = deque()  # buffers, their bytes, bytes of the flow
         self.done = False
         self.ordered = True
         self.trace: SendTrace | None = None
 
-    def on_response(self, response: "InferenceResponse | ServingError | None", final: bool) -> None:
+    def on_response(self, response: Answer, final: bool) -> None:
         call = self.call
         if call.answered:
             return
@@ -216,7 +219,7 @@ class _PendingRequest:
             self._encode(response, final)
         elif response is not None:
             self._add(encode_without_tensors(self.identity, final, response.message))
-        elif self.request is not None and self.request.empty_final_response:
+        elif self.request is not None and self.request.asked.empty_final_response:
             self._add(encode_without_tensors(self.identity, final))
         if self.trace is not None:
             self.trace.sending()

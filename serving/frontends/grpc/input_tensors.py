@@ -9,8 +9,9 @@ from tritonclient.grpc import service_pb2 as pb
 
 from serving.core.datatypes import DATATYPES, Datatype, datatype, deserialize_bytes
 from serving.core.errors import ServingError, invalid
-from serving.extensions.output_target import Region, read_tensor, region_of
+from serving.core.output_target import MemoryRange
 from serving.extensions.shared_memory import SharedMemory
+from serving.extensions.tensor_parameters import memory_range_of, read_input
 
 MAX_DIMS = 32
 CONTENTS_FIELDS = sorted({row.contents for row in DATATYPES.values() if row.contents})
@@ -23,7 +24,7 @@ class InputSpec(NamedTuple):
     row: Datatype
     shape: tuple[int, ...]
     elements: int
-    region: Region | None = None
+    region: MemoryRange | None = None
 
 
 def input_spec(tensor: Any, model_name: str) -> InputSpec:
@@ -38,7 +39,7 @@ def input_spec(tensor: Any, model_name: str) -> InputSpec:
         raise invalid(f"input '{tensor.name}' for model '{model_name}' has shape {list(shape)}; expected dims >= 0")
     region = None
     if tensor.parameters:
-        region = region_of(f"input '{tensor.name}'", plain_parameters(tensor.parameters))
+        region = memory_range_of(f"input '{tensor.name}'", plain_parameters(tensor.parameters))
         if region is not None and tensor.HasField("contents"):
             raise invalid(
                 f"input '{tensor.name}' of model '{model_name}' can't set both 'contents' and 'shared_memory_region'"
@@ -130,7 +131,7 @@ def typed_inputs(
     inputs = {}
     for tensor, spec in zip(message.inputs, specs, strict=True):
         if spec.region is not None:
-            inputs[spec.name] = read_tensor(memory, message.model_name, spec.name, spec.row, spec.shape, spec.region)
+            inputs[spec.name] = read_input(memory, message.model_name, spec.name, spec.row, spec.shape, spec.region)
             continue
         if not tensor.HasField("contents") and spec.elements:
             raise invalid(

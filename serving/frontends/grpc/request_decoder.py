@@ -13,10 +13,12 @@ from typing import Any, NamedTuple
 from google.protobuf.message import DecodeError
 from tritonclient.grpc import service_pb2 as pb
 
+from serving.core.datatypes import Tensor
 from serving.core.errors import ServingError, invalid
-from serving.core.request import InferenceRequest, OnResponse, Parameters, Tensor
-from serving.extensions.output_target import OutputRule, aim, output_rule, read_tensor
+from serving.core.output_target import OutputRule
+from serving.core.request import NO_SEQUENCE, NO_TARGETS, InferenceRequest, Parameters, SequencePosition
 from serving.extensions.shared_memory import SharedMemory
+from serving.extensions.tensor_parameters import all_on_device, find_targets, output_rule, read_input
 from serving.frontends.grpc.input_tensors import InputSpec, from_raw, input_spec, plain_parameters, typed_inputs
 
 _KEPT_HEADS = 1024
@@ -31,11 +33,19 @@ _KNOWN_FIELDS = frozenset(number << 3 | 2 for number in range(1, 8))
 Inputs = dict[str, Tensor]
 
 
+class RequestOptions(NamedTuple):
+    """What the protocol's own parameters ask of the server."""
+
+    priority: int = 0
+    timeout_us: int = 0
+    sequence: SequencePosition = NO_SEQUENCE
+    empty_final_response: bool = False
+
+
 @dataclass(slots=True)
 class RequestHead:
     """What a request says beside its id and data.
 
-    options: fields of InferenceRequest that the protocol's own parameters set.
     typed: an input has `contents`. rules: of outputs to classify or to put into shared memory.
     regions: how many inputs lie in shared memory.
     """
@@ -45,7 +55,7 @@ class RequestHead:
     specs: list[InputSpec]
     requested: tuple[str, ...]
     parameters: Parameters
-    options: dict[str, Any]
+    options: RequestOptions
     typed: bool
     rules: dict[str, OutputRule]
     regions: int
@@ -58,12 +68,12 @@ class RequestDecoder:
         self._memory = memory
         self._heads: dict[bytes, RequestHead] = {}
 
-    def decode(self, body: "bytes | memoryview", start: int, on_response: OnResponse) -> InferenceRequest:
+    def decode(self, body: "bytes | memoryview", start: int) -> InferenceRequest:
         """Return the request whose message begins at `start` of `body`; INVALID_ARG or UNSUPPORTED for what is wrong with it.
         Where `body` is a memoryview, its tensors are views of it."""
         parts = _split_request(body, start)
         if parts is None:
-            return self._decode_message(_parse(bytes(body[start:])), on_response)
+            return self._decode_message(_parse(bytes(body[start:])))
         head = self._heads.get(parts.head)
         if head is None:
             message = _parse(parts.head)
@@ -71,11 +81,11 @@ class RequestDecoder:
             if head.typed:
                 message.id = _text(parts.id)
                 message.raw_input_contents.extend(bytes(data) for data in parts.raw)
-                return self._decode_message(message, on_response)
+                return self._decode_message(message)
             self._keep(parts.head, head)
-        return self._request(head, _text(parts.id), self._raw_inputs(head, parts.raw), on_response)
+        return self._request(head, _text(parts.id), self._raw_inputs(head, parts.raw))
 
-    def _decode_message(self, message: pb.ModelInferRequest, on_response: OnResponse) -> InferenceRequest:
+    def _decode_message(self, message: pb.ModelInferRequest) -> InferenceRequest:
         """Decode by protobuf alone: typed contents, or fields that we do not know."""
         head = _request_head(message)
         raw = list(message.raw_input_contents)
@@ -89,22 +99,27 @@ class RequestDecoder:
             )
         else:
             inputs = typed_inputs(message, head.specs, self._memory)
-        return self._request(head, message.id, inputs, on_response)
+        return self._request(head, message.id, inputs)
 
-    def _request(self, head: RequestHead, identifier: str, inputs: Inputs, on_response: OnResponse) -> InferenceRequest:
-        request = InferenceRequest(
+    def _request(self, head: RequestHead, identifier: str, inputs: Inputs) -> InferenceRequest:
+        targets = NO_TARGETS
+        if head.rules:
+            targets = find_targets(head.rules, self._memory, [spec.region for spec in head.specs])
+        options = head.options
+        return InferenceRequest(
             head.model_name,
             inputs,
-            on_response,
             head.model_version,
             identifier,
             head.requested,
-            dict(head.parameters),
-            **head.options,
+            head.parameters,
+            options.priority,
+            options.timeout_us,
+            options.sequence,
+            targets,
+            all_on_device(targets, head.requested) if targets else False,
+            options.empty_final_response,
         )
-        if head.rules:
-            aim(request, head.rules, self._memory, [spec.region for spec in head.specs])
-        return request
 
     def _raw_inputs(self, head: RequestHead, raw: "list[bytes] | list[bytes | memoryview]") -> Inputs:
         expected = len(head.specs) - head.regions
@@ -123,7 +138,7 @@ class RequestDecoder:
         return {
             spec.name: from_raw(next(pieces), spec, head.model_name)
             if spec.region is None
-            else read_tensor(self._memory, head.model_name, spec.name, spec.row, spec.shape, spec.region)
+            else read_input(self._memory, head.model_name, spec.name, spec.row, spec.shape, spec.region)
             for spec in head.specs
         }
 
@@ -267,29 +282,29 @@ def _rules(message: pb.ModelInferRequest) -> dict[str, OutputRule]:
 
 
 # -- request parameters ----------------------------------------------------------------------------------------------
-# name -> the accepted members of InferParameter and the InferenceRequest field that it sets
+# name -> the accepted members of InferParameter
 _OPTIONS = {
-    "sequence_id": (("int64_param", "uint64_param", "string_param"), "sequence_id"),
-    "sequence_start": (("bool_param",), "sequence_start"),
-    "sequence_end": (("bool_param",), "sequence_end"),
-    "priority": (("int64_param", "uint64_param"), "priority"),
-    "timeout": (("int64_param", "uint64_param"), "timeout_us"),
-    "triton_enable_empty_final_response": (("bool_param",), "empty_final_response"),
+    "sequence_id": ("int64_param", "uint64_param", "string_param"),
+    "sequence_start": ("bool_param",),
+    "sequence_end": ("bool_param",),
+    "priority": ("int64_param", "uint64_param"),
+    "timeout": ("int64_param", "uint64_param"),
+    "triton_enable_empty_final_response": ("bool_param",),
 }
 
 
-def _parameters(message: pb.ModelInferRequest) -> tuple[Parameters, dict[str, Any]]:
-    """Return the parameters for the model, and fields of InferenceRequest by those that the server itself understands."""
+def _parameters(message: pb.ModelInferRequest) -> tuple[Parameters, RequestOptions]:
+    """Return the parameters for the model, and what the protocol's own ask of the server."""
     parameters: Parameters = {}
-    options: dict[str, Any] = {}
+    given: dict[str, Any] = {}
     for key, parameter in message.parameters.items():
         choice = parameter.WhichOneof("parameter_choice")
         if key in _OPTIONS:
-            accepted, field = _OPTIONS[key]
+            accepted = _OPTIONS[key]
             if choice not in accepted:
                 expected = " or ".join(accepted)
                 raise invalid(f"invalid value type for '{key}' parameter, expected {expected}.")
-            options[field] = getattr(parameter, choice)
+            given[key] = getattr(parameter, choice)
         elif key.startswith("triton_"):
             raise invalid(
                 "parameter keys starting with 'triton_' are reserved for Triton usage. Only the following keys starting "
@@ -301,7 +316,11 @@ def _parameters(message: pb.ModelInferRequest) -> tuple[Parameters, dict[str, An
             )
         else:
             parameters[key] = getattr(parameter, choice)
-    for field, key in (("priority", "priority"), ("timeout_us", "timeout")):
-        if options.get(field, 0) < 0:
+    for key in ("priority", "timeout"):
+        if given.get(key, 0) < 0:
             raise invalid(f"invalid value for '{key}', expected value >= 0.")
-    return parameters, options
+    sequence = SequencePosition(
+        given.get("sequence_id", 0), given.get("sequence_start", False), given.get("sequence_end", False)
+    )
+    empty_final = given.get("triton_enable_empty_final_response", False)
+    return parameters, RequestOptions(given.get("priority", 0), given.get("timeout", 0), sequence, empty_final)

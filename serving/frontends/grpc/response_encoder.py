@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from tritonclient.grpc import service_pb2 as pb
 
 from serving.core.datatypes import datatype_of, serialize_bytes
-from serving.core.request import InferenceResponse
+from serving.core.response import InferenceResponse
 from serving.frontends.http2.stream import Buffer
 
 _KEPT_HEADS = 1024
@@ -42,10 +42,10 @@ class ResponseEncoder:
             response.model_version,
             *[(name, array.dtype, array.shape) for name, array in outputs.items()],
         )
-        head = None if response.parameters or response.placed else self._heads.get(key)
+        head = None if response.parameters or response.in_shared_memory else self._heads.get(key)
         if head is None:
             head = _response_head(response)
-            if not response.parameters and not response.placed:
+            if not response.parameters and not response.in_shared_memory:
                 if len(self._heads) >= _KEPT_HEADS:
                     self._heads.clear()
                 self._heads[key] = head
@@ -57,7 +57,9 @@ class ResponseEncoder:
             size += len(identifier)
         for name, array in outputs.items():
             # An output in shared memory has an empty place among the raw ones: clients count them.
-            data, length = (b"", 0) if response.placed and name in response.placed else _raw_output(array)
+            data, length = (
+                (b"", 0) if response.in_shared_memory and name in response.in_shared_memory else _raw_output(array)
+            )
             prefix = _raw_output_prefix(length)
             parts += (prefix, data)
             size += len(prefix) + length
@@ -97,8 +99,8 @@ def _response_head(response: InferenceResponse) -> bytes:
     message = pb.ModelInferResponse(model_name=response.model_name, model_version=str(response.model_version))
     for name, array in response.outputs.items():
         output = message.outputs.add(name=name, datatype=datatype_of(array).name, shape=array.shape)
-        if response.placed and name in response.placed:
-            placed = response.placed[name]
+        if response.in_shared_memory and name in response.in_shared_memory:
+            placed = response.in_shared_memory[name]
             _set_parameter(output.parameters["shared_memory_region"], placed.region)
             _set_parameter(output.parameters["shared_memory_byte_size"], placed.byte_size)
             if placed.offset:

@@ -2,7 +2,7 @@
 
 import orjson
 
-from serving.core.request import InferenceResponse
+from serving.core.response import InferenceResponse
 from serving.core.response_flow import ResponseFlow
 from serving.frontends.http1.exchange import Exchange
 

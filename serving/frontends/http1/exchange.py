@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from serving.core.errors import ServingError
-from serving.core.request import InferenceRequest
+from serving.core.in_flight import InFlightRequest
 from serving.frontends.http1.context import Context
 from serving.frontends.http1.message import (
     Chunk,
@@ -101,7 +101,7 @@ class Exchange:
         self.chunked = False  # the answer has no known length, and the client reads it in chunks
         self.on_drained: Callable[[], None] | None = None
         self.on_abandoned: Callable[[Exchange], None] | None = None
-        self.requests: tuple[InferenceRequest, ...] = ()  # cancelled when the client goes
+        self.requests: tuple[InFlightRequest, ...] = ()  # cancelled when the client goes
         self.task: asyncio.Task[None] | None = None
         self.traced = False  # one of its requests has a trace that wants to know what is sent
 
@@ -237,10 +237,10 @@ class Exchange:
             on_abandoned(self)
 
 
-def _cancel(requests: tuple[InferenceRequest, ...]) -> None:
+def _cancel(requests: tuple[InFlightRequest, ...]) -> None:
     for request in requests:
-        if request.flow is not None:
-            request.flow.close()
+        if request.responder.flow is not None:
+            request.responder.flow.close()
         request.cancel()
 
 

@@ -10,7 +10,7 @@ import time
 import uuid
 
 from serving.core.errors import ServingError, invalid
-from serving.core.request import InferenceResponse
+from serving.core.response import InferenceResponse
 from serving.frontends.http1.event_stream import EventStream
 from serving.frontends.http1.exchange import Exchange
 from serving.frontends.http1.message import STATUS, encodable, json_reply

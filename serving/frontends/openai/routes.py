@@ -13,6 +13,7 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from repository.config.text_generation import TextGeneration, text_generation
 from serving.core.errors import ServingError, invalid, not_found
+from serving.core.in_flight import CallbackResponder, InFlightRequest
 from serving.core.request import InferenceRequest
 from serving.frontends.http1.exchange import Exchange
 from serving.frontends.http1.message import Reply, json_reply
@@ -77,7 +78,7 @@ def _complete(
     start(server, exchange, *(_request(config, declared, completion, choice) for choice in completion.choices))
 
 
-def _request(config: ModelConfig, declared: TextGeneration, completion: Completion, choice: Choice) -> InferenceRequest:
+def _request(config: ModelConfig, declared: TextGeneration, completion: Completion, choice: Choice) -> InFlightRequest:
     asked = completion.asked
     prompt = asked.prompts[choice.index // asked.n]
     settings = dict(asked.settings)
@@ -87,15 +88,11 @@ def _request(config: ModelConfig, declared: TextGeneration, completion: Completi
     extra = {key: value for key, value in _backend_inputs(asked, settings).items() if key in known}
     inputs, parameters = by_name(config, {asked.input_name: prompt} | settings | extra)
     counts = [output.name for output in config.output if output.name in (INPUT_TOKENS, OUTPUT_TOKENS)]
-    return InferenceRequest(
-        asked.model,
-        inputs,
-        choice.on_response,
-        id=completion.id,
-        requested=(declared.output, *counts),
-        parameters=parameters,
-        flow=completion.stream.flow if completion.stream is not None else None,
+    request = InferenceRequest(
+        asked.model, inputs, id=completion.id, requested_outputs=(declared.output, *counts), parameters=parameters
     )
+    flow = completion.stream.flow if completion.stream is not None else None
+    return InFlightRequest(request, CallbackResponder(choice.on_response, flow))
 
 
 def _backend_inputs(asked: CompletionRequest, settings: Mapping[str, int | float | str]) -> JsonObject:

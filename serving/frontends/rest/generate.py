@@ -11,9 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 from tritonclient.grpc.model_config_pb2 import TYPE_BOOL, TYPE_STRING, ModelConfig, ModelInput
 
-from serving.core.datatypes import BY_CONFIG, datatype_of
+from serving.core.datatypes import BY_CONFIG, Tensor, datatype_of
 from serving.core.errors import ServingError, invalid
-from serving.core.request import InferenceRequest, InferenceResponse, OnResponse, Parameters, Tensor
+from serving.core.in_flight import CallbackResponder, InFlightRequest
+from serving.core.request import InferenceRequest, Parameters
+from serving.core.response import Answer, InferenceResponse
 from serving.frontends.http1.event_stream import EventStream
 from serving.frontends.http1.exchange import Exchange
 from serving.frontends.http1.message import STATUS, Reply, encodable
@@ -31,7 +33,7 @@ def generate(server: InferenceServer, exchange: Exchange, body: dict[str, Any]) 
     """Exactly one response."""
     answers: list[InferenceResponse] = []
 
-    def on_response(response: InferenceResponse | ServingError | None, final: bool) -> None:
+    def on_response(response: Answer, final: bool) -> None:
         if exchange.done:
             return
         if isinstance(response, ServingError):
@@ -46,7 +48,7 @@ def generate(server: InferenceServer, exchange: Exchange, body: dict[str, Any]) 
         elif final:
             _reply(exchange, answers[0])
 
-    start(server, exchange, _request(server, exchange, body, on_response))
+    start(server, exchange, InFlightRequest(_request(server, exchange, body), CallbackResponder(on_response)))
 
 
 @with_json
@@ -54,7 +56,7 @@ def generate_stream(server: InferenceServer, exchange: Exchange, body: dict[str,
     """Each response as a server-sent event, errors of the model too; what is refused before it runs is a plain error."""
     stream = EventStream(exchange)
 
-    def on_response(response: InferenceResponse | ServingError | None, final: bool) -> None:
+    def on_response(response: Answer, final: bool) -> None:
         if exchange.done:
             return
         if response is not None:
@@ -62,15 +64,12 @@ def generate_stream(server: InferenceServer, exchange: Exchange, body: dict[str,
         if final:
             stream.end()
 
-    request = _request(server, exchange, body, on_response)
-    request.flow = stream.flow
-    start(server, exchange, request)
+    responder = CallbackResponder(on_response, stream.flow)
+    start(server, exchange, InFlightRequest(_request(server, exchange, body), responder))
 
 
 # -- requests ----------------------------------------------------------------------------------------------------------
-def _request(
-    server: InferenceServer, exchange: Exchange, body: dict[str, Any], on_response: OnResponse
-) -> InferenceRequest:
+def _request(server: InferenceServer, exchange: Exchange, body: dict[str, Any]) -> InferenceRequest:
     params = exchange.route.params
     model, version = params["model"], params.get("version", "")
     identifier, nested = body.pop("id", ""), body.pop("parameters", {})
@@ -84,10 +83,10 @@ def _request(
             f"Converting keyword: 'parameters': parameter '{bad[:100]}' has invalid type. It must be no object"
         )
     inputs, parameters = by_name(server.model_config(model, version), nested | body)
-    return InferenceRequest(model, inputs, on_response, version, identifier, parameters=parameters)
+    return InferenceRequest(model, inputs, version, identifier, parameters=parameters)
 
 
-def start(server: InferenceServer, exchange: Exchange, *requests: InferenceRequest) -> None:
+def start(server: InferenceServer, exchange: Exchange, *requests: InFlightRequest) -> None:
     """Queue the requests whose answers go to this exchange."""
     received = exchange.received() if server.tracing else None
     exchange.requests = requests

@@ -3,7 +3,7 @@
 import asyncio
 
 from serving.core.errors import invalid
-from serving.core.request import InferenceRequest
+from serving.core.in_flight import InFlightRequest
 from serving.frontends.http1.exchange import Exchange
 from serving.frontends.rest.infer_request import decode, decode_raw
 from serving.frontends.rest.infer_response import InferResponder, refuse_decoupled
@@ -31,36 +31,32 @@ async def _infer_large(server: InferenceServer, exchange: Exchange, received: tu
         exchange.fail(error)
 
 
-def _decode(server: InferenceServer, exchange: Exchange) -> InferenceRequest:
+def _decode(server: InferenceServer, exchange: Exchange) -> InFlightRequest:
     params = exchange.route.params
     model = params["model"]
     version = params.get("version", "")
     header_length = exchange.head.header_length
-    responder = InferResponder(exchange)
     if header_length == 0:
-        config = server.model_config(model, version)
-        request, responder.plan = decode_raw(config, exchange.binary, version, responder)
+        asked, plan = decode_raw(server.model_config(model, version), exchange.binary, version)
     else:
         if header_length is not None and header_length > len(exchange.body):
             length = len(exchange.body)
             raise invalid(f"inference header size should be in range (0, {length}), got: {header_length}")
-        request, responder.plan = decode(
-            exchange.body, exchange.binary, model, version, responder, server.shared_memory
-        )
-    return request
+        asked, plan = decode(exchange.body, exchange.binary, model, version, server.shared_memory)
+    return InFlightRequest(asked, InferResponder(exchange, plan))
 
 
 def _submit(
-    server: InferenceServer, exchange: Exchange, request: InferenceRequest, received: tuple[int, int] | None
+    server: InferenceServer, exchange: Exchange, request: InFlightRequest, received: tuple[int, int] | None
 ) -> None:
     exchange.body = exchange.binary = b""  # the tensors hold what they need
     exchange.requests = (request,)
     forwarded = exchange.pipeline.context.forwarded
     if forwarded is not None:
-        forward_headers(forwarded, exchange.head.as_sent(), request)
+        forward_headers(forwarded, exchange.head.as_sent(), request.asked)
     try:
         server.infer(request, "http", exchange.pipeline.transport, exchange.head.headers, received)
     finally:
         exchange.traced = request.trace is not None
-    if request.decoupled:
+    if request.stream is not None:
         refuse_decoupled(exchange)

@@ -18,9 +18,16 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from serving.core.datatypes import BY_CONFIG, Datatype, datatype, deserialize_bytes
 from serving.core.errors import ServingError, invalid
-from serving.core.request import InferenceRequest, OnResponse, Parameters
-from serving.extensions.output_target import OutputRule, Region, aim, output_rule, read_tensor, region_of
+from serving.core.output_target import MemoryRange, OutputRule
+from serving.core.request import NO_SEQUENCE, NO_TARGETS, InferenceRequest, Parameters, SequencePosition
 from serving.extensions.shared_memory import SharedMemory
+from serving.extensions.tensor_parameters import (
+    all_on_device,
+    find_targets,
+    memory_range_of,
+    output_rule,
+    read_input,
+)
 from serving.frontends.http1.message import Chunk
 from serving.frontends.rest.json_input import (
     MAX_PARAMETERS,
@@ -53,7 +60,7 @@ class InputPlan(NamedTuple):
     elements: int
     size: int
     data: Any
-    region: Region | None = None
+    region: MemoryRange | None = None
 
 
 @dataclass(slots=True)
@@ -66,19 +73,16 @@ class Plan:
     binary_default: bool = False
     id: str = ""
     parameters: Parameters = field(default_factory=dict)
-    schedule: dict[str, Any] = field(default_factory=dict)  # InferenceRequest's own fields
+    priority: int = 0
+    timeout_us: int = 0
+    sequence: SequencePosition = NO_SEQUENCE
     rules: dict[str, OutputRule] = field(default_factory=dict)  # of outputs to classify or to put into shared memory
 
 
-def decode(
-    body: Chunk, binary: Chunk, model: str, version: str, on_response: OnResponse, memory: SharedMemory
-) -> tuple[InferenceRequest, Plan]:
+def decode(body: Chunk, binary: Chunk, model: str, version: str, memory: SharedMemory) -> tuple[InferenceRequest, Plan]:
     """INVALID_ARG for whatever the request has wrong in itself; the model's own checks are the server's."""
     plan, arrays = _read_plan(body, len(binary) > 0)
-    request = _request(plan, binary, model, version, on_response, memory, arrays)
-    if plan.rules:
-        aim(request, plan.rules, memory, [spec.region for spec in plan.inputs])
-    return request, plan
+    return _request(plan, binary, model, version, memory, arrays), plan
 
 
 def _read_plan(body: Chunk, has_binary: bool) -> tuple[Plan, Arrays]:
@@ -106,14 +110,12 @@ def _outlined_plan(body: Chunk) -> tuple[Plan, Arrays]:
     return plan, {spec.name: numbers(text, spec.row) for spec, text in zip(given, texts, strict=True)}
 
 
-def decode_raw(
-    config: ModelConfig, binary: Chunk, version: str, on_response: OnResponse
-) -> tuple[InferenceRequest, Plan]:
+def decode_raw(config: ModelConfig, binary: Chunk, version: str) -> tuple[InferenceRequest, Plan]:
     """Triton's raw binary request: the body is the data of the model's only input, or its one BYTES element."""
     if len(config.input) == 1 and BY_CONFIG[config.input[0].data_type].name == "BYTES":
         binary = len(binary).to_bytes(4, "little") + bytes(binary)
     plan = _raw_plan(config, len(binary))
-    return _request(plan, binary, config.name, version, on_response), plan
+    return _request(plan, binary, config.name, version), plan
 
 
 def _request(
@@ -121,7 +123,6 @@ def _request(
     binary: Chunk,
     model: str,
     version: str,
-    on_response: OnResponse,
     memory: SharedMemory | None = None,
     arrays: Arrays = NO_ARRAYS,
 ) -> InferenceRequest:
@@ -130,7 +131,7 @@ def _request(
     for spec in plan.inputs:
         if spec.region is not None:
             assert memory is not None
-            inputs[spec.name] = read_tensor(memory, model, spec.name, spec.row, spec.shape, spec.region)
+            inputs[spec.name] = read_input(memory, model, spec.name, spec.row, spec.shape, spec.region)
             continue
         if spec.size < 0:
             inputs[spec.name] = array_from_json(
@@ -145,12 +146,22 @@ def _request(
         offset = end
     if offset != len(binary):
         raise invalid(f"unexpected additional input data: {len(binary) - offset} bytes after the last binary input")
-    request = InferenceRequest(model, inputs, on_response, version, plan.id, plan.requested)
-    if plan.parameters:
-        request.parameters = dict(plan.parameters)
-    for name, value in plan.schedule.items():
-        setattr(request, name, value)
-    return request
+    targets = NO_TARGETS
+    if plan.rules and memory is not None:
+        targets = find_targets(plan.rules, memory, [spec.region for spec in plan.inputs])
+    return InferenceRequest(
+        model,
+        inputs,
+        version,
+        plan.id,
+        plan.requested,
+        plan.parameters,
+        plan.priority,
+        plan.timeout_us,
+        plan.sequence,
+        targets,
+        all_on_device(targets, plan.requested) if targets else False,
+    )
 
 
 def _tensor(spec: InputPlan, binary: Chunk, offset: int) -> NDArray[Any]:
@@ -198,7 +209,7 @@ def _input_plan(item: Any) -> InputPlan:
     row = datatype(item.get("datatype", ""))
     shape, count = _shape(name, row, item.get("shape"))
     parameters = _parameters(item)
-    region = region_of(f"input '{name}'", parameters)
+    region = memory_range_of(f"input '{name}'", parameters)
     size = parameters.get("binary_data_size")
     if region is not None:
         if size is not None or "data" in item:
@@ -238,14 +249,16 @@ def _read_parameters(plan: Plan, parameters: Mapping[str, Any]) -> None:
     for name, value in parameters.items():
         if name == "binary_data_output":
             plan.binary_default = _expect(name, value, bool)
-        elif name in ("sequence_start", "sequence_end"):
-            plan.schedule[name] = _expect(name, value, bool)
+        elif name == "sequence_start":
+            plan.sequence = plan.sequence._replace(start=_expect(name, value, bool))
+        elif name == "sequence_end":
+            plan.sequence = plan.sequence._replace(end=_expect(name, value, bool))
         elif name == "sequence_id":
-            plan.schedule[name] = value if isinstance(value, str) else _whole(name, value)
+            plan.sequence = plan.sequence._replace(id=value if isinstance(value, str) else _whole(name, value))
         elif name == "priority":
-            plan.schedule[name] = _whole(name, value)
+            plan.priority = _whole(name, value)
         elif name == "timeout":
-            plan.schedule["timeout_us"] = _whole(name, value)
+            plan.timeout_us = _whole(name, value)
         elif name.startswith("triton_"):
             raise invalid("parameters whose names start with 'triton_' are reserved")
         elif isinstance(value, _SCALARS):
@@ -265,7 +278,7 @@ def _read_outputs(plan: Plan, outputs: Any) -> None:
             raise invalid("expected each of 'outputs' to be an object with a 'name'")
         parameters = _parameters(item)
         rule = output_rule(name, parameters)
-        if rule is not None and rule.region is not None and parameters.get("binary_data"):
+        if rule is not None and rule.memory is not None and parameters.get("binary_data"):
             raise invalid(f"output '{name}' can't set both 'shared_memory_region' and 'binary_data'")
         binary = _expect("binary_data", parameters.get("binary_data", plan.binary_default), bool)
         if name in plan.binary:

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from serving.core.datatypes import DATATYPES, Datatype, datatype_of, serialize_bytes
 from serving.core.errors import ServingError, unsupported
-from serving.core.request import InferenceResponse
+from serving.core.in_flight import Responder
+from serving.core.response import Answer, InferenceResponse
 from serving.frontends.http1.exchange import Exchange
 from serving.frontends.http1.message import Chunk, Reply
 from serving.frontends.rest.infer_request import Plan
@@ -26,16 +27,16 @@ THREAD_FROM = 64 << 10  # bytes; larger answers are compressed in a thread
 SMALL = 2048  # bytes; shorter answers are compressed with little memory
 
 
-class InferResponder:
+class InferResponder(Responder):
     """Answers the exchange when the response comes."""
 
     __slots__ = ("exchange", "plan")
-    plan: Plan  # set when the request is decoded
 
-    def __init__(self, exchange: Exchange) -> None:
+    def __init__(self, exchange: Exchange, plan: Plan) -> None:
         self.exchange = exchange
+        self.plan = plan
 
-    def __call__(self, response: InferenceResponse | ServingError | None, final: bool) -> None:
+    def on_response(self, response: Answer, final: bool) -> None:
         exchange = self.exchange
         if exchange.done:
             return
@@ -73,7 +74,7 @@ def encode(response: InferenceResponse, plan: Plan) -> tuple[bytes, list[Chunk]]
     for name, array in response.outputs.items():
         row = datatype_of(array)
         output: dict[str, Any] = {"name": name, "datatype": row.name, "shape": array.shape}
-        if response.placed is not None and name in response.placed:
+        if response.in_shared_memory is not None and name in response.in_shared_memory:
             pass  # without parameters: where there are any, NVIDIA's C++ client wants a binary_data_size among them
         elif plan.binary.get(name, plan.binary_default):
             part = raw_bytes(array, row)
@@ -95,7 +96,7 @@ def takes_long(response: InferenceResponse, plan: Plan) -> bool:
     """Whether `encode` writes so much JSON that it should not run on the event loop's thread."""
     for name, array in response.outputs.items():
         if array.size >= LARGE_ARRAY and not plan.binary.get(name, plan.binary_default):
-            return response.placed is None or name not in response.placed
+            return response.in_shared_memory is None or name not in response.in_shared_memory
     return False
 
 

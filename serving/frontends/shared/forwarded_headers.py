@@ -22,4 +22,4 @@ def forward_headers(pattern: re2._Regexp, headers: Iterable[tuple[str, str]], re
         if pattern.search(name):
             if name in _RESERVED or name.startswith("triton_"):
                 raise invalid(f"Header '{name[:100]}' is reserved for Triton usage and cannot be forwarded.")
-            request.parameters[name] = value
+            request.parameters = {**request.parameters, name: value}

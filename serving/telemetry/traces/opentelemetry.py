@@ -13,9 +13,9 @@ from typing import Any
 from serving.cli import trace_config
 from serving.cli.options import Options
 from serving.cli.trace_config import TraceConfig
-from serving.core.batch import Batch
 from serving.core.errors import ServingError, unsupported
-from serving.core.request import InferenceRequest, InferenceResponse
+from serving.core.in_flight import Execution, InFlightRequest
+from serving.core.response import Answer, InferenceResponse
 from serving.telemetry.traces.send_moments import SendMoments
 
 _CONTEXT = ("traceparent", "tracestate")
@@ -59,7 +59,7 @@ class OpenTelemetryTrace:
 
     def observe(
         self,
-        request: InferenceRequest,
+        request: InFlightRequest,
         protocol: str,
         headers: Mapping[str, str] | None,
         received: tuple[int, int] | None,
@@ -72,9 +72,10 @@ class OpenTelemetryTrace:
         offset = time.time_ns() - time.monotonic_ns()
         began_ns = min(received[0], request.arrival_ns) if received else request.arrival_ns
         span = self._tracer.start_span("InferRequest", context, start_time=began_ns + offset)
-        request.trace = root = _Root(protocol, span, offset)
+        root = _Root(protocol, span, offset)
+        request.trace_sending(root)
         root.receive(received, request.arrival_ns)
-        request.observers = (*request.observers, _Spans(self._tracer, request, span, offset, root))
+        request.observe(_Spans(self._tracer, request, span, offset, root))
 
     def _is_its_turn(self) -> bool:
         if not self._config.rate or not self._left:
@@ -115,20 +116,22 @@ class _Spans:
     __slots__ = ("offset", "root", "span", "tracer")
 
     def __init__(
-        self, tracer: Any, request: InferenceRequest, parent: Any, offset: int, root: _Root | None = None
+        self, tracer: Any, request: InFlightRequest, parent: Any, offset: int, root: _Root | None = None
     ) -> None:
         self.tracer = tracer
         self.offset = offset
         self.root = root  # None for a step of an ensemble
-        attributes = {"triton.model_name": request.model_name}
-        if request.id:
-            attributes["triton.request_id"] = request.id
+        attributes = {"triton.model_name": request.asked.model_name}
+        if request.asked.id:
+            attributes["triton.request_id"] = request.asked.id
         started = request.arrival_ns + offset
-        self.span = tracer.start_span(request.model_name, _below(parent), attributes=attributes, start_time=started)
+        self.span = tracer.start_span(
+            request.asked.model_name, _below(parent), attributes=attributes, start_time=started
+        )
         self.span.add_event("REQUEST_START", timestamp=started)
 
-    def step(self, child: InferenceRequest) -> None:
-        child.observers = (*child.observers, _Spans(self.tracer, child, self.span, self.offset))
+    def step(self, child: InFlightRequest) -> None:
+        child.observe(_Spans(self.tracer, child, self.span, self.offset))
 
     def context(self) -> str:
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
@@ -137,34 +140,32 @@ class _Spans:
         TraceContextTextMapPropagator().inject(carrier, _below(self.span))
         return json.dumps(carrier)
 
-    def executed(self, request: InferenceRequest, batch: Batch) -> None:
+    def executed(self, request: InFlightRequest, execution: Execution) -> None:
         if self.span.is_recording():  # a decoupled model may have answered already
             self.span.add_event("QUEUE_START", timestamp=request.queued_ns + self.offset)
-        started = batch.started_ns + self.offset
+        started = execution.started_ns + self.offset
         span = self.tracer.start_span("compute", _below(self.span), start_time=started)
         for name, moment in (
-            ("COMPUTE_START", batch.started_ns),
-            ("COMPUTE_INPUT_END", batch.input_done_ns),
-            ("COMPUTE_OUTPUT_START", batch.infer_done_ns),
-            ("COMPUTE_END", batch.ended_ns),
+            ("COMPUTE_START", execution.started_ns),
+            ("COMPUTE_INPUT_END", execution.input_done_ns),
+            ("COMPUTE_OUTPUT_START", execution.infer_done_ns),
+            ("COMPUTE_END", execution.ended_ns),
         ):
             if moment:
                 span.add_event(name, timestamp=moment + self.offset)
-        span.set_attribute("slipway.batch_size", batch.size)
-        span.end(batch.ended_ns + self.offset)
+        span.set_attribute("slipway.batch_size", execution.size)
+        span.end(execution.ended_ns + self.offset)
 
-    def answered(
-        self, request: InferenceRequest, response: "InferenceResponse | ServingError | None", final: bool
-    ) -> None:
-        if isinstance(response, InferenceResponse):
-            self.span.set_attribute("triton.model_version", response.model_version)
+    def answered(self, request: InFlightRequest, answer: Answer, final: bool) -> None:
+        if isinstance(answer, InferenceResponse):
+            self.span.set_attribute("triton.model_version", answer.model_version)
         if not final:
             return
         now = time.time_ns()
-        if isinstance(response, ServingError):
+        if isinstance(answer, ServingError):
             from opentelemetry.trace import StatusCode
 
-            self.span.set_status(StatusCode.ERROR, response.code.value)  # its message may repeat contents
+            self.span.set_status(StatusCode.ERROR, answer.code.value)  # its message may repeat contents
         self.span.add_event("REQUEST_END", timestamp=now)
         self.span.end(now)
         if self.root is not None:

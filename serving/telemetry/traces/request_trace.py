@@ -12,9 +12,10 @@ from typing import Any
 
 import orjson
 
-from serving.core.batch import Batch
+from serving.core.datatypes import Tensor
 from serving.core.errors import ServingError
-from serving.core.request import InferenceRequest, InferenceResponse, Tensor
+from serving.core.in_flight import Execution, InFlightRequest
+from serving.core.response import Answer, InferenceResponse
 from serving.telemetry.traces.send_moments import SendMoments
 from serving.telemetry.traces.trace_tensors import tensor_rows
 
@@ -57,7 +58,7 @@ class RequestTrace(SendMoments):
     def __init__(
         self,
         tree: TraceTree,
-        request: InferenceRequest,
+        request: InFlightRequest,
         parent: int = 0,
         protocol: str = "",
         received: tuple[int, int] | None = None,
@@ -65,9 +66,9 @@ class RequestTrace(SendMoments):
         super().__init__(protocol)
         self.tree = tree
         self.id = next(_ids)
-        self.head: dict[str, Any] = {"id": self.id, "model_name": request.model_name, "model_version": -1}
-        if request.id:
-            self.head["request_id"] = _clean(request.id)
+        self.head: dict[str, Any] = {"id": self.id, "model_name": request.asked.model_name, "model_version": -1}
+        if request.asked.id:
+            self.head["request_id"] = _clean(request.asked.id)
         if parent:
             self.head["parent_id"] = parent
         self.moments: list[Moment] = []
@@ -79,43 +80,41 @@ class RequestTrace(SendMoments):
         self.given = frozenset(request.inputs)
         self._add_tensors("TENSOR_QUEUE_INPUT", request.inputs)
         tree.open += 1
-        request.observers = (*request.observers, self)
+        request.observe(self)
 
     # -- as an observer --------------------------------------------------------------------------------------------
-    def step(self, child: InferenceRequest) -> None:
+    def step(self, child: InFlightRequest) -> None:
         RequestTrace(self.tree, child, self.id)
 
     def context(self) -> str:
         return ""
 
-    def executed(self, request: InferenceRequest, batch: Batch) -> None:
+    def executed(self, request: InFlightRequest, execution: Execution) -> None:
         """What the backend was given beside the request's own inputs are controls and states of its sequence."""
         self._add_tensors("TENSOR_BACKEND_INPUT", {n: t for n, t in request.inputs.items() if n not in self.given})
         self._settle_queue(request)
-        self.note("COMPUTE_START", batch.started_ns)
-        self.note("COMPUTE_INPUT_END", batch.input_done_ns or batch.started_ns)
-        self.note("COMPUTE_OUTPUT_START", batch.infer_done_ns or batch.ended_ns)
-        self.note("COMPUTE_END", batch.ended_ns)
+        self.note("COMPUTE_START", execution.started_ns)
+        self.note("COMPUTE_INPUT_END", execution.input_done_ns or execution.started_ns)
+        self.note("COMPUTE_OUTPUT_START", execution.infer_done_ns or execution.ended_ns)
+        self.note("COMPUTE_END", execution.ended_ns)
         if self.awaits_batch:
             self.awaits_batch = False
             self.release()
 
-    def answered(
-        self, request: InferenceRequest, response: "InferenceResponse | ServingError | None", final: bool
-    ) -> None:
-        if isinstance(response, InferenceResponse):
-            self.head["model_version"] = response.model_version
-            self._add_tensors("TENSOR_BACKEND_OUTPUT", response.outputs)
+    def answered(self, request: InFlightRequest, answer: Answer, final: bool) -> None:
+        if isinstance(answer, InferenceResponse):
+            self.head["model_version"] = answer.model_version
+            self._add_tensors("TENSOR_BACKEND_OUTPUT", answer.outputs)
         if not final:
             return
-        if request.executing:
+        if request.stream is not None and request.stream.executing:
             self.awaits_batch = True
             self.hold()
         self._settle_queue(request)
         self.note("REQUEST_END", time.monotonic_ns())
         self.answered_last()
 
-    def _settle_queue(self, request: InferenceRequest) -> None:
+    def _settle_queue(self, request: InFlightRequest) -> None:
         """Once for each time in the queue. An ensemble is never executed, a decoupled request may be answered before its
         execution has ended, and one may fail before either."""
         moment = ("QUEUE_START", request.queued_ns)

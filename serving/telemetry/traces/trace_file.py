@@ -9,7 +9,7 @@ from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
-from serving.core.request import InferenceRequest
+from serving.core.in_flight import InFlightRequest
 from serving.telemetry.traces.request_trace import RequestTrace, TraceTree
 from serving.telemetry.traces.trace_settings import Sampler, TraceSettings
 
@@ -32,13 +32,13 @@ class TraceFile:
         self.active = settings.active
         settings.on_change = self._settings_changed
 
-    def observe(self, request: InferenceRequest, protocol: str, received: tuple[int, int] | None) -> None:
+    def observe(self, request: InFlightRequest, protocol: str, received: tuple[int, int] | None) -> None:
         """Trace this request if it is its turn."""
-        sampler = self._settings.sampler(request.model_name)
+        sampler = self._settings.sampler(request.asked.model_name)
         if sampler.takes_next():
             self.active = self._settings.active
             tree = TraceTree(sampler.levels, lambda rows: self._add(sampler, rows))
-            request.trace = RequestTrace(tree, request, 0, protocol, received)
+            request.trace_sending(RequestTrace(tree, request, 0, protocol, received))
 
     def close(self) -> None:
         """Write what waits."""

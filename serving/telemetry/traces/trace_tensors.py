@@ -13,9 +13,8 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from serving.core.datatypes import datatype_of
+from serving.core.datatypes import Tensor, datatype_of
 from serving.core.device_tensor import host_array
-from serving.core.request import Tensor
 
 MAX_ELEMENTS = 16_384
 MAX_TEXT = 64 << 10  # bytes of a BYTES tensor's elements, together

@@ -15,7 +15,9 @@ from serving.configuration.effective_config import auto_complete_config
 from serving.core.batch import Batch
 from serving.core.devices import CPU, Device
 from serving.core.errors import ServingError
-from serving.core.request import InferenceRequest, InferenceResponse
+from serving.core.in_flight import InFlightRequest
+from serving.core.response import InferenceResponse
+from tests.serving.requests import in_flight
 
 
 def config(text: str) -> ModelConfig:
@@ -54,12 +56,12 @@ def instance_of(folder: Path, given: ModelConfig | None = None, device: Device =
             instance.close()
 
 
-def request(inputs: dict[str, np.ndarray], requested: tuple[str, ...] = (), batched: bool = True) -> InferenceRequest:
+def request(inputs: dict[str, np.ndarray], requested: tuple[str, ...] = (), batched: bool = True) -> InFlightRequest:
     size = len(next(iter(inputs.values()))) if batched else 1
-    return InferenceRequest("model", inputs, lambda response, final: None, requested=requested, batch_size=size)
+    return in_flight("model", inputs, requested=requested, batch_size=size)
 
 
-def execute(instance: BackendInstance, *requests: InferenceRequest) -> list[dict[str, Any]]:
+def execute(instance: BackendInstance, *requests: InFlightRequest) -> list[dict[str, Any]]:
     """The outputs of each request; raises where one is answered with an error."""
     batch = Batch(list(requests), sum(each.batch_size for each in requests))
     instance.execute(batch)

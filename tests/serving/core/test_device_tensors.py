@@ -17,11 +17,12 @@ from serving.backends.pytorch.backend import PytorchInstance
 from serving.core.datatypes import DATATYPES, datatype_of
 from serving.core.device_tensor import DeviceTensor, concatenate, host_array
 from serving.core.errors import ServingError
-from serving.core.request import InferenceRequest
-from serving.extensions.output_target import Region, aim, output_rule, read_tensor
+from serving.core.output_target import MemoryRange
 from serving.extensions.shared_memory import CudaRegion, SharedMemory
+from serving.extensions.tensor_parameters import all_on_device, find_targets, output_rule, read_input
 from tests.serving.backends.driving import instance_of, random_array, request
 from tests.serving.in_process import core
+from tests.serving.requests import in_flight
 from tests.support import model_factory
 
 X = np.arange(8, dtype=np.float32).reshape(2, 4)
@@ -33,7 +34,7 @@ def gpu_double(monkeypatch):
     seen = []
 
     def execute(self, batch):
-        self._stay_on_device = all(request.device_outputs for request in batch.requests)
+        self._stay_on_device = all(request.asked.device_outputs for request in batch.requests)
         seen.append({name: type(tensor) for request in batch.requests for name, tensor in request.inputs.items()})
         super(PytorchInstance, self).execute(batch)
 
@@ -66,10 +67,10 @@ def pipeline(repository, *steps, outputs=("Y",), dims=4):
 
 async def ask(server, model, inputs, memory=None, rules=None, **fields):
     answered = asyncio.get_running_loop().create_future()
-    asked = InferenceRequest(model, inputs, lambda answer, final: answered.set_result(answer), **fields)
     if rules:
-        aim(asked, rules, memory, inputs=())
-    server.infer(asked)
+        targets = find_targets(rules, memory, inputs=())
+        fields |= {"output_targets": targets, "device_outputs": all_on_device(targets, fields.get("requested", ()))}
+    server.infer(in_flight(model, inputs, lambda answer, final: answered.set_result(answer), **fields))
     answer = await asyncio.wait_for(answered, 30)
     if isinstance(answer, ServingError):
         raise answer
@@ -179,8 +180,8 @@ async def test_cuda_shared_memory_is_read_and_written_where_it_is(tmp_path, gpu_
     memory.view("gpu", 0, X.nbytes)[:] = torch.from_numpy(X.view(np.uint8).reshape(-1))
     async with core(tmp_path, load_model=("model",)) as server:
         inputs = {
-            f"INPUT__{index}": read_tensor(
-                memory, "m", f"INPUT__{index}", DATATYPES["FP32"], (2, 4), Region("gpu", 0, 32)
+            f"INPUT__{index}": read_input(
+                memory, "m", f"INPUT__{index}", DATATYPES["FP32"], (2, 4), MemoryRange("gpu", 0, 32)
             )
             for index in (0, 1)
         }
@@ -188,7 +189,7 @@ async def test_cuda_shared_memory_is_read_and_written_where_it_is(tmp_path, gpu_
         rules = {"OUTPUT__0": output_rule("OUTPUT__0", place)}
         answer = await ask(server, "model", inputs, memory, rules, requested=("OUTPUT__0",))
         assert isinstance(answer.outputs["OUTPUT__0"], DeviceTensor)  # it never was on the host
-        assert answer.placed["OUTPUT__0"] == ("gpu", 101, 32)
+        assert answer.in_shared_memory["OUTPUT__0"] == ("gpu", 101, 32)
         assert memory.view("gpu", 101, 32).numpy().tobytes() == (X * 2).tobytes()
         answer = await ask(server, "model", inputs, memory, rules)  # the other output goes with the answer
         assert isinstance(answer.outputs["OUTPUT__1"], np.ndarray)
@@ -198,14 +199,14 @@ async def test_cuda_shared_memory_is_read_and_written_where_it_is(tmp_path, gpu_
 
 def test_strings_booleans_and_wrong_sizes_in_device_memory(memory):
     memory.view("gpu", 0, 8)[:] = torch.tensor([2, 0, 0, 0, 104, 105, 7, 0], dtype=torch.uint8)
-    text = read_tensor(memory, "m", "text", DATATYPES["BYTES"], (1,), Region("gpu", 0, 6))
+    text = read_input(memory, "m", "text", DATATYPES["BYTES"], (1,), MemoryRange("gpu", 0, 6))
     assert text.tolist() == [b"hi"]
-    flags = read_tensor(memory, "m", "flags", DATATYPES["BOOL"], (4,), Region("gpu", 4, 4))
+    flags = read_input(memory, "m", "flags", DATATYPES["BOOL"], (4,), MemoryRange("gpu", 4, 4))
     assert host_array(flags).tolist() == [True, True, True, False]
     with pytest.raises(ServingError, match="Expected 6, got 8 in 'shared_memory_byte_size'"):
-        read_tensor(memory, "m", "x", DATATYPES["BF16"], (3,), Region("gpu", 0, 8))
+        read_input(memory, "m", "x", DATATYPES["BF16"], (3,), MemoryRange("gpu", 0, 8))
     assert (
-        host_array(read_tensor(memory, "m", "x", DATATYPES["BF16"], (4,), Region("gpu", 0, 8))).dtype
+        host_array(read_input(memory, "m", "x", DATATYPES["BF16"], (4,), MemoryRange("gpu", 0, 8))).dtype
         == ml_dtypes.bfloat16
     )
-    assert request({"x": np.zeros((1, 2))}).device_outputs is False
+    assert request({"x": np.zeros((1, 2))}).asked.device_outputs is False

@@ -6,8 +6,9 @@ from google.protobuf import text_format
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from serving.core.errors import Code, ServingError
-from serving.core.request import InferenceRequest, InferenceResponse
+from serving.core.response import InferenceResponse
 from serving.core.tensor_check import TensorCheck
+from tests.serving.requests import in_flight
 
 
 def _check(inputs="", outputs='output { name: "Y" data_type: TYPE_FP32 dims: 1 }', max_batch_size=4):
@@ -16,7 +17,7 @@ def _check(inputs="", outputs='output { name: "Y" data_type: TYPE_FP32 dims: 1 }
 
 
 def _request(requested=(), **inputs):
-    return InferenceRequest("m", inputs, lambda response, final: None, requested=requested)
+    return in_flight("m", inputs, lambda response, final: None, requested=requested)
 
 
 TWO = """input { name: "A" data_type: TYPE_FP32 dims: [2, -1] }

@@ -45,7 +45,7 @@ OPEN_INPUT = '{"name":"X","datatype":"FP32","shape":[1],"data":[1]'
 
 def infer(body: str | bytes) -> Work:
     content = body.encode() if isinstance(body, str) else body
-    return lambda: decode(memoryview(content), b"", "m", "", lambda response, final: None, SharedMemory(False))
+    return lambda: decode(memoryview(content), b"", "m", "", SharedMemory(False))
 
 
 def members(n: int) -> str:
@@ -119,7 +119,7 @@ def of_message(make: Callable[[pb.ModelInferRequest, int], None]) -> Callable[[i
 
 def of_bytes(content: bytes) -> Work:
     decoder = RequestDecoder(SharedMemory(False))
-    return lambda: decoder.decode(memoryview(content), 0, lambda response, final: None)
+    return lambda: decoder.decode(memoryview(content), 0)
 
 
 def one_input(message: pb.ModelInferRequest, **fields: Any) -> Any:

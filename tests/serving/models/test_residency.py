@@ -9,12 +9,12 @@ import pytest
 from repository.config.model_config import parse
 from repository.config.validation import validate
 from serving.core.errors import Code, ServingError
-from serving.core.request import InferenceRequest
 from serving.models import residency
 from serving.resources import memory
 from serving.resources.memory import files_bytes
 from tests.serving.gate import until
 from tests.serving.in_process import core, index, infer
+from tests.serving.requests import in_flight
 from tests.support import model_factory
 
 pytestmark = pytest.mark.asyncio
@@ -64,9 +64,7 @@ async def test_requests_that_wait_for_the_load_are_answered_in_order_and_may_be_
         answered, requests = [], []
         for number in range(6):
             inputs = {"INPUT0": np.full((1, 1), number, np.float32)}
-            request = InferenceRequest(
-                "scale", inputs, lambda answer, final, number=number: answered.append((number, answer))
-            )
+            request = in_flight("scale", inputs, lambda answer, final, number=number: answered.append((number, answer)))
             server.infer(request)
             requests.append(request)
         requests[2].cancel()

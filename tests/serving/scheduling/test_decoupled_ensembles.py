@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from serving.core.errors import Code, ServingError
-from serving.core.request import InferenceRequest
 from serving.core.response_flow import ResponseFlow
 from tests.serving.gate import until
 from tests.serving.in_process import core
+from tests.serving.requests import in_flight
 from tests.serving.streaming_backend import streaming_model
 from tests.support import model_factory
 from tests.support.pipelines import ensemble, step
@@ -54,7 +54,7 @@ async def ask(server, value, model="pipeline"):
         if final:
             end.set_result(answer if isinstance(answer, ServingError) else None)
 
-    server.infer(InferenceRequest(model, {"X": np.full((1, 1), value, np.float32)}, on_response))
+    server.infer(in_flight(model, {"X": np.full((1, 1), value, np.float32)}, on_response))
     return values, await asyncio.wait_for(end, 30)
 
 
@@ -130,7 +130,7 @@ async def test_what_a_client_takes_is_counted_for_the_decoupled_step_that_sent_i
     flow = ResponseFlow(max_wait_s=1e6)
     answers: asyncio.Queue = asyncio.Queue()
     async with core(tmp_path, load_model=("pipeline",)) as server:
-        request = InferenceRequest(
+        request = in_flight(
             "pipeline", {"X": np.full((1, 1), 40, np.float32)}, lambda *answer: answers.put_nowait(answer), flow=flow
         )
         server.infer(request)
@@ -150,7 +150,7 @@ async def test_cancelling_stops_the_step_and_all_that_follows(tmp_path):
     ensemble(tmp_path, COUNTED + step("slow", {"INPUT0": "n"}, {"OUTPUT0": "Y"}))
     async with core(tmp_path, load_model=("pipeline",)) as server:
         answers = []
-        request = InferenceRequest(
+        request = in_flight(
             "pipeline", {"X": np.full((1, 1), 500, np.float32)}, lambda answer, final: answers.append((answer, final))
         )
         server.infer(request)
@@ -225,7 +225,7 @@ async def test_the_last_response_is_final_where_it_is_known_to_be_the_last(tmp_p
                     answers.append((None if answer is None else answer.outputs["Y"].tolist(), final))
 
                 inputs = {"X": np.array([2], np.int32)}
-                server.infer(InferenceRequest(model, inputs, take, parameters=parameters))
+                server.infer(in_flight(model, inputs, take, parameters=parameters))
                 await until(lambda answers=answers: answers and answers[-1][1], "the end")
                 assert answers == expected
         (row,) = server.model_statistics("outer").model_stats

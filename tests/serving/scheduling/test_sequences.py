@@ -339,7 +339,7 @@ async def test_cancelling_a_waiting_request_cancels_the_rest_of_its_sequence(tmp
         scheduler = server._manager.resolve("sum", "").scheduler
         waiting = [asyncio.create_task(total(server, 2, 1, "s")), asyncio.create_task(total(server, 2, 1))]
         await until(lambda: scheduler.pending == 2, "the backlog")
-        next(request for request in scheduler._of if request.sequence_start).cancel()
+        next(request for request in scheduler._of if request.sequence.start).cancel()
         results = await asyncio.gather(*waiting, return_exceptions=True)
         assert [error.code for error in results] == [Code.CANCELLED, Code.CANCELLED]
         assert scheduler.pending == 0

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from serving.core.request import InferenceRequest
 from serving.frontends.metrics import prometheus
 from serving.frontends.metrics.hardware import Hardware
 from serving.server import InferenceServer
 from tests.serving.in_process import core
+from tests.serving.requests import in_flight
 from tests.serving.streaming_backend import streaming_model
 from tests.support.model_factory import onnx_scale
 from tests.support.serving_process import PATIENCE_S
@@ -29,7 +29,7 @@ async def stream(server: InferenceServer, responses: int) -> None:
         if final:
             ended.set()
 
-    server.infer(InferenceRequest("streaming", {"IN": np.array([responses], np.int32)}, on_response))
+    server.infer(in_flight("streaming", {"IN": np.array([responses], np.int32)}, on_response))
     await asyncio.wait_for(ended.wait(), PATIENCE_S)
 
 

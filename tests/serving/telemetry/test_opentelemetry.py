@@ -15,8 +15,8 @@ import tritonclient.http
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from tritonclient.utils import InferenceServerException
 
-from serving.core.request import InferenceRequest
 from tests.serving.in_process import core
+from tests.serving.requests import in_flight
 from tests.serving.streaming_backend import streaming_model
 from tests.support.model_factory import onnx_scale, write_config
 from tests.support.serving_process import PATIENCE_S, ServerProcess, wait_until
@@ -196,7 +196,7 @@ async def test_a_decoupled_model_has_its_spans_whenever_it_ends(tmp_path: Path, 
     async with core(tmp_path, load_model=("streaming",), trace_config=config) as server:
         ended = asyncio.Event()
         inputs = {"IN": np.array([3], np.int32)}
-        request = InferenceRequest("streaming", inputs, lambda answer, final: ended.set() if final else None)
+        request = in_flight("streaming", inputs, lambda answer, final: ended.set() if final else None)
         server.infer(request, "grpc")
         await asyncio.wait_for(ended.wait(), PATIENCE_S)
     assert sorted(span.name for span in receiver.spans) == ["InferRequest", "compute", "streaming"]

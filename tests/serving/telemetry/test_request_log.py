@@ -13,9 +13,9 @@ import pytest
 import tritonclient.grpc
 import tritonclient.http
 
-from serving.core.request import InferenceRequest
 from serving.telemetry.request_log import RequestLog
 from tests.serving.in_process import core, infer
+from tests.serving.requests import in_flight
 from tests.serving.streaming_backend import streaming_model
 from tests.support.model_factory import onnx_identity
 from tests.support.serving_process import PATIENCE_S, ServerProcess, wait_until
@@ -112,7 +112,7 @@ async def test_a_sample_is_a_part_and_a_request_inside_the_server_is_not_logged(
         await infer(server, "identity", inputs)
         for _ in range(300):
             answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-            request = InferenceRequest("identity", inputs, lambda answer, final: answered.set_result(answer))  # noqa: B023
+            request = in_flight("identity", inputs, lambda answer, final: answered.set_result(answer))  # noqa: B023
             server.infer(request, "http")
             await answered
     assert 20 < len(lines(path)) < 120
@@ -125,7 +125,7 @@ async def test_a_decoupled_model_leaves_one_line_for_all_its_responses(tmp_path:
     async with core(tmp_path / "models", load_model=("streaming",), request_log=str(path)) as server:
         ended = asyncio.Event()
         inputs = {"IN": np.array([3], np.int32)}
-        request = InferenceRequest("streaming", inputs, lambda answer, final: ended.set() if final else None)
+        request = in_flight("streaming", inputs, lambda answer, final: ended.set() if final else None)
         server.infer(request, "grpc")
         await asyncio.wait_for(ended.wait(), PATIENCE_S)
     assert [(line["status"], line["responses"]) for line in lines(path)] == [("OK", 3)]

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from serving.core.request import InferenceRequest, InferenceResponse
+from serving.core.response import InferenceResponse
 from serving.telemetry.traces import request_trace, trace_file
 from serving.telemetry.traces.trace_file import TraceFile
 from serving.telemetry.traces.trace_settings import TraceSettings
+from tests.serving.requests import in_flight
 
 
 def settings(path: Path, *changes: tuple[str, str]) -> TraceSettings:
@@ -22,9 +23,9 @@ def settings(path: Path, *changes: tuple[str, str]) -> TraceSettings:
 
 def trace(file: TraceFile, number: int, elements: int = 1) -> None:
     """One request from beginning to end, made by no frontend."""
-    request = InferenceRequest("m", {"IN": np.zeros(elements, np.float32)}, lambda answer, final: None, id=f"r{number}")
+    request = in_flight("m", {"IN": np.zeros(elements, np.float32)}, lambda answer, final: None, id=f"r{number}")
     file.observe(request, "", None)
-    request.respond(InferenceResponse("m", 1, request.id, dict(request.inputs)))
+    request.respond(InferenceResponse("m", 1, request.asked.id, dict(request.inputs)))
 
 
 def ids(path: Path) -> list[str]:
@@ -85,10 +86,10 @@ def test_tensors_beyond_a_traces_room_are_counted(tmp_path: Path, monkeypatch: p
 @pytest.mark.asyncio
 async def test_an_answer_made_of_several_requests_is_sent_once(tmp_path: Path) -> None:
     file = TraceFile(settings(tmp_path / "trace", ("level", "TIMESTAMPS")))
-    requests = [InferenceRequest("m", {}, lambda answer, final: None, id=f"r{number}") for number in range(2)]
+    requests = [in_flight("m", {}, lambda answer, final: None, id=f"r{number}") for number in range(2)]
     for request in requests:
         file.observe(request, "http", None)
-        request.respond(InferenceResponse("m", 1, request.id, {}))
+        request.respond(InferenceResponse("m", 1, request.asked.id, {}))
         if request is requests[0]:
             await asyncio.sleep(0)  # the other one is answered later
     for request in requests:

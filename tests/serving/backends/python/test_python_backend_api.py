@@ -8,7 +8,7 @@ import pytest
 
 from serving.core.datatypes import DATATYPES
 from serving.core.errors import Code, ServingError
-from serving.core.request import InferenceResponse
+from serving.core.response import InferenceResponse
 from tests.serving.instances import IDENTITY, execute, infer, python_instance, request
 
 REPORT = [("REPORT", "BYTES", [1])]

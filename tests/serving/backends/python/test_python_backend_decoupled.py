@@ -8,11 +8,12 @@ import pytest
 
 from serving.backends.child.pacing import WINDOW, ChildPace
 from serving.core.errors import Code, ServingError
-from serving.core.request import InferenceRequest, InferenceResponse
+from serving.core.response import InferenceResponse
 from serving.core.response_flow import OVERHEAD, ResponseFlow
 from tests.serving.gate import until
 from tests.serving.in_process import core
 from tests.serving.instances import written_model
+from tests.serving.requests import in_flight
 from tests.support.serving_process import PATIENCE_S, open_files
 
 DECOUPLED = "model_transaction_policy { decoupled: true }"
@@ -61,7 +62,7 @@ class Stream:
 
     def __init__(self, server, value: float, model: str = "model", **fields) -> None:
         self.answers: asyncio.Queue = asyncio.Queue()
-        self.request = InferenceRequest(
+        self.request = in_flight(
             model,
             {"INPUT0": np.full((1, 1), value, np.float32)},
             lambda *answer: self.answers.put_nowait(answer),

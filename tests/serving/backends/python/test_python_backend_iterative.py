@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from serving.core.errors import Code, ServingError
-from serving.core.request import InferenceRequest
 from tests.serving import instances
 from tests.serving.in_process import core, infer
 from tests.serving.instances import IDENTITY, python_instance, written_model
+from tests.serving.requests import in_flight
 from tests.support.serving_process import PATIENCE_S
 
 ITERATIVE = "sequence_batching { iterative_sequence: true %s }"
@@ -85,7 +85,7 @@ def test_a_decoupled_model_responds_in_every_iteration(tmp_path):
 
     async def ask(server, value: int) -> list:
         answers: asyncio.Queue = asyncio.Queue()
-        server.infer(InferenceRequest("model", number(value), lambda *answer: answers.put_nowait(answer)))
+        server.infer(in_flight("model", number(value), lambda *answer: answers.put_nowait(answer)))
         found = []
         while not found or not found[-1][1]:
             answer, final = await asyncio.wait_for(answers.get(), PATIENCE_S)
@@ -106,7 +106,7 @@ def test_a_cancelled_request_is_not_executed_again(tmp_path):
     async def run() -> None:
         async with core(tmp_path, load_model=("model",)) as server:
             answered: asyncio.Future = asyncio.get_running_loop().create_future()
-            endless = InferenceRequest("model", number(-1), lambda answer, final: answered.set_result(answer))
+            endless = in_flight("model", number(-1), lambda answer, final: answered.set_result(answer))
             server.infer(endless)
             await infer(server, "model", number(3))
             endless.cancel()

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from serving.core.errors import Code, ServingError
-from serving.core.request import InferenceRequest
 from tests.serving.in_process import core, infer
 from tests.serving.instances import written_model
+from tests.serving.requests import in_flight
 from tests.support.serving_process import PATIENCE_S, new_descendants, wait_until
 
 pytestmark = pytest.mark.asyncio
@@ -162,7 +162,7 @@ async def test_a_cancelled_request_is_seen_by_its_sender_and_unloading_waits_for
         await server.load_model("model")
         answers: asyncio.Queue[Any] = asyncio.Queue()
         x = {"INPUT0": np.zeros((1, 1), np.float32)}
-        gone = InferenceRequest("model", x, lambda answer, final: answers.put_nowait(answer))
+        gone = in_flight("model", x, lambda answer, final: answers.put_nowait(answer))
         server.infer(gone)
         await until(tmp_path / "open")
         gone.cancel()

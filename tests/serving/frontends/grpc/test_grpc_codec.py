@@ -6,26 +6,25 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+import re2
 from hypothesis import given
 from hypothesis import strategies as st
 from tritonclient.grpc import service_pb2 as pb
 
 from serving.core.datatypes import DATATYPES, serialize_bytes
 from serving.core.errors import Code, ServingError
-from serving.core.request import InferenceRequest, InferenceResponse
+from serving.core.request import InferenceRequest
+from serving.core.response import InferenceResponse
 from serving.extensions.shared_memory import SharedMemory
 from serving.frontends.grpc.request_decoder import RequestDecoder
 from serving.frontends.grpc.response_encoder import ResponseEncoder
+from serving.frontends.shared.forwarded_headers import forward_headers
 
 NO_REGIONS = SharedMemory(allowed=False)
 
 
-def nothing(*_: Any) -> None:
-    """An on_response that nobody calls."""
-
-
 def decode(message: pb.ModelInferRequest, decoder: RequestDecoder | None = None) -> InferenceRequest:
-    return (decoder or RequestDecoder(NO_REGIONS)).decode(message.SerializeToString(), 0, nothing)
+    return (decoder or RequestDecoder(NO_REGIONS)).decode(message.SerializeToString(), 0)
 
 
 def request(*tensors: tuple[str, str, list[int]], **fields: Any) -> pb.ModelInferRequest:
@@ -65,7 +64,7 @@ def test_raw_contents_of_every_datatype_arrive_unchanged(datatype: str, containe
     array = sample(datatype)
     message = request(("X", datatype, [2, 2]), raw_input_contents=[raw(array)])
     body = container(b"\0" * 5 + message.SerializeToString())
-    decoded = RequestDecoder(NO_REGIONS).decode(body, 5, nothing).inputs["X"]
+    decoded = RequestDecoder(NO_REGIONS).decode(body, 5).inputs["X"]
     assert decoded.dtype == DATATYPES[datatype].dtype
     assert decoded.flags.aligned
     assert decoded.tolist() == array.tolist()
@@ -86,9 +85,8 @@ def test_an_output_that_is_named_twice_is_asked_for_once() -> None:
     for classes in (0, 2, 3):
         message.outputs.add(name="Y").parameters["classification"].int64_param = classes
     decoded = decode(message)
-    assert decoded.requested == ("Y",)
-    assert decoded.targets is not None
-    assert decoded.targets["Y"].rule.classes == 2
+    assert decoded.requested_outputs == ("Y",)
+    assert decoded.output_targets["Y"].rule.classes == 2
 
 
 @pytest.mark.parametrize("datatype", ["FP16", "BF16"])
@@ -133,8 +131,8 @@ def test_everything_beside_the_tensors_is_read() -> None:
     message.parameters["style"].string_param = "calm"
     decoded = decode(message)
     assert (decoded.model_name, decoded.model_version, decoded.id) == ("m", "3", "call-7")
-    assert decoded.requested == ("Y", "Z")
-    assert (decoded.sequence_id, decoded.sequence_start, decoded.sequence_end) == ("abc", True, False)
+    assert decoded.requested_outputs == ("Y", "Z")
+    assert decoded.sequence == ("abc", True, False)
     assert (decoded.priority, decoded.timeout_us) == (2, 1000)
     assert decoded.parameters == {"temperature": 0.5, "style": "calm"}
 
@@ -146,9 +144,9 @@ def test_requests_with_equal_heads_do_not_share_what_differs() -> None:
         message = request(("X", "INT32", [1]), id=str(number), raw_input_contents=[np.int32(number).tobytes()])
         message.parameters["p"].int64_param = 1
         decoded.append(decode(message, decoder))
-        decoded[-1].parameters["p"] = number
+        forward_headers(re2.compile("p"), [("p", str(number))], decoded[-1])
     assert [(one.id, one.inputs["X"].tolist(), one.parameters) for one in decoded] == [
-        (str(number), [number], {"p": number}) for number in range(3)
+        (str(number), [number], {"p": str(number)}) for number in range(3)
     ]
 
 
@@ -159,7 +157,7 @@ def test_fields_may_come_in_any_order_and_unknown_ones_are_skipped() -> None:
     message.ClearField("id")
     shuffled = b"".join(part.SerializeToString() for part in (*parts, message))
     for body in (shuffled, shuffled + b"\xa0\x06\x01", shuffled + b"\x7a\x02ab"):
-        decoded = RequestDecoder(NO_REGIONS).decode(body, 0, nothing)
+        decoded = RequestDecoder(NO_REGIONS).decode(body, 0)
         assert (decoded.id, decoded.inputs["X"].tolist()) == ("x", [9])
 
 
@@ -234,7 +232,7 @@ def test_broken_messages_are_refused_and_nothing_else_happens(noise: bytes, posi
     for body in (noise, bytes(whole), bytes(whole[: position % len(whole)])):
         code = Code.INVALID_ARG
         try:
-            RequestDecoder(NO_REGIONS).decode(body, 0, nothing)
+            RequestDecoder(NO_REGIONS).decode(body, 0)
         except ServingError as error:
             code = error.code
         assert code in (Code.INVALID_ARG, Code.NOT_FOUND)

@@ -5,16 +5,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+import re2
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving.core.datatypes import DATATYPES, serialize_bytes
 from serving.core.errors import Code, ServingError
-from serving.core.request import InferenceResponse
+from serving.core.response import InferenceResponse
 from serving.extensions.shared_memory import SharedMemory
 from serving.frontends.rest.infer_request import decode
 from serving.frontends.rest.infer_response import encode
 from serving.frontends.rest.json_input import SIMDJSON_FROM
+from serving.frontends.shared.forwarded_headers import forward_headers
 
 NO_REGIONS = SharedMemory(allowed=False)
 FUZZ = settings(max_examples=300, deadline=None, database=None)
@@ -44,7 +46,7 @@ bodies = st.fixed_dictionaries(
 
 def take(body: bytes, binary: bytes) -> None:
     try:
-        request, _ = decode(body, binary, "model", "", lambda answer, final: None, NO_REGIONS)
+        request, _ = decode(body, binary, "model", "", NO_REGIONS)
     except ServingError as error:
         assert error.code in (Code.INVALID_ARG, Code.NOT_FOUND)  # noqa: PT017
         return
@@ -82,7 +84,7 @@ def test_binary_tensors_survive_the_way_there_and_back(datatype: str, shape: lis
     described = {"name": "x", "datatype": datatype, "shape": shape, "parameters": {"binary_data_size": len(raw)}}
     first = {"name": "p", "datatype": "UINT8", "shape": [len(prefix)], "parameters": {"binary_data_size": len(prefix)}}
     body = json.dumps({"inputs": [first, described], "parameters": {"binary_data_output": True}}).encode()
-    request, plan = decode(body, prefix + raw, "m", "", lambda answer, final: None, NO_REGIONS)
+    request, plan = decode(body, prefix + raw, "m", "", NO_REGIONS)
     array = request.inputs["x"]
     assert (array.dtype, list(array.shape), array.flags.aligned) == (row.dtype, shape, True)
     header, parts = encode(InferenceResponse("m", 1, "", {"x": array}), plan)
@@ -103,7 +105,7 @@ def test_byte_strings_survive_the_way_there_and_back(elements: list[bytes]) -> N
         "parameters": {"binary_data_size": len(raw)},
     }
     body = json.dumps({"inputs": [described], "parameters": {"binary_data_output": True}}).encode()
-    request, plan = decode(body, raw, "m", "", lambda answer, final: None, NO_REGIONS)
+    request, plan = decode(body, raw, "m", "", NO_REGIONS)
     assert request.inputs["x"].tolist() == elements
     assert b"".join(encode(InferenceResponse("m", 1, "", request.inputs), plan)[1]) == raw
 
@@ -112,26 +114,25 @@ def test_large_tensors_are_views_in_both_directions() -> None:
     buffer = np.zeros(1 << 20, np.uint8)
     described = {"name": "x", "datatype": "FP32", "shape": [1 << 18], "parameters": {"binary_data_size": 1 << 20}}
     body = json.dumps({"inputs": [described], "parameters": {"binary_data_output": True}}).encode()
-    request, plan = decode(body, buffer.data, "m", "", lambda answer, final: None, NO_REGIONS)
+    request, plan = decode(body, buffer.data, "m", "", NO_REGIONS)
     assert np.shares_memory(request.inputs["x"], buffer)
     _, parts = encode(InferenceResponse("m", 1, "", request.inputs), plan)
     assert np.shares_memory(np.frombuffer(parts[0], np.uint8), buffer)
 
 
-def test_a_request_may_change_its_parameters_without_changing_the_next_one() -> None:
+def test_forwarded_headers_are_parameters_of_that_request_alone() -> None:
     described = {"name": "x", "datatype": "UINT8", "shape": [1], "parameters": {"binary_data_size": 1}}
     body = json.dumps({"inputs": [described], "parameters": {"mine": 1, "priority": 2, "sequence_id": "s"}}).encode()
-    first, _ = decode(body, b"\0", "m", "", lambda answer, final: None, NO_REGIONS)
-    first.parameters["mine"] = 2
-    second, _ = decode(body, b"\0", "m", "", lambda answer, final: None, NO_REGIONS)
-    assert (second.parameters, second.priority, second.sequence_id) == ({"mine": 1}, 2, "s")
+    first, _ = decode(body, b"\0", "m", "", NO_REGIONS)
+    forward_headers(re2.compile("mine"), [("mine", "2")], first)
+    assert first.parameters == {"mine": "2"}
+    second, _ = decode(body, b"\0", "m", "", NO_REGIONS)
+    assert (second.parameters, second.priority, second.sequence.id) == ({"mine": 1}, 2, "s")
 
 
 @pytest.mark.parametrize("text", ["naïve", '"quoted"\n', "\u2028", ""])
 def test_the_id_comes_back_as_it_was(text: str) -> None:
-    header, _ = encode(
-        InferenceResponse("m", 3, text, {}), decode(b'{"inputs":[]}', b"", "m", "", lambda a, f: None, NO_REGIONS)[1]
-    )
+    header, _ = encode(InferenceResponse("m", 3, text, {}), decode(b'{"inputs":[]}', b"", "m", "", NO_REGIONS)[1])
     answer = json.loads(header)
     assert answer.get("id", "") == text
     assert answer["model_version"] == "3"

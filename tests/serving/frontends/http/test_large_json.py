@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from serving.core.errors import ServingError
-from serving.core.request import InferenceResponse
+from serving.core.response import InferenceResponse
 from serving.extensions.shared_memory import SharedMemory
 from serving.frontends.rest import infer, infer_request, infer_response, json_input
 from serving.frontends.rest.infer_request import decode
@@ -45,7 +45,7 @@ def tensor(name: str, values: np.ndarray | list[Any], datatype: str = "FP32", **
 
 
 def read(content: bytes) -> dict[str, np.ndarray]:
-    request, _ = decode(memoryview(content), b"", "model", "", lambda response, final: None, SharedMemory(False))
+    request, _ = decode(memoryview(content), b"", "model", "", SharedMemory(False))
     return request.inputs
 
 
@@ -154,7 +154,7 @@ def test_an_array_that_is_no_tensor_shifts_none() -> None:
 def test_a_large_answer_is_the_same_json() -> None:
     values = np.concatenate([ARRAYS["FP32"], np.array([np.nan, np.inf, -np.inf], np.float32)])
     outputs = {"floats": values, "ints": ARRAYS["INT64"].reshape(2, -1), "small": np.array([np.nan, 1], np.float32)}
-    _, plan = decode(body(tensor("a", [1])), b"", "m", "", lambda response, final: None, SharedMemory(False))
+    _, plan = decode(body(tensor("a", [1])), b"", "m", "", SharedMemory(False))
     text, parts = encode(InferenceResponse("m", 1, "null", outputs), plan)
     assert parts == []
     answer = json.loads(text)

@@ -1,0 +1,278 @@
+"""A request on its way through the server, from the frontend (or the model) that asks to the instance that executes it.
+
+InFlightRequest     travels: refers to those below, and holds what the scheduler needs
+    InferenceRequest    what was asked
+    Responder           how to answer: made by whoever asks
+    Observer            who follows it, for a log or a trace
+    RequestOwner        the model that has accepted it
+    ResponseStream      how far a decoupled model has come with it
+
+    new -> accepted by a model -> handed to an instance -> finished
+     |              |                      |                  ^
+     +- refused ----+-------- cancelled ---+------------------+
+
+A request may be accepted twice: a model that has to be loaded first hands it on. Whatever is answered after the end is dropped.
+"""
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Protocol
+
+from serving.core.datatypes import Tensor
+from serving.core.errors import ServingError, cancelled, safely, unexpected
+from serving.core.request import InferenceRequest, SequencePosition
+from serving.core.response import Answer
+from serving.core.response_flow import ResponseFlow
+
+
+class Execution(Protocol):
+    """One execution of a model instance: its rows over all requests, and when its phases began (monotonic ns; 0 for a phase
+    that the backend does not tell apart). A Batch is one."""
+
+    size: int
+    started_ns: int
+    input_done_ns: int
+    infer_done_ns: int
+    ended_ns: int
+
+
+class Observer(Protocol):
+    """Follows one request, for a log or a trace; called on the event loop's thread. It must not hold the request."""
+
+    def executed(self, request: "InFlightRequest", execution: Execution) -> None:
+        """The request's batch has run; the last answer may come before or after that. Not called for an ensemble, nor where
+        the response cache answers."""
+
+    def step(self, child: "InFlightRequest") -> None:
+        """An ensemble, or a model that calls others, is about to send `child` to another model."""
+
+    def context(self) -> str:
+        """Return, for the model, where its own spans belong, as a JSON object; "" where there is nothing to pass on. Called
+        on any thread."""
+
+    def answered(self, request: "InFlightRequest", answer: Answer, final: bool) -> None:
+        """The request is about to be answered, or was refused at once."""
+
+
+class SendTrace(Protocol):
+    """What a frontend tells the trace of its request, on the event loop's thread."""
+
+    def sending(self) -> None:
+        """An answer is encoded and goes out now."""
+
+    def sent(self, waiting: Callable[[], bool]) -> None:
+        """The last answer has been handed over; `waiting` says whether the client has still to take some of it."""
+
+
+class Responder(ABC):
+    """How a request is answered: made by whoever asks.
+
+    flow: holds back a decoupled model while the client does not read; None where nobody does.
+    """
+
+    __slots__ = ()
+    flow: ResponseFlow | None = None
+
+    @abstractmethod
+    def on_response(self, answer: Answer, final: bool) -> None:
+        """Take an answer, on the event loop's thread. Exactly one call has final=True; all others (of decoupled models) come
+        before it."""
+
+
+class CallbackResponder(Responder):
+    """Hands the answers to a function: `callback(answer, final)`."""
+
+    __slots__ = ("_callback", "flow")
+
+    def __init__(self, callback: Callable[[Answer, bool], None], flow: ResponseFlow | None = None) -> None:
+        self._callback = callback
+        self.flow = flow
+
+    def on_response(self, answer: Answer, final: bool) -> None:
+        self._callback(answer, final)
+
+
+class _Unheard(Responder):
+    """Nobody waits for the answers."""
+
+    __slots__ = ()
+
+    def on_response(self, answer: Answer, final: bool) -> None:
+        pass
+
+
+_UNHEARD = _Unheard()
+
+
+class RequestOwner(Protocol):
+    """The model that has accepted a request, until the request ends."""
+
+    def request_cancelled(self, request: "InFlightRequest") -> None:
+        """Nobody waits for this request any more: give up what is done for it."""
+
+    def request_ended(self, request: "InFlightRequest") -> None:
+        """The request gets its last answer, or none is owed to it: it is not this model's any more."""
+
+
+class ResponseStream:
+    """How far a decoupled model has come with one request.
+
+    responses: how many it has sent. from_ns: when it began to compute the next one. executing: its batch is under way.
+    """
+
+    __slots__ = ("executing", "from_ns", "responses")
+
+    def __init__(self, from_ns: int) -> None:
+        self.responses = 0
+        self.from_ns = from_ns
+        self.executing = False
+
+    def begin(self, now_ns: int) -> None:
+        """The batch begins to execute."""
+        self.executing, self.from_ns = True, now_ns
+
+
+class InFlightRequest:
+    """A request on its way; see the module's docstring.
+
+    asked, responder: what was asked, and how to answer it. observers: who follows it.
+    trace: the observer that the frontend has to tell what it sends, where there is one.
+    inputs, requested_outputs, sequence: as the model gets them: what was asked until a scheduler adds controls and states.
+    batch_size: its rows, 1 where the model does not batch. batch_key: requests of unequal keys never share a batch.
+    arrival_ns, queued_ns: when it was decoded and when a model accepted it (monotonic ns).
+    stream: of a request to a decoupled model, which may answer any number of times; else None.
+    started: an instance has had it. cancelled: nobody waits for it. finished: it has had its last answer.
+    """
+
+    __slots__ = (
+        "_cancel_listeners",
+        "_owner",
+        "arrival_ns",
+        "asked",
+        "batch_key",
+        "batch_size",
+        "cancelled",
+        "finished",
+        "inputs",
+        "observers",
+        "queued_ns",
+        "requested_outputs",
+        "responder",
+        "sequence",
+        "started",
+        "stream",
+        "trace",
+    )
+
+    def __init__(self, asked: InferenceRequest, responder: Responder, observers: tuple[Observer, ...] = ()) -> None:
+        self.asked = asked
+        self.responder = responder
+        self.observers = observers
+        self.trace: SendTrace | None = None
+        self.inputs: dict[str, Tensor] = asked.inputs
+        self.requested_outputs: tuple[str, ...] = asked.requested_outputs
+        self.sequence: SequencePosition = asked.sequence
+        self.batch_size = 1
+        self.batch_key: object = None
+        self.arrival_ns = time.monotonic_ns()
+        self.queued_ns = 0
+        self.stream: ResponseStream | None = None
+        self.started = self.cancelled = self.finished = False
+        self._owner: RequestOwner | None = None
+        self._cancel_listeners: list[Callable[[], None]] | None = None
+
+    @classmethod
+    def unanswered(cls, asked: InferenceRequest) -> "InFlightRequest":
+        """Return a request for whose answers nobody waits: one that warms a model up, or only fills a batch."""
+        return cls(asked, _UNHEARD)
+
+    # -- observers -------------------------------------------------------------------------------------------------
+    def observe(self, observer: Observer) -> None:
+        """Let one more observer follow the request."""
+        self.observers = (*self.observers, observer)
+
+    def trace_sending(self, trace: SendTrace) -> None:
+        """Let the frontend tell `trace` what it sends."""
+        self.trace = trace
+
+    # -- with a model ----------------------------------------------------------------------------------------------
+    def accept(self, owner: RequestOwner, queued_ns: int = 0, decoupled: bool = False) -> None:
+        """`owner` has the request from here on: it hears when the request is cancelled, and when it ends.
+
+        queued_ns: since when it waits for an instance; 0 where the model has to be loaded first."""
+        self._owner = owner
+        self.queued_ns = queued_ns
+        if decoupled:
+            self.stream = ResponseStream(0)
+
+    def give_back(self) -> bool:
+        """Take the request from its owner, who refuses it or hands it on and does not hear of it again; whether it had one."""
+        owner, self._owner = self._owner, None
+        return owner is not None
+
+    def on_cancel(self, listener: Callable[[], None]) -> None:
+        """Call `listener` when the request is cancelled, at once where it has ended already. Any thread."""
+        self._cancel_listeners = [*(self._cancel_listeners or ()), listener]
+        if self.finished:
+            listener()
+
+    def forget_on_cancel(self, listener: Callable[[], None]) -> None:
+        """Undo `on_cancel`. Any thread."""
+        if self._cancel_listeners is not None:
+            self._cancel_listeners = [one for one in self._cancel_listeners if one != listener]
+
+    # -- answers ---------------------------------------------------------------------------------------------------
+    def respond(self, answer: Answer, final: bool = True) -> None:
+        """Hand over an answer, on the loop's thread. Whatever follows the final one (a late answer to a cancelled request) is
+        dropped. Here a request ends: this never raises, and an answer that cannot be handed over becomes an error."""
+        if self.finished:
+            return
+        if final:
+            self._end()
+        for observer in self.observers:
+            safely("observing an answer", observer.answered, self, answer, final)
+        try:
+            self.responder.on_response(answer, final)
+        except Exception as error:
+            failure = unexpected(error, "handing over a response")
+            if not final:
+                self._stop_model()
+                self._end()
+            safely("handing over an error", self.responder.on_response, failure, True)
+
+    def refuse(self, error: ServingError) -> None:
+        """End the request; whoever sent it is told by an exception, and only the observers hear of it here."""
+        self._end()
+        for observer in self.observers:
+            safely("observing a refusal", observer.answered, self, error, True)
+
+    def cancel(self) -> None:
+        """The client has gone: leave the queue, free the place in the batch; others in the batch are not disturbed."""
+        if self.finished or self.cancelled:
+            return
+        self._stop_model()
+        self.respond(cancelled())
+
+    def ask_to_stop(self) -> None:
+        """As `cancel`, but whoever asks takes what still comes: a model that is executing it may look at `cancelled` and stop,
+        or go on."""
+        if self.started and not self.finished:
+            self.cancelled = True
+        else:
+            self.cancel()
+
+    def _stop_model(self) -> None:
+        self.cancelled = True
+        listeners, self._cancel_listeners = self._cancel_listeners, None
+        for listener in listeners or ():
+            safely("cancelling what is done for a request", listener)
+        if self._owner is not None:
+            safely("cancelling a request", self._owner.request_cancelled, self)
+
+    def _end(self) -> None:
+        self.finished = True
+        owner = self._owner
+        if owner is not None:
+            self._owner = None
+            owner.request_ended(self)

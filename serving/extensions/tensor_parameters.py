@@ -1,0 +1,201 @@
+"""Outputs that a client wants as classes or in shared memory instead of as tensors, and inputs that lie in shared memory.
+
+Neutral of the protocol: frontends read the parameters of inputs and outputs (`memory_range_of`, `output_rule`), look up the
+memory (`read_input`, `find_targets`), and the model applies the targets to its answer (`apply_targets`).
+Source: Triton, docs/protocol/extension_classification.md and extension_shared_memory.md.
+"""
+
+import contextlib
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from serving.core.datatypes import Datatype, Tensor, datatype_of, deserialize_bytes, serialize_bytes
+from serving.core.device_tensor import DeviceTensor, host_array
+from serving.core.errors import ServingError, invalid
+from serving.core.in_flight import InFlightRequest
+from serving.core.output_target import MemoryRange, OutputRule, OutputTarget, RegionMemory
+from serving.core.response import Answer, InferenceResponse
+from serving.extensions.classification import top_classes
+from serving.extensions.shared_memory import SharedMemory
+
+if TYPE_CHECKING:
+    import torch
+
+_LIMIT = 1 << 62
+# Bytes: larger outputs are written by the instance's thread; the loop copies smaller ones while the instance computes on.
+_WRITTEN_BY_INSTANCE = 4 << 20
+
+
+def memory_range_of(what: str, parameters: Mapping[str, object]) -> MemoryRange | None:
+    """Return where in shared memory a tensor lies by its parameters, None where they do not say; INVALID_ARG for half of it.
+
+    what: the tensor, for messages: "input 'x'"."""
+    if "shared_memory_region" not in parameters:
+        return None
+    name = parameters["shared_memory_region"]
+    if not isinstance(name, str) or not name:
+        raise invalid(f"{what}: expected 'shared_memory_region' to be the name of a region")
+    if "shared_memory_byte_size" not in parameters:
+        raise invalid(f"{what}: 'shared_memory_byte_size' must be given with 'shared_memory_region'")
+    numbers = []
+    for key in ("shared_memory_offset", "shared_memory_byte_size"):
+        value = parameters.get(key, 0)
+        if type(value) is not int or not 0 <= value < _LIMIT:
+            raise invalid(f"{what}: expected '{key}' to be a whole number of bytes")
+        numbers.append(value)
+    return MemoryRange(name, *numbers)
+
+
+def read_input(
+    memory: SharedMemory, model: str, name: str, row: Datatype, shape: tuple[int, ...], place: MemoryRange
+) -> Tensor:
+    """Return an input that lies in shared memory, on the host or on a GPU: a view, except for BYTES and BOOL and where it is
+    not aligned. NOT_FOUND for an unknown region, INVALID_ARG where datatype and shape do not fit the bytes."""
+    data = memory.view(*place)
+    count = math.prod(shape)
+    if row.itemsize and count * row.itemsize != place.byte_size:
+        raise invalid(
+            f"input byte size mismatch for input '{name}' for model '{model}'. Expected {count * row.itemsize}, got "
+            f"{place.byte_size} in 'shared_memory_byte_size'"
+        )
+    try:
+        if not isinstance(data, np.ndarray):
+            if row.itemsize:
+                tensor: Tensor = DeviceTensor.from_bytes(data, row.dtype, shape)  # type: ignore[assignment]
+                return tensor
+            data = data.cpu().numpy()
+        return _as_tensor(data, row, shape, count)
+    except ValueError:
+        raise invalid(f"input '{name}' has the impossible shape {list(shape)}") from None
+
+
+def _as_tensor(data: NDArray[np.uint8], row: Datatype, shape: tuple[int, ...], count: int) -> Tensor:
+    if row.itemsize == 0:
+        return deserialize_bytes(data.data, count).reshape(shape)
+    if row.dtype.kind == "b":
+        return np.not_equal(data.reshape(shape), 0)  # a byte other than 0 and 1 is no valid numpy boolean
+    array: Tensor = np.ndarray(shape, row.dtype, data.data) if count else np.empty(shape, row.dtype)
+    return array if array.flags.aligned else array.copy()
+
+
+def output_rule(name: str, parameters: Mapping[str, object]) -> OutputRule | None:
+    """Return what an output's parameters ask for; None where that is just the tensor. INVALID_ARG for wrong ones."""
+    classes = parameters.get("classification", 0)
+    if type(classes) is not int or not 0 <= classes < 1 << 32:
+        raise invalid(f"output '{name}': expected 'classification' to be a number of classes")
+    place = memory_range_of(f"output '{name}'", parameters)
+    if classes and place is not None:
+        raise invalid(f"output '{name}' can't set both 'shared_memory_region' and 'classification'")
+    return OutputRule(classes, place) if classes or place is not None else None
+
+
+def find_targets(
+    rules: Mapping[str, OutputRule], memory: SharedMemory, inputs: Sequence[MemoryRange | None]
+) -> dict[str, OutputTarget]:
+    """Look up the memory that the rules name; NOT_FOUND or INVALID_ARG where a region does not exist or is too small.
+
+    inputs: where the request's inputs lie, None for those that are not in shared memory."""
+    return {name: _target(rule, memory, inputs) for name, rule in rules.items()}
+
+
+def all_on_device(targets: Mapping[str, OutputTarget], requested_outputs: Sequence[str]) -> bool:
+    """Return whether every requested output goes into memory of a GPU, so that tensors may stay there."""
+    memories = [targets[name].memory for name in requested_outputs if name in targets]
+    on_host = any(memory is None or isinstance(memory, np.ndarray) for memory in memories)
+    return 0 < len(memories) == len(requested_outputs) and not on_host
+
+
+def _target(rule: OutputRule, memory: SharedMemory, inputs: Sequence[MemoryRange | None]) -> OutputTarget:
+    if rule.memory is None:
+        return OutputTarget(rule)
+    exclusive = not any(one is not None and memory.overlap(rule.memory, one) for one in inputs)
+    return OutputTarget(rule, memory.view(*rule.memory), exclusive)
+
+
+def write_large_outputs(requests: Sequence[InFlightRequest], answers: Sequence[Answer]) -> None:
+    """Write large outputs into shared memory of the host, on the thread that computed them: they would hold up the loop.
+
+    Whatever is wrong with one is left for `apply_targets` to say."""
+    for request, answer in zip(requests, answers, strict=True):
+        targets = request.asked.output_targets
+        if not targets or request.finished or not isinstance(answer, InferenceResponse):
+            continue
+        for name, target in targets.items():
+            tensor = answer.outputs.get(name)
+            if not isinstance(tensor, np.ndarray) or not isinstance(target.memory, np.ndarray):
+                continue
+            if tensor.nbytes >= _WRITTEN_BY_INSTANCE:
+                with contextlib.suppress(ServingError):
+                    _write_output(answer, name, tensor, target)
+
+
+def apply_targets(
+    response: InferenceResponse,
+    targets: Mapping[str, OutputTarget],
+    labels: Mapping[str, Sequence[str]],
+    batched: bool,
+) -> InferenceResponse | ServingError:
+    """Put class strings in place of tensors, and write tensors into shared memory. Returns the response, or what is wrong.
+
+    labels: output -> the names of its classes. batched: outputs have a batch dimension."""
+    try:
+        for name, target in targets.items():
+            tensor = response.outputs.get(name)
+            if tensor is None or (response.in_shared_memory and name in response.in_shared_memory):
+                continue
+            if target.rule.classes:
+                response.outputs[name] = top_classes(name, tensor, target.rule.classes, labels.get(name, ()), batched)
+            else:
+                _write_output(response, name, tensor, target)
+    except ServingError as error:
+        return error
+    return response
+
+
+def _write_output(response: InferenceResponse, name: str, tensor: Tensor, target: OutputTarget) -> None:
+    place, memory = target.rule.memory, target.memory
+    assert place is not None
+    assert memory is not None
+    size = _write(name, tensor, memory)
+    if response.in_shared_memory is None:
+        response.in_shared_memory = {}
+    response.in_shared_memory[name] = place._replace(byte_size=size)
+
+
+def _write(name: str, tensor: Tensor, memory: "RegionMemory") -> int:
+    """Copy once, and only where the tensor fits as a whole; return its size in bytes."""
+    row = datatype_of(tensor)
+    data = np.frombuffer(serialize_bytes(tensor), np.uint8) if row.itemsize == 0 else None
+    size = tensor.nbytes if data is None else data.nbytes
+    if size > len(memory):
+        raise invalid(
+            f"output '{name}' has {size} bytes, but 'shared_memory_byte_size' gives it {len(memory)} bytes of shared memory"
+        )
+    destination = memory[:size]
+    if not isinstance(destination, np.ndarray):
+        _write_to_gpu(destination, tensor if data is None else data)
+    elif data is not None:
+        destination[:] = data
+    elif size and not _lies_in(tensor, destination):
+        # as bytes, since an offset need not be aligned for the datatype
+        np.copyto(np.ndarray(tensor.shape, tensor.dtype, destination.data), host_array(tensor), casting="no")
+    return size
+
+
+def _lies_in(tensor: Tensor, memory: NDArray[np.uint8]) -> bool:
+    """Return whether the backend has written the tensor there itself."""
+    return isinstance(tensor, np.ndarray) and tensor.flags.c_contiguous and tensor.ctypes.data == memory.ctypes.data
+
+
+def _write_to_gpu(memory: "torch.Tensor", tensor: Tensor | DeviceTensor) -> None:
+    import torch
+
+    if isinstance(tensor, DeviceTensor):
+        tensor.copy_to(memory)
+    else:
+        flat = np.ascontiguousarray(tensor).reshape(-1).view(np.uint8)
+        memory.copy_(torch.from_numpy(flat if flat.flags.writeable else flat.copy()))
