@@ -156,7 +156,7 @@ class Call(MessageStream):
 
     def send(self, parts: Iterable[Buffer], size: int, final: bool, encoding: str, flag: bytes = b"\0") -> None:
         """Send one message as it is; `flag` says whether it is compressed, in `encoding`."""
-        headers = b"" if self.headers_sent else response_headers(encoding)
+        headers = b"" if self.headers_sent else response_headers(encoding) if encoding else RESPONSE_HEADERS
         self.headers_sent = True
         body = (flag + size.to_bytes(4, "big"), *parts)
         if final:
@@ -208,7 +208,8 @@ class Call(MessageStream):
     def _finish(self) -> None:
         """The call has its status: ignore whatever comes from now on, and stop the work."""
         self.answered = True
-        self.stop_reading()
+        if self.reader is not None or self.decompressing is not None:
+            self.stop_reading()
         if self.deadline is not None:
             self.deadline.cancel()
         if self.compressing is not None:

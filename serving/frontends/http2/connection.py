@@ -153,11 +153,13 @@ class Connection(FrameReader, Generic[Head]):
         if self._bytes_received >= _UPDATE_AFTER:
             self.transport.write(h2.window_update(0, self._bytes_received))
             self._bytes_received = 0
-        stream = self._streams.for_data(stream_id, ends)
-        if stream is not None:
-            stream.receive_window -= length
-            if stream.receive_window < 0:
-                raise StreamFailure(ErrorCode.FLOW_CONTROL_ERROR, stream_id)
+        stream = self._streams.by_id.get(stream_id)
+        if stream is None or stream.remote_ended:
+            self._streams.check_late_data(stream_id, ends)
+            return None
+        stream.receive_window -= length
+        if stream.receive_window < 0:
+            raise StreamFailure(ErrorCode.FLOW_CONTROL_ERROR, stream_id)
         return stream
 
     def _deliver(self, stream: Stream, data: "bytes | memoryview", ends: bool) -> None:
@@ -302,14 +304,15 @@ class Connection(FrameReader, Generic[Head]):
     # -- streams end -------------------------------------------------------------------------------------------------
     def response_sent(self, stream: Stream) -> None:
         """Close a stream whose response has left; what still comes of its request is ignored."""
-        if self._streams.close(stream.id) is None:
+        if self._streams.by_id.pop(stream.id, None) is None:
             return
         stream.closed()
         self._flood.refund()
         if not stream.remote_ended:
             self.transport.write(h2.rst_stream(stream.id, ErrorCode.NO_ERROR))
             self._streams.ignore(stream.id)
-        self._close_if_done()
+        if self._refusing:
+            self._close_if_done()
 
     def reset(self, stream: Stream, code: ErrorCode) -> None:
         """Break off a stream from our side; `aborted` is not called."""

@@ -127,16 +127,18 @@ class FrameReader(asyncio.BufferedProtocol):
                 break
             high, low, kind, flags, stream_id = h2.FRAME_HEADER.unpack_from(data, position)
             stream_id &= h2.MAX_WINDOW
+            length = high << 8 | low
             start = position + h2.HEADER_SIZE
-            stop = start + (high << 8 | low)
-            self._check_order(kind, stream_id, flags, stop - start)
+            stop = start + length
+            if self.expects_settings or self._block is not None or length > h2.DEFAULT_MAX_FRAME_SIZE:
+                self._check_order(kind, stream_id, flags, length)
             if stop > end and (kind != h2.DATA or flags & h2.FLAG_PADDED):
                 self._needed = stop - position
                 break
             try:
                 if stop > end:
                     stop = start
-                    self._begin_part(stream_id, flags, high << 8 | low)
+                    self._begin_part(stream_id, flags, length)
                 elif kind == h2.DATA:
                     self.on_data(stream_id, flags, data[start:stop])
                 elif kind == h2.HEADERS:
@@ -160,11 +162,10 @@ class FrameReader(asyncio.BufferedProtocol):
         return len(h2.PREFACE)
 
     def _check_order(self, kind: int, stream_id: int, flags: int, length: int) -> None:
-        """What a frame may not be whatever it holds: too long, before SETTINGS, inside a header block."""
-        if length > h2.DEFAULT_MAX_FRAME_SIZE:
-            longest = _LONGEST.get(kind, h2.DEFAULT_MAX_FRAME_SIZE)
-            if length > longest:
-                raise ConnectionFailure(ErrorCode.FRAME_SIZE_ERROR, f"a frame is over {longest} bytes")
+        """Raise for what a frame may not be whatever it holds: too long, before SETTINGS, inside a header block."""
+        longest = _LONGEST.get(kind, h2.DEFAULT_MAX_FRAME_SIZE)
+        if length > longest:
+            raise ConnectionFailure(ErrorCode.FRAME_SIZE_ERROR, f"a frame is over {longest} bytes")
         if self.expects_settings and (kind != h2.SETTINGS or flags & h2.FLAG_ACK):
             raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, "the first frame is not SETTINGS")
         if self._block is not None and (kind != h2.CONTINUATION or stream_id != self._block_of):

@@ -16,17 +16,10 @@ class OpenStreams:
         self.last_id = 0
         self._answered_early: set[int] = set()  # closed while the request was still coming: the rest of it is ignored
 
-    def for_data(self, stream_id: int, ends: bool) -> Stream | None:
-        """Return the stream that a DATA frame is for; None where the frame is to be ignored. Raises for a stream that is idle
-        or closed."""
-        stream = self.by_id.get(stream_id)
-        if stream is None:
-            self._check_ignored_data(stream_id, ends)
-        elif stream.remote_ended:
+    def check_late_data(self, stream_id: int, ends: bool) -> None:
+        """Raise for a DATA frame on a stream that is idle, half-closed or closed, unless it is to be ignored."""
+        if stream_id in self.by_id:
             raise StreamFailure(ErrorCode.STREAM_CLOSED, stream_id)
-        return stream
-
-    def _check_ignored_data(self, stream_id: int, ends: bool) -> None:
         if not stream_id or stream_id > self.last_id:
             raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, f"DATA on idle stream {stream_id}")
         if stream_id not in self._answered_early:
