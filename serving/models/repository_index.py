@@ -17,7 +17,7 @@ from serving.models.model_registry import ModelRegistry
 from serving.models.model_version import ModelVersion, State
 from serving.models.sleeping_model import SleepingModel
 from serving.repositories.model_repositories import Repositories
-from serving.telemetry.statistics import ModelStatistics
+from serving.telemetry.statistics import ModelStatistics, VersionStatus
 
 
 class IndexRow(NamedTuple):
@@ -108,15 +108,16 @@ class RepositoryIndex:
         return self._statistics(lambda version: True)
 
     def _statistics(self, chosen: Callable[[ModelVersion], bool]) -> list[ModelStatistics]:
-        """Return them with the gauges refreshed."""
+        """Return the statistics of the chosen versions, with their status of this moment."""
         found = []
         for lifecycle in self._models:
             for version in filter(chosen, lifecycle.versions.values()):
-                state, version.statistics.condition, _ = self._shown(lifecycle, version)
-                version.statistics.state = state.value
-                version.statistics.failed = version.failed
-                version.statistics.pending = sum(model.pending for model in version.models)
-                version.statistics.in_flight = sum(model.in_flight for model in version.models)
-                version.statistics.memory = version.memory
+                version.statistics.status = self._status(lifecycle, version)
                 found.append(version.statistics)
         return found
+
+    def _status(self, lifecycle: ModelLifecycle, version: ModelVersion) -> VersionStatus:
+        state, condition, _ = self._shown(lifecycle, version)
+        pending = sum(model.pending for model in version.models)
+        in_flight = sum(model.in_flight for model in version.models)
+        return VersionStatus(state.value, condition, version.failed, pending, in_flight, version.memory)

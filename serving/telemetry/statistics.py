@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
+from repository.core.condition import Condition
 from repository.core.histogram import Histogram
 from serving.core.errors import ServingError
 from serving.resources.memory import NOTHING, MemoryUse
@@ -142,6 +143,24 @@ class PhaseHistograms:
 Key = tuple[str, int, str]  # name, version, namespace
 
 
+class VersionStatus(NamedTuple):
+    """How a version stands, beside what it has counted.
+
+    state, condition, failed: as the repository index shows them. pending: requests accepted and not yet handed to an instance;
+    in_flight: requests accepted and not yet answered.
+    """
+
+    state: str = ""
+    condition: Condition = Condition.NONE
+    failed: bool = False
+    pending: int = 0
+    in_flight: int = 0
+    memory: MemoryUse = NOTHING
+
+
+UNKNOWN_STATUS = VersionStatus()
+
+
 @dataclass(slots=True, eq=False)
 class ModelStatistics:
     """What one model version has done since it was loaded; survives reloads of the same version.
@@ -157,12 +176,7 @@ class ModelStatistics:
     inference_count: int = 0
     execution_count: int = 0
     last_inference_ms: int = 0  # unix time
-    state: str = ""  # as the repository index shows it; refreshed by InferenceServer.statistics()
-    condition: str = ""  # repository.core.condition.Condition; refreshed likewise
-    failed: bool = False  # the last load failed; refreshed likewise
-    pending: int = 0  # requests accepted, not yet handed to an instance; refreshed likewise
-    in_flight: int = 0  # requests accepted, not yet answered; refreshed likewise
-    memory: MemoryUse = NOTHING  # refreshed likewise
+    status: VersionStatus = UNKNOWN_STATUS  # as of the last RepositoryIndex.statistics()
     load_s: float | None = None  # how long the last load took
     tags: dict[str, str] = field(default_factory=dict)  # the configuration's metric_tags
     caches: bool = False  # the response cache keeps its answers
@@ -303,7 +317,7 @@ def fill_statistics(row: pb.ModelStatistics, statistics: ModelStatistics) -> Non
         _fill_responses(row.response_stats[str(place)], responses)
     for size, batch in sorted(statistics.batches.items()):
         _fill_batch(row.batch_stats.add(batch_size=size), batch)
-    _fill_memory(row, statistics.memory)
+    _fill_memory(row, statistics.status.memory)
 
 
 def _fill_responses(row: pb.InferResponseStatistics, statistics: ResponseStatistics) -> None:

@@ -178,7 +178,7 @@ async def _unloaded(server: InferenceServer, *models: str) -> None:
     for model in models:
         await server.unload_model(model)
     await until(lambda: "UNLOADING" not in {state for state, _ in index(server).values()}, "the end of unloading")
-    assert all(one.in_flight == 0 for one in server.statistics())
+    assert all(one.status.in_flight == 0 for one in server.statistics())
 
 
 def _raise_at(monkeypatch: pytest.MonkeyPatch, target: str) -> list[int]:

@@ -21,14 +21,14 @@ from serving.frontends.http1.exchange import Exchange
 from serving.frontends.metrics.hardware import SampledHardware
 from serving.resources.memory import MemoryUse
 from serving.server import InferenceServer
-from serving.telemetry.statistics import Duration, Key, ModelStatistics
+from serving.telemetry.statistics import Duration, Key, ModelStatistics, VersionStatus
 
 PERIOD_S = 1.0
 SLOW_ABOVE = 256 << 10  # bytes not yet taken: such a subscriber is passed over until it catches up
 MAX_SUBSCRIBERS = 64  # with a key, and as many without
 MAX_OF_ADDRESS = 16  # without a key, of one address
 
-Stamp = tuple[int, int, int, str, str, bool, MemoryUse]  # what changes when a model has something new to tell
+Stamp = tuple[int, VersionStatus]  # what changes when a model has something new to tell
 JsonObject = dict[str, object]
 
 
@@ -113,15 +113,7 @@ class LiveFeed:
         """Send each of them the models that have changed since its last event."""
         stamped = []
         for model in self._server.known_statistics():
-            stamp = (
-                model.revision,
-                model.pending,
-                model.in_flight,
-                model.state,
-                model.condition,
-                model.failed,
-                model.memory,
-            )
+            stamp = (model.revision, model.status)
             stamped.append((model.key, stamp, model))
         server = orjson.dumps(self._server_values())
         encoded: dict[Key, bytes] = {}  # each model is rendered once for all subscribers
@@ -171,16 +163,17 @@ def _event(kind: str, value: object) -> bytes:
 
 def model_values(model: ModelStatistics) -> JsonObject:
     """Return the cumulative values of one model version; durations are in ns, histograms as counts by bucket."""
+    status = model.status
     return {
         "name": model.model_name,
         "version": str(model.model_version),
         "namespace": model.namespace,
-        "state": model.state,
-        "condition": model.condition,
-        "failed": model.failed,
-        "pending": model.pending,
-        "in_flight": model.in_flight,
-        "memory": _memory(model.memory),
+        "state": status.state,
+        "condition": status.condition,
+        "failed": status.failed,
+        "pending": status.pending,
+        "in_flight": status.in_flight,
+        "memory": _memory(status.memory),
         "success": _duration(model.success),
         "fail": _duration(model.fail),
         "cancel": _duration(model.cancel),

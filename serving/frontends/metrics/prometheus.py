@@ -61,7 +61,11 @@ _HISTOGRAMS: list[tuple[str, str, Callable[[ModelStatistics], Histogram]]] = [
 ]
 
 _GAUGES: list[tuple[str, str, Callable[[ModelStatistics], float | None]]] = [
-    ("nv_inference_pending_request_count", "Number of requests that wait for an instance now", lambda m: m.pending),
+    (
+        "nv_inference_pending_request_count",
+        "Number of requests that wait for an instance now",
+        lambda m: m.status.pending,
+    ),
     ("nv_model_load_duration_secs", "How long the last load took, in seconds", lambda m: m.load_s),
 ]
 
@@ -179,7 +183,7 @@ def _failures(model: _Model) -> list[str]:
 
 
 def _memory_lines(model: _Model) -> list[str]:
-    memory = model.statistics.memory
+    memory = model.statistics.status.memory
     held = [("cpu", memory.basis, memory.host), *((f"gpu:{device}", MEASURED, size) for device, size in memory.gpus)]
     return [
         f'slipway_model_memory_bytes{{{model.labels},device="{device}",basis="{basis}"}} {size}'

@@ -64,10 +64,10 @@ async def test_a_python_model_holds_what_its_process_holds_now(tmp_path):
     )
     async with core(tmp_path) as server:
         await server.load_model("grows")
-        before = of(server, "grows").memory
+        before = of(server, "grows").status.memory
         await infer(server, "grows", {"INPUT0": np.ones((1, 1), np.float32)})
         await server.memory_read()
-        after = of(server, "grows").memory
+        after = of(server, "grows").status.memory
         assert before.basis == after.basis == MEASURED
         assert before.host > 5 * MB
         assert after.host - before.host >= 32 * MB

@@ -104,7 +104,7 @@ async def test_an_error_of_a_decoupled_step_ends_the_request_and_names_it(tmp_pa
         assert str(error) == "in ensemble 'pipeline', step 'count': below zero"
         assert await ask(server, 2) == ([2, 4], None)
         (row,) = [row for row in server.statistics() if row.model_name == "pipeline"]
-        assert row.in_flight == 0
+        assert row.status.in_flight == 0
 
 
 async def test_back_pressure_holds_for_the_steps_behind_it(tmp_path):
@@ -115,7 +115,7 @@ async def test_back_pressure_holds_for_the_steps_behind_it(tmp_path):
     async with core(tmp_path, load_model=("pipeline",)) as server:
         asked = asyncio.gather(*(ask(server, 10) for _ in range(3)))
         while not asked.done():
-            most = max(most, *(row.in_flight for row in server.statistics() if row.model_name == "slow"))
+            most = max(most, *(row.status.in_flight for row in server.statistics() if row.model_name == "slow"))
             await asyncio.sleep(0)
         assert asked.result() == [([*range(1, 11)], None)] * 3
     assert most == 1
@@ -157,7 +157,7 @@ async def test_cancelling_stops_the_step_and_all_that_follows(tmp_path):
         await until(lambda: answers, "the first response")
         request.cancel()
         assert (answers[-1][0].code, answers[-1][1]) == (Code.CANCELLED, True)
-        await until(lambda: not any(row.in_flight for row in server.statistics()), "an idle server")
+        await until(lambda: not any(row.status.in_flight for row in server.statistics()), "an idle server")
 
 
 TWICE = step("count", {"N": "X"}, {"OUT": "n"}) + step("count", {"N": "X"}, {"OUT": "k"})

@@ -195,7 +195,7 @@ async def test_no_more_requests_than_allowed_are_at_a_step_and_the_others_follow
         inputs = [{"X": np.array([[float(number)]], np.float32)} for number in range(12)]
         requests = asyncio.gather(*(infer(server, "pipeline", one) for one in inputs))
         while not requests.done():
-            at_once = [row.in_flight for row in server.statistics() if row.model_name in ("slow", "double")]
+            at_once = [row.status.in_flight for row in server.statistics() if row.model_name in ("slow", "double")]
             most = max(most, *at_once)
             await asyncio.sleep(0)
         assert [answer["Y"].item() for answer in requests.result()] == [2.0 * number for number in range(12)]

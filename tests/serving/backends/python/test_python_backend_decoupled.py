@@ -91,7 +91,7 @@ async def test_a_request_gets_as_many_responses_as_the_model_sends(tmp_path, num
         answers = await Stream(server, number).all()
         assert answers == [(float(i), False) for i in range(number)] + [(None, True)]
         [statistics] = server.statistics()
-        assert (statistics.success.count, statistics.in_flight) == (1, 0)
+        assert (statistics.success.count, statistics.status.in_flight) == (1, 0)
 
 
 @in_a_loop
@@ -267,7 +267,7 @@ async def test_unloading_waits_for_the_open_senders(tmp_path):
         assert await stream.next() == (1.0, False)
         await server.unload_model("model")
         [statistics] = server.statistics()
-        assert statistics.in_flight == 1
+        assert statistics.status.in_flight == 1
         gate.touch()
         assert await stream.next() == (2.0, True)
 

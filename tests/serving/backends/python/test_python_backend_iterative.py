@@ -75,7 +75,7 @@ def test_each_request_is_executed_until_the_model_answers_it(tmp_path, strategy)
             answers = await asyncio.gather(*asked)
             assert [float(answer["OUTPUT0"][0, 0]) for answer in answers] == [1, 5, 3, 1, 20, 2, 7, 4, 6]
             [statistics] = server.statistics()
-            assert (statistics.success.count, statistics.fail.count, statistics.in_flight) == (9, 0, 0)
+            assert (statistics.success.count, statistics.fail.count, statistics.status.in_flight) == (9, 0, 0)
 
     asyncio.run(run())
 
@@ -112,9 +112,9 @@ def test_a_cancelled_request_is_not_executed_again(tmp_path):
             endless.cancel()
             assert (await answered).code is Code.CANCELLED
             [statistics] = server.statistics()
-            assert statistics.in_flight == 0
+            assert statistics.status.in_flight == 0
             await infer(server, "model", number(3))
-            assert [statistics.pending for statistics in server.statistics()] == [0]
+            assert [statistics.status.pending for statistics in server.statistics()] == [0]
 
     asyncio.run(run())
 

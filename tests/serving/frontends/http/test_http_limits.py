@@ -131,7 +131,7 @@ def test_draining_answers_what_was_asked_and_one_more_request_of_an_idle_connect
             half_writer.write(SMALL[:-3])
             writer.write(build("POST", "/v2/models/slow/infer", infer_body(tensor([1.0]))))
             async with asyncio.timeout(PATIENCE_S):
-                while not any(model.in_flight for model in server.statistics()):
+                while not any(model.status.in_flight for model in server.statistics()):
                     await asyncio.sleep(0.001)
                 draining = asyncio.ensure_future(frontend.drain())
                 with contextlib.suppress(ConnectionRefusedError):
