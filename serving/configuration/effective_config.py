@@ -25,7 +25,7 @@ from serving.backends.base.backend import Backend
 from serving.backends.base.signature import DEFAULT_MAX_BATCH_SIZE_KEY
 from serving.backends.table import backend_class
 from serving.cli.options import Options
-from serving.configuration.ensemble_check import Lookup, check_ensemble
+from serving.configuration.ensemble_check import StepConfig, check_ensemble
 from serving.core.devices import gpu_count, model_filename, refuse_on_full_gpus
 from serving.core.errors import invalid, not_found
 from serving.repositories.model_source import VersionSource
@@ -49,7 +49,7 @@ _PLATFORM_OF_BACKEND = {
 _CPU_INSTANCES = {"onnxruntime": 2}
 
 
-def effective_config(source: VersionSource, options: Options, step_config: Lookup) -> ModelConfig:
+def effective_config(source: VersionSource, options: Options, step_config: StepConfig) -> ModelConfig:
     """Return the configuration to load a version with. Reads the model file, so it runs on a worker thread.
 
     step_config: gives the configuration of a model that an ensemble's step calls. INVALID_ARG with everything that is wrong.

@@ -13,7 +13,8 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelEnsembling, Mod
 from serving.core.datatypes import BY_CONFIG
 from serving.core.errors import invalid
 
-Lookup = Callable[[str, int], ModelConfig]
+# Return the configuration of the model that a step names, by name and version.
+StepConfig = Callable[[str, int], ModelConfig]
 _NO_STREAM = -1
 
 
@@ -29,17 +30,17 @@ class _Edge(NamedTuple):
 
 
 def step_models(config: ModelConfig) -> list[str]:
-    """The names of the models that an ensemble's steps call, each once."""
+    """Return the names of the models that an ensemble's steps call, each once."""
     return list(dict.fromkeys(step.model_name for step in config.ensemble_scheduling.step))
 
 
-def check_ensemble(config: ModelConfig, lookup: Lookup) -> None:
-    """INVALID_ARG with the first thing that is wrong; `lookup` gives a step's model's configuration.
+def check_ensemble(config: ModelConfig, step_config: StepConfig) -> None:
+    """Raise INVALID_ARG with the first thing that is wrong.
 
-    Sets whether the ensemble is decoupled: it is when a step of it is.
+    Sets in the configuration whether the ensemble is decoupled: it is when a step of it is.
     """
     produced = {tensor.name: _edge(tensor, config, "the ensemble's input") for tensor in config.input}
-    steps = [(step, lookup(step.model_name, step.model_version)) for step in config.ensemble_scheduling.step]
+    steps = [(step, step_config(step.model_name, step.model_version)) for step in config.ensemble_scheduling.step]
     for step, model in steps:
         _check_maps(config, step, model)
         outputs = {tensor.name: tensor for tensor in model.output}
@@ -57,7 +58,7 @@ def check_ensemble(config: ModelConfig, lookup: Lookup) -> None:
 
 
 def _check_streams(config: ModelConfig, steps: list[tuple[ModelEnsembling.Step, ModelConfig]]) -> bool:
-    """Whether a step is decoupled. No step, and no answer, may need tensors that come a different number of times."""
+    """Return whether a step is decoupled. No step, and no answer, may need tensors that come a different number of times."""
     # tensor -> the decoupled step that it comes from; two steps with the same model are two streams
     streams = {tensor.name: _NO_STREAM for tensor in config.input}
     waiting = set(range(len(steps)))

@@ -1,4 +1,4 @@
-"""A model version whose weights are not in memory. It stands where a Model would: the first request loads it.
+"""A model version whose weights are not in memory. It takes the place of a Model: the first request loads it.
 
 submit(request) -> waiting -> the lifecycle builds the Model -> hand_over(model): every waiting request, in order
 """
@@ -21,7 +21,7 @@ from serving.telemetry.statistics import ModelStatistics
 ASLEEP = "asleep: loads on its first request"
 RETRY_S = 1.0  # after a load that failed, requests fail at once for this long
 
-# Builds the model, puts it in its sleeper's place and calls `hand_over`, in one step of the event loop; or raises.
+# Build the model, put it in the place of the sleeping one and call `hand_over`, in one step of the event loop; or raise.
 Wake = Callable[["SleepingModel"], Coroutine[None, None, None]]
 
 
@@ -62,7 +62,7 @@ class SleepingModel:
         return []
 
     async def confirm_ready(self) -> bool:
-        """It is there for its first request; nothing of it runs that could be asked."""
+        """Return True: it waits for its first request, and nothing of it runs that could be asked."""
         return True
 
     async def reconfigure(self, config: ModelConfig) -> None:
@@ -70,11 +70,12 @@ class SleepingModel:
         self.spec = dataclasses.replace(self.spec, config=config)
 
     async def drain(self) -> None:
-        """Returns when whoever waits has been handed on or told."""
+        """Return when every waiting request has been handed on or answered."""
         if self._task is not None:
             await self._task
 
     def hand_over(self, model: "Model | SleepingModel") -> None:
+        """Submit every waiting request to the model, in their order."""
         waiting, self._waiting = self._waiting, {}
         for request in waiting:
             request.give_back()
