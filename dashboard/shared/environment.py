@@ -100,7 +100,7 @@ VARIABLES: dict[str, Variable] = {
     "SLIPWAY_STRICT_DEVICES": Variable(_flag, False, "1 refuses a model that asks for a device this machine lacks."),
     "SLIPWAY_REQUIRE_TOKENS": Variable(_flag, False, "1 lets the bundled server infer only for holders of a token."),
     "DATABASE_URL": Variable(_text, "", "Database address, e.g. postgres://...; SQLite in the data folder when empty."),
-    "REDIS_URL": Variable(_text, "", "Redis for queue and channel layer; files in the data folder when empty."),
+    "REDIS_URL": Variable(_text, "", "Redis for the job queue; files in the data folder when empty."),
 }
 
 
