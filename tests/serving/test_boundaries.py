@@ -101,8 +101,8 @@ BOUNDARIES = {
     "counting a response's time": Boundary("streaming", "serving.telemetry.statistics:ResponseStatistics.count"),
     "waking a sleeper": Boundary("sleeper", "serving.models.model_lifecycle:ModelLifecycle._load_awake"),
     "handing over to an awake model": Boundary("sleeper", "serving.models.model:Model.submit"),
-    "reading a model's call": Boundary("caller", "serving.backends.child.inferences:request_of"),
-    "following a model's call": Boundary("caller", "serving.backends.child.inferences:_Inference.cancel_with", LOST),
+    "reading a model's call": Boundary("caller", "serving.backends.child.request_executor:decode_request"),
+    "following a model's call": Boundary("caller", "serving.backends.child.request_executor:_Inference.cancel_with", LOST),
     "handing an answer to a model": Boundary("caller", "serving.backends.child.calls:encode_answer"),
 }  # fmt: skip
 

@@ -23,6 +23,7 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 from serving.core.batch import Batch
 from serving.core.device_tensor import host_array
 from serving.core.devices import Device, gpu_count
+from serving.core.errors import unavailable
 from serving.extensions.ragged import RaggedLayout
 from serving.resources.runtime import Runtime
 
@@ -38,6 +39,12 @@ class ModelSpec:
     model_file: Path  # version_dir / default_model_filename (or the backend's default)
     strict_devices: bool = False
     runtime: Runtime | None = None  # the server's, for models that call it; None outside one
+
+    def require_runtime(self) -> Runtime:
+        """Return the server's runtime; UNAVAILABLE outside a server."""
+        if self.runtime is None:
+            raise unavailable("there is no server to ask")
+        return self.runtime
 
 
 class BackendInstance(ABC):

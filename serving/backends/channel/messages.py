@@ -15,12 +15,11 @@ before it uses it (serving/backends/child/).
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NotRequired, TypedDict
+from typing import Literal, NotRequired, TypedDict
 
 Message = Mapping[str, object]
 """A message as it goes out."""
 Received = dict[str, object]
-Unchecked = dict[str, Any]
 """A message as it came in: an object, of which nothing else is known yet."""
 
 TensorRow = tuple[str, str, Sequence[int], int, int]

@@ -1,118 +1,63 @@
-"""What a model's process asks of the server by itself, at any time: responses of decoupled models, inferences on other
-models, loading them, metrics.
+"""What a model's process says to the server by itself, over its link, and what the server says to it.
 
-One thread reads; another, started when first needed, writes the answers, so that no child can hold up the event loop. Every
-message is checked: a child that sends nonsense is ended.
+    OpenRequests        responses of decoupled models, and of those that answer later than their batch
+    RequestExecutor     inferences on other models
+    ChildModelControl   loading other models
+    ChildMetrics        custom metrics
+    ChildReadiness      the answers to the server's own question
+
+One thread reads; another, started when first needed, writes, so that no child can hold up the event loop. Every message is
+checked: a child that sends nonsense is ended.
 """
 
-import asyncio
 import mmap
 import threading
-from base64 import b64decode
-from collections.abc import Callable, Coroutine
-from functools import partial
-from itertools import count
+from collections.abc import Callable
 from queue import SimpleQueue
-from typing import Any
+from typing import NamedTuple
 
 from serving.backends.base.backend import ModelSpec
-from serving.backends.channel.channel import ChannelError, ProtocolError, close_all
-from serving.backends.channel.messages import Unchecked as Message
+from serving.backends.channel.channel import Channel, ChannelError, ProtocolError, close_all
+from serving.backends.channel.messages import IsReady, Message, Received, Taken
 from serving.backends.channel.shared_memory import map_sealed, send_tensors
-from serving.backends.channel.tensors import TensorWriter
-from serving.backends.child.inferences import ChildInferences
-from serving.backends.child.messages import Answer, encode_answer, quietly, tensors_of
+from serving.backends.channel.tensors import Memory, TensorWriter
+from serving.backends.child.codec import MALFORMED, Answer, Handler, encode_answer
 from serving.backends.child.metrics import ChildMetrics
-from serving.backends.child.pacing import ChildPace, OpenStream
+from serving.backends.child.model_control import ChildModelControl
+from serving.backends.child.open_requests import OpenRequests
 from serving.backends.child.process import ChildProcess
 from serving.backends.child.readiness import ChildReadiness
-from serving.backends.child.tensors import error_of, parameters_of
-from serving.core.batch import Batch
-from serving.core.errors import ServingError, internal, unavailable, unexpected
-from serving.core.in_flight import InFlightRequest
-from serving.core.response import InferenceResponse
-from serving.core.response_flow import OVERHEAD
-from serving.resources.runtime import Runtime
+from serving.backends.child.request_executor import RequestExecutor
+from serving.core.errors import ServingError, unexpected
 
-MAX_UNREAD = 10_000  # answers that wait for a child which does not read
+MAX_UNREAD = 10_000  # messages that wait for a child which does not read
 
 
 class ChildCalls:
-    """Of one child. Its threads end when the child does; `join` waits for them. `readiness` asks the model itself."""
+    """Serves the link of one child. Its threads end when the child does; `join` waits for them."""
 
     def __init__(self, child: ChildProcess, spec: ModelSpec) -> None:
         self._child = child
-        self._spec = spec
-        self._failure = f"Failed to process the request(s) for model '{spec.name}', message: "
-        self._outputs = [output.name for output in spec.config.output]
-        self._decoupled = spec.config.model_transaction_policy.decoupled
-        self._keys = count(1)
-        self._streams: dict[int, OpenStream] = {}
-        self._stream_ended = threading.Condition()
-        self._inferences = ChildInferences(self._put)
-        self.readiness = ChildReadiness(child.name, lambda: self._put(0, {"op": "is_ready"}, True))
-        self._metrics = ChildMetrics(self, self._answer)
-        self._outbox: SimpleQueue[tuple[int, Answer, bool] | None] = SimpleQueue()
-        self._running: set[int] = set()  # keys of the batch that executes
-        self._ended = False
-        self._reason = ""  # why it ended
-        self._writer: threading.Thread | None = None
-        self._handlers: dict[str, Callable[[Message, Any], None]] = {
-            "response": self._response,
-            "release": self._release,
-            "cancelled": self._cancelled,
-            "infer": self._infer,
-            "cancel": self._cancel,
-            "load": self._load,
-            "unload": self._unload,
-            "ready": self._ready,
-            "is_ready": self._is_ready,
+        self._outbox = Outbox(child.link, child.kill)
+        self.requests = OpenRequests(spec, self._outbox.put)
+        self.readiness = ChildReadiness(child.name, self._outbox.put)
+        self._executor = RequestExecutor(spec, self.requests, self._answer)
+        self._metrics = ChildMetrics(spec)
+        self._handlers: dict[str, Handler] = {
+            **self.requests.handlers,
+            **self.readiness.handlers,
+            **self._executor.handlers,
+            **self._metrics.handlers,
+            **ChildModelControl(spec, self._answer).handlers,
         }
         self._reader = threading.Thread(target=self._read, name=f"{child.name}-calls", daemon=True)
         self._reader.start()
 
-    # -- on the instance's thread ----------------------------------------------------------------------------------
-    def begin(self, batch: Batch, requests: list[Message]) -> list[int]:
-        """Give each request of a batch the key under which the child speaks of it."""
-        keys = []
-        for request, message in zip(batch.requests, requests, strict=True):
-            message["key"] = key = next(self._keys)
-            self._streams[key] = stream = OpenStream(request, batch.send)
-            if self._decoupled and request.responder.flow is not None:
-                message["window"] = ChildPace.limits
-                stream.pace(partial(self._tell_taken, key))
-            keys.append(key)
-        self._running = set(keys)
-        return keys
-
-    def _tell_taken(self, key: int, size: int) -> None:
-        self._put(0, {"op": "taken", "key": key, "size": size}, True)
-
-    def executed(self, keys: list[int]) -> None:
-        """The batch is over; the requests of these keys are answered, the others open still."""
-        for key in keys:
-            self._forget(key)
-        self._running = set()
-        if self._ended:  # meanwhile
-            self._fail_open()
-
-    def wait_for_streams(self) -> None:
-        """Until every open request of a decoupled model is answered, cancelled or lost with the process."""
-        with self._stream_ended:
-            while not self._ended and any(not one.request.finished for one in list(self._streams.values())):
-                self._stream_ended.wait(0.2)  # a cancelled request tells nobody
-
-    def overdue(self, bound_s: float) -> bool:
-        """Whether a request that its batch's end does not answer has waited that long for its next response. Any thread."""
-        running = set() if self._decoupled else self._running
-        return any(key not in running and stream.overdue(bound_s) for key, stream in list(self._streams.items()))
-
     def join(self) -> None:
+        """Wait for the threads, which end with the child."""
         self._reader.join()
-        if self._writer is not None:
-            self._writer.join()
+        self._outbox.join()
 
-    # -- reading ---------------------------------------------------------------------------------------------------
     def _read(self) -> None:
         reason = ""
         try:
@@ -129,186 +74,97 @@ class ChildCalls:
         except ChannelError:
             reason = self._child.wait_ended()
         finally:
-            self._close(reason)
+            self.requests.close(reason)
+            self._outbox.close()
+            self.readiness.close()
+            self._metrics.close()
+            self._executor.close()
 
-    def _handle(self, message: Message, received: list[int]) -> None:
+    def _handle(self, message: Received, received: list[int]) -> None:
+        answer: Answer
         try:
-            memory: Any = map_sealed(received[0], mmap.ACCESS_READ) if received else b""
-            of_metrics = self._metrics.handlers.get(message["op"])
-            if of_metrics is not None:
-                of_metrics(self._runtime, message)
-            else:
-                self._handlers[message["op"]](message, memory)
+            memory: Memory = map_sealed(received[0], mmap.ACCESS_READ) if received else b""
+            answer = self._handlers[str(message["op"])](message, memory)
         except ServingError as error:
-            self._answer(message, error)
-        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+            answer = error
+        except MALFORMED as error:
             raise ProtocolError(str(error)) from None
         except ChannelError:
             raise
         except Exception as error:  # the child waits for an answer, whatever it is
-            self._answer(message, unexpected(error, "taking the call of a model"))
+            answer = unexpected(error, "taking the call of a model")
+        if answer is not None:
+            identifier = message.get("id")
+            if not isinstance(identifier, int):
+                raise ProtocolError("a question has no id")
+            self._answer(identifier, answer, True)
 
-    def _close(self, reason: str) -> None:
-        self._reason = reason
-        self._ended = True
-        self._fail_open()
-        with self._stream_ended:
-            self._stream_ended.notify_all()
-        self._outbox.put(None)
-        self.readiness.close()
-        runtime = self._spec.runtime
-        if runtime is not None:
-            runtime.metrics.leave(self)
-            self._inferences.close(runtime)
+    def _answer(self, identifier: int, answer: Answer, final: bool) -> None:
+        """Hand an answer to the child, to the question of this id. Any thread."""
+        self._outbox.put(_Reply(identifier, answer, final))
 
-    def _fail_open(self) -> None:
-        """Fail what is open for good; the end of the running batch answers what is not decoupled."""
-        error = internal(f"model '{self._spec.name}': {self._reason} before this request's final response")
-        for key in list(self._streams):
-            if not self._decoupled and key in self._running:
-                continue
-            stream = self._forget(key)
-            if stream is not None:
-                quietly(stream.send, stream.request, error, True)
 
-    # -- answers ---------------------------------------------------------------------------------------------------
-    def _answer(self, question: Message, answer: Answer, final: bool = True) -> None:
-        identifier = question.get("id")
-        if not isinstance(identifier, int):
-            raise ProtocolError("a question has no id")
-        self._put(identifier, answer, final)
+class _Reply(NamedTuple):
+    """An answer to the child's question `identifier`; `final` where none follows."""
 
-    def _put(self, identifier: int, answer: Answer, final: bool) -> None:
-        """Any thread. A child that does not read is ended before its answers fill the memory."""
+    identifier: int
+    answer: Answer
+    final: bool
+
+    def encode(self) -> tuple[Message, TensorWriter]:
+        writer = TensorWriter()
+        try:
+            body = encode_answer(self.answer, writer)
+        except Exception as error:  # the child waits for an answer, whatever it is
+            writer = TensorWriter()
+            failure = unexpected(error, "handing over an answer")
+            body = {"error": (failure.code.value, failure.message)}
+        return {**body, "id": self.identifier, "final": self.final}, writer
+
+
+class Outbox:
+    """What waits to be written to a child's link. `kill` ends a child that does not read, before it fills the memory."""
+
+    def __init__(self, link: Channel, kill: Callable[[], None]) -> None:
+        self._link = link
+        self._kill = kill
+        self._queue: SimpleQueue[_Reply | IsReady | Taken | None] = SimpleQueue()
+        self._ended = False
+        self._starting = threading.Lock()
+        self._writer: threading.Thread | None = None
+
+    def put(self, message: _Reply | IsReady | Taken) -> None:
+        """Have a message written. Any thread."""
         if self._ended:
             return
-        if self._outbox.qsize() > MAX_UNREAD:
-            self._child.kill()
+        if self._queue.qsize() > MAX_UNREAD:
+            self._kill()
             return
-        self._outbox.put((identifier, answer, final))
+        self._queue.put(message)
         if self._writer is None:
-            with self._stream_ended:
+            with self._starting:
                 if self._writer is None:
                     self._writer = threading.Thread(target=self._write, name="child-answers", daemon=True)
                     self._writer.start()
 
+    def close(self) -> None:
+        """The child has ended: write no more."""
+        self._ended = True
+        self._queue.put(None)
+
+    def join(self) -> None:
+        if self._writer is not None:
+            self._writer.join()
+
     def _write(self) -> None:
-        while (item := self._outbox.get()) is not None:
-            identifier, answer, final = item
-            writer = TensorWriter()
+        while (item := self._queue.get()) is not None:
             try:
-                message = encode_answer(answer, writer)
-            except Exception as error:  # the child waits for an answer, whatever it is
-                writer = TensorWriter()
-                failure = unexpected(error, "handing over an answer")
-                message = {"error": [failure.code.value, failure.message]}
-            message |= {"id": identifier, "final": final}
-            try:
-                send_tensors(self._child.link, message, writer)
+                if isinstance(item, _Reply):
+                    message, writer = item.encode()
+                    send_tensors(self._link, message, writer)
+                    del message, writer  # or its tensors would stay until the next answer
+                else:
+                    self._link.send(item)
             except ChannelError:
                 return
-            del item, answer, writer  # or its tensors would stay until the next answer
-
-    # -- responses of decoupled models -----------------------------------------------------------------------------
-    def _response(self, message: Message, memory: Any) -> None:
-        key, final = message["key"], message["final"]
-        if not isinstance(key, int) or not isinstance(final, bool):
-            raise ProtocolError("a response has no key")
-        stream = self._streams.get(key)
-        if stream is None:  # cancelled, failed or never there: nobody waits
-            return
-        request = stream.request
-        response: InferenceResponse | ServingError | None = None
-        if "error" in message:
-            response = error_of("", *message["error"])
-        elif "outputs" in message:
-            found = tensors_of(message["outputs"], memory)
-            wanted = [
-                name for name in self._outputs if not request.requested_outputs or name in request.requested_outputs
-            ]
-            outputs = {name: found[name] for name in wanted if name in found}
-            response = InferenceResponse(
-                self._spec.name, self._spec.version, request.asked.id, outputs, parameters_of(message)
-            )
-            response.size = stream.sent(OVERHEAD + sum(row[4] for row in message["outputs"]))
-        elif not final:
-            raise ProtocolError("a response is neither tensors, nor an error, nor the end")
-        if final:
-            with self._stream_ended:
-                self._forget(key)
-                self._stream_ended.notify_all()
-        stream.send(request, response, final)
-
-    def _release(self, message: Message, memory: Any) -> None:
-        """The request comes again, under another key; its responses so far were read before this."""
-        self._forget(message["key"])
-
-    def _forget(self, key: int) -> OpenStream | None:
-        stream = self._streams.pop(key, None)
-        if stream is not None:
-            stream.close()
-        return stream
-
-    def _cancelled(self, message: Message, memory: Any) -> None:
-        stream = self._streams.get(message["key"])
-        self._answer(message, {"value": stream is not None and stream.request.cancelled})
-
-    # -- inferences on other models --------------------------------------------------------------------------------
-    @property
-    def _runtime(self) -> Runtime:
-        if self._spec.runtime is None:
-            raise unavailable("there is no server to ask")
-        return self._spec.runtime
-
-    def _infer(self, message: Message, memory: Any) -> None:
-        traced = self._streams.get(message["trace"])
-        self._inferences.ask(
-            self._runtime, message, memory, self._made_for(message["made_for"]), traced.request if traced else None
-        )
-
-    def _made_for(self, keys: list[int] | None) -> list[InFlightRequest]:
-        """The requests that an inference is made for: all that are open where the model's thread does not know. Empty where
-        one of them is answered already: then it is not for the answer."""
-        if keys is None:
-            return [stream.request for stream in list(self._streams.values())]
-        found = [self._streams.get(key) for key in keys]
-        return [] if None in found else [stream.request for stream in found if stream is not None]
-
-    def _cancel(self, message: Message, memory: Any) -> None:
-        self._inferences.cancel(self._runtime, message["ask"], message["waits"] is True)
-
-    # -- other models ----------------------------------------------------------------------------------------------
-    def _load(self, message: Message, memory: Any) -> None:
-        name, config, coded = message["model"], message["config"], message["files"]
-        if not isinstance(name, str) or not isinstance(config, str):
-            raise ProtocolError("a model's name and configuration must be text")
-        files = {str(path): b64decode(content, validate=True) for path, content in coded.items()}
-        self._control(message, lambda control: control.load_model(name, config, files or None))
-
-    def _unload(self, message: Message, memory: Any) -> None:
-        name, dependents = str(message["model"]), bool(message["dependents"])
-        self._control(message, lambda control: control.unload_model(name, dependents))
-
-    def _ready(self, message: Message, memory: Any) -> None:
-        name, version = str(message["model"]), str(message["version"])
-
-        self._control(message, lambda control: control.confirm_model_ready(name, version))
-
-    def _is_ready(self, message: Message, memory: Any) -> None:
-        """The answer to this server's own question."""
-        self.readiness.answered(message)
-
-    def _control(self, message: Message, action: Callable[[Any], Coroutine[Any, Any, Any]]) -> None:
-        """Run on the loop, answer when it is done."""
-        runtime = self._runtime
-        if runtime.control is None:
-            raise unavailable("there is no server to ask")
-
-        async def act() -> None:
-            try:
-                answer: Answer = {"value": await action(runtime.control)}
-            except Exception as error:
-                answer = unexpected(error, "serving the call of a model")
-            self._answer(message, answer)
-
-        asyncio.run_coroutine_threadsafe(act(), runtime.loop)
+            del item

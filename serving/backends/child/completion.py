@@ -1,10 +1,9 @@
-"""Completing a configuration in a child process: what the backends share whose models only a process of their own can read."""
+"""Completing a configuration in a child process, for the backends whose models only a process of their own can read."""
 
 from pathlib import Path
-from typing import Any
 
 from serving.backends.channel.channel import close_all
-from serving.backends.channel.messages import Unchecked as Message
+from serving.backends.channel.messages import CompleteConfig, Received
 from serving.backends.child.process import ChildDied, ChildProcess
 from serving.backends.environments.interpreter import Interpreter
 from serving.core.errors import internal, invalid
@@ -13,14 +12,17 @@ COMPLETE_TIMEOUT_S = 120.0
 
 
 def complete_in_child(
-    name: str, python: Interpreter, servant: str, model_file: Path, config: Any, place: str, work: str
-) -> Message:
-    """The answer of a child that is started for this alone. INTERNAL where it dies, INVALID_ARG where it takes too long, in
-    sentences that tell the `place` ("in auto_complete_config") and the `work` ("auto_complete_config")."""
+    name: str, python: Interpreter, stub: str, model_file: Path, config: str, place: str, work: str
+) -> Received:
+    """Return what a child that is started for this alone answers: `Completed`, or `Failed`.
+
+    place, work: what is done, for sentences ("while it read the SavedModel", "reading the SavedModel"). INTERNAL where the
+    child dies, INVALID_ARG where it takes longer than COMPLETE_TIMEOUT_S.
+    """
     child = ChildProcess(f"{name} (configuration)", python)
-    message: Message = {
+    message: CompleteConfig = {
         "op": "complete_config",
-        "stub": servant,
+        "stub": stub,
         "folder": str(model_file.parent),
         "model_file": str(model_file),
         "config": config,

@@ -1,26 +1,34 @@
 """The custom metrics of one child: what its numbers stand for, and what goes when the model lets go of it."""
 
 from collections import Counter
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Mapping
 
-from serving.backends.channel.messages import Unchecked as Message
+from serving.backends.base.backend import ModelSpec
+from serving.backends.channel.messages import (
+    AnswerBody,
+    MetricChange,
+    MetricDeleted,
+    MetricFamilyDeleted,
+    MetricValue,
+    NewMetric,
+    NewMetricFamily,
+)
+from serving.backends.channel.tensors import Memory
+from serving.backends.child.codec import Handler
 from serving.core.errors import unavailable
-from serving.resources.custom_metrics import Series
-from serving.resources.runtime import Runtime
+from serving.resources.custom_metrics import CustomMetrics, Series
 
 MAX_METRICS = 1000
 
 
 class ChildMetrics:
-    """Used on the thread that reads the child's calls. `answer` tells the child the value of its question."""
+    """Holds one child's metrics. Its `handlers` are called on the thread that reads the child's link."""
 
-    def __init__(self, owner: object, answer: Callable[[Message, Message], None]) -> None:
-        self._owner = owner
-        self._answer = answer
+    def __init__(self, spec: ModelSpec) -> None:
+        self._spec = spec
         self._metrics: dict[int, tuple[str, Series]] = {}
         self._families: Counter[str] = Counter()  # how many objects of the model stand for one
-        self.handlers: dict[str, Callable[[Runtime, Message], None]] = {
+        self.handlers: Mapping[str, Handler] = {
             "metric_family": self._family,
             "metric": self._metric,
             "metric_change": self._change,
@@ -29,34 +37,42 @@ class ChildMetrics:
             "metric_family_deleted": self._family_deleted,
         }
 
-    def _family(self, runtime: Runtime, message: Message) -> None:
-        name = message["name"]
-        runtime.metrics.add_family(self._owner, name, message["description"], message["kind"])
-        self._families[name] += 1
-        self._answer(message, {"value": None})
+    def close(self) -> None:
+        """Let go of all: the child has ended."""
+        if self._spec.runtime is not None:
+            self._spec.runtime.metrics.leave(self)
 
-    def _metric(self, runtime: Runtime, message: Message) -> None:
+    @property
+    def _shared(self) -> CustomMetrics:
+        return self._spec.require_runtime().metrics
+
+    def _family(self, message: NewMetricFamily, memory: Memory) -> AnswerBody:
+        name = message["name"]
+        self._shared.add_family(self, name, message["description"], message["kind"])
+        self._families[name] += 1
+        return {"value": None}
+
+    def _metric(self, message: NewMetric, memory: Memory) -> AnswerBody:
         number = message["number"]
         if not isinstance(number, int) or len(self._metrics) >= MAX_METRICS:
             raise unavailable(f"a model may have {MAX_METRICS} metrics, not more")
-        found = runtime.metrics.add_series(self._owner, message["family"], message["labels"], message["buckets"])
-        self._metrics[number] = found
-        self._answer(message, {"value": None})
+        self._metrics[number] = self._shared.add_series(self, message["family"], message["labels"], message["buckets"])
+        return {"value": None}
 
-    def _change(self, runtime: Runtime, message: Message) -> None:
+    def _change(self, message: MetricChange, memory: Memory) -> None:
         kind, series = self._metrics[message["number"]]
-        runtime.metrics.change(kind, series, message["how"], message["value"])
+        self._shared.change(kind, series, message["how"], message["value"])
 
-    def _value(self, runtime: Runtime, message: Message) -> None:
-        self._answer(message, {"value": self._metrics[message["number"]][1].value})
+    def _value(self, message: MetricValue, memory: Memory) -> AnswerBody:
+        return {"value": self._metrics[message["number"]][1].value}
 
-    def _metric_deleted(self, runtime: Runtime, message: Message) -> None:
+    def _metric_deleted(self, message: MetricDeleted, memory: Memory) -> None:
         _, series = self._metrics.pop(message["number"])
         if all(other is not series for _, other in self._metrics.values()):
-            runtime.metrics.leave_series(self._owner, series)
+            self._shared.leave_series(self, series)
 
-    def _family_deleted(self, runtime: Runtime, message: Any) -> None:
+    def _family_deleted(self, message: MetricFamilyDeleted, memory: Memory) -> None:
         name = message["name"]
         self._families[name] -= 1
         if self._families[name] == 0:
-            runtime.metrics.leave_family(self._owner, name)
+            self._shared.leave_family(self, name)

@@ -2,27 +2,33 @@
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 
-from serving.backends.channel.messages import Unchecked as Message
+from serving.backends.channel.messages import IsReady
+from serving.backends.channel.tensors import Memory
+from serving.backends.child.codec import Handler
 
 log = logging.getLogger(__name__)
 
 
 class ChildReadiness:
-    """One call is under way at a time: whoever asks meanwhile gets its answer. `send` puts the question to the child."""
+    """Asks one child. One question is under way at a time: whoever asks meanwhile gets its answer.
 
-    def __init__(self, name: str, send: Callable[[], None]) -> None:
+    name: of the instance, for the log. tell: hands the child a message of the server's own, from any thread.
+    """
+
+    def __init__(self, name: str, tell: Callable[[IsReady], None]) -> None:
         self._name = name
-        self._send = send
+        self._tell = tell
         self._lock = threading.Lock()
         self._asked: Future[bool] | None = None
         self._ended = False
         self._reason = ""  # why it was not ready when it was last asked
+        self.handlers: Mapping[str, Handler] = {"is_ready": self._answered}
 
     def ask(self) -> "Future[bool]":
-        """Any thread. The answer may never come in time: the caller decides how long to wait."""
+        """Ask the model. Any thread. The answer may never come in time: the caller decides how long to wait."""
         with self._lock:
             if self._asked is not None:
                 return self._asked
@@ -31,17 +37,8 @@ class ChildReadiness:
         if ended:
             self._settle(False)
         else:
-            self._send()
+            self._tell({"op": "is_ready", "id": 0})
         return asked
-
-    def answered(self, message: Message) -> None:
-        """{"value": bool}, or {"error": text} where the method failed."""
-        ready = message.get("value") is True
-        reason = "" if ready else str(message.get("error") or "is_ready returned False")[:1000]
-        if reason != self._reason:
-            log.warning("%s is not ready: %s", self._name, reason) if reason else log.info("%s is ready", self._name)
-        self._reason = reason
-        self._settle(ready)
 
     def unheard(self) -> None:
         """The child gives no sign of life: whoever asks need not wait for it."""
@@ -51,6 +48,14 @@ class ChildReadiness:
         """The child has ended."""
         self._ended = True
         self._settle(False)
+
+    def _answered(self, message: IsReady, memory: Memory) -> None:
+        ready = message.get("value") is True
+        reason = "" if ready else str(message.get("error") or "is_ready returned False")[:1000]
+        if reason != self._reason:
+            log.warning("%s is not ready: %s", self._name, reason) if reason else log.info("%s is ready", self._name)
+        self._reason = reason
+        self._settle(ready)
 
     def _settle(self, ready: bool) -> None:
         with self._lock:

@@ -11,8 +11,8 @@ from serving.backends.base.backend import ModelSpec
 from serving.backends.channel.channel import close_all
 from serving.backends.channel.messages import Initialize
 from serving.backends.child.calls import ChildCalls
+from serving.backends.child.codec import decode_error
 from serving.backends.child.process import ChildDied, ChildProcess
-from serving.backends.child.tensors import error_of
 from serving.backends.environments.interpreter import Interpreter
 from serving.core.errors import ServingError, internal, unavailable, unexpected
 from serving.resources.child_watch import ChildWatch
@@ -145,7 +145,7 @@ class ChildSupervisor:
                 child.calls.readiness.unheard()
             if silent_s >= self._heartbeat_timeout_s:
                 child.give_up(f"the model's process gave no sign of life for {silent_s:.0f} s and was ended")
-            elif self._stream_bound_s is not None and child.calls.overdue(self._stream_bound_s):
+            elif self._stream_bound_s is not None and child.calls.requests.overdue(self._stream_bound_s):
                 child.give_up(f"the model's process gave no response for {self._stream_bound_s:g} s and was ended")
         if self.in_use.acquire(blocking=False):
             try:
@@ -178,7 +178,7 @@ class ChildSupervisor:
                     child.end(grace_s=0)
                 self._restarting.result()
             elif self._child is not None:
-                self._child.calls.wait_for_streams()
+                self._child.calls.requests.wait()
                 self._child.finalize(FINALIZE_GRACE_S)
             self._child = None
         self._watch.remove(self)
@@ -223,7 +223,7 @@ class ChildSupervisor:
             if answer.get("op") == "ready":
                 self._has_is_ready = answer.get("has_is_ready") is True
                 return
-            error = error_of("", answer.get("code"), answer.get("message"))
+            error = decode_error((answer.get("code"), answer.get("message")))
         except ChildDied as died:
             error = internal(f"{died} before it was ready: {child.last_words()}".removesuffix(": "))
         child.end()

@@ -13,12 +13,11 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelInstanceGroup
 
 from serving.backends.base.backend import Backend, BackendInstance
 from serving.backends.channel.messages import InitializePython
-from serving.backends.channel.messages import Unchecked as Message
 from serving.backends.child.completion import complete_in_child
 from serving.backends.child.instance import ChildInstance
 from serving.backends.environments.interpreter import model_interpreter
 from serving.core.devices import Device, gpu_count
-from serving.core.errors import Code, ServingError, invalid, not_found
+from serving.core.errors import invalid, not_found
 from serving.core.message_json import message_to_json
 
 _ON_HOST = "FORCE_CPU_ONLY_INPUT_TENSORS"  # inputs are on the host with "no" too: models must expect either place
@@ -90,18 +89,19 @@ def _completes_itself(model_file: Path) -> bool:
     return not own or any(one.bases or one.keywords or one.decorator_list for one in own)
 
 
-def _run_complete_config(config: ModelConfig, path: Path) -> Message | None:
+def _run_complete_config(config: ModelConfig, path: Path) -> dict[str, object] | None:
+    """Return what `auto_complete_config` makes of the configuration, as JSON has it; None without that method."""
     work = "auto_complete_config"
     given = json.dumps(message_to_json(config))
     python = model_interpreter(config, path.parent.parent)
     answer = complete_in_child(config.name, python, "python", path, given, f"in {work}", work)
     if answer.get("op") != "completed":
-        raise ServingError(Code.INVALID_ARG, str(answer.get("message")))
+        raise invalid(str(answer.get("message")))
     completed = answer.get("config")
     return completed if isinstance(completed, dict) else None
 
 
-def _parsed(completed: Message, given: ModelConfig) -> ModelConfig:
+def _parsed(completed: dict[str, object], given: ModelConfig) -> ModelConfig:
     try:
         config = json_format.ParseDict(completed, ModelConfig(), max_recursion_depth=50)
     except json_format.ParseError as error:

@@ -21,11 +21,12 @@ from serving.backends.base import signature
 from serving.backends.base.backend import ArrayInstance, Backend, BackendInstance, ModelSpec
 from serving.backends.base.parameters import Parameters, default_threads
 from serving.backends.base.signature import Signature, TensorSignature
+from serving.backends.child.codec import decode_error
 from serving.backends.child.completion import complete_in_child
 from serving.backends.environments.interpreter import Interpreter, model_interpreter
 from serving.core.datatypes import BY_DTYPE
 from serving.core.devices import Device
-from serving.core.errors import Code, ServingError, internal, invalid, not_found, unavailable
+from serving.core.errors import ServingError, internal, invalid, not_found, unavailable
 
 MISSING = (
     "TensorFlow is not installed: run pip install -r requirements/tensorflow.txt in the server's environment, or name an "
@@ -114,9 +115,8 @@ def _completed(config: ModelConfig, folder: Path, python: Interpreter) -> ModelC
     place, work = "while it read the SavedModel", "reading the SavedModel"
     answer = complete_in_child(config.name, python, "backend", folder, given, place, work)
     if answer.get("op") != "completed":
-        code = str(answer.get("code"))
-        raise ServingError(Code[code] if code in Code.__members__ else Code.INTERNAL, str(answer.get("message")))
-    return ModelConfig.FromString(b64decode(answer["config"]))
+        raise decode_error((answer.get("code"), answer.get("message")))
+    return ModelConfig.FromString(b64decode(str(answer["config"])))
 
 
 # -- in the child ------------------------------------------------------------------------------------------------------

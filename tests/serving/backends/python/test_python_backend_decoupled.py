@@ -6,7 +6,7 @@ import functools
 import numpy as np
 import pytest
 
-from serving.backends.child.pacing import WINDOW, ChildPace
+from serving.backends.child.open_requests import WINDOW, ResponsePace
 from serving.core.errors import Code, ServingError
 from serving.core.response import InferenceResponse
 from serving.core.response_flow import OVERHEAD, ResponseFlow
@@ -321,7 +321,7 @@ async def test_a_model_that_waits_for_a_client_goes_on_when_that_has_gone(tmp_pa
 
 @in_a_loop
 async def test_a_client_that_never_reads_gets_an_error_in_the_end(tmp_path, monkeypatch):
-    monkeypatch.setattr(ChildPace, "limits", (WINDOW, OVERHEAD, 0.2))
+    monkeypatch.setattr(ResponsePace, "limits", (WINDOW, OVERHEAD, 0.2))
     written_model(tmp_path, COUNT, extra=DECOUPLED)
     async with core(tmp_path, load_model=("model",)) as server:
         answers = await Stream(server, 2000, flow=ResponseFlow()).all()

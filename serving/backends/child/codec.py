@@ -1,0 +1,176 @@
+"""Encodes batches and answers for a child process, and decodes what it sends, which is checked: it runs its author's code.
+
+What a child sends is read by the types of serving.backends.channel.messages. Where it is something else, decoding raises
+ProtocolError or one of MALFORMED, and the child is ended.
+"""
+
+import math
+import mmap
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeAlias, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from serving.backends.channel.channel import ProtocolError
+from serving.backends.channel.messages import AnswerBody, Infer, RequestMessage, ResponseBody, TensorRow
+from serving.backends.channel.tensors import Array, Memory, TensorWriter, type_of
+from serving.core.datatypes import DATATYPES, Tensor, deserialize_bytes
+from serving.core.device_tensor import host_array
+from serving.core.errors import Code, ServingError
+from serving.core.in_flight import InFlightRequest
+from serving.core.request import InferenceRequest, Parameters, SequencePosition
+from serving.core.response import InferenceResponse
+from serving.core.texts import without_addresses
+
+COPY_BYTES = 64 << 10  # tensors up to this size are copied out, so that their segment is free at once
+MALFORMED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+
+_MAX_DIMS = 32
+_MAX_TEXT = 16 << 10
+
+SharedMemory: TypeAlias = "Memory | NDArray[np.uint8]"
+"""A segment, or a copy of it; the array is a view whose end somebody waits for."""
+
+Answer = InferenceResponse | ServingError | AnswerBody | None
+"""What a child's question is answered with; None for the bare end of a stream."""
+
+Handler = Callable[[Any, Memory], AnswerBody | None]
+"""Handles a message of a child's own, of the type that its `op` says, with the memory of its tensors. It returns the answer, or
+None where there is none, or comes later."""
+
+
+# -- to the child ------------------------------------------------------------------------------------------------------
+def encode_requests(requests: Sequence[InFlightRequest]) -> tuple[list[RequestMessage], TensorWriter]:
+    """Return the requests of a batch, without keys, and the inputs to write.
+
+    Tensors of one input lie side by side, in the requests' order.
+    """
+    writer = TensorWriter()
+    rows: list[list[TensorRow]] = [[] for _ in requests]
+    for name in dict.fromkeys(name for request in requests for name in request.inputs):
+        first = True
+        for request, mine in zip(requests, rows, strict=True):
+            if name in request.inputs:
+                array = host_array(request.inputs[name])
+                mine.append(writer.add(name, type_of(array).name, array, align=first))
+                first = False
+    return [_request_message(request, mine) for request, mine in zip(requests, rows, strict=True)], writer
+
+
+def _request_message(request: InFlightRequest, rows: list[TensorRow]) -> RequestMessage:
+    asked, sequence = request.asked, request.sequence
+    message: RequestMessage = {"id": asked.id, "inputs": rows, "batch_size": request.batch_size}
+    if request.requested_outputs:
+        message["requested"] = request.requested_outputs
+    if asked.parameters:
+        message["parameters"] = dict(asked.parameters)
+    if asked.priority:
+        message["priority"] = asked.priority
+    if asked.timeout_us:
+        message["timeout"] = asked.timeout_us
+    if sequence.id:
+        message["sequence"] = sequence.id
+        message["flags"] = sequence.start + 2 * sequence.end
+    if request.observers:
+        message["trace"] = next(filter(None, (observer.context() for observer in request.observers)), "")
+    return message
+
+
+def encode_answer(answer: Answer, writer: TensorWriter) -> AnswerBody:
+    """Return the answer to a child's question; its tensors go into `writer`."""
+    if answer is None:
+        return {}
+    if isinstance(answer, ServingError):
+        return {"error": (answer.code.value, answer.message)}
+    if not isinstance(answer, InferenceResponse):
+        return answer
+    rows = []
+    for name, value in answer.outputs.items():
+        array = host_array(value)
+        rows.append(writer.add(name, type_of(array).name, array))
+    return {"outputs": rows, "parameters": answer.parameters}
+
+
+# -- from the child ----------------------------------------------------------------------------------------------------
+def decode_request(message: Infer, memory: Memory) -> InferenceRequest:
+    """Return the request that a model makes of another model."""
+    texts = message["model"], message["version"], message["request_id"], *message["requested"]
+    numbers = message["priority"], message["timeout"], message["flags"]
+    sequence = message["sequence"]
+    if not all(isinstance(text, str) for text in texts) or not all(type(n) is int and n >= 0 for n in numbers):
+        raise ProtocolError("an inference on another model is badly described")
+    if not isinstance(sequence, str) and (type(sequence) is not int or sequence < 0):
+        raise ProtocolError("a correlation id must be a number or a text")
+    return InferenceRequest(
+        model_name=message["model"],
+        model_version=message["version"],
+        inputs=decode_tensors(message["inputs"], memory),
+        id=message["request_id"],
+        requested_outputs=tuple(message["requested"]),
+        parameters=decode_parameters(message),
+        priority=message["priority"],
+        timeout_us=message["timeout"],
+        sequence=SequencePosition(sequence, bool(message["flags"] & 1), bool(message["flags"] & 2)),
+    )
+
+
+def decode_tensors(rows: Sequence[TensorRow], memory: Memory) -> dict[str, Tensor]:
+    """Return the tensors of a segment that is used once: small ones copied, large ones as views, whose end frees it."""
+    used = used_bytes(rows, memory)
+    held = memory[:used] if used <= COPY_BYTES else np.frombuffer(memory, np.uint8)
+    return {row[0]: decode_tensor(row, held) for row in rows}
+
+
+def used_bytes(rows: Iterable[TensorRow], memory: Memory) -> int:
+    """Return where the last tensor of a segment ends; ProtocolError where that is outside the segment."""
+    used: int = max((row[3] + row[4] for row in rows), default=0)
+    if used > len(memory):
+        raise ProtocolError(f"the outputs end at byte {used} of a segment of {len(memory)}")
+    return used
+
+
+def decode_tensor(row: TensorRow, memory: SharedMemory) -> Array:
+    """Return the array that a row describes; ProtocolError unless it lies inside the memory and has the size of its shape."""
+    name, kind, shape, offset, length = row
+    numbers = [*shape, offset, length]
+    if len(numbers) > _MAX_DIMS + 2 or not all(type(number) is int and number >= 0 for number in numbers):
+        raise ProtocolError(f"output '{name}' is badly described")
+    if offset + length > len(memory):
+        raise ProtocolError(f"output '{name}' lies outside its segment")
+    datatype = DATATYPES[kind]
+    count = math.prod(shape)
+    if kind == "BYTES":
+        try:
+            data = memoryview(cast("mmap.mmap", memory))[offset : offset + length]
+            return deserialize_bytes(data, count).reshape(shape)
+        except ServingError as error:
+            raise ProtocolError(f"output '{name}': {error}") from None
+    if count * datatype.itemsize != length:
+        raise ProtocolError(f"output '{name}' has {length} bytes, not those of its shape")
+    return np.ndarray(shape, datatype.dtype, memory, offset) if count else np.empty(shape, datatype.dtype)
+
+
+def decode_error(pair: Sequence[object], prefix: str = "") -> ServingError:
+    """Return what the client is told of a model's exception, or of the error that it gave: (code, text)."""
+    code, text = pair
+    known = Code[code] if isinstance(code, str) and code in Code.__members__ else Code.INTERNAL
+    return ServingError(known, prefix + without_addresses(str(text)[:_MAX_TEXT]))
+
+
+def decode_parameters(message: ResponseBody | Infer) -> Parameters:
+    """Return the parameters of a response or request; ProtocolError for a value of another kind than the protocol has."""
+    found: Parameters = {}
+    for key, value in message.get("parameters", {}).items():
+        if not isinstance(value, str | int | float | bool):
+            raise ProtocolError(
+                f"a response parameter must be a string, a number or a boolean, not {type(value).__name__}"
+            )
+        found[str(key)] = value
+    return found
+
+
+def requested_outputs(request: InFlightRequest, outputs: Sequence[str], found: Iterable[str]) -> list[str]:
+    """Return, of the model's `outputs`, those that the request asks for and that its response has."""
+    asked = request.requested_outputs
+    return [name for name in outputs if (not asked or name in asked) and name in found]
