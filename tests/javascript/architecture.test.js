@@ -1,7 +1,7 @@
 // The rooms of static/js: imports go one way, and nothing writes markup into the page.
 
 import assert from "node:assert/strict";
-import { readFileSync, readdirSync } from "node:fs";
+import { existsSync, readFileSync, readdirSync } from "node:fs";
 import { dirname, join, normalize } from "node:path";
 import test from "node:test";
 
@@ -52,4 +52,13 @@ test("a page's text is never read as markup or as code", () => {
 test("no type is left open", () => {
   const open = /\{[^}\n]*\bany\b[^}\n]*\}|@ts-(ignore|nocheck|expect-error)/;
   for (const path of MODULES) assert.doesNotMatch(source(path), open, path);
+});
+
+test("the files that comments name exist", () => {
+  const named = /\b(?:dashboard|serving|repository|examples|tests|static)\/[\w/]+(?:\.\w+)?/g;
+  for (const path of MODULES) {
+    for (const [name] of source(path).matchAll(named)) {
+      assert.ok(existsSync(new URL(`../../${name}`, import.meta.url)), `${path} names ${name}`);
+    }
+  }
 });

@@ -1,4 +1,4 @@
-// What the dashboard's WebSockets send (consumers.py of its rooms metrics, jobs and servers): the types alone.
+// What the dashboard sends over WebSockets (dashboard/metrics/live.py, dashboard/servers/consumers.py): the types alone.
 
 /**
  * One GPU; what the driver does not tell is null.
