@@ -12,7 +12,9 @@ import { SeriesStore, rowOf } from "./series.js";
  * @import { Figures, Point } from "../live/messages.js"
  * @import { History } from "./series.js"
  * @import { Heatmap, Marker } from "./traces.js"
- *
+ */
+
+/**
  * What the page begins with (dashboard/overview/tags.py, charts_config).
  * @typedef {object} BoardConfig
  * @property {string} history the address that tells it

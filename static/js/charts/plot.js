@@ -44,15 +44,25 @@ export class Plot {
   #visible = true;
   #drawn = false;
   #noted = false;
-  /** The newest view, and the one that waits until the chart is in sight. */
-  /** @type {View | null} */
+  /**
+   * The newest view.
+   * @type {View | null}
+   */
   #view = null;
-  /** @type {View | null} */
+  /**
+   * The view that is drawn when the chart comes into sight; null where it is in sight.
+   * @type {View | null}
+   */
   #late = null;
-  /** @type {number | undefined} */
+  /**
+   * The bound of the value axis, once there is one.
+   * @type {number | undefined}
+   */
   #bound;
-  /** The moment of the crosshair; null without one. */
-  /** @type {number | null} */
+  /**
+   * The moment of the crosshair; null without one.
+   * @type {number | null}
+   */
   #hovering = null;
 
   /**

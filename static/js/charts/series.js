@@ -7,14 +7,18 @@ import { MODEL_SERIES, PROCESS_SERIES } from "./kinds.js";
  *
  * @typedef {Record<string, number>} Batches batch size -> executions
  * @typedef {(number | null)[]} Values one for each time; null where nothing was measured
- *
+ */
+
+/**
  * What the dashboard tells of a range (dashboard/metrics/selectors.py). `batch` of the series are Batches.
  * @typedef {object} History
  * @property {number} step seconds between two times
  * @property {number[]} times unix seconds
  * @property {Record<string, Values> & { batch?: (Batches | null)[] }} series
  * @property {Record<string, Values>} process
- *
+ */
+
+/**
  * One moment of all series.
  * @typedef {object} Row
  * @property {number} at unix seconds

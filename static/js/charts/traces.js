@@ -5,13 +5,17 @@ import { KINDS } from "./kinds.js";
 /**
  * @import { ChartKind } from "./kinds.js"
  * @import { Batches, Values } from "./series.js"
- *
+ */
+
+/**
  * How many requests took how long, over time. The dashboard has counted them.
  * @typedef {object} Heatmap
  * @property {number[]} times unix seconds
  * @property {number[]} bounds_ms of the bands, the lowest first; one more than there are bands
  * @property {number[][]} counts for each band, requests at each time
- *
+ */
+
+/**
  * A change of the server or of a model.
  * @typedef {object} Marker
  * @property {number} at unix seconds
@@ -20,7 +24,9 @@ import { KINDS } from "./kinds.js";
  * @property {string} text
  * @property {number | null} audit the entry of the activity page that tells of it
  * @property {boolean} bad
- *
+ */
+
+/**
  * What all charts of a page show.
  * @typedef {object} View
  * @property {number} start unix seconds

@@ -12,7 +12,9 @@ import { differing, same, shown } from "./fields.js";
  * @property {string} message
  * @property {number | null} line of the text, from 1
  * @property {string} field such as `inputs[0].dims`; "" for none
- *
+ */
+
+/**
  * What the server says of a text (dashboard/configuration/editor.py, preview_response).
  * @typedef {object} Preview
  * @property {string} text
@@ -33,8 +35,10 @@ const LISTS = ["instance_groups", "inputs", "outputs"];
 export class ConfigurationEditor {
   /** @type {Problem[]} */
   #problems = [];
-  /** Marks the newest question to the server; an older answer that comes late is dropped. */
-  /** @type {symbol | null} */
+  /**
+   * Marks the newest question to the server; an older answer that comes late is dropped.
+   * @type {symbol | null}
+   */
   #asked = null;
 
   /**

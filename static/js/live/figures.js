@@ -12,8 +12,10 @@ import { count, latency, rate, share, size, threeDigits } from "../core/format.j
 const WINDOW = 5;
 /** @type {ShownFigures} */
 const IDLE = { rps: 0, errors: 0, pending: 0, p50: null, p99: null };
-/** Model name, or "" for all of them -> the figures of its last seconds, the newest last. */
-/** @type {Map<string, ShownFigures[]>} */
+/**
+ * Model name, or "" for all of them -> the figures of its last seconds, the newest last.
+ * @type {Map<string, ShownFigures[]>}
+ */
 const recent = new Map();
 
 /**

@@ -7,14 +7,18 @@
  * @property {number | null} utilization from 0 to 1
  * @property {number | null} memory_used bytes
  * @property {number | null} memory_total bytes
- *
+ */
+
+/**
  * What a server's process uses.
  * @typedef {object} ProcessFigures
  * @property {number} rss resident bytes
  * @property {number} cpu cores in use
  * @property {number} threads
  * @property {Gpu[]} gpus
- *
+ */
+
+/**
  * One second of a model, or of all (dashboard's figures): rates per second, times in ms, null where nothing was measured.
  * @typedef {object} Figures
  * @property {number} rps requests
@@ -24,7 +28,9 @@
  * @property {number} errors
  * @property {number} pending requests that wait
  * @property {Record<string, number>} batch batch size -> executions
- *
+ */
+
+/**
  * One second of a server, from /ws/live/.
  * @typedef {object} Point
  * @property {"point"} type
@@ -34,13 +40,17 @@
  * @property {Figures} [total] of all models; not where one model was asked for
  * @property {ProcessFigures} process
  * @property {Record<string, number>} memory "model/version" -> bytes that it holds
- *
+ */
+
+/**
  * Lines of a process's log, from /ws/servers/NAME/log/.
  * @typedef {object} LogLines
  * @property {"log"} type
  * @property {boolean} [reset] whether the lines stand in place of all before
  * @property {string[]} lines
- *
+ */
+
+/**
  * The feed is gone for now, or what was asked for does not exist.
  * @typedef {{ type: "lost" | "error", message: string }} Trouble
  */

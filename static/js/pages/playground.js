@@ -12,7 +12,9 @@ import { TIMING, encode, readable } from "../playground/wire.js";
  * @import { SnippetKind } from "../playground/snippets.js"
  * @import { TensorSpec } from "../playground/tensors.js"
  * @import { EncodedRequest, Parameters, Tensor } from "../playground/wire.js"
- *
+ */
+
+/**
  * What the page begins with (dashboard/playground/pages.py).
  * @typedef {object} PlayData
  * @property {string} model

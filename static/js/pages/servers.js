@@ -9,8 +9,10 @@ import { processTexts, write } from "../live/figures.js";
  * @import { Point } from "../live/messages.js"
  */
 
-/** Server -> what is written of its process. */
-/** @type {Map<string, Texts>} */
+/**
+ * Server -> what is written of its process.
+ * @type {Map<string, Texts>}
+ */
 const newest = new Map();
 
 /** Writes the figures, also over those of a refresh. */

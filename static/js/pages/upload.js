@@ -11,7 +11,9 @@ import { startEditor } from "../configuration/editor.js";
  * @import { Preview } from "../configuration/editor.js"
  * @import { ChosenFile } from "../uploads/files.js"
  * @import { TransferRow, TransferState } from "../uploads/transfer.js"
- *
+ */
+
+/**
  * What the server knows of an upload.
  * @typedef {object} UploadData
  * @property {string | number} id

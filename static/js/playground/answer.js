@@ -6,7 +6,9 @@ import { bestClasses, classScores, elementRows } from "./scores.js";
 
 /**
  * @import { Output } from "./scores.js"
- *
+ */
+
+/**
  * Of an answer's parameters, those that say where its time went, in microseconds.
  * @typedef {object} Timing
  * @property {number} [slipway_queue_us]

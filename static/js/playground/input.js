@@ -8,7 +8,9 @@ import { elementCount, fixedShape, imageLayout, inputModes, nest, parseElement, 
 /**
  * @import { Mode, PixelScale, TensorSpec } from "./tensors.js"
  * @import { TensorValue } from "./wire.js"
- *
+ */
+
+/**
  * A way to give a tensor: what a person sees, and what it gives. `read` throws an Error with a sentence.
  * @typedef {object} Control
  * @property {HTMLElement} element
@@ -20,8 +22,10 @@ const LABELS = { draw: "Draw", picture: "Picture", grid: "Numbers", text: "Text"
 const JSON_MOST = 4096; // elements that stand in the text from the start
 
 export class TensorInput {
-  /** The controls used so far: each keeps what it was given while another is shown. */
-  /** @type {Partial<Record<Mode, Control>>} */
+  /**
+   * The controls used so far: each keeps what it was given while another is shown.
+   * @type {Partial<Record<Mode, Control>>}
+   */
   #controls = {};
   /** @type {Record<Mode, () => Control>} */
   #make = {

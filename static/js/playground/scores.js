@@ -5,7 +5,9 @@ import { flat } from "./tensors.js";
 
 /**
  * @typedef {import("./wire.js").Element} Element
- *
+ */
+
+/**
  * An output as the server answers it.
  * @typedef {object} Output
  * @property {string} name

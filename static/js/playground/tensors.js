@@ -5,7 +5,9 @@
  * @typedef {Element | NestedList[]} NestedList a list of lists of elements, as deep as the tensor's shape is long
  * @typedef {"draw" | "picture" | "grid" | "text" | "file" | "json"} Mode one way to give a tensor
  * @typedef {"unit" | "byte" | "imagenet"} PixelScale 0 to 1, 0 to 255, or ImageNet's mean and deviation
- *
+ */
+
+/**
  * An input or output of a model's signature.
  * @typedef {object} TensorSpec
  * @property {string} name

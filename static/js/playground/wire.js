@@ -4,7 +4,9 @@
 /**
  * @typedef {number | string | boolean} Element one element of a tensor, as JSON carries it
  * @typedef {{ [name: string]: Element }} Parameters of a request
- *
+ */
+
+/**
  * What a tensor holds: flat elements, or the bytes of the one element of a BYTES tensor.
  * @typedef {object} TensorValue
  * @property {number[]} shape
@@ -16,7 +18,9 @@
  * @typedef {object} RequestJson
  * @property {object[]} inputs
  * @property {Parameters} [parameters]
- *
+ */
+
+/**
  * A request as fetch sends it.
  * @typedef {object} EncodedRequest
  * @property {RequestJson} json what of it is JSON

@@ -3,8 +3,10 @@
 import { $, need } from "../core/dom.js";
 import { openPalette } from "./palette.js";
 
-/** The second key after `g` -> the place it goes to. */
-/** @type {Record<string, string>} */
+/**
+ * The second key after `g` -> the place it goes to.
+ * @type {Record<string, string>}
+ */
 const PLACES = { o: "overview", m: "models", j: "jobs", s: "servers", a: "activity", e: "settings" };
 const TWO_KEYS_MS = 1500;
 

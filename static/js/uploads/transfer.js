@@ -4,7 +4,9 @@ import { RequestError, request } from "../core/request.js";
 
 /**
  * @typedef {"sending" | "waiting" | "paused" | "done" | "failed"} TransferState "waiting": for the connection
- *
+ */
+
+/**
  * A file of an upload.
  * @typedef {object} TransferRow
  * @property {number} number the server's for it
