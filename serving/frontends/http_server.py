@@ -1,7 +1,7 @@
-"""The HTTP frontend: KServe V2's REST routes with Triton's extensions.
+"""The HTTP listener: KServe V2's REST routes with Triton's extensions, and the OpenAI-compatible routes.
 
-Each protocol part is a module of handlers; a new one (shared memory, trace, logging, generate) is one line in ROUTES per
-route. Source: KServe V2 REST; Triton docs/protocol/extension_*.md.
+A new route is one line in ROUTES and its handler in the room of its protocol.
+Source: KServe V2 REST; Triton docs/protocol/extension_*.md; OpenAI API reference.
 """
 
 from serving.cli.option_values import header_pattern
@@ -60,7 +60,7 @@ ERROR_BODIES = {openai_errors.PREFIX: openai_errors.error_object}
 
 
 class HttpServer:
-    """See serving/frontends/__init__.py for what a frontend has."""
+    """See serving/frontends/__init__.py for what a listener has."""
 
     def __init__(
         self,

@@ -1,4 +1,7 @@
-"""Responses of models as server-sent events over HTTP, for generate_stream and the OpenAI routes."""
+"""Server-sent events: the responses of models as a stream, for generate_stream and the OpenAI routes.
+
+Source: the HTML standard, server-sent events.
+"""
 
 import orjson
 
@@ -10,7 +13,7 @@ CONTENT_TYPE = "text/event-stream; charset=utf-8"
 
 
 class EventStream:
-    """Begins with its first event: until then an error can still be an answer of its own.
+    """The stream begins with its first event: until then an error can still be an answer of its own.
 
     Requests that get its `flow` wait while the client does not take what they have sent.
     """
@@ -22,7 +25,7 @@ class EventStream:
         self.started = False
 
     def send(self, value: object, status: int = 200) -> None:
-        """One event with a JSON value, or with text as it is. The first one decides on the status."""
+        """Send one event with a JSON value, or with text as it is. The first one decides on the status."""
         if self._exchange.done:
             return
         self._start(status)
@@ -30,7 +33,7 @@ class EventStream:
         self._exchange.write(b"data: " + data + b"\n\n")
 
     def count(self, response: InferenceResponse) -> None:
-        """Call it before sending what this response has become."""
+        """Count a response against the flow; called before what it has become is sent."""
         self._sent += response.size
 
     def end(self) -> None:

@@ -32,8 +32,8 @@ log = logging.getLogger(__name__)
 
 JOIN_BELOW = 64 << 10  # bytes; smaller answers are joined and written by one call
 
-Answer = Reply | None | Awaitable[Reply | None]
-Handler = Callable[["Exchange"], Answer]
+HandlerResult = Reply | None | Awaitable[Reply | None]
+Handler = Callable[["Exchange"], HandlerResult]
 
 
 @dataclass(slots=True)

@@ -107,7 +107,7 @@ class _Collector:
 
 
 def parse_head(data: bytes) -> Head:
-    """Parse a head that ends with its empty line. HttpError for whatever is malformed: the connection must then close."""
+    """Parse a head that ends with its empty line. HttpError for whatever is malformed, upon which the connection closes."""
     collector = _Collector()
     parser = collector.parser = httptools.HttpRequestParser(collector)
     try:
@@ -166,18 +166,19 @@ def _header_length(headers: dict[str, str]) -> int | None:
 
 
 def _accepted_encoding(header: str) -> str:
-    """The encoding of ours that the client likes best, the first of equals; "" where that is identity, or none."""
-    best, weight = "", 0.0
+    """Return the encoding of ours that an Accept-Encoding header prefers, the first of equals; "" where that is identity, or
+    none. Source: RFC 9110, section 12.5.3."""
+    best, best_weight = "", 0.0
     for item in header.lower().split(","):
         name, _, parameters = item.partition(";")
-        liked = _weight(parameters)
-        if name.strip() in (*ENCODINGS, "identity") and liked > weight:
-            best, weight = name.strip(), liked
+        weight = _weight(parameters)
+        if name.strip() in (*ENCODINGS, "identity") and weight > best_weight:
+            best, best_weight = name.strip(), weight
     return best if best in ENCODINGS else ""
 
 
 def _weight(parameters: str) -> float:
-    """Of `q=0.5`; 0 for what is no number from 0 to 1."""
+    """Return the quality value of `q=0.5`, 1 where there is none, and 0 for what is no number from 0 to 1."""
     if not parameters:
         return 1.0
     match = _WEIGHT.fullmatch(parameters.strip())
@@ -186,7 +187,7 @@ def _weight(parameters: str) -> float:
 
 @dataclass(slots=True)
 class Reply:
-    """An answer with a known length. `body` chunks are written in order, without joining large ones."""
+    """An answer of known length. The chunks of `body` are written in order; large ones are not joined."""
 
     status: int = 200
     body: Sequence[Chunk] = ()
@@ -194,7 +195,7 @@ class Reply:
     headers: Iterable[tuple[str, str]] = ()
 
     def encode(self, head: Head, closing: bool) -> list[Chunk]:
-        """Status line, headers and body; for HEAD the body stays away, for 204 its length too."""
+        """Return status line and headers, and the body; for HEAD the body stays away, for 204 its length too."""
         lines = [status_line(self.status)]
         if self.content_type:
             lines.append(f"Content-Type: {self.content_type}\r\n")

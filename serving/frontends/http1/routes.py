@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Generic, NamedTuple, TypeVar
 
-from serving.frontends.http1.exchange import Answer, Exchange, Handler, RouteMatch
+from serving.frontends.http1.exchange import Exchange, Handler, HandlerResult, RouteMatch
 from serving.frontends.http1.message import ErrorBody, Head, HttpError, Reply, parse_head, plain_error
 from serving.frontends.shared.client_limits import CONTROL_BODY
 
@@ -24,7 +24,7 @@ class Route(NamedTuple, Generic[F]):
     method: str
     pattern: str
     group: str
-    handler: Callable[[F, Exchange], Answer]
+    handler: Callable[[F, Exchange], HandlerResult]
     large: bool = False  # takes bodies up to the table's limit, and not only CONTROL_BODY
 
 

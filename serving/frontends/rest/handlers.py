@@ -1,13 +1,15 @@
-"""Handlers of every V2 route but inference: decode, call the server, encode."""
+"""V2 routes of the server, its models and its model repository: decode, call the server, encode.
+
+Source: KServe V2 REST; Triton, docs/protocol/extension_{statistics,model_configuration,model_repository}.md.
+"""
 
 import binascii
-from typing import Any
 
 from serving.core.errors import invalid, unsupported
 from serving.core.message_json import message_to_json
 from serving.frontends.http1.exchange import Exchange
 from serving.frontends.http1.message import Reply, json_reply
-from serving.frontends.rest.json_body import json_object, with_json
+from serving.frontends.rest.json_body import JsonObject, json_object, with_json
 from serving.frontends.shared.worker_threads import checkpoint, in_thread
 from serving.server import InferenceServer
 
@@ -54,7 +56,7 @@ def repository_index(server: InferenceServer, exchange: Exchange) -> Reply:
 
 
 @with_json
-async def load_model(server: InferenceServer, exchange: Exchange, body: dict[str, Any]) -> Reply:
+async def load_model(server: InferenceServer, exchange: Exchange, body: JsonObject) -> Reply:
     _default_repository(exchange)
     exchange.body = b""
     parameters = _parameters(body)
@@ -83,7 +85,7 @@ async def unload_model(server: InferenceServer, exchange: Exchange) -> Reply:
 
 
 def _ready_reply(ready: bool, otherwise: str) -> Reply:
-    """Triton answers "not ready" with 400."""
+    """Return an empty answer, or 400 with the reason, as Triton says "not ready"."""
     return Reply() if ready else json_reply({"error": otherwise}, 400)
 
 
@@ -97,7 +99,7 @@ def _default_repository(exchange: Exchange) -> None:
         raise unsupported("'repository_name' specification is not supported")
 
 
-def _parameters(body: dict[str, Any]) -> dict[str, Any]:
+def _parameters(body: JsonObject) -> JsonObject:
     parameters = body.get("parameters", {})
     if not isinstance(parameters, dict):
         raise invalid("expected 'parameters' to be a JSON object")
@@ -105,7 +107,7 @@ def _parameters(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def _base64(key: str, value: str) -> bytes:
-    """In pieces, between which other threads have their turn."""
+    """Decode a load parameter in pieces, between which other threads have their turn."""
     content = bytearray()
     try:
         for start in range(0, len(value), _BASE64_PIECE):

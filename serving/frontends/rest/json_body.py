@@ -5,20 +5,20 @@ from collections.abc import Awaitable, Callable
 import orjson
 
 from serving.core.errors import invalid
-from serving.frontends.http1.exchange import Answer, Exchange
+from serving.frontends.http1.exchange import Exchange, HandlerResult
 from serving.frontends.http1.message import Reply
 from serving.frontends.rest.json_input import LARGE, MAX_PARAMETERS, check_count
 from serving.frontends.shared.worker_threads import in_thread
 from serving.server import InferenceServer
 
 JsonObject = dict[str, object]
-JsonHandler = Callable[[InferenceServer, Exchange, JsonObject], Answer]
+JsonHandler = Callable[[InferenceServer, Exchange, JsonObject], HandlerResult]
 
 
-def with_json(handle: JsonHandler) -> Callable[[InferenceServer, Exchange], Answer]:
+def with_json(handle: JsonHandler) -> Callable[[InferenceServer, Exchange], HandlerResult]:
     """Make a handler that gets the body as an object, which is parsed on another thread where it is large."""
 
-    def handler(server: InferenceServer, exchange: Exchange) -> Answer:
+    def handler(server: InferenceServer, exchange: Exchange) -> HandlerResult:
         if len(exchange.body) < LARGE:
             return handle(server, exchange, json_object(exchange))
         return parsed_later(server, exchange)

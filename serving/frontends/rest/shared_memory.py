@@ -5,12 +5,12 @@ Source: Triton, docs/protocol/extension_shared_memory.md.
 
 import base64
 import binascii
-from typing import Any
+from collections.abc import Sequence
 
 from serving.core.errors import invalid
 from serving.frontends.http1.exchange import Exchange
 from serving.frontends.http1.message import Reply, json_reply
-from serving.frontends.rest.json_body import json_object
+from serving.frontends.rest.json_body import JsonObject, json_object
 from serving.server import InferenceServer
 
 _SYSTEM = ("name", "key", "offset", "byte_size")
@@ -53,7 +53,7 @@ def cuda_unregister(server: InferenceServer, exchange: Exchange) -> Reply:
     return Reply()
 
 
-def _described(regions: list[Any], fields: tuple[str, ...]) -> Reply:
+def _described(regions: Sequence[object], fields: tuple[str, ...]) -> Reply:
     return json_reply([{field: getattr(region, field) for field in fields} for region in regions])
 
 
@@ -61,14 +61,14 @@ def _region(exchange: Exchange) -> str:
     return exchange.route.params.get("region", "")
 
 
-def _number(value: dict[str, Any], name: str, default: int | None = None) -> int:
+def _number(value: JsonObject, name: str, default: int | None = None) -> int:
     number = value.get(name, default)
     if type(number) is not int or not 0 <= number < 1 << 63:
         raise invalid(f"expected '{name}' to be a whole number of at least 0")
     return number
 
 
-def _handle(value: Any) -> bytes:
+def _handle(value: object) -> bytes:
     text = value.get("b64") if isinstance(value, dict) else None
     if not isinstance(text, str):
         raise invalid("expected 'raw_handle' to be an object with a string 'b64'")

@@ -1,0 +1,56 @@
+"""GET /metrics and GET /v2/slipway/live: the page for Prometheus, and the live feed.
+
+Source: Triton, docs/user_guide/metrics.md, for /metrics; the live feed is Slipway's own, see live_feed.
+"""
+
+import asyncio
+
+from serving.cli.options import Options
+from serving.frontends.http1.exchange import Exchange
+from serving.frontends.http1.message import Reply
+from serving.frontends.metrics import prometheus
+from serving.frontends.metrics.hardware import Hardware, SampledHardware
+from serving.frontends.metrics.live_feed import LiveFeed
+from serving.frontends.metrics.summaries import Summaries
+from serving.frontends.shared.authorisation import Authoriser
+from serving.server import InferenceServer
+
+
+class MetricsSource:
+    """What the routes tell of, and what the options leave out of it."""
+
+    def __init__(self, server: InferenceServer, options: Options, authoriser: Authoriser) -> None:
+        self.server = server
+        self.authoriser = authoriser
+        self.hardware = SampledHardware(Hardware(options.allow_gpu_metrics), options.metrics_interval_ms / 1000)
+        self.feed = LiveFeed(server, self.hardware)
+        self.summaries = Summaries(options.summary_quantiles) if options.metric_enabled("summary_latencies") else None
+        self.counter_latencies = options.metric_enabled("counter_latencies")
+        self.cpu = options.allow_cpu_metrics
+
+
+async def metrics(source: MetricsSource, exchange: Exchange) -> Reply:
+    server = source.server
+    await asyncio.gather(source.hardware.refreshed(), server.memory_read())
+    pieces = prometheus.render(
+        server.statistics(),
+        source.hardware,
+        server.response_cache,
+        server.request_log,
+        source.summaries,
+        source.counter_latencies,
+        source.cpu,
+    )
+    page = []
+    for piece in pieces:
+        page.append(piece.encode())
+        await asyncio.sleep(0)  # with a thousand models the page takes long: requests go first
+    page.append(server.custom_metrics().encode())
+    return Reply(200, (b"".join(page),), prometheus.CONTENT_TYPE)
+
+
+def live(source: MetricsSource, exchange: Exchange) -> Reply | None:
+    if exchange.head.method == "HEAD":
+        return Reply(200, (), "text/event-stream")
+    source.feed.subscribe(exchange, source.authoriser.holds_key(exchange.head.headers))
+    return None
