@@ -1,7 +1,7 @@
 """POST .../generate and .../generate_stream: JSON by names in, JSON by names out.
 
-A key that names an input of the model becomes that tensor, any other a request parameter; a value is one element, a list
-the elements in row-major order. Source: Triton, docs/protocol/extension_generate.md.
+A key that names an input of the model becomes that tensor, any other a request parameter. A value is one element; a list
+holds the elements in row-major order. Source: Triton, docs/protocol/extension_generate.md.
 """
 
 import math
@@ -19,7 +19,7 @@ from serving.core.response import Answer, InferenceResponse
 from serving.frontends.http1.event_stream import EventStream
 from serving.frontends.http1.exchange import Exchange
 from serving.frontends.http1.message import STATUS, Reply, encodable
-from serving.frontends.rest.json_body import with_json
+from serving.frontends.rest.json_body import JsonObject, with_json
 from serving.frontends.rest.json_input import MAX_PARAMETERS, array_from_json, check_count
 from serving.frontends.rest.json_output import dump_json, flat_values
 from serving.server import InferenceServer
@@ -29,8 +29,8 @@ _KINDS = {TYPE_STRING: ("string", str), TYPE_BOOL: ("boolean", bool)}  # what JS
 
 
 @with_json
-def generate(server: InferenceServer, exchange: Exchange, body: dict[str, Any]) -> None:
-    """Exactly one response."""
+def generate(server: InferenceServer, exchange: Exchange, body: JsonObject) -> None:
+    """Answer with the model's only response."""
     answers: list[InferenceResponse] = []
 
     def on_response(response: Answer, final: bool) -> None:
@@ -52,8 +52,8 @@ def generate(server: InferenceServer, exchange: Exchange, body: dict[str, Any]) 
 
 
 @with_json
-def generate_stream(server: InferenceServer, exchange: Exchange, body: dict[str, Any]) -> None:
-    """Each response as a server-sent event, errors of the model too; what is refused before it runs is a plain error."""
+def generate_stream(server: InferenceServer, exchange: Exchange, body: JsonObject) -> None:
+    """Answer with each response as a server-sent event, errors of the model too; what is refused before is a plain error."""
     stream = EventStream(exchange)
 
     def on_response(response: Answer, final: bool) -> None:
@@ -69,7 +69,7 @@ def generate_stream(server: InferenceServer, exchange: Exchange, body: dict[str,
 
 
 # -- requests ----------------------------------------------------------------------------------------------------------
-def _request(server: InferenceServer, exchange: Exchange, body: dict[str, Any]) -> InferenceRequest:
+def _request(server: InferenceServer, exchange: Exchange, body: JsonObject) -> InferenceRequest:
     params = exchange.route.params
     model, version = params["model"], params.get("version", "")
     identifier, nested = body.pop("id", ""), body.pop("parameters", {})
@@ -100,8 +100,8 @@ def start(server: InferenceServer, exchange: Exchange, *requests: InFlightReques
             exchange.traced |= request.trace is not None
 
 
-def by_name(config: ModelConfig, values: dict[str, Any]) -> tuple[dict[str, Tensor], Parameters]:
-    """Tensors for the values that name inputs, parameters for the others; None is left out."""
+def by_name(config: ModelConfig, values: JsonObject) -> tuple[dict[str, Tensor], Parameters]:
+    """Return tensors for the values that name inputs, and parameters for the others; None is left out."""
     known = {tensor.name: tensor for tensor in config.input}
     inputs: dict[str, Tensor] = {}
     parameters: Parameters = {}
@@ -117,7 +117,7 @@ def by_name(config: ModelConfig, values: dict[str, Any]) -> tuple[dict[str, Tens
     return inputs, parameters
 
 
-def _tensor(name: str, tensor: ModelInput, value: Any, batched: bool) -> NDArray[Any]:
+def _tensor(name: str, tensor: ModelInput, value: object, batched: bool) -> NDArray[Any]:
     data = value if isinstance(value, list) else [value]
     wanted = _KINDS.get(tensor.data_type)
     if wanted is not None and not all(isinstance(element, wanted[1]) for element in data):
@@ -130,7 +130,8 @@ def _tensor(name: str, tensor: ModelInput, value: Any, batched: bool) -> NDArray
 
 
 def _shape(name: str, dims: list[int], count: int) -> tuple[int, ...]:
-    """The elements fill the fixed dims first, then the innermost variable one; other variable dims are 1."""
+    """Return a shape for so many elements: they fill the fixed dims first, then the innermost variable one; other variable
+    dims are 1."""
     left, rest = divmod(count, math.prod(dim for dim in dims if dim > 0))
     variable = [index for index, dim in enumerate(dims) if dim < 0]
     if rest or (left != 1 and not variable):
@@ -160,9 +161,9 @@ def _send(stream: EventStream, response: InferenceResponse | ServingError) -> No
         stream.send({"error": encodable(error.message)}, STATUS[error.code])
 
 
-def _described(response: InferenceResponse) -> dict[str, Any]:
-    """Outputs of one element as a value, others as flat lists."""
-    value: dict[str, Any] = {"id": response.id} if response.id else {}
+def _described(response: InferenceResponse) -> JsonObject:
+    """Return a response as JSON: outputs of one element as a value, others as flat lists."""
+    value: JsonObject = {"id": response.id} if response.id else {}
     value |= {"model_name": response.model_name, "model_version": str(response.model_version)}
     value |= response.parameters
     for name, array in response.outputs.items():

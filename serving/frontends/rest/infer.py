@@ -14,6 +14,7 @@ from serving.server import InferenceServer
 
 
 def infer(server: InferenceServer, exchange: Exchange) -> None:
+    """Infer once; the responder of the request answers the exchange."""
     received = exchange.received() if server.tracing else None
     if len(exchange.body) >= LARGE:
         exchange.task = asyncio.ensure_future(_infer_large(server, exchange, received))
@@ -22,7 +23,7 @@ def infer(server: InferenceServer, exchange: Exchange) -> None:
 
 
 async def _infer_large(server: InferenceServer, exchange: Exchange, received: tuple[int, int] | None) -> None:
-    """JSON that would hold up the loop is parsed, in pieces, on another thread."""
+    """Decode on another thread, piece by piece, JSON that would hold up the event loop."""
     try:
         request = await in_thread(_decode, server, exchange)
         exchange.task = None
@@ -37,13 +38,13 @@ def _decode(server: InferenceServer, exchange: Exchange) -> InFlightRequest:
     version = params.get("version", "")
     header_length = exchange.head.header_length
     if header_length == 0:
-        asked, plan = decode_raw(server.model_config(model, version), exchange.binary, version)
+        asked, header = decode_raw(server.model_config(model, version), exchange.binary, version)
     else:
         if header_length is not None and header_length > len(exchange.body):
             length = len(exchange.body)
             raise invalid(f"inference header size should be in range (0, {length}), got: {header_length}")
-        asked, plan = decode(exchange.body, exchange.binary, model, version, server.shared_memory)
-    return InFlightRequest(asked, InferResponder(exchange, plan))
+        asked, header = decode(exchange.body, exchange.binary, model, version, server.shared_memory)
+    return InFlightRequest(asked, InferResponder(exchange, header))
 
 
 def _submit(

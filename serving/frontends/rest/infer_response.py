@@ -1,6 +1,6 @@
-"""The V2 inference response: JSON with Triton's binary tensor extension, as the answer to an exchange.
+"""The V2 inference response: JSON with the binary data of tensors behind it, as the answer to an exchange.
 
-encode(response, plan) -> (JSON, binary parts)
+encode(response, header) -> (JSON, binary parts)      header: that of the request
 
 Source: KServe V2 REST, Inference; Triton docs/protocol/extension_binary_data.md.
 """
@@ -17,7 +17,7 @@ from serving.core.in_flight import Responder
 from serving.core.response import Answer, InferenceResponse
 from serving.frontends.http1.exchange import Exchange
 from serving.frontends.http1.message import Chunk, Reply
-from serving.frontends.rest.infer_request import Plan
+from serving.frontends.rest.infer_request import InferHeader
 from serving.frontends.rest.json_output import LARGE_ARRAY, array_to_json, dump_json
 from serving.frontends.shared.compression import deflate
 from serving.frontends.shared.worker_threads import in_thread
@@ -28,24 +28,24 @@ SMALL = 2048  # bytes; shorter answers are compressed with little memory
 
 
 class InferResponder(Responder):
-    """Answers the exchange when the response comes."""
+    """Answers the exchange when the response comes. `header` is the request's."""
 
-    __slots__ = ("exchange", "plan")
+    __slots__ = ("exchange", "header")
 
-    def __init__(self, exchange: Exchange, plan: Plan) -> None:
+    def __init__(self, exchange: Exchange, header: InferHeader) -> None:
         self.exchange = exchange
-        self.plan = plan
+        self.header = header
 
     def on_response(self, response: Answer, final: bool) -> None:
         exchange = self.exchange
         if exchange.done:
             return
         if isinstance(response, InferenceResponse) and final:
-            if takes_long(response, self.plan):
-                exchange.task = asyncio.ensure_future(_answer_large(exchange, response, self.plan))
+            if takes_long(response, self.header):
+                exchange.task = asyncio.ensure_future(_answer_large(exchange, response, self.header))
                 return
             try:
-                _answer(exchange, *encode(response, self.plan))
+                _answer(exchange, *encode(response, self.header))
             except Exception as error:
                 exchange.fail(error)
         elif isinstance(response, ServingError):
@@ -58,32 +58,33 @@ def refuse_decoupled(exchange: Exchange) -> None:
     exchange.fail(unsupported("HTTP end point doesn't support models with decoupled transaction policy"))
 
 
-async def _answer_large(exchange: Exchange, response: InferenceResponse, plan: Plan) -> None:
+async def _answer_large(exchange: Exchange, response: InferenceResponse, header: InferHeader) -> None:
     try:
-        header, parts = await in_thread(encode, response, plan)
+        json_part, parts = await in_thread(encode, response, header)
         exchange.task = None
-        _answer(exchange, header, parts)
+        _answer(exchange, json_part, parts)
     except Exception as error:
         exchange.fail(error)
 
 
-def encode(response: InferenceResponse, plan: Plan) -> tuple[bytes, list[Chunk]]:
-    """The JSON, and the binary data of the outputs asked for in that form, in order."""
-    outputs: list[dict[str, Any]] = []
+def encode(response: InferenceResponse, header: InferHeader) -> tuple[bytes, list[Chunk]]:
+    """Return the JSON, and the binary data of the outputs asked for in that form, in order. INVALID_ARG for an output that
+    JSON cannot hold."""
+    outputs: list[dict[str, object]] = []
     parts: list[Chunk] = []
     for name, array in response.outputs.items():
         row = datatype_of(array)
-        output: dict[str, Any] = {"name": name, "datatype": row.name, "shape": array.shape}
+        output: dict[str, object] = {"name": name, "datatype": row.name, "shape": array.shape}
         if response.in_shared_memory is not None and name in response.in_shared_memory:
             pass  # without parameters: where there are any, NVIDIA's C++ client wants a binary_data_size among them
-        elif plan.binary.get(name, plan.binary_default):
+        elif header.binary.get(name, header.binary_default):
             part = raw_bytes(array, row)
             output["parameters"] = {"binary_data_size": len(part)}
             parts.append(part)
         else:
             output["data"] = array_to_json(name, row, array)
         outputs.append(output)
-    value: dict[str, Any] = {"id": response.id} if response.id else {}
+    value: dict[str, object] = {"id": response.id} if response.id else {}
     value["model_name"] = response.model_name
     value["model_version"] = str(response.model_version)
     if response.parameters:
@@ -92,16 +93,16 @@ def encode(response: InferenceResponse, plan: Plan) -> tuple[bytes, list[Chunk]]
     return dump_json(value), parts
 
 
-def takes_long(response: InferenceResponse, plan: Plan) -> bool:
-    """Whether `encode` writes so much JSON that it should not run on the event loop's thread."""
+def takes_long(response: InferenceResponse, header: InferHeader) -> bool:
+    """Return whether `encode` writes so much JSON that it should not run on the event loop's thread."""
     for name, array in response.outputs.items():
-        if array.size >= LARGE_ARRAY and not plan.binary.get(name, plan.binary_default):
+        if array.size >= LARGE_ARRAY and not header.binary.get(name, header.binary_default):
             return response.in_shared_memory is None or name not in response.in_shared_memory
     return False
 
 
 def raw_bytes(array: NDArray[Any], row: Datatype) -> Chunk:
-    """Little-endian, row-major. A large contiguous array is not copied."""
+    """Return a tensor's data, little-endian and row-major, BYTES with their lengths. A large contiguous array is not copied."""
     if row is DATATYPES["BYTES"]:
         return serialize_bytes(array)
     if array.nbytes < VIEW_FROM or not array.flags.c_contiguous:
@@ -109,27 +110,27 @@ def raw_bytes(array: NDArray[Any], row: Datatype) -> Chunk:
     return array.reshape(-1).view(np.uint8).data
 
 
-def _answer(exchange: Exchange, header: bytes, parts: list[Chunk]) -> None:
+def _answer(exchange: Exchange, json_part: bytes, parts: list[Chunk]) -> None:
     head = exchange.head
-    size = len(header) + sum(map(len, parts))
+    size = len(json_part) + sum(map(len, parts))
     if head.accept or head.http_1_0 or exchange.pipeline.closing:
-        _answer_in_full(exchange, header, parts, size)
+        _answer_in_full(exchange, json_part, parts, size)
     elif parts:
         start = (
             b"HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\n"
-            b"Inference-Header-Content-Length: %d\r\nContent-Length: %d\r\n\r\n" % (len(header), size)
+            b"Inference-Header-Content-Length: %d\r\nContent-Length: %d\r\n\r\n" % (len(json_part), size)
         )
-        exchange.send([start, header, *parts])
+        exchange.send([start, json_part, *parts])
     else:
         start = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % size
-        exchange.send([start, header])
+        exchange.send([start, json_part])
 
 
-def _answer_in_full(exchange: Exchange, header: bytes, parts: list[Chunk], size: int) -> None:
-    """With the headers that the fast path leaves out: Connection, Content-Encoding."""
-    headers = [("Inference-Header-Content-Length", str(len(header)))] if parts else []
+def _answer_in_full(exchange: Exchange, json_part: bytes, parts: list[Chunk], size: int) -> None:
+    """Answer with the headers that the fast path leaves out: Connection, Content-Encoding."""
+    headers = [("Inference-Header-Content-Length", str(len(json_part)))] if parts else []
     kind = "application/octet-stream" if parts else "application/json"
-    body: list[Chunk] = [header, *parts]
+    body: list[Chunk] = [json_part, *parts]
     if not exchange.head.accept:
         exchange.reply(Reply(200, body, kind, headers))
         return

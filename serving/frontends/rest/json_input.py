@@ -1,6 +1,6 @@
 """Requests as JSON, and the tensors in it: lists of numbers, booleans or strings, flat or nested in row-major order.
 
-Two ways lead through a body. `split_body` cuts flat arrays of numbers out of it: the rest, the outline, is the same for each
+Two ways lead through a body. `split_arrays` cuts flat arrays of numbers out of it: the rest, the outline, is the same for each
 request of most clients and need not be parsed again, and `numbers` reads the arrays. What is made otherwise `load_json`
 parses whole: large bodies by simdjson, whose arrays give their numbers as one buffer without a Python object for each.
 
@@ -12,8 +12,8 @@ JSON has no NaN or infinity; like Triton this reads the tokens NaN, Infinity and
 import itertools
 import json
 import re
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sized
+from typing import Any, Literal, TypeGuard
 
 import numpy as np
 import orjson
@@ -31,7 +31,12 @@ _KEY = re.compile(b'"data"')
 _END = re.compile(b"]")
 _KEY_SIZE = 6
 MAX_ARRAYS = 4096  # of one request
-_BUFFER_KINDS = {"f": ("d", np.dtype(np.float64)), "i": ("i", np.dtype(np.int64)), "u": ("u", np.dtype(np.uint64))}
+# Kind of numpy's dtype -> simdjson's name of a buffer, and the dtype that it has.
+_BUFFER_KINDS: dict[str, tuple[Literal["d", "i", "u"], np.dtype[Any]]] = {
+    "f": ("d", np.dtype(np.float64)),
+    "i": ("i", np.dtype(np.int64)),
+    "u": ("u", np.dtype(np.uint64)),
+}
 SIMDJSON_FROM = 2048  # bytes; below, orjson is faster
 MAX_TENSORS = 4096  # inputs or outputs of one request
 MAX_PARAMETERS = 4096  # of one request, or of one of its tensors
@@ -49,11 +54,12 @@ class NotFlatError(Exception):
     """The body is to be parsed whole: it may be wrong, or just not made of flat arrays of numbers."""
 
 
-def split_body(body: Chunk) -> tuple[bytes, list[Chunk]]:
-    """The outline, with [0], [1], ... in place of each flat array under a key "data", and what the arrays hold. Both are still
-    to be parsed, and the outline must turn out to have each array as the data of an input. NotFlatError, or (outline, arrays).
+def split_arrays(body: Chunk) -> tuple[bytes, list[Chunk]]:
+    """Return the outline, with [0], [1], ... in place of each flat array under a key "data", and the texts of the arrays.
 
-    Inside a string the key's quotes would be escaped, so that what is found is a key, if the body is JSON at all.
+    Both are still to be parsed, and the outline must turn out to have each array as the data of an input. NotFlatError where
+    the body is not made so. Inside a string the key's quotes would be escaped, so that what is found is a key, if the body is
+    JSON at all.
     """
     pieces: list[Chunk] = []
     arrays: list[Chunk] = []
@@ -70,7 +76,7 @@ def split_body(body: Chunk) -> tuple[bytes, list[Chunk]]:
 
 
 def _find(body: Chunk, token: re.Pattern[bytes], position: int) -> int:
-    """Where the token is next, or -1. Looks at what lies before it and no more, and copies nothing."""
+    """Return where the token is next, or -1. Looks at what lies before it and no more, and copies nothing."""
     while position < len(body):
         checkpoint()
         found = token.search(body, position, position + _WINDOW)
@@ -81,7 +87,7 @@ def _find(body: Chunk, token: re.Pattern[bytes], position: int) -> int:
 
 
 def _behind(body: Chunk, position: int, token: bytes) -> int:
-    """The position behind white space and this token."""
+    """Return the position behind white space and this token."""
     near = bytes(body[position : position + 64])
     rest = near.lstrip(b" \t\r\n")
     if not rest.startswith(token):
@@ -89,8 +95,8 @@ def _behind(body: Chunk, position: int, token: bytes) -> int:
     return position + len(near) - len(rest) + len(token)
 
 
-def from_buffer(row: Datatype, data: Any) -> NDArray[Any] | None:
-    """Numbers of a simdjson array, flattened; None where they are not all of the kind that the datatype needs."""
+def from_buffer(row: Datatype, data: simdjson.Array) -> NDArray[Any] | None:
+    """Return the numbers of a simdjson array, flattened; None where they are not all of the kind that the datatype needs."""
     kind = _BUFFER_KINDS.get(row.dtype.kind)
     if kind is None:
         return None
@@ -101,7 +107,8 @@ def from_buffer(row: Datatype, data: Any) -> NDArray[Any] | None:
 
 
 def numbers(text: Chunk, row: Datatype) -> NDArray[Any]:
-    """What an array holds: large floats in the datatype asked for; integers wide, so that their range can be checked."""
+    """Return what the text of an array holds: large floats in the datatype asked for; integers wide, so that their range can
+    be checked. NotFlatError for what is no list of numbers."""
     if len(text) <= _WINDOW:
         return _parsed(bytes(text), row)
     parts = []
@@ -115,7 +122,8 @@ def numbers(text: Chunk, row: Datatype) -> NDArray[Any]:
 
 def _parsed(text: bytes, row: Datatype) -> NDArray[Any]:
     try:
-        found = from_buffer(row, simdjson.Parser().parse(b"[%b]" % text))
+        elements = simdjson.Parser().parse(b"[%b]" % text)
+        found = from_buffer(row, elements) if isinstance(elements, simdjson.Array) else None
     except (ValueError, RuntimeError):  # the latter for integers beyond 64 bits and for what is nested deeply
         raise NotFlatError from None
     if found is None or not found.size:
@@ -124,7 +132,7 @@ def _parsed(text: bytes, row: Datatype) -> NDArray[Any]:
 
 
 def _pieces(text: Chunk) -> Iterator[bytes]:
-    """Cut at commas."""
+    """Yield the text in pieces that end at commas."""
     position = 0
     while True:
         piece = bytes(text[position : position + _WINDOW])
@@ -139,15 +147,16 @@ def _pieces(text: Chunk) -> Iterator[bytes]:
 
 
 # -- whole bodies -------------------------------------------------------------------------------------------------------
-def load_json(body: Chunk) -> Any:
-    """The parsed body. Of a large one what an inference request knows; each "data" of `inputs` is a simdjson array."""
+def load_json(body: Chunk) -> object:
+    """Return the parsed body: of a large one what an inference request knows, each "data" of `inputs` as a simdjson array.
+    INVALID_ARG for what is not JSON."""
     try:
         return _load_large(body) if len(body) >= SIMDJSON_FROM else orjson.loads(body)
     except (ValueError, TypeError, RuntimeError) as error:  # RecursionError too
         return _load_leniently(body, error)
 
 
-def _load_large(body: Chunk) -> Any:
+def _load_large(body: Chunk) -> dict[str, object]:
     # A parser refuses to be reused while a value of it lives; making one costs little beside a large body.
     document = simdjson.Parser().parse(bytes(body) if isinstance(body, memoryview) else body)
     found = _members(document, _REQUEST)
@@ -159,20 +168,20 @@ def _load_large(body: Chunk) -> Any:
     return {name: value if name in ("inputs", "outputs") else _plain(value) for name, value in found.items()}
 
 
-def _tensor(item: Any) -> dict[str, Any]:
+def _tensor(item: object) -> dict[str, object]:
     return {name: value if name == "data" else _plain(value) for name, value in _members(item, _TENSOR).items()}
 
 
-def _members(value: Any, names: tuple[str, ...]) -> dict[str, Any]:
-    """Those of these members that an object has. simdjson finds one by a walk over all keys: nothing is looked up for each
-    key that a client has written."""
+def _members(value: object, names: tuple[str, ...]) -> dict[str, object]:
+    """Return those of these members that an object has. simdjson finds one by a walk over all keys: nothing is looked up
+    for each key that a client has written."""
     if not isinstance(value, simdjson.Object):
         raise invalid("expected the request, and each of its inputs and outputs, to be a JSON object")
     return {name: member for name in names if (member := value.get(name, _MISSING)) is not _MISSING}
 
 
-def _plain(value: Any) -> Any:
-    """As Python objects, of which a short text makes many: no more than a request needs."""
+def _plain(value: object) -> object:
+    """Return a value as Python objects, of which a short text makes many: no more than a request needs."""
     if not isinstance(value, simdjson.Object | simdjson.Array):
         return value
     check_count("an object or array of the request", value, MAX_PARAMETERS)
@@ -181,21 +190,21 @@ def _plain(value: Any) -> Any:
     return value.as_dict() if isinstance(value, simdjson.Object) else value.as_list()
 
 
-def is_array(value: Any) -> bool:
+def is_array(value: object) -> TypeGuard[list[object] | simdjson.Array]:
     return isinstance(value, list | simdjson.Array)
 
 
-def check_count(what: str, members: Any, limit: int) -> None:
+def check_count(what: str, members: Sized, limit: int) -> None:
     if len(members) > limit:
         raise too_many(what, members, limit)
 
 
-def too_many(what: str, members: Any, limit: int) -> ServingError:
+def too_many(what: str, members: Sized, limit: int) -> ServingError:
     return invalid(f"expected at most {limit} members in {what}, got {len(members)}")
 
 
-def _load_leniently(body: Chunk, error: Exception) -> Any:
-    """What a fast parser refuses and Triton's takes: NaN and Infinity, and for simdjson integers beyond 64 bits."""
+def _load_leniently(body: Chunk, error: Exception) -> object:
+    """Return what a fast parser refuses and Triton's takes: NaN and Infinity, and for simdjson integers beyond 64 bits."""
     content = bytes(body)
     load = json.loads if b"NaN" in content or b"Infinity" in content else orjson.loads
     try:
@@ -206,8 +215,10 @@ def _load_leniently(body: Chunk, error: Exception) -> Any:
 
 
 # -- tensors ------------------------------------------------------------------------------------------------------------
-def array_from_json(name: str, row: Datatype, shape: tuple[int, ...], count: int, data: Any) -> NDArray[Any]:
-    """The tensor of an input's `data`; INVALID_ARG for what does not fit its datatype or shape."""
+def array_from_json(name: str, row: Datatype, shape: tuple[int, ...], count: int, data: object) -> NDArray[Any]:
+    """Return the tensor of an input's `data`: a list, a simdjson array, or numbers already read as a flat array.
+
+    row: the input's datatype. count: the elements that `shape` has. INVALID_ARG for what does not fit datatype or shape."""
     if row.name in ("FP16", "BF16"):
         raise invalid(f"input '{name}': {row.name} has no JSON form, send it as binary data")
     flat: NDArray[Any] | None
@@ -226,11 +237,13 @@ def array_from_json(name: str, row: Datatype, shape: tuple[int, ...], count: int
     return _cast(name, row, flat).reshape(shape)
 
 
-def _numbers(name: str, row: Datatype, data: Any) -> NDArray[Any]:
-    """From elements that are Python objects. numpy makes an array of texts as wide as the longest one out of a list with one
-    text in it, so that what is no number never gets there."""
-    flat_list = data
-    if not isinstance(data, list) or not _SCALARS.issuperset(map(type, data)):
+def _numbers(name: str, row: Datatype, data: list[Any] | simdjson.Array) -> NDArray[Any]:
+    """Return numbers that come as Python objects. numpy makes an array of texts as wide as the longest one out of a list
+    with one text in it, so that what is no number never gets there."""
+    flat_list: list[object]
+    if isinstance(data, list) and _SCALARS.issuperset(map(type, data)):
+        flat_list = data
+    else:
         flat_list = []
         for element in _flattened(name, data):
             if type(element) not in _SCALARS:
@@ -248,9 +261,9 @@ def _numbers(name: str, row: Datatype, data: Any) -> NDArray[Any]:
     return flat
 
 
-def _flattened(name: str, data: Any) -> Iterator[Any]:
-    """The elements in row-major order, whatever they are. Arrays are nested evenly: those of one depth are as long as each
-    other, and elements stand at one depth."""
+def _flattened(name: str, data: list[Any] | simdjson.Array) -> Iterator[object]:
+    """Yield the elements in row-major order, whatever they are. Arrays are nested evenly: those of one depth are as long as
+    each other, and elements stand at one depth."""
     lengths: dict[int, int] = {}
     depth_of_elements = 0
     pending = [iter(data)]
@@ -283,7 +296,7 @@ def _uneven(name: str) -> ServingError:
     return invalid(f"input '{name}': 'data' is neither flat nor nested evenly, at most {MAX_DEPTH} deep")
 
 
-def _wide_integers(flat: NDArray[Any], data: list[Any]) -> NDArray[Any]:
+def _wide_integers(flat: NDArray[Any], data: list[object]) -> NDArray[Any]:
     exact = np.array(data, dtype=np.object_).reshape(-1)
     try:
         return exact.astype(np.uint64) if all(type(element) is int for element in exact) else flat
@@ -302,7 +315,7 @@ def _cast(name: str, row: Datatype, flat: NDArray[Any]) -> NDArray[Any]:
         return flat.astype(row.dtype)
 
 
-def _strings(name: str, data: Any) -> NDArray[Any]:
+def _strings(name: str, data: list[Any] | simdjson.Array) -> NDArray[Any]:
     flat: list[bytes] = []
     for element in _flattened(name, data):
         if not isinstance(element, str):

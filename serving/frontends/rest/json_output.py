@@ -38,7 +38,7 @@ def flat_values(name: str, row: Datatype, array: NDArray[Any]) -> NDArray[Any] |
         raise invalid(f"output '{name}' has bytes that are not UTF-8, request it as binary data") from None
 
 
-def dump_json(value: dict[str, Any]) -> bytes:
+def dump_json(value: dict[str, object]) -> bytes:
     """Return a value as JSON; numbers that are not finite become the tokens NaN, Infinity and -Infinity."""
     try:
         text = orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY)

@@ -84,11 +84,11 @@ def test_binary_tensors_survive_the_way_there_and_back(datatype: str, shape: lis
     described = {"name": "x", "datatype": datatype, "shape": shape, "parameters": {"binary_data_size": len(raw)}}
     first = {"name": "p", "datatype": "UINT8", "shape": [len(prefix)], "parameters": {"binary_data_size": len(prefix)}}
     body = json.dumps({"inputs": [first, described], "parameters": {"binary_data_output": True}}).encode()
-    request, plan = decode(body, prefix + raw, "m", "", NO_REGIONS)
+    request, header = decode(body, prefix + raw, "m", "", NO_REGIONS)
     array = request.inputs["x"]
     assert (array.dtype, list(array.shape), array.flags.aligned) == (row.dtype, shape, True)
-    header, parts = encode(InferenceResponse("m", 1, "", {"x": array}), plan)
-    assert json.loads(header)["outputs"][0]["parameters"]["binary_data_size"] == len(raw)
+    text, parts = encode(InferenceResponse("m", 1, "", {"x": array}), header)
+    assert json.loads(text)["outputs"][0]["parameters"]["binary_data_size"] == len(raw)
     assert b"".join(parts) == raw
 
 
@@ -105,18 +105,18 @@ def test_byte_strings_survive_the_way_there_and_back(elements: list[bytes]) -> N
         "parameters": {"binary_data_size": len(raw)},
     }
     body = json.dumps({"inputs": [described], "parameters": {"binary_data_output": True}}).encode()
-    request, plan = decode(body, raw, "m", "", NO_REGIONS)
+    request, header = decode(body, raw, "m", "", NO_REGIONS)
     assert request.inputs["x"].tolist() == elements
-    assert b"".join(encode(InferenceResponse("m", 1, "", request.inputs), plan)[1]) == raw
+    assert b"".join(encode(InferenceResponse("m", 1, "", request.inputs), header)[1]) == raw
 
 
 def test_large_tensors_are_views_in_both_directions() -> None:
     buffer = np.zeros(1 << 20, np.uint8)
     described = {"name": "x", "datatype": "FP32", "shape": [1 << 18], "parameters": {"binary_data_size": 1 << 20}}
     body = json.dumps({"inputs": [described], "parameters": {"binary_data_output": True}}).encode()
-    request, plan = decode(body, buffer.data, "m", "", NO_REGIONS)
+    request, header = decode(body, buffer.data, "m", "", NO_REGIONS)
     assert np.shares_memory(request.inputs["x"], buffer)
-    _, parts = encode(InferenceResponse("m", 1, "", request.inputs), plan)
+    _, parts = encode(InferenceResponse("m", 1, "", request.inputs), header)
     assert np.shares_memory(np.frombuffer(parts[0], np.uint8), buffer)
 
 

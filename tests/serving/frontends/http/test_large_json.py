@@ -52,7 +52,7 @@ def read(content: bytes) -> dict[str, np.ndarray]:
 def read_apart(content: bytes) -> bool:
     """Whether the arrays are read apart from the rest."""
     try:
-        infer_request._outlined_plan(content)
+        infer_request._read_flat_arrays(content)
     except (json_input.NotFlatError, ServingError):
         return False
     return True
@@ -154,8 +154,8 @@ def test_an_array_that_is_no_tensor_shifts_none() -> None:
 def test_a_large_answer_is_the_same_json() -> None:
     values = np.concatenate([ARRAYS["FP32"], np.array([np.nan, np.inf, -np.inf], np.float32)])
     outputs = {"floats": values, "ints": ARRAYS["INT64"].reshape(2, -1), "small": np.array([np.nan, 1], np.float32)}
-    _, plan = decode(body(tensor("a", [1])), b"", "m", "", SharedMemory(False))
-    text, parts = encode(InferenceResponse("m", 1, "null", outputs), plan)
+    _, header = decode(body(tensor("a", [1])), b"", "m", "", SharedMemory(False))
+    text, parts = encode(InferenceResponse("m", 1, "null", outputs), header)
     assert parts == []
     answer = json.loads(text)
     assert answer["id"] == "null"
