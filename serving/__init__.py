@@ -1,7 +1,6 @@
 """Slipway's inference server: Triton's protocols and model repository, in Python.
 
-`frontends -> server -> model_repository_manager -> model_lifecycle -> model -> scheduling -> instance -> backends`.
-It knows nothing of Django. `python -m serving --help` lists tritonserver's flags that it takes.
+`frontends -> server -> models -> scheduling -> execution -> backends`: a request passes these rooms once on its way in and once
+on its way out. Here lie the programs alone, which put the rooms together: `python -m serving`, whose --help lists the flags of
+tritonserver that it takes, and `python -m serving.inspect`. Nothing here knows Django.
 """
-
-__version__ = "0.1.0"

@@ -21,7 +21,7 @@ from serving.cli.options import Options
 from serving.core.errors import ServingError, unavailable
 from serving.frontends.shared.authorisation import Authoriser
 from serving.resources.allocator import bound_arenas
-from serving.server import InferenceServer
+from serving.server.inference_server import InferenceServer
 from serving.telemetry.logs import LogSettings, configure_logging
 
 log = logging.getLogger("serving")

@@ -1,0 +1,4 @@
+"""What every room may import: requests, responses and batches, tensors and datatypes, devices and errors.
+
+It imports nothing of `serving` but itself, and no framework. Every other room calls it.
+"""

@@ -20,7 +20,7 @@ from serving.frontends.http2.keepalive import KeepaliveSettings
 from serving.frontends.http2.stream import Stream
 from serving.frontends.shared.authorisation import Authoriser
 from serving.frontends.shared.client_limits import ClientTimeouts
-from serving.server import InferenceServer
+from serving.server.inference_server import InferenceServer
 
 log = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from serving.frontends.rest import settings, shared_memory
 from serving.frontends.rest.generate import generate, generate_stream
 from serving.frontends.rest.infer import infer
 from serving.frontends.shared.authorisation import Authoriser
-from serving.server import InferenceServer
+from serving.server.inference_server import InferenceServer
 
 MODEL = "/v2/models/{model}[/versions/{version}]"
 REPOSITORY = "/v2/repository[/{repository}]"

@@ -6,7 +6,7 @@ from serving.frontends.http1.listener import Listener
 from serving.frontends.http1.routes import Route, RouteTable
 from serving.frontends.metrics.routes import MetricsSource, live, metrics
 from serving.frontends.shared.authorisation import Authoriser
-from serving.server import InferenceServer
+from serving.server.inference_server import InferenceServer
 
 MAX_BODY = 64 << 10  # bytes
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from serving.cli.options import Options
 from serving.core.response import InferenceResponse
-from serving.server import InferenceServer
+from serving.server.inference_server import InferenceServer
 from tests.serving.requests import in_flight
 from tests.support.serving_process import PATIENCE_S
 

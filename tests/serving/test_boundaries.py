@@ -15,7 +15,7 @@ from tritonclient.utils import InferenceServerException
 from serving.core.errors import Code, ServingError
 from serving.core.output_target import OutputRule, OutputTarget
 from serving.core.response import InferenceResponse
-from serving.server import InferenceServer
+from serving.server.inference_server import InferenceServer
 from tests.serving.gate import until
 from tests.serving.in_process import core, index
 from tests.serving.models.test_residency import asking_for

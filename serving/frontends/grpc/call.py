@@ -36,7 +36,7 @@ from serving.frontends.http2.frames import ErrorCode
 from serving.frontends.http2.stream import Buffer, StreamConnection
 from serving.frontends.shared.authorisation import Authoriser
 from serving.frontends.shared.client_limits import CONTROL_BODY, Awaited
-from serving.server import InferenceServer
+from serving.server.inference_server import InferenceServer
 
 log = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ Source: KServe's and Triton's grpc_service.proto, and Triton's docs/protocol.
 from tritonclient.grpc import service_pb2 as pb
 
 from serving.core.errors import invalid, unsupported
-from serving.server import InferenceServer
+from serving.server.inference_server import InferenceServer
 
 
 # -- health, metadata, statistics ------------------------------------------------------------------------------------

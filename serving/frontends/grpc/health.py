@@ -13,7 +13,7 @@ from serving.frontends.grpc.call import Call, CallServices, Method
 from serving.frontends.grpc.call_headers import CallHead
 from serving.frontends.grpc.status import CallError, Status
 from serving.frontends.http2.stream import StreamConnection
-from serving.server import InferenceServer
+from serving.server.inference_server import InferenceServer
 
 SERVICES = ("", "inference.GRPCInferenceService")
 CHECK_INTERVAL_S = 0.5

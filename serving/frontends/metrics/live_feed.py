@@ -20,7 +20,7 @@ from serving.core.errors import unavailable
 from serving.frontends.http1.exchange import Exchange
 from serving.frontends.metrics.hardware import SampledHardware
 from serving.resources.memory import MemoryUse
-from serving.server import InferenceServer
+from serving.server.inference_server import InferenceServer
 from serving.telemetry.statistics import Duration, Key, ModelStatistics, VersionStatus
 
 PERIOD_S = 1.0

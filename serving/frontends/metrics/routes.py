@@ -13,7 +13,7 @@ from serving.frontends.metrics.hardware import Hardware, SampledHardware
 from serving.frontends.metrics.live_feed import LiveFeed
 from serving.frontends.metrics.summaries import Summaries
 from serving.frontends.shared.authorisation import Authoriser
-from serving.server import InferenceServer
+from serving.server.inference_server import InferenceServer
 
 
 class MetricsSource:

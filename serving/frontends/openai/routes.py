@@ -21,7 +21,7 @@ from serving.frontends.openai.completion import INPUT_TOKENS, OUTPUT_TOKENS, Cho
 from serving.frontends.openai.request import CompletionRequest, model_of, read_chat, read_completion
 from serving.frontends.rest.generate import by_name, start
 from serving.frontends.rest.json_body import JsonObject, with_json
-from serving.server import InferenceServer
+from serving.server.inference_server import InferenceServer
 
 
 # -- routes ------------------------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from serving.frontends.http1.message import STATUS, Reply, encodable
 from serving.frontends.rest.json_body import JsonObject, with_json
 from serving.frontends.rest.json_input import MAX_PARAMETERS, array_from_json, check_count
 from serving.frontends.rest.json_output import dump_json, flat_values
-from serving.server import InferenceServer
+from serving.server.inference_server import InferenceServer
 
 _SCALARS = (str, int, float, bool)
 _KINDS = {TYPE_STRING: ("string", str), TYPE_BOOL: ("boolean", bool)}  # what JSON must hold for them

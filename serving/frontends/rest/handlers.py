@@ -11,7 +11,7 @@ from serving.frontends.http1.exchange import Exchange
 from serving.frontends.http1.message import Reply, json_reply
 from serving.frontends.rest.json_body import JsonObject, json_object, with_json
 from serving.frontends.shared.worker_threads import checkpoint, in_thread
-from serving.server import InferenceServer
+from serving.server.inference_server import InferenceServer
 
 _BASE64_PIECE = 1 << 20  # characters, a multiple of 4
 

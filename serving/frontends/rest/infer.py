@@ -10,7 +10,7 @@ from serving.frontends.rest.infer_response import InferResponder, refuse_decoupl
 from serving.frontends.rest.json_input import LARGE
 from serving.frontends.shared.forwarded_headers import forward_headers
 from serving.frontends.shared.worker_threads import in_thread
-from serving.server import InferenceServer
+from serving.server.inference_server import InferenceServer
 
 
 def infer(server: InferenceServer, exchange: Exchange) -> None:

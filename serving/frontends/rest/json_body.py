@@ -9,7 +9,7 @@ from serving.frontends.http1.exchange import Exchange, HandlerResult
 from serving.frontends.http1.message import Reply
 from serving.frontends.rest.json_input import LARGE, MAX_PARAMETERS, check_count
 from serving.frontends.shared.worker_threads import in_thread
-from serving.server import InferenceServer
+from serving.server.inference_server import InferenceServer
 
 JsonObject = dict[str, object]
 JsonHandler = Callable[[InferenceServer, Exchange, JsonObject], HandlerResult]

@@ -7,7 +7,7 @@ from serving.core.errors import invalid
 from serving.frontends.http1.exchange import Exchange
 from serving.frontends.http1.message import Reply, json_reply
 from serving.frontends.rest.json_body import json_object
-from serving.server import InferenceServer
+from serving.server.inference_server import InferenceServer
 
 
 def logging(server: InferenceServer, exchange: Exchange) -> Reply:

@@ -11,7 +11,7 @@ from serving.core.errors import invalid
 from serving.frontends.http1.exchange import Exchange
 from serving.frontends.http1.message import Reply, json_reply
 from serving.frontends.rest.json_body import JsonObject, json_object
-from serving.server import InferenceServer
+from serving.server.inference_server import InferenceServer
 
 _SYSTEM = ("name", "key", "offset", "byte_size")
 _CUDA = ("name", "device_id", "byte_size")

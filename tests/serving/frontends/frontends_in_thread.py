@@ -14,7 +14,7 @@ from serving.cli.options import Options
 from serving.frontends.grpc_server import GrpcServer
 from serving.frontends.http_server import HttpServer
 from serving.frontends.shared.authorisation import Authoriser
-from serving.server import InferenceServer
+from serving.server.inference_server import InferenceServer
 from tests.support.serving_process import PATIENCE_S
 
 

@@ -13,7 +13,7 @@ import pytest
 from serving.backends.child import supervisor
 from serving.core.errors import ServingError
 from serving.execution import readiness
-from serving.server import InferenceServer
+from serving.server.inference_server import InferenceServer
 from tests.serving.in_process import core, infer
 from tests.serving.instances import IDENTITY, written_model
 from tests.support.serving_process import new_descendants, wait_until

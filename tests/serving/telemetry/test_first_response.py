@@ -9,7 +9,7 @@ import pytest
 
 from serving.frontends.metrics import prometheus
 from serving.frontends.metrics.hardware import Hardware
-from serving.server import InferenceServer
+from serving.server.inference_server import InferenceServer
 from tests.serving.in_process import core
 from tests.serving.requests import in_flight
 from tests.serving.streaming_backend import streaming_model

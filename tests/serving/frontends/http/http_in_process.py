@@ -10,7 +10,7 @@ from serving.cli.options import Options
 from serving.frontends.http1.context import Limits
 from serving.frontends.http_server import HttpServer
 from serving.frontends.shared.authorisation import Authoriser
-from serving.server import InferenceServer
+from serving.server.inference_server import InferenceServer
 
 STANDARD = Limits()
 

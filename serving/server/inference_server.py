@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
-from serving import __version__
 from serving.cli.options import Options
 from serving.core.datatypes import BY_CONFIG
 from serving.core.errors import Code, NotYet, ServingError, not_found, safely, unavailable, unexpected
@@ -32,6 +31,8 @@ from serving.telemetry.traces.trace_file import TraceFile
 from serving.telemetry.traces.trace_settings import TraceSettings
 
 log = logging.getLogger(__name__)
+
+VERSION = "0.1.0"  # as in pyproject.toml
 
 EXTENSIONS = (
     "classification",
@@ -184,7 +185,7 @@ class InferenceServer:
 
     # -- description -----------------------------------------------------------------------------------------------
     def metadata(self) -> pb.ServerMetadataResponse:
-        return pb.ServerMetadataResponse(name=self.options.server_id, version=__version__, extensions=EXTENSIONS)
+        return pb.ServerMetadataResponse(name=self.options.server_id, version=VERSION, extensions=EXTENSIONS)
 
     def model_metadata(self, name: str, version: str = "") -> pb.ModelMetadataResponse:
         config = self._manager.resolve(name, version).config
