@@ -12,20 +12,24 @@ INTERNAL with its text.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar, TypeAlias, cast
 
-from numpy.typing import NDArray
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from serving.core.batch import Batch
-from serving.core.device_tensor import host_array
+from serving.core.datatypes import Tensor
+from serving.core.device_tensor import DeviceTensor, host_array
 from serving.core.devices import Device, gpu_count
 from serving.core.errors import unavailable
 from serving.extensions.ragged import RaggedLayout
 from serving.resources.runtime import Runtime
+
+Outputs: TypeAlias = Mapping[str, "Tensor | DeviceTensor"]
+"""Outputs by name, on the host or on a GPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,19 +66,19 @@ class BackendInstance(ABC):
         """
 
     def processes(self) -> list[int]:
-        """The ids of the processes that hold the model for this instance, where the server's own does not; any thread."""
+        """Return the ids of the processes that hold the model, where the server's own does not. Any thread."""
         return []
 
     def available(self) -> bool:
-        """Whether it would answer now: a scheduler prefers other instances to one that would not. Any thread asks."""
+        """Whether it would answer now: a scheduler prefers other instances to one that would not. Any thread."""
         return True
 
     def complaint(self) -> str:
-        """Why it would not answer at once, in words that follow its name; "" where it would. Any thread asks."""
+        """Return why it would not answer at once, in words that follow its name; "" where it would. Any thread."""
         return ""
 
     def readiness(self) -> "Future[bool] | None":
-        """What the model itself says when it is asked whether it is ready; None where it has no say. Any thread asks."""
+        """Ask the model itself whether it is ready; None where it has no say. Any thread."""
         return None
 
     def close(self) -> None:  # noqa: B027
@@ -82,7 +86,7 @@ class BackendInstance(ABC):
 
 
 class ArrayInstance(BackendInstance):
-    """For backends that map arrays to arrays: implement `run`, leave gathering, splitting and timing to this class."""
+    """For backends that map arrays to arrays: implement `run`; this class gathers, splits and takes the times."""
 
     def __init__(self, spec: ModelSpec, device: Device) -> None:
         super().__init__(device)
@@ -94,8 +98,11 @@ class ArrayInstance(BackendInstance):
         self.output_names = list(dict.fromkeys([*(output.name for output in spec.config.output), *states]))
 
     @abstractmethod
-    def run(self, inputs: dict[str, NDArray[Any]], outputs: list[str]) -> dict[str, Any]:
-        """Inputs by name, shape [batch, ...] (no batch dimension when max_batch_size is 0) -> the named outputs."""
+    def run(self, inputs: dict[str, Tensor], outputs: list[str]) -> Outputs:
+        """Return the outputs of these names, of shape [batch, ...], for inputs of shape [batch, ...].
+
+        There is no batch dimension where max_batch_size is 0.
+        """
 
     def execute(self, batch: Batch) -> None:
         ragged = self._ragged
@@ -103,7 +110,7 @@ class ArrayInstance(BackendInstance):
         if self._on_host_beside_gpus:
             inputs = {name: host_array(tensor) for name, tensor in inputs.items()}
         batch.input_done()
-        outputs = self.run(inputs, batch.union_of_requested(self.output_names))
+        outputs = cast("dict[str, Tensor]", self.run(inputs, batch.union_of_requested(self.output_names)))
         batch.infer_done()
         if ragged is None:
             batch.scatter(outputs, self.spec.name, self.spec.version)
@@ -146,5 +153,5 @@ class Backend(ABC):
 
     @classmethod
     def gpu_available(cls) -> tuple[bool, str]:
-        """Whether this backend can use a GPU here, and if not one sentence why (driver, library, provider missing)."""
+        """Return whether this backend can use a GPU here, and if not in one sentence why (what is missing)."""
         return False, "this backend runs on the CPU"

@@ -5,15 +5,18 @@ dimension of every tensor is variable, the model can batch: max_batch_size becom
 given, and a dynamic batcher is added unless another scheduler is chosen.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from tritonclient.grpc import model_config_pb2 as mc
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from serving.core.datatypes import BY_CONFIG, DATATYPES
 from serving.core.errors import invalid
+
+Entry: TypeAlias = mc.ModelInput | mc.ModelOutput
+"""What a configuration says of one tensor."""
 
 DEFAULT_MAX_BATCH_SIZE = 4
 # The setting of --backend-config that takes its place; a parameter of the configuration while that is completed.
@@ -31,8 +34,11 @@ class TensorSignature(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """Formats that know set `max_batch_size`, the value to complete with in place of the default, and `batch_limit`, 0 for no
-    limit."""
+    """The inputs and outputs that a model file says it has.
+
+    max_batch_size: the value to complete with in place of the default, where the format knows one. batch_limit: the largest
+    batch that the model takes; 0 for no limit.
+    """
 
     inputs: tuple[TensorSignature, ...]
     outputs: tuple[TensorSignature, ...]
@@ -63,7 +69,7 @@ def complete_config(config: ModelConfig, signature: Signature) -> None:
         if given:
             _complete_given(given, tensors, config.max_batch_size, what, _joined_end_to_end(config))
         else:
-            _add_all(given, tensors, config.max_batch_size, what)
+            _add_all(given.add, tensors, config.max_batch_size, what)
     _check_all_inputs_fed(config, signature)
     if 0 < signature.batch_limit < config.max_batch_size:
         raise invalid(
@@ -100,22 +106,22 @@ def _fixed_tensor(signature: Signature) -> str:
     return "no inputs"
 
 
-def _add_all(given: Any, tensors: Sequence[TensorSignature], max_batch_size: int, what: str) -> None:
+def _add_all(add: Callable[[], Entry], tensors: Sequence[TensorSignature], max_batch_size: int, what: str) -> None:
     for tensor in tensors:
-        if tensor.optional:
-            continue
-        entry = given.add(name=tensor.name)
-        _fill(entry, tensor, max_batch_size, what)
+        if not tensor.optional:
+            entry = add()
+            entry.name = tensor.name
+            _fill(entry, tensor, max_batch_size, what)
 
 
 def _joined_end_to_end(config: ModelConfig) -> set[str]:
-    """Tensors without a batch dimension in the model: ragged inputs and what is split by their shapes."""
+    """Return the tensors without a batch dimension in the model: ragged inputs and what is split by their shapes."""
     ragged = {entry.name for entry in config.input if entry.allow_ragged_batch}
     return ragged | {name for output in config.batch_output for name in output.target_name}
 
 
 def _complete_given(
-    given: Any, tensors: Sequence[TensorSignature], max_batch_size: int, what: str, joined: set[str]
+    given: Iterable[Entry], tensors: Sequence[TensorSignature], max_batch_size: int, what: str, joined: set[str]
 ) -> None:
     by_name = {tensor.name: tensor for tensor in tensors}
     for entry in given:
@@ -126,8 +132,8 @@ def _complete_given(
         _check(entry, tensor._replace(shape=None) if entry.name in joined else tensor, max_batch_size, what)
 
 
-def _fill(entry: Any, tensor: TensorSignature, max_batch_size: int, what: str) -> None:
-    """Datatype and dims of one entry, where they are missing and the file says them."""
+def _fill(entry: Entry, tensor: TensorSignature, max_batch_size: int, what: str) -> None:
+    """Fill in the datatype and dims of one entry, where they are missing and the file says them."""
     if entry.data_type == mc.TYPE_INVALID:
         if not tensor.datatype:
             raise invalid(f"{what} '{entry.name}' needs a data_type: the model file does not say it")
@@ -142,7 +148,7 @@ def _fill(entry: Any, tensor: TensorSignature, max_batch_size: int, what: str) -
         entry.reshape.SetInParent()  # dims are never empty: one element for each row, reshaped to [batch]
 
 
-def _check(entry: Any, tensor: TensorSignature, max_batch_size: int, what: str) -> None:
+def _check(entry: Entry, tensor: TensorSignature, max_batch_size: int, what: str) -> None:
     given = BY_CONFIG[entry.data_type].name
     if tensor.datatype and given != tensor.datatype:
         raise invalid(f"{what} '{entry.name}' has data_type {given}, but the model expects {tensor.datatype}")
@@ -177,7 +183,7 @@ def _check_all_inputs_fed(config: ModelConfig, signature: Signature) -> None:
 
 
 def fed_by_scheduler(config: ModelConfig) -> Iterable[str]:
-    """Inputs of the model that no client sends: sequence controls, implicit state, batch inputs."""
+    """Give the inputs of the model that no client sends: sequence controls, implicit state, batch inputs."""
     for control in config.sequence_batching.control_input:
         yield control.name
     for state in config.sequence_batching.state:

@@ -8,18 +8,16 @@ each: the TensorRT provider's and those with CUDA graphs.
 import copy
 import ctypes
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import ml_dtypes
 import numpy as np
 import onnxruntime as ort
-from numpy.typing import NDArray
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
-from serving.backends.base.backend import ArrayInstance, Backend, ModelSpec
+from serving.backends.base.backend import ArrayInstance, Backend, ModelSpec, Outputs
 from serving.backends.base.signature import Signature, TensorSignature, complete_config
 from serving.backends.onnxruntime.errors import run_error, session_error, unsupported_version
 from serving.backends.onnxruntime.onnx_file import OnnxModel, check_external_data, read_onnx
@@ -31,9 +29,10 @@ from serving.backends.onnxruntime.options import (
     session_options,
     why_no_cuda,
 )
-from serving.backends.onnxruntime.output_buffers import OutputRooms, Rooms, bind
+from serving.backends.onnxruntime.output_buffers import OutputBuffers, PreallocatedOutputs, bind
 from serving.core.batch import Batch
-from serving.core.device_tensor import DeviceTensor
+from serving.core.datatypes import Tensor
+from serving.core.device_tensor import DeviceTensor, host_array
 from serving.core.devices import Device
 from serving.core.errors import invalid, not_found, unavailable
 
@@ -54,7 +53,9 @@ _ORT_TYPES = {
     "tensor(string)": "BYTES",
 } | {f"tensor({sign}int{bits})": f"{sign}int{bits}".upper() for sign in ("", "u") for bits in (8, 16, 32, 64)}
 
-Run = Callable[[list[str], dict[str, Any], ort.RunOptions], list[Any]]
+Results = Sequence[Tensor | DeviceTensor]
+Run = Callable[[list[str], dict[str, Tensor], ort.RunOptions], Results]
+"""Returns the outputs of these names for the inputs."""
 
 
 class OnnxRuntimeBackend(Backend):
@@ -150,26 +151,26 @@ class OnnxRuntimeInstance(ArrayInstance):
         self._text_inputs = [node.name for node in session.get_inputs() if node.type == "tensor(string)"]
         self._text_outputs = {node.name for node in session.get_outputs() if node.type == "tensor(string)"}
         usual = not (self._on_gpu or self._ragged or self._text_inputs)
-        self._output_rooms = OutputRooms(spec.config, session) if usual else None
-        self._rooms: Rooms | None = None  # of the batch that runs
+        self._preallocated = PreallocatedOutputs(spec.config, session) if usual else None
+        self._buffers: OutputBuffers | None = None  # of the batch that runs
 
     def execute(self, batch: Batch) -> None:
         self._stay_on_device = self._on_gpu and all(request.asked.device_outputs for request in batch.requests)
-        self._rooms = None if self._output_rooms is None else self._output_rooms.of(batch)
+        self._buffers = None if self._preallocated is None else self._preallocated.buffers(batch)
         super().execute(batch)
 
-    def run(self, inputs: dict[str, NDArray[Any]], outputs: list[str]) -> dict[str, Any]:
+    def run(self, inputs: dict[str, Tensor], outputs: list[str]) -> Outputs:
         if self._scalar_inputs:
             inputs = {**inputs, **{name: inputs[name].reshape(()) for name in self._scalar_inputs if name in inputs}}
         if self._text_inputs:
             inputs = {**inputs, **{name: _decoded(inputs[name], name) for name in self._text_inputs if name in inputs}}
-        run = self._run if self._rooms is None else self._run_into_rooms
+        run = self._run if self._buffers is None else self._run_into_buffers
         try:
             results = dict(zip(outputs, run(outputs, inputs, self._options), strict=True))
         except Exception as error:
             raise run_error(error, self._shapes_vary) from None
         for name in self._text_outputs & results.keys():
-            results[name] = _encoded(results[name])
+            results[name] = _encoded(host_array(results[name]))
         if not self._batches:
             results = {
                 name: array if array.shape else array.reshape(self._scalar_shapes[name])
@@ -182,22 +183,26 @@ class OnnxRuntimeInstance(ArrayInstance):
         self._session = None
         self._run = _closed
 
-    def _run_into_rooms(self, outputs: list[str], inputs: dict[str, Any], options: ort.RunOptions) -> list[Any]:
+    def _run_into_buffers(
+        self, outputs: list[str], inputs: dict[str, Tensor], options: ort.RunOptions
+    ) -> Sequence[Tensor | DeviceTensor]:
         assert self._session is not None
-        assert self._rooms is not None
-        rooms, self._rooms = self._rooms, None
+        assert self._buffers is not None
+        buffers, self._buffers = self._buffers, None
         binding = self._session.io_binding()
         for name, tensor in inputs.items():
             binding.bind_ortvalue_input(name, _ort_value(tensor))
-        bind(binding, rooms)
+        bind(binding, buffers)
         try:
             self._session.run_with_iobinding(binding, options)
         except Exception:
             # A file whose outputs have other shapes than it says; or the request is wrong, which the usual way says best.
             return self._run(outputs, inputs, options)
-        return [rooms[name] for name in outputs]
+        return [buffers[name] for name in outputs]
 
-    def _run_bound(self, outputs: list[str], inputs: dict[str, Any], options: ort.RunOptions) -> list[Any]:
+    def _run_bound(
+        self, outputs: list[str], inputs: dict[str, Tensor], options: ort.RunOptions
+    ) -> Sequence[Tensor | DeviceTensor]:
         assert self._session is not None
         binding = self._session.io_binding()
         for name, tensor in inputs.items():
@@ -214,7 +219,7 @@ class OnnxRuntimeInstance(ArrayInstance):
             [self._device_tensor(value) for value in values] if self._stay_on_device else list(map(_host_array, values))
         )
 
-    def _device_tensor(self, value: ort.OrtValue) -> DeviceTensor | NDArray[Any]:
+    def _device_tensor(self, value: ort.OrtValue) -> DeviceTensor | Tensor:
         """Over the same memory, which is freed by way of the session; strings are always on the host."""
         if value.data_type() == "tensor(string)":
             return _host_array(value)
@@ -272,12 +277,12 @@ def check_loads(path: Path) -> ort.InferenceSession:
         raise session_error(error) from None
 
 
-def _closed(outputs: list[str], inputs: dict[str, Any], options: ort.RunOptions) -> list[Any]:
+def _closed(outputs: list[str], inputs: dict[str, Tensor], options: ort.RunOptions) -> Results:
     raise unavailable("this instance is closed")
 
 
-def _ort_value(tensor: Any) -> ort.OrtValue:
-    """Without a copy: an array on the host, or a tensor where it is."""
+def _ort_value(tensor: Tensor | DeviceTensor) -> ort.OrtValue:
+    """Return an OrtValue without a copy: of an array on the host, or a tensor where it is."""
     if isinstance(tensor, DeviceTensor):
         return ort.OrtValue.from_dlpack(tensor)
     tensor = np.ascontiguousarray(tensor)
@@ -286,9 +291,9 @@ def _ort_value(tensor: Any) -> ort.OrtValue:
     return ort.OrtValue.ortvalue_from_numpy(tensor)
 
 
-def _host_array(value: ort.OrtValue) -> NDArray[Any]:
+def _host_array(value: ort.OrtValue) -> Tensor:
     if value.data_type() != "tensor(bfloat16)":
-        array: NDArray[Any] = value.numpy()
+        array: Tensor = value.numpy()
         return array
     size = value.tensor_size_in_bytes()
     if size == 0:
@@ -298,7 +303,7 @@ def _host_array(value: ort.OrtValue) -> NDArray[Any]:
     return np.frombuffer(memory, _BF16).reshape(value.shape())
 
 
-def _decoded(array: NDArray[Any], name: str) -> NDArray[Any]:
+def _decoded(array: Tensor, name: str) -> Tensor:
     """BYTES elements as the str that ONNX Runtime takes; INVALID_ARG unless they are UTF-8."""
     decoded = np.empty(array.shape, np.object_)
     try:
@@ -310,7 +315,7 @@ def _decoded(array: NDArray[Any], name: str) -> NDArray[Any]:
     return decoded
 
 
-def _encoded(array: NDArray[Any]) -> NDArray[Any]:
+def _encoded(array: Tensor) -> Tensor:
     encoded = np.empty(array.shape, np.object_)
     encoded.reshape(-1)[:] = [str(element).encode() for element in array.reshape(-1).tolist()]
     return encoded

@@ -7,10 +7,9 @@ import functools
 import logging
 import re
 from pathlib import PurePosixPath
-from typing import Any
 
 import onnxruntime as ort
-from tritonclient.grpc.model_config_pb2 import ModelConfig
+from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelOptimizationPolicy
 
 from serving.backends.base.backend import ModelSpec
 from serving.backends.base.parameters import Parameters, default_threads
@@ -202,7 +201,7 @@ def _cuda_options(spec: ModelSpec, device: Device) -> dict[str, str]:
     return options
 
 
-def _passed_on(accelerator: Any) -> dict[str, str]:
+def _passed_on(accelerator: ModelOptimizationPolicy.ExecutionAccelerators.Accelerator) -> dict[str, str]:
     """Parameters that go to the provider as they are, but for those that name files or addresses in memory."""
     for key in accelerator.parameters:
         if _NAMES_A_FILE.search(key) or _NAMES_MEMORY.search(key):
@@ -252,7 +251,7 @@ def why_no_cuda() -> str:
         return "this machine has no CUDA device"
     ort.preload_dlls()  # CUDA and cuDNN from NVIDIA's Python packages, where those are installed
     try:
-        session: Any = ort.InferenceSession(_IDENTITY, providers=["CUDAExecutionProvider", "CPUExecutionProvider"])
+        session = ort.InferenceSession(_IDENTITY, providers=["CUDAExecutionProvider", "CPUExecutionProvider"])
     except Exception:
         return _LIBRARIES_MISSING
     return "" if "CUDAExecutionProvider" in session.get_providers() else _LIBRARIES_MISSING

@@ -10,14 +10,12 @@ import threading
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
-from numpy.typing import NDArray
 from tritonclient.grpc import model_config_pb2 as mc
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
-from serving.backends.base.backend import ArrayInstance, Backend, ModelSpec
+from serving.backends.base.backend import ArrayInstance, Backend, ModelSpec, Outputs
 from serving.backends.base.parameters import Parameters, default_threads
 from serving.backends.base.signature import Signature, complete_config, fed_by_scheduler
 from serving.backends.pytorch.archive import Archive, Kind, export_signature, read_archive
@@ -34,7 +32,7 @@ from serving.backends.pytorch.torch_model import (
 )
 from serving.backends.pytorch.torch_signature import torchscript_signature
 from serving.core.batch import Batch
-from serving.core.datatypes import BY_CONFIG
+from serving.core.datatypes import BY_CONFIG, Tensor
 from serving.core.device_tensor import DeviceTensor
 from serving.core.devices import Device, gpu_count
 from serving.core.errors import internal, invalid, not_found
@@ -261,7 +259,7 @@ class PytorchInstance(ArrayInstance):
         )
         super().execute(batch)
 
-    def run(self, inputs: dict[str, NDArray[Any]], outputs: list[str]) -> dict[str, Any]:
+    def run(self, inputs: dict[str, Tensor], outputs: list[str]) -> Outputs:
         assert self._model is not None
         with self._mode():
             if self._stream is None:
@@ -273,7 +271,7 @@ class PytorchInstance(ArrayInstance):
             torch.cuda.empty_cache()
         return found
 
-    def _forward(self, model: TorchModel, inputs: dict[str, Any], outputs: list[str]) -> dict[str, Any]:
+    def _forward(self, model: TorchModel, inputs: dict[str, Tensor], outputs: list[str]) -> Outputs:
         arguments = [self._argument(inputs.get(name), name, index in model.written) for index, name in self._inputs]
         if model.takes_dict:
             arguments = [dict(zip(self._names, arguments, strict=True))]
@@ -296,7 +294,7 @@ class PytorchInstance(ArrayInstance):
         return mode
 
     def _argument(
-        self, array: NDArray[Any] | DeviceTensor | None, name: str, written: bool
+        self, array: Tensor | DeviceTensor | None, name: str, written: bool
     ) -> torch.Tensor | list[str] | None:
         if array is None:
             return None  # an Optional[Tensor] that the request leaves out
@@ -307,7 +305,7 @@ class PytorchInstance(ArrayInstance):
         tensor = to_torch(array, copy=written and self._stream is None)
         return tensor if self._stream is None else tensor.to(self._device, non_blocking=True)
 
-    def _output(self, result: object, name: str) -> NDArray[Any] | DeviceTensor:
+    def _output(self, result: object, name: str) -> Tensor | DeviceTensor:
         value = self._pick(result, name)
         if isinstance(value, list) and all(isinstance(element, str) for element in value):
             return from_strings(value).reshape(len(value), *self._string_dims.get(name, []))

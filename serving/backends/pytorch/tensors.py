@@ -1,12 +1,10 @@
 """numpy <-> torch without copies where that is safe."""
 
-from typing import Any
-
 import ml_dtypes
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
+from serving.core.datatypes import Tensor
 from serving.core.device_tensor import DeviceTensor
 from serving.core.errors import internal, invalid
 
@@ -37,14 +35,14 @@ class _Writable:
 
     __slots__ = ("__array_interface__", "owner")
 
-    def __init__(self, array: NDArray[Any]) -> None:
+    def __init__(self, array: Tensor) -> None:
         self.owner = array
         interface = dict(array.__array_interface__)
         interface["data"] = (interface["data"][0], False)
         self.__array_interface__ = interface
 
 
-def to_torch(array: NDArray[Any], copy: bool = False) -> torch.Tensor:
+def to_torch(array: Tensor, copy: bool = False) -> torch.Tensor:
     """A tensor on the host; `copy` where the model writes to this input, whose memory others may read."""
     if array.dtype == _BF16:
         return to_torch(array.view(np.int16), copy).view(torch.bfloat16)
@@ -57,12 +55,12 @@ def to_torch(array: NDArray[Any], copy: bool = False) -> torch.Tensor:
     return torch.from_numpy(array)
 
 
-def to_numpy(tensor: torch.Tensor, name: str) -> NDArray[Any]:
+def to_numpy(tensor: torch.Tensor, name: str) -> Tensor:
     """A view of a tensor's memory on the host."""
     _check_carried(tensor, name)
     tensor = tensor.detach().cpu()
     bf16 = tensor.dtype is torch.bfloat16
-    array: NDArray[Any] = (tensor.contiguous().view(torch.int16) if bf16 else tensor).numpy()
+    array: Tensor = (tensor.contiguous().view(torch.int16) if bf16 else tensor).numpy()
     return array.view(_BF16) if bf16 else array
 
 
@@ -78,7 +76,7 @@ def _check_carried(tensor: torch.Tensor, name: str) -> None:
         )
 
 
-def to_strings(array: NDArray[Any], name: str) -> list[str]:
+def to_strings(array: Tensor, name: str) -> list[str]:
     """BYTES elements as the List[str] that TorchScript takes."""
     try:
         return [
@@ -90,7 +88,7 @@ def to_strings(array: NDArray[Any], name: str) -> list[str]:
         ) from None
 
 
-def from_strings(values: list[str]) -> NDArray[Any]:
+def from_strings(values: list[str]) -> Tensor:
     array = np.empty(len(values), np.object_)
     array[:] = [value.encode() for value in values]
     return array

@@ -8,23 +8,22 @@ import importlib
 import importlib.util
 import os
 from base64 import b64decode, b64encode
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Any, ClassVar, Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from serving.backends.base import signature
-from serving.backends.base.backend import ArrayInstance, Backend, BackendInstance, ModelSpec
+from serving.backends.base.backend import ArrayInstance, Backend, BackendInstance, ModelSpec, Outputs
 from serving.backends.base.parameters import Parameters, default_threads
 from serving.backends.base.signature import Signature, TensorSignature
 from serving.backends.child.codec import decode_error
 from serving.backends.child.completion import complete_in_child
 from serving.backends.environments.interpreter import Interpreter, model_interpreter
-from serving.core.datatypes import BY_DTYPE
+from serving.core.datatypes import BY_DTYPE, Tensor
 from serving.core.devices import Device
 from serving.core.errors import ServingError, internal, invalid, not_found, unavailable
 
@@ -75,7 +74,7 @@ class TensorflowInstance(ArrayInstance):
         self._function = function
         self._constant = _tensorflow().constant
 
-    def run(self, inputs: dict[str, NDArray[Any]], outputs: list[str]) -> dict[str, Any]:
+    def run(self, inputs: dict[str, Tensor], outputs: list[str]) -> Outputs:
         errors = _tensorflow().errors
         try:
             found = self._function(**{name: self._constant(array) for name, array in inputs.items()})
@@ -90,10 +89,35 @@ class TensorSpec(Protocol):
     """tf.TensorSpec, as far as it is used."""
 
     @property
-    def shape(self) -> Any: ...
+    def shape(self) -> "TensorShape": ...
 
     @property
-    def dtype(self) -> Any: ...
+    def dtype(self) -> "TensorflowType": ...
+
+
+class TensorShape(Protocol):
+    """tf.TensorShape: `rank` is None where it is unknown, and so is each size."""
+
+    @property
+    def rank(self) -> int | None: ...
+
+    def __iter__(self) -> Iterator[int | None]: ...
+
+
+class TensorflowType(Protocol):
+    """tf.DType."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def as_numpy_dtype(self) -> type: ...
+
+
+class EagerTensor(Protocol):
+    """tf.Tensor with its value."""
+
+    def numpy(self) -> object: ...
 
 
 class ServingFunction(Protocol):
@@ -102,7 +126,7 @@ class ServingFunction(Protocol):
     structured_input_signature: tuple[tuple[()], Mapping[str, TensorSpec]]
     structured_outputs: Mapping[str, TensorSpec]
 
-    def __call__(self, **inputs: object) -> Mapping[str, Any]: ...
+    def __call__(self, **inputs: object) -> Mapping[str, "EagerTensor"]: ...
 
 
 class SavedModel(Protocol):

@@ -8,20 +8,19 @@ import copy
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 from tritonclient.grpc import model_config_pb2 as mc
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
-from serving.backends.base.backend import ArrayInstance, Backend, ModelSpec
+from serving.backends.base.backend import ArrayInstance, Backend, ModelSpec, Outputs
 from serving.backends.base.parameters import Parameters
 from serving.backends.base.signature import complete_config
 from serving.backends.tensorrt.api import ExecutionContext
 from serving.backends.tensorrt.engine import Engine, choose_profile, engine_signature, why_missing
 from serving.core.batch import Batch
-from serving.core.datatypes import BY_CONFIG
+from serving.core.datatypes import BY_CONFIG, Tensor
 from serving.core.device_tensor import DeviceTensor, host_array
 from serving.core.devices import Device
 from serving.core.errors import internal, invalid, not_found, unavailable
@@ -134,7 +133,7 @@ class TensorrtInstance(ArrayInstance):
         self._stay_on_device = all(request.asked.device_outputs for request in batch.requests)
         super().execute(batch)
 
-    def run(self, inputs: dict[str, NDArray[Any]], outputs: list[str]) -> dict[str, Any]:
+    def run(self, inputs: dict[str, Tensor], outputs: list[str]) -> Outputs:
         assert self._engine is not None
         torch, cuda_engine = self._torch, self._engine.cuda_engine
         with torch.cuda.device(self._device), torch.cuda.stream(self._stream):
@@ -157,7 +156,7 @@ class TensorrtInstance(ArrayInstance):
             return {name: DeviceTensor.of(tensor) for name, tensor in found.items()}
         return {name: _to_numpy(tensor, name) for name, tensor in found.items()}
 
-    def _bind_input(self, context: ExecutionContext, name: str, tensor: NDArray[Any]) -> "NDArray[Any] | torch.Tensor":
+    def _bind_input(self, context: ExecutionContext, name: str, tensor: Tensor) -> "Tensor | torch.Tensor":
         """Give the context the input's shape and address; return what must stay alive until the run has ended."""
         assert self._engine is not None
         if self._engine.cuda_engine.is_shape_inference_io(name):
@@ -175,7 +174,7 @@ class TensorrtInstance(ArrayInstance):
         if not context.set_tensor_address(name, address):
             raise internal(f"TensorRT refuses the memory of input '{name}': {self._engine.last_error}")
 
-    def _on_device(self, tensor: NDArray[Any] | DeviceTensor) -> "torch.Tensor":
+    def _on_device(self, tensor: Tensor | DeviceTensor) -> "torch.Tensor":
         if isinstance(tensor, DeviceTensor):
             return tensor.tensor.to(self._device).contiguous()
         from serving.backends.pytorch.tensors import to_torch
@@ -242,7 +241,7 @@ def _torch_dtype(data_type: int) -> "torch.dtype":
     return names[BY_CONFIG[data_type].name]
 
 
-def _to_numpy(tensor: "torch.Tensor", name: str) -> NDArray[Any]:
+def _to_numpy(tensor: "torch.Tensor", name: str) -> Tensor:
     from serving.backends.pytorch.tensors import to_numpy
 
     return to_numpy(tensor, name)
