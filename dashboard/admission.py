@@ -79,7 +79,7 @@ def route_of(method: str, path: str) -> Route | Refusal:
         view: Any = resolve(path).func
     except Resolver404:
         return Refusal(404, "there is nothing at this address that takes a body")
-    endpoint = getattr(view, "view_class", None)
+    endpoint: Any = getattr(view, "view_class", None)
     if hasattr(endpoint, "rights"):
         right = endpoint.rights.get(method)
         if right is None or method == "GET":
@@ -128,7 +128,7 @@ class Admission:
             return await database_sync_to_async(judge)(route, authorization, cookie)
 
 
-class AdmittedRequest(WebRequest):
+class AdmittedRequest(WebRequest):  # type: ignore[misc]  # daphne has no types
     """Daphne's request, whose body is read once it is admitted; see admit_bodies."""
 
     admission: Admission
@@ -289,13 +289,16 @@ class AdmittedRequest(WebRequest):
 
     # -- the head --------------------------------------------------------------------------------------------------
     def _header(self, name: bytes) -> str:
-        return (self.requestHeaders.getRawHeaders(name) or [b""])[0].decode("latin-1")
+        values: list[bytes] = self.requestHeaders.getRawHeaders(name) or [b""]
+        return values[0].decode("latin-1")
 
     def _method(self) -> str:
-        return self.channel._command.decode("latin-1").upper()
+        command: bytes = self.channel._command
+        return command.decode("latin-1").upper()
 
     def _path(self) -> str:
-        return daphne.http_protocol.unquote(self.channel._path.partition(b"?")[0].decode("latin-1"))
+        path: bytes = self.channel._path
+        return str(daphne.http_protocol.unquote(path.partition(b"?")[0].decode("latin-1")))
 
 
 def _retry() -> dict[str, str]:

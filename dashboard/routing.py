@@ -22,16 +22,17 @@ class Nowhere(AsyncWebsocketConsumer):
         await self.close()
 
 
-websocket_urlpatterns = [
-    path("ws/live/", LiveConsumer.as_asgi(feeds=LiveFeeds())),
-    path("ws/jobs/<int:pk>/", JobConsumer.as_asgi()),
-    path("ws/servers/<str:name>/log/", LogConsumer.as_asgi()),
-    re_path("", Nowhere.as_asgi()),
+# channels routes with django.urls.path, which Django types for views alone.
+websocket_urlpatterns: list[Any] = [
+    path("ws/live/", LiveConsumer.as_asgi(feeds=LiveFeeds())),  # type: ignore[arg-type]
+    path("ws/jobs/<int:pk>/", JobConsumer.as_asgi()),  # type: ignore[arg-type]
+    path("ws/servers/<str:name>/log/", LogConsumer.as_asgi()),  # type: ignore[arg-type]
+    re_path("", Nowhere.as_asgi()),  # type: ignore[arg-type]
 ]
 _checked = AllowedHostsOriginValidator(AuthMiddlewareStack(URLRouter(websocket_urlpatterns)))
 
 
-async def websockets(scope: dict[str, Any], receive: Any, send: Any) -> None:
+async def websockets(scope: Any, receive: Any, send: Any) -> None:
     """For pages of ours alone."""
     await (_checked if _well_formed(scope) else WebsocketDenier())(scope, receive, send)
 

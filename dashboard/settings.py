@@ -2,14 +2,17 @@
 
 import os
 import secrets
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import dj_database_url
 from django.core.exceptions import ImproperlyConfigured
 
-from dashboard.shared.environment import BASE_DIR, read
+from dashboard.shared import environment
 
-_env = read()
+BASE_DIR = environment.BASE_DIR
+_env = environment.read()
 
 # -- the data folder -------------------------------------------------------------------------------------------------
 DATA_DIR: Path = _env["SLIPWAY_DATA"]
@@ -155,7 +158,7 @@ TEMPLATES = [
 ]
 
 
-def _database() -> dict:
+def _database() -> Mapping[str, Any]:
     if _env["DATABASE_URL"]:
         try:
             return dj_database_url.parse(_env["DATABASE_URL"], conn_max_age=60, conn_health_checks=True)

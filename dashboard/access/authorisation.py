@@ -4,18 +4,20 @@ Whoever is not signed in may do nothing. A person has the rights of their Django
 person that it was also given.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import wraps
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from django.contrib.auth.models import AnonymousUser
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponseBase
 
 from dashboard.models import ApiToken
 from dashboard.shared.choices import TokenRight
 from dashboard.shared.exceptions import Forbidden
+
+View = TypeVar("View", bound=Callable[..., HttpResponseBase])
 
 
 class Right(Enum):
@@ -89,7 +91,7 @@ def actor_of(request: HttpRequest) -> Actor:
     return Actor(user=user, token=token if isinstance(token, ApiToken) else None)
 
 
-def actor_of_scope(scope: dict) -> Actor:
+def actor_of_scope(scope: Mapping[str, Any]) -> Actor:
     """The actor of a WebSocket."""
     user = scope.get("user")
     return NOBODY if user is None or not user.is_authenticated else Actor(user=user)
@@ -102,16 +104,16 @@ def require(actor: Actor, right: Right) -> None:
         raise Forbidden(f"{holder} has no permission to {right.value}")
 
 
-def requires(right: Right) -> Callable:
+def requires(right: Right) -> Callable[[View], View]:
     """Decorates a page's view. Everyone signed in may see; name the right where a view does more."""
 
-    def decorate(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
+    def decorate(view: View) -> View:
         @wraps(view)
-        def checked(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        def checked(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
             require(actor_of(request), right)
             return view(request, *args, **kwargs)
 
         checked.right = right  # type: ignore[attr-defined]  # for dashboard.admission
-        return checked
+        return cast(View, checked)
 
     return decorate

@@ -18,7 +18,7 @@ class Carrier(NamedTuple):
     session: SessionBase
 
 
-def actor_of_session(key: str) -> Actor:
+def actor_of_session(key: str | None) -> Actor:
     """NOBODY where the session has ended."""
-    user = get_user(Carrier(SessionStore(key)))
+    user = get_user(Carrier(SessionStore(key)))  # type: ignore[arg-type]  # it reads nothing but the session
     return Actor(user=user) if user.is_authenticated else NOBODY

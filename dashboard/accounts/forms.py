@@ -1,6 +1,6 @@
 """The form that makes an API token."""
 
-from typing import Any
+from typing import Any, cast
 
 from django import forms
 
@@ -19,5 +19,6 @@ class TokenForm(forms.Form):
 
     def __init__(self, *args: Any, user: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.fields["rights"].choices = [(right.value, right.label) for right in token_rights(Actor(user=user))]
-        self.fields["rights"].initial = [TokenRight.READ.value, TokenRight.INFER.value]
+        rights = cast(forms.MultipleChoiceField, self.fields["rights"])
+        rights.choices = [(right.value, right.label) for right in token_rights(Actor(user=user))]
+        rights.initial = [TokenRight.READ.value, TokenRight.INFER.value]

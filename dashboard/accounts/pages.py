@@ -1,10 +1,12 @@
 """Signing in, the person's own settings, API tokens, and the health that every page shows."""
 
 from datetime import timedelta
+from typing import cast
 
 from django.contrib import messages
 from django.contrib.auth import get_user_model, update_session_auth_hash
 from django.contrib.auth.forms import AuthenticationForm, PasswordChangeForm
+from django.contrib.auth.models import User
 from django.contrib.auth.views import LoginView
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import get_object_or_404, redirect, render
@@ -58,7 +60,7 @@ def _settings(request: HttpRequest, **forms: object) -> HttpResponse:
     context = {
         "password_form": _password_form(request),
         "token_form": TokenForm(user=request.user),
-        "tokens": select.tokens(request.user),
+        "tokens": select.tokens(_user(request)),
         "right_labels": dict(TokenRight.choices),
         "people": people,
         "grantable": [(name, GRANT_LABELS[name]) for name in GRANTABLE],
@@ -69,9 +71,14 @@ def _settings(request: HttpRequest, **forms: object) -> HttpResponse:
     return render(request, "accounts/settings.html", context, status=400 if forms and "new_token" not in forms else 200)
 
 
+def _user(request: HttpRequest) -> User:
+    """Everyone here is signed in: see LoginRequiredMiddleware."""
+    return cast(User, request.user)
+
+
 def _password_form(request: HttpRequest, given: QueryDict | None = None) -> PasswordChangeForm:
     """Without the focus that Django gives it: it is one form of several on its page."""
-    form = PasswordChangeForm(request.user, given)
+    form = PasswordChangeForm(_user(request), given)
     form.fields["old_password"].widget.attrs.pop("autofocus", None)
     return form
 
@@ -110,7 +117,7 @@ def token_new(request: HttpRequest) -> HttpResponse:
     days = form.cleaned_data["days"]
     try:
         token, secret = token_create(
-            user=request.user,
+            user=_user(request),
             actor=actor_of(request),
             name=form.cleaned_data["name"],
             rights=form.cleaned_data["rights"],

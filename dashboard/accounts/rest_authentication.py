@@ -27,7 +27,7 @@ class TokenAuthentication(BaseAuthentication):
         return "Bearer"
 
 
-class TokenScheme(OpenApiAuthenticationExtension):
+class TokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]  # its registry
     target_class = TokenAuthentication
     name = "token"
 

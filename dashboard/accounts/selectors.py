@@ -1,10 +1,10 @@
 """What the pages and the API show of tokens."""
 
-from django.contrib.auth.models import AbstractBaseUser
+from django.contrib.auth.models import User
 from django.db.models import QuerySet
 
 from dashboard.models import ApiToken
 
 
-def tokens(user: AbstractBaseUser) -> QuerySet[ApiToken]:
+def tokens(user: User) -> QuerySet[ApiToken]:
     return ApiToken.objects.filter(user=user).select_related("user")

@@ -9,7 +9,7 @@ from dashboard.access.authorisation import Actor, token_rights
 from dashboard.shared import choices
 
 
-class TokenSerializer(serializers.ModelSerializer):
+class TokenSerializer(serializers.ModelSerializer[models.ApiToken]):
     opens = serializers.SerializerMethodField(help_text="Those of its rights that its person has at present.")
 
     class Meta:
@@ -20,7 +20,7 @@ class TokenSerializer(serializers.ModelSerializer):
         return list(token_rights(Actor(user=token.user, token=token)))
 
 
-class TokenRequestSerializer(serializers.Serializer):
+class TokenRequestSerializer(serializers.Serializer[Any]):
     name = serializers.CharField(max_length=100)
     rights = serializers.ListField(child=serializers.ChoiceField(choices.TokenRight.choices), allow_empty=False)
     model_names = serializers.ListField(child=serializers.CharField(), required=False, default=list)
@@ -34,13 +34,13 @@ class NewTokenSerializer(TokenSerializer):
         fields = [*TokenSerializer.Meta.fields, "token"]
 
 
-class AuditSerializer(serializers.ModelSerializer):
+class AuditSerializer(serializers.ModelSerializer[models.AuditEntry]):
     class Meta:
         model = models.AuditEntry
         fields = ["at", "actor_name", "action", "model_name", "summary", "before", "after"]
 
 
-class AccountSerializer(serializers.Serializer):
+class AccountSerializer(serializers.Serializer[Any]):
     id = serializers.IntegerField()
     username = serializers.CharField()
     is_active = serializers.BooleanField()
@@ -51,18 +51,18 @@ class AccountSerializer(serializers.Serializer):
         return sorted(permission.codename for permission in user.user_permissions.all())
 
 
-class AccountRequestSerializer(serializers.Serializer):
+class AccountRequestSerializer(serializers.Serializer[Any]):
     username = serializers.CharField(max_length=150)
     password = serializers.CharField(write_only=True, trim_whitespace=False)
     permissions = serializers.ListField(child=serializers.CharField(), default=list)
 
 
-class AccountChangeSerializer(serializers.Serializer):
+class AccountChangeSerializer(serializers.Serializer[Any]):
     permissions = serializers.ListField(child=serializers.CharField(), required=False)
     is_active = serializers.BooleanField(required=False)
 
 
-class MeSerializer(serializers.Serializer):
+class MeSerializer(serializers.Serializer[Any]):
     username = serializers.CharField()
     rights = serializers.ListField(child=serializers.CharField())
     token = serializers.CharField(allow_null=True)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from django.conf import settings
-from django.contrib.auth.models import AbstractBaseUser
+from django.contrib.auth.models import User
 from django.db import transaction
 from django.utils import timezone
 
@@ -35,7 +35,7 @@ _SEEN_EVERY = timedelta(minutes=1)  # last_used_at is no finer than this, so tha
 
 def token_create(
     *,
-    user: AbstractBaseUser,
+    user: User,
     actor: Actor,
     name: str,
     rights: list[str],
@@ -188,7 +188,7 @@ def _hash(secret: str) -> str:
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
-def _refuse_for_others(user: AbstractBaseUser, actor: Actor) -> None:
+def _refuse_for_others(user: User, actor: Actor) -> None:
     """A person manages their own tokens in person: a token makes none, or it could outlive or outgrow itself."""
     if actor.token is not None and not actor.may(Right.ADMINISTER):
         raise Forbidden("a token cannot make or revoke tokens; sign in for that")
@@ -206,7 +206,7 @@ def _check(name: str, rights: list[str], expires_at: datetime | None) -> None:
         raise Invalid("the token would expire before it is made")
 
 
-def _refuse_more_than_held(user: AbstractBaseUser, actor: Actor, rights: list[str]) -> None:
+def _refuse_more_than_held(user: User, actor: Actor, rights: list[str]) -> None:
     """A token has no right that its person lacks, and none that the token which makes it lacks."""
     for holder, noun in ((Actor(user=user), f"account {user.get_username()} has"), (actor, "this token has")):
         lacking = sorted(set(rights) - set(token_rights(holder)))

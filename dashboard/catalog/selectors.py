@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import TYPE_CHECKING, TypedDict
 
 from django.db.models import OuterRef, QuerySet, Subquery
 
@@ -11,6 +12,9 @@ from dashboard.catalog.storage import managed_repository
 from dashboard.models import ConfigRevision, Model, ModelState, ModelSync, Release, Version
 from dashboard.shared.choices import DesiredState, ModelStatus, VersionState
 from dashboard.shared.exceptions import NotFound
+
+if TYPE_CHECKING:
+    from django_stubs_ext import WithAnnotations
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +74,7 @@ def model_words() -> list[str]:
     live = dict(Release.objects.filter(pk__in=[row[3] for row in rows if row[3]]).values_list("pk", "versions"))
     states, errors = _states(), _sync_errors()
     return [
-        _judge(desired, live.get(release, []), states[name], errors.get(pk, ""))[0]
+        _judge(desired, live.get(release or 0, []), states[name], errors.get(pk, ""))[0]
         for pk, name, desired, release in rows
     ]
 
@@ -99,7 +103,8 @@ def live_versions(model: Model) -> list[int]:
 
 def live_versions_of_all() -> dict[str, list[int]]:
     """By name, in two queries: the numbers that each model serves, or should."""
-    newest = dict(_with_parts(Model.objects.all()).values_list("newest_release", "name"))
+    rows = _with_parts(Model.objects.all()).values_list("newest_release", "name")
+    newest = {pk: name for pk, name in rows if pk is not None}
     return {
         newest[pk]: versions for pk, versions in Release.objects.filter(pk__in=newest).values_list("pk", "versions")
     }
@@ -133,7 +138,11 @@ def releases(model: Model) -> QuerySet[Release]:
     return model.releases.all()
 
 
-def _with_parts(models: QuerySet[Model]) -> QuerySet[Model]:
+class _Newest(TypedDict):
+    newest_release: int | None
+
+
+def _with_parts(models: QuerySet[Model]) -> "QuerySet[WithAnnotations[Model, _Newest]]":
     newest = Release.objects.filter(model=OuterRef("pk")).order_by("-at", "-id")
     # A fingerprint is long, and no list shows it.
     return models.defer("fingerprint").annotate(newest_release=Subquery(newest.values("pk")[:1]))
@@ -163,7 +172,7 @@ def _sync_errors(models: Iterable[Model] | None = None) -> dict[int, str]:
     return dict(rows.values_list("model_id", "error"))
 
 
-def _summaries(models: Iterable[Model]) -> list[ModelSummary]:
+def _summaries(models: "Iterable[WithAnnotations[Model, _Newest]]") -> list[ModelSummary]:
     rows = list(models)
     states, errors, published = _states(rows), _sync_errors(rows), _published(rows)
     newest = Release.objects.in_bulk([row.newest_release for row in rows if row.newest_release])

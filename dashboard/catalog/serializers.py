@@ -1,5 +1,7 @@
 """What the API says of models, and what it takes. Rules live in services; here are only shapes."""
 
+from typing import Any
+
 from rest_framework import serializers
 
 from dashboard import models
@@ -8,7 +10,7 @@ from dashboard import models
 MODEL_WORDS = ("ready", "asleep", "loading", "unloading", "degraded", "failed", "unloaded")
 
 
-class ModelSummarySerializer(serializers.Serializer):
+class ModelSummarySerializer(serializers.Serializer[Any]):
     """catalog.selectors.ModelSummary"""
 
     name = serializers.CharField()
@@ -27,16 +29,16 @@ class ModelSummarySerializer(serializers.Serializer):
     created_at = serializers.DateTimeField(source="model.created_at")
 
 
-class UnmanagedSerializer(serializers.Serializer):
+class UnmanagedSerializer(serializers.Serializer[Any]):
     names = serializers.ListField(child=serializers.CharField())
 
 
-class ModelChangeSerializer(serializers.Serializer):
+class ModelChangeSerializer(serializers.Serializer[Any]):
     description = serializers.CharField(required=False, allow_blank=True)
     tags = serializers.ListField(child=serializers.CharField(), required=False)
 
 
-class ReleaseSerializer(serializers.ModelSerializer):
+class ReleaseSerializer(serializers.ModelSerializer[models.Release]):
     class Meta:
         model = models.Release
         fields = ["at", "versions", "reason", "actor_name"]

@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from django.conf import settings
 
@@ -62,6 +63,6 @@ def forget_version(model: Model, number: int) -> None:
     _remember(model, {"config": model.fingerprint.get("config", ""), "files": files})
 
 
-def _remember(model: Model, fingerprint: dict) -> None:
+def _remember(model: Model, fingerprint: dict[str, Any]) -> None:
     model.fingerprint = fingerprint
     Model.objects.filter(pk=model.pk).update(fingerprint=fingerprint)

@@ -7,7 +7,7 @@ from rest_framework import serializers
 from dashboard import models
 
 
-class RevisionSerializer(serializers.ModelSerializer):
+class RevisionSerializer(serializers.ModelSerializer[models.ConfigRevision]):
     created_by = serializers.CharField(source="created_by_name")
 
     class Meta:
@@ -15,7 +15,7 @@ class RevisionSerializer(serializers.ModelSerializer):
         fields = ["number", "text", "sha256", "summary", "created_by", "created_at"]
 
 
-class ConfigSerializer(serializers.Serializer):
+class ConfigSerializer(serializers.Serializer[Any]):
     """The adopted text, the form's view of it, and what was changed on disk since."""
 
     revision = serializers.IntegerField()
@@ -30,13 +30,13 @@ class ConfigSerializer(serializers.Serializer):
         return found
 
 
-class ConfigChangeSerializer(serializers.Serializer):
+class ConfigChangeSerializer(serializers.Serializer[Any]):
     text = serializers.CharField(allow_blank=True, trim_whitespace=False)
     summary = serializers.CharField(required=False, default="", allow_blank=True, max_length=300)
     base_revision = serializers.IntegerField(required=False, allow_null=True, default=None)
 
 
-class ConfigPreviewRequestSerializer(serializers.Serializer):
+class ConfigPreviewRequestSerializer(serializers.Serializer[Any]):
     """Either `text`, or `fields` (configuration/fields.py) laid over `base`."""
 
     text = serializers.CharField(required=False, allow_blank=True, trim_whitespace=False)
@@ -46,7 +46,7 @@ class ConfigPreviewRequestSerializer(serializers.Serializer):
         return {**super().get_fields(), "fields": serializers.DictField(required=False)}
 
 
-class ProblemSerializer(serializers.Serializer):
+class ProblemSerializer(serializers.Serializer[Any]):
     message = serializers.CharField()
     field = serializers.CharField()
     path = serializers.CharField()
@@ -54,7 +54,7 @@ class ProblemSerializer(serializers.Serializer):
     severity = serializers.ChoiceField(["error", "warning"])
 
 
-class NeedSerializer(serializers.Serializer):
+class NeedSerializer(serializers.Serializer[Any]):
     """configuration.needs.Need"""
 
     right = serializers.CharField(source="right.name")
@@ -64,7 +64,7 @@ class NeedSerializer(serializers.Serializer):
         return {"right": need.right.name.lower(), "sentence": need.sentence}
 
 
-class ConfigPreviewSerializer(serializers.Serializer):
+class ConfigPreviewSerializer(serializers.Serializer[Any]):
     """configuration.services.ConfigPreview"""
 
     text = serializers.CharField()
@@ -81,5 +81,5 @@ class ConfigPreviewSerializer(serializers.Serializer):
         return {**super().get_fields(), "fields": serializers.DictField()}
 
 
-class RevertSerializer(serializers.Serializer):
+class RevertSerializer(serializers.Serializer[Any]):
     base_revision = serializers.IntegerField(required=False, allow_null=True, default=None)

@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Any
 
 from django.db import DatabaseError, close_old_connections, connection
-from django.db.models import F, Value
+from django.db.models import F, QuerySet, Value
 from django.db.models.functions import Concat, Length
 from django.utils import timezone
 
@@ -62,7 +62,7 @@ class JobContext:
         if row:
             raise JobCancelled
 
-    def _own(self):
+    def _own(self) -> QuerySet[Job]:
         return Job.objects.filter(pk=self.job.pk, state=JobState.RUNNING, attempt=self.job.attempt)
 
     def _write(self, **changes: Any) -> None:

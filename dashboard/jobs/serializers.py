@@ -5,7 +5,7 @@ from rest_framework import serializers
 from dashboard import models
 
 
-class JobSerializer(serializers.ModelSerializer):
+class JobSerializer(serializers.ModelSerializer[models.Job]):
     model = serializers.CharField(source="model.name", default=None, allow_null=True)
     created_by = serializers.CharField(source="created_by_name")
 

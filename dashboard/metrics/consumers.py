@@ -19,7 +19,7 @@ class LiveConsumer(Pushing):
 
     async def prepare(self) -> Coroutine[Any, Any, None]:
         name = self.asked("server")
-        chosen = [await sync_to_async(server_get)(name)] if name else await sync_to_async(list)(servers())
+        chosen = [await sync_to_async(server_get)(name)] if name else await sync_to_async(lambda: list(servers()))()
         return self._push(chosen, self.asked("model"))
 
     async def _push(self, chosen: list[Server], model: str) -> None:

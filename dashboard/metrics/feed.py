@@ -150,4 +150,4 @@ async def follow_feed(client: AsyncServerClient, reader: FeedReader) -> AsyncGen
 
 def _held(memory: dict[str, Any]) -> int:
     """Bytes on the host and on every GPU; a server of another make does not tell."""
-    return int(memory.get("host_bytes", 0)) + sum(memory.get("gpu_bytes", {}).values())
+    return int(memory.get("host_bytes", 0)) + sum(map(int, memory.get("gpu_bytes", {}).values()))

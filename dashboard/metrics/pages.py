@@ -1,6 +1,7 @@
 """History for the charts, as JSON."""
 
 import time
+from typing import Any
 
 from django.http import HttpRequest, JsonResponse
 from django.views.decorators.http import require_GET
@@ -27,7 +28,7 @@ def metrics(request: HttpRequest) -> JsonResponse:
     server = _server(request.GET.get("server", ""))
     if server is None:
         return JsonResponse({"range": None, "markers": [], "now": time.time()})
-    span = {"server": server, "start": start, "end": end, "model_name": name}
+    span: dict[str, Any] = {"server": server, "start": start, "end": end, "model_name": name}
     answer = {"range": metrics_range(**span), "markers": metrics_markers(**span), "now": time.time()}
     if end - start >= HEATMAP_FROM and name:
         answer["heatmap"] = metrics_heatmap(**span)

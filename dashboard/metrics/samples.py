@@ -19,8 +19,10 @@ def encode(packed: dict[str, Any]) -> bytes:
     return zlib.compress(orjson.dumps(packed), 1)
 
 
-def decode(data: bytes) -> dict[str, Any]:
-    return orjson.loads(zlib.decompress(data))
+def decode(data: bytes | memoryview) -> dict[str, Any]:
+    """`data`: as a database hands a BinaryField over; PostgreSQL's driver gives a memoryview."""
+    found: dict[str, Any] = orjson.loads(zlib.decompress(data))
+    return found
 
 
 def merge_packed(rows: Iterable[dict[str, Any]]) -> dict[str, Any]:

@@ -168,7 +168,7 @@ def _point(step: _Step | None) -> dict[str, Any] | None:
 
 def _process_series(steps: list[_Step | None]) -> dict[str, list[float | None]]:
     merged = [merge_processes(step.processes) if step is not None and step.processes else None for step in steps]
-    return {name: [one and one[name] for one in merged] for name in ("rss", "cpu")}
+    return {name: [None if one is None else one[name] for one in merged] for name in ("rss", "cpu")}
 
 
 def _bands(usage: Usage) -> dict[int, int]:

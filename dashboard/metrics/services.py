@@ -39,7 +39,7 @@ def _roll_up(server: Server, resolution: int, finer: int, until: int) -> None:
     rows = MetricSample.objects.filter(server=server)
     newest = rows.filter(resolution=resolution).aggregate(newest=Max("at"))["newest"]
     since = until - RESOLUTIONS[finer] if newest is None else newest + resolution
-    parts: dict[tuple[int, str, int], list[bytes]] = defaultdict(list)
+    parts: dict[tuple[int, str, int], list[bytes | memoryview]] = defaultdict(list)
     found = rows.filter(resolution=finer, at__gte=since, at__lt=until).order_by("at")
     for name, version, at, data in found.values_list("model_name", "version", "at", "data").iterator():
         parts[at - at % resolution, name, version].append(data)

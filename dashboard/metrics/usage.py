@@ -104,8 +104,8 @@ def combine_side_by_side(usages: list[Usage]) -> Usage:
 
 def since(now: Usage, before: Usage) -> Usage:
     """What happened between two readings of cumulative counters: sums and counts subtract, peaks are readings of now."""
-    sums = {name: getattr(now, name) - getattr(before, name) for name in _SUMS}
-    counts = {name: subtract(getattr(now, name), getattr(before, name)) for name in _COUNTS}
+    sums: dict[str, Any] = {name: getattr(now, name) - getattr(before, name) for name in _SUMS}
+    counts: dict[str, Any] = {name: subtract(getattr(now, name), getattr(before, name)) for name in _COUNTS}
     return replace(now, **sums, **counts)
 
 

@@ -109,7 +109,7 @@ def ready_count(states: Iterable[ModelState]) -> int:
 
 @register.filter
 def event_state(kind: str) -> str:
-    return _EVENT_STATES.get(kind, kind)
+    return _EVENT_STATES.get(EventKind(kind), kind)
 
 
 @register.filter

@@ -242,7 +242,8 @@ class AsyncServerClient(_Routes):
 
 async def _events(lines: AsyncIterator[str]) -> AsyncIterator[FeedEvent]:
     """Server-sent events (WHATWG HTML, 9.2.6) with JSON data; comments and other fields are skipped."""
-    kind, data = "message", []
+    kind = "message"
+    data: list[str] = []
     async for line in lines:
         if not line:
             if data:

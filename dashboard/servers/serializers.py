@@ -5,13 +5,13 @@ from rest_framework import serializers
 from dashboard import models
 
 
-class ServerStateSerializer(serializers.ModelSerializer):
+class ServerStateSerializer(serializers.ModelSerializer[models.ServerState]):
     class Meta:
         model = models.ServerState
         fields = ["state", "pid", "started_at", "restarts", "last_reason", "checked_at", "info"]
 
 
-class ModelStateSerializer(serializers.ModelSerializer):
+class ModelStateSerializer(serializers.ModelSerializer[models.ModelState]):
     model = serializers.CharField(source="model_name")
 
     class Meta:
@@ -19,7 +19,7 @@ class ModelStateSerializer(serializers.ModelSerializer):
         fields = ["model", "version", "state", "reason", "updated_at"]
 
 
-class ServerSerializer(serializers.ModelSerializer):
+class ServerSerializer(serializers.ModelSerializer[models.Server]):
     state = ServerStateSerializer(default=None, allow_null=True)
     models = ModelStateSerializer(source="model_states", many=True)
 
@@ -28,7 +28,7 @@ class ServerSerializer(serializers.ModelSerializer):
         fields = ["name", "http_url", "grpc_url", "metrics_url", "bundled", "state", "models"]
 
 
-class EventSerializer(serializers.ModelSerializer):
+class EventSerializer(serializers.ModelSerializer[models.ServerEvent]):
     class Meta:
         model = models.ServerEvent
         fields = ["at", "kind", "model_name", "message"]

@@ -34,7 +34,8 @@ def ports() -> dict[str, int]:
 
 def reachable_host() -> str:
     """Where this machine reaches its own listeners."""
-    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.DASHBOARD_HOST, settings.DASHBOARD_HOST)
+    host: str = settings.DASHBOARD_HOST
+    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
 
 
 def process_specs() -> list[ProcessSpec]:

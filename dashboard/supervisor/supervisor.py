@@ -63,13 +63,16 @@ class Supervised:
     async def run(self) -> None:
         """Until `stop` is called."""
         while not self._stopping:
-            ending = await self._run_once()
-            if self._stopping:
-                break
-            await self._wait_before_restart(ending)
-            self.status.restarts += 1
+            await self._run_and_wait()
         self._set("stopped", "stopped", f"The {self.spec.title} was stopped.")
         self._log.close()
+
+    async def _run_and_wait(self) -> None:
+        """One run, and the time until the next; none where it was the last."""
+        ending = await self._run_once()
+        if not self._stopping:
+            await self._wait_before_restart(ending)
+            self.status.restarts += 1
 
     async def _run_once(self) -> Ending:
         self._child = child = Child(self.spec, self._log)

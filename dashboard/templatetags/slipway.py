@@ -81,7 +81,7 @@ def query(context: template.Context, **changes: Any) -> str:
             parameters.pop(name, None)
         else:
             parameters[name] = value
-    return "?" + parameters.urlencode()
+    return f"?{parameters.urlencode()}"
 
 
 @register.inclusion_tag("parts/sort_head.html", takes_context=True)

@@ -6,6 +6,7 @@ static/js/core/format.js does the same in the browser; both are tested with the 
 """
 
 from datetime import datetime, timedelta
+from typing import Literal
 
 from django import template
 from django.utils import timezone
@@ -35,27 +36,27 @@ def _scaled(value: float) -> tuple[str, str]:
 
 
 @register.filter
-def count(value: float | None) -> str:
+def count(value: float | Literal[""] | None) -> str:
     """1234567 as `1.23 M`."""
-    if value in (None, ""):
+    if value is None or value == "":
         return NOTHING
     digits, prefix = _scaled(value)
     return f"{digits} {prefix}".rstrip()
 
 
 @register.filter
-def rate(value: float | None) -> str:
+def rate(value: float | Literal[""] | None) -> str:
     """Per second: 8912.3 as `8.91 k/s`."""
-    if value in (None, ""):
+    if value is None or value == "":
         return NOTHING
     digits, prefix = _scaled(value)
     return f"{digits} {prefix}/s" if prefix else f"{digits}/s"
 
 
 @register.filter
-def latency(milliseconds: float | None) -> str:
+def latency(milliseconds: float | Literal[""] | None) -> str:
     """A duration in milliseconds as `124 µs`, `1.24 ms` or `12.4 s`."""
-    if milliseconds in (None, ""):
+    if milliseconds is None or milliseconds == "":
         return NOTHING
     if milliseconds == 0:
         return "0 ms"
@@ -67,9 +68,9 @@ def latency(milliseconds: float | None) -> str:
 
 
 @register.filter
-def share(value: float | None) -> str:
+def share(value: float | Literal[""] | None) -> str:
     """A share from 0 to 1 as a percentage."""
-    if value in (None, ""):
+    if value is None or value == "":
         return NOTHING
     if 0 < value < 0.0001:
         return "< 0.01 %"
@@ -77,9 +78,9 @@ def share(value: float | None) -> str:
 
 
 @register.filter
-def size(value: float | None) -> str:
+def size(value: float | Literal[""] | None) -> str:
     """Bytes as `12.4 MiB`."""
-    if value in (None, ""):
+    if value is None or value == "":
         return NOTHING
     power = 0
     while abs(value) >= 1023.5 and power < len(_SIZES) - 1:
@@ -90,7 +91,7 @@ def size(value: float | None) -> str:
 @register.filter
 def duration(value: timedelta | float | None) -> str:
     """How long something took or has been going on: `250 ms`, `42 s`, `3 min 20 s`, `2 h 5 min`, `4 d 3 h`."""
-    if value in (None, ""):
+    if value is None or value == "":
         return NOTHING
     seconds = value.total_seconds() if isinstance(value, timedelta) else float(value)
     if seconds < 1:

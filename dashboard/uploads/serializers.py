@@ -1,18 +1,20 @@
 """What the API says of uploads, and what it takes. Rules live in services; here are only shapes."""
 
+from typing import Any
+
 from django.conf import settings
 from rest_framework import serializers
 
 from dashboard import models
 
 
-class UploadFileSerializer(serializers.ModelSerializer):
+class UploadFileSerializer(serializers.ModelSerializer[models.UploadFile]):
     class Meta:
         model = models.UploadFile
         fields = ["number", "path", "size", "received", "sha256"]
 
 
-class UploadSerializer(serializers.ModelSerializer):
+class UploadSerializer(serializers.ModelSerializer[models.Upload]):
     files = UploadFileSerializer(many=True)
     chunk_bytes = serializers.SerializerMethodField()
     job = serializers.IntegerField(source="job_id", allow_null=True)
@@ -43,23 +45,23 @@ class UploadSerializer(serializers.ModelSerializer):
         return int(settings.UPLOAD_CHUNK_BYTES)
 
 
-class UploadFileRequestSerializer(serializers.Serializer):
+class UploadFileRequestSerializer(serializers.Serializer[Any]):
     path = serializers.CharField(max_length=1024, trim_whitespace=False)
     size = serializers.IntegerField()
     sha256 = serializers.CharField(required=False, allow_blank=True, default="")
 
 
-class UploadRequestSerializer(serializers.Serializer):
+class UploadRequestSerializer(serializers.Serializer[Any]):
     model_name = serializers.CharField(max_length=200)
     files = UploadFileRequestSerializer(many=True, allow_empty=False)
 
 
-class ChunkSerializer(serializers.Serializer):
+class ChunkSerializer(serializers.Serializer[Any]):
     received = serializers.IntegerField()
     size = serializers.IntegerField()
 
 
-class PublishSerializer(serializers.Serializer):
+class PublishSerializer(serializers.Serializer[Any]):
     """config_text: by default the model's own, and for a new model the one that inspection proposes."""
 
     config_text = serializers.CharField(required=False, allow_blank=True, trim_whitespace=False)

@@ -109,9 +109,10 @@ def upload_cancel(*, upload: Upload, actor: Actor) -> None:
             upload.refresh_from_db()
             hint = f"; cancel job {upload.job_id} first" if upload.state == UploadState.PUBLISHING else ""
             raise Conflict(f"the upload cannot be cancelled: it is {upload.get_state_display().lower()}{hint}")
-        Job.objects.filter(pk=upload.job_id, state__in=(JobState.QUEUED, JobState.RUNNING)).update(
-            cancel_requested=True
-        )
+        if upload.job_id is not None:
+            Job.objects.filter(pk=upload.job_id, state__in=(JobState.QUEUED, JobState.RUNNING)).update(
+                cancel_requested=True
+            )
         audit_record(
             actor=actor,
             action="upload.cancel",

@@ -64,7 +64,7 @@ def version_restore(*, version: Version, actor: Actor) -> Job:
 def archive_run(*, version: Version, context: JobContext) -> dict[str, Any]:
     """The job `archive`."""
     with _on_its_way(version) as repository:
-        place = {"name": version.model.name, "version": version.number}
+        place: dict[str, Any] = {"name": version.model.name, "version": version.number}
         publish.archive_version(repository, **place, progress=JobProgress(context))
         with transaction.atomic():
             model = Model.objects.select_for_update().get(pk=version.model_id)
@@ -78,7 +78,7 @@ def restore_run(*, version: Version, context: JobContext) -> dict[str, Any]:
     """The job `restore`."""
     progress = JobProgress(context)
     with _on_its_way(version) as repository:
-        place = {"name": version.model.name, "version": version.number}
+        place: dict[str, Any] = {"name": version.model.name, "version": version.number}
         publish.restore_version(repository, **place, progress=progress)
         manifest = _hashed(repository.version_dir(**place), progress)
         try:

@@ -1,11 +1,13 @@
 """What the API says of versions, and what it takes. Rules live in services; here are only shapes."""
 
+from typing import Any
+
 from rest_framework import serializers
 
 from dashboard import models
 
 
-class VersionSerializer(serializers.ModelSerializer):
+class VersionSerializer(serializers.ModelSerializer[models.Version]):
     upload = serializers.UUIDField(source="upload_id", allow_null=True)
     created_by = serializers.CharField(source="created_by_name")
 
@@ -27,13 +29,13 @@ class VersionSerializer(serializers.ModelSerializer):
         ]
 
 
-class NoteSerializer(serializers.Serializer):
+class NoteSerializer(serializers.Serializer[Any]):
     note = serializers.CharField(allow_blank=True)
 
 
-class MakeLiveSerializer(serializers.Serializer):
+class MakeLiveSerializer(serializers.Serializer[Any]):
     load = serializers.BooleanField(default=True)
 
 
-class RollBackSerializer(serializers.Serializer):
+class RollBackSerializer(serializers.Serializer[Any]):
     version = serializers.IntegerField(required=False, min_value=1)

@@ -37,8 +37,9 @@ async def watch() -> None:
             part.cancel()
         await asyncio.gather(*parts, return_exceptions=True)
     heartbeat.forget("watch")
-    for part in done - {stopping}:
-        part.result()
+    for part in parts:
+        if part in done:
+            part.result()
 
 
 async def give_heartbeats() -> None:

@@ -1,13 +1,14 @@
 """What several pages share: whole page or its changing part, pages of a list, actions that end in a redirect."""
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, cast
 
 from django.contrib import messages
 from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils.http import url_has_allowed_host_and_scheme
+from django_htmx.middleware import HtmxDetails
 
 from dashboard.access.authorisation import actor_of
 from dashboard.models import Job
@@ -18,9 +19,15 @@ from dashboard.templatetags.slipway import sentence
 PAGE_SIZE = 50
 
 
+class HtmxRequest(HttpRequest):
+    """As HtmxMiddleware hands it on."""
+
+    htmx: HtmxDetails
+
+
 def respond(request: HttpRequest, name: str, context: dict[str, Any], parts: Sequence[str] = ("body",)) -> HttpResponse:
     """The page `name`.html, or for htmx only a part of it that refreshes by itself: `name`_body.html, or that of ?part=."""
-    if not request.htmx:
+    if not cast(HtmxRequest, request).htmx:
         return render(request, f"{name}.html", context)
     wanted = request.GET.get("part")
     return render(request, f"{name}_{wanted if wanted in parts else parts[0]}.html", context)

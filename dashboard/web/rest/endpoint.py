@@ -25,14 +25,14 @@ class Endpoint(APIView):
     def actor(self) -> Actor:
         return actor_of(self.request)
 
-    def page(self, rows: QuerySet | Sequence[Any], serializer: type[BaseSerializer]) -> Response:
+    def page(self, rows: QuerySet[Any] | Sequence[Any], serializer: type[BaseSerializer[Any]]) -> Response:
         pages = self.pagination_class()
         return pages.get_paginated_response(
             serializer(pages.paginate_queryset(rows, self.request, self), many=True).data
         )
 
 
-def data_of(request: Request, serializer: type[BaseSerializer]) -> dict[str, Any]:
+def data_of(request: Request, serializer: type[BaseSerializer[Any]]) -> dict[str, Any]:
     """The body, in the shape that the serializer describes; a ValidationError, which is a 400, otherwise."""
     given = serializer(data=request.data)
     given.is_valid(raise_exception=True)

@@ -29,7 +29,9 @@ def _body(error: DashboardError) -> dict[str, Any]:
     if isinstance(error, WrongOffset):
         body["received"] = error.expected
     if isinstance(error, Invalid) and error.problems:
-        body["problems"] = [asdict(row) if is_dataclass(row) else row for row in error.problems]
+        body["problems"] = [
+            asdict(row) if is_dataclass(row) and not isinstance(row, type) else row for row in error.problems
+        ]
     return body
 
 
