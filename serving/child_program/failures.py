@@ -5,7 +5,7 @@ import traceback
 from pathlib import Path
 
 from serving.backends.channel.messages import Failed
-from serving.core.texts import without_paths
+from serving.core.errors import without_paths
 
 _SENTENCES = ("ServingError", "TritonModelException")  # whose text is meant for the client as it is
 

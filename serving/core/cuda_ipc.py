@@ -5,9 +5,12 @@ Source: CUDA Runtime API, "Device Management": cudaIpcOpenMemHandle and cudaIpcC
 
 import ctypes
 import weakref
-from typing import Any
+from typing import TYPE_CHECKING
 
 from serving.core.errors import invalid, unavailable
+
+if TYPE_CHECKING:
+    import torch
 
 HANDLE_SIZE = 64
 _LAZY_PEER_ACCESS = 1
@@ -29,9 +32,9 @@ class _ArrayInterface:
         }
 
 
-def open_handle(name: str, raw_handle: bytes, device_id: int, byte_size: int) -> Any:
-    """A torch tensor uint8 [byte_size] over the memory, which is closed with the last view of it; INVALID_ARG for a handle
-    that does not open."""
+def open_handle(name: str, raw_handle: bytes, device_id: int, byte_size: int) -> "torch.Tensor":
+    """Return a torch tensor uint8 [byte_size] over the memory, which is closed with the last view of it; INVALID_ARG for
+    a handle that does not open."""
     import torch
 
     if len(raw_handle) != HANDLE_SIZE:

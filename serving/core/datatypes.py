@@ -16,11 +16,12 @@ from serving.core.errors import invalid
 # A tensor of any datatype: a numpy array on the host, or a serving.core.device_tensor.DeviceTensor on a GPU. Outputs lie on
 # the host unless the request has `device_outputs`; inputs may lie on either.
 Tensor = NDArray[Any]
+Dtype = np.dtype[Any]
 
 
 class Datatype(NamedTuple):
     name: str  # as on the wire, "FP32"
-    dtype: np.dtype[Any]  # BYTES is object; each element is `bytes`
+    dtype: Dtype  # BYTES is object; each element is `bytes`
     itemsize: int  # bytes on the wire; 0 for BYTES, which is length-prefixed
     config: int  # the ModelConfig enum value, mc.TYPE_FP32
     contents: str  # the gRPC InferTensorContents field; empty where the protocol has none
@@ -47,41 +48,42 @@ DATATYPES: dict[str, Datatype] = {
     name: Datatype(name, np.dtype(dtype), size, config, contents) for name, dtype, size, config, contents in _ROWS
 }
 BY_CONFIG: dict[int, Datatype] = {row.config: row for row in DATATYPES.values()}
-BY_DTYPE: dict[np.dtype[Any], Datatype] = {row.dtype: row for row in DATATYPES.values()}
+BY_DTYPE: dict[Dtype, Datatype] = {row.dtype: row for row in DATATYPES.values()}
 
 
 def datatype(name: str) -> Datatype:
-    """The row of a wire name; INVALID_ARG for an unknown one."""
+    """Return the row of a wire name; INVALID_ARG for an unknown one."""
     try:
         return DATATYPES[name]
     except (KeyError, TypeError):
         raise invalid(f"unknown datatype '{name}'; expected one of {', '.join(DATATYPES)}") from None
 
 
-def datatype_of(array: NDArray[Any]) -> Datatype:
-    """The row of an array's dtype; strings of any numpy kind (S, U, O) are BYTES."""
-    row = BY_DTYPE.get(array.dtype)
+def datatype_of(tensor: Tensor) -> Datatype:
+    """Return the row of a tensor's dtype; strings of any numpy kind (S, U, O) are BYTES. INVALID_ARG where there is none."""
+    row = BY_DTYPE.get(tensor.dtype)
     if row is not None:
         return row
-    if array.dtype.kind in "SU":
+    if tensor.dtype.kind in "SU":
         return DATATYPES["BYTES"]
-    raise invalid(f"numpy dtype '{array.dtype}' has no KServe V2 datatype")
+    raise invalid(f"numpy dtype '{tensor.dtype}' has no KServe V2 datatype")
 
 
-def serialize_bytes(array: NDArray[Any]) -> bytes:
-    """BYTES elements in row-major order, each behind its length as a little-endian uint32."""
+def serialize_bytes(tensor: Tensor) -> bytes:
+    """Return BYTES elements in row-major order, each behind its length as a little-endian uint32."""
     parts: list[bytes] = []
-    for element in array.ravel():
+    for element in tensor.ravel():
         value = element if isinstance(element, bytes) else str(element).encode()
         parts.append(len(value).to_bytes(4, "little"))
         parts.append(value)
     return b"".join(parts)
 
 
-def deserialize_bytes(buffer: Buffer, count: int) -> NDArray[Any]:
-    """The inverse of `serialize_bytes`: object array of shape [count]; INVALID_ARG unless exactly `count` elements fit.
+def deserialize_bytes(buffer: Buffer, count: int) -> Tensor:
+    """Return the elements that `serialize_bytes` has written, as objects of shape [count].
 
-    The array is allocated only when the buffer can hold that many, so a huge claimed shape costs nothing.
+    INVALID_ARG unless `buffer` holds exactly `count` elements. The array is allocated only when the buffer can hold that many,
+    so a huge claimed shape costs nothing.
     """
     view = memoryview(buffer).cast("B")
     total = len(view)

@@ -5,13 +5,19 @@ What only asks for shapes, datatypes and rows treats one as it treats an array. 
 """
 
 from collections.abc import Sequence
-from typing import Any
+from types import EllipsisType
+from typing import TYPE_CHECKING, SupportsIndex, cast
 
 import ml_dtypes
 import numpy as np
-from numpy.typing import NDArray
 
-from serving.core.datatypes import DATATYPES
+from serving.core.datatypes import DATATYPES, Dtype, Tensor
+
+if TYPE_CHECKING:
+    import torch
+
+# What picks rows of a tensor.
+Rows = int | slice | EllipsisType | tuple[int | slice | EllipsisType, ...]
 
 _BF16 = np.dtype(ml_dtypes.bfloat16)
 _BY_NAME = {row.dtype.name: row.dtype for row in DATATYPES.values() if row.itemsize}  # torch has the same names
@@ -26,14 +32,15 @@ class DeviceTensor:
 
     __slots__ = ("dtype", "owner", "tensor")
 
-    def __init__(self, tensor: Any, dtype: np.dtype[Any], owner: object = None) -> None:
+    def __init__(self, tensor: "torch.Tensor", dtype: Dtype, owner: object = None) -> None:
         self.tensor = tensor
         self.dtype = dtype
         self.owner = owner
 
     @classmethod
-    def from_bytes(cls, memory: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> "DeviceTensor":
-        """Over the bytes of a torch tensor uint8 [n]; a copy where they are not aligned. ValueError for a wrong size."""
+    def from_bytes(cls, memory: "torch.Tensor", dtype: Dtype, shape: tuple[int, ...]) -> "DeviceTensor":
+        """Return a tensor over the bytes of a torch tensor uint8 [n]; a copy where they are not aligned. ValueError for a wrong
+        size."""
         import torch
 
         if memory.storage_offset() % dtype.itemsize:
@@ -49,8 +56,8 @@ class DeviceTensor:
         return cls(tensor.reshape(shape), dtype)
 
     @classmethod
-    def of(cls, tensor: Any, owner: object = None) -> "DeviceTensor":
-        """With the dtype that the torch tensor has; KeyError where the protocol has none like it."""
+    def of(cls, tensor: "torch.Tensor", owner: object = None) -> "DeviceTensor":
+        """Return it with the dtype that the torch tensor has; KeyError where the protocol has none like it."""
         return cls(tensor, _BY_NAME[str(tensor.dtype).removeprefix("torch.")], owner)
 
     @property
@@ -72,32 +79,32 @@ class DeviceTensor:
     def __len__(self) -> int:
         return len(self.tensor)
 
-    def __getitem__(self, rows: Any) -> "DeviceTensor":
+    def __getitem__(self, rows: Rows) -> "DeviceTensor":
         return DeviceTensor(self.tensor[rows], self.dtype, self.owner)
 
-    def reshape(self, *shape: Any) -> "DeviceTensor":
+    def reshape(self, *shape: SupportsIndex | tuple[int, ...]) -> "DeviceTensor":
         return DeviceTensor(self.tensor.reshape(*shape), self.dtype, self.owner)
 
-    def copy_to(self, memory: Any) -> None:
-        """Into a torch tensor uint8 [nbytes], on the same GPU or another one; returns when it is there."""
+    def copy_to(self, memory: "torch.Tensor") -> None:
+        """Copy it into a torch tensor uint8 [nbytes], on the same GPU or another one; returns when it is there."""
         import torch
 
         memory.copy_(self.tensor.contiguous().reshape(-1).view(torch.uint8))
         _wait(memory)
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
-        """A copy on the host."""
+    def __array__(self, dtype: Dtype | None = None, copy: bool | None = None) -> Tensor:
+        """Return a copy on the host."""
         import torch
 
         tensor = self.tensor.detach().cpu()
         if self.dtype == _BF16:  # which numpy does not know
-            array: NDArray[Any] = tensor.contiguous().view(torch.int16).numpy().view(_BF16)
+            array: Tensor = tensor.contiguous().view(torch.int16).numpy().view(_BF16)
         else:
             array = tensor.numpy()
         return array if dtype is None or dtype == array.dtype else array.astype(dtype)
 
-    def __dlpack__(self, **options: Any) -> Any:
-        """Contiguous. ONNX Runtime takes booleans as bytes only, and sees by `dtype` what they are."""
+    def __dlpack__(self, **options: object) -> object:
+        """Return it contiguous. ONNX Runtime takes booleans as bytes only, and sees by `dtype` what they are."""
         import torch
 
         tensor = self.tensor.detach().contiguous()
@@ -108,32 +115,27 @@ class DeviceTensor:
         return int(kind), int(number)
 
 
-def host_array(tensor: Any) -> NDArray[Any]:
-    """The tensor itself when it is a numpy array; a copy on the host of one on a GPU."""
+def host_array(tensor: Tensor | DeviceTensor) -> Tensor:
+    """Return the tensor itself when it is a numpy array; a copy on the host of one on a GPU."""
     return tensor if isinstance(tensor, np.ndarray) else np.asarray(tensor)
 
 
-def concatenate(tensors: Sequence[NDArray[Any]]) -> NDArray[Any]:
-    """Along the first dimension: on the GPU where all of them lie on one, else on the host."""
-    if DeviceTensor in map(type, tensors):
-        joined: NDArray[Any] = _joined(tensors)
-        return joined
-    return np.concatenate(tensors)
-
-
-def _joined(tensors: Sequence[Any]) -> Any:
-    devices = {tensor.tensor.device if isinstance(tensor, DeviceTensor) else None for tensor in tensors}
-    if None in devices or len(devices) > 1:
+def concatenate(tensors: Sequence[Tensor | DeviceTensor]) -> Tensor:
+    """Join tensors along the first dimension: on the GPU where all of them lie on one, else on the host."""
+    if DeviceTensor not in map(type, tensors):
+        return np.concatenate(cast(Sequence[Tensor], tensors))
+    on_device = [tensor for tensor in tensors if isinstance(tensor, DeviceTensor)]
+    if len(on_device) < len(tensors) or len({tensor.tensor.device for tensor in on_device}) > 1:
         return np.concatenate([host_array(tensor) for tensor in tensors])
     import torch
 
-    joined = torch.cat([tensor.tensor for tensor in tensors])
+    joined = torch.cat([tensor.tensor for tensor in on_device])
     _wait(joined)
-    return DeviceTensor(joined, tensors[0].dtype)
+    return cast(Tensor, DeviceTensor(joined, on_device[0].dtype))
 
 
-def _wait(tensor: Any) -> None:
-    """Until what torch has queued for a tensor on its device's current stream is done."""
+def _wait(tensor: "torch.Tensor") -> None:
+    """Return when what torch has queued for a tensor on its device's current stream is done."""
     if tensor.is_cuda:
         import torch
 

@@ -14,6 +14,7 @@ the request that it concerns, `safely` lets the request go on without what has f
 """
 
 import logging
+import re
 from collections.abc import Callable
 from enum import Enum
 from typing import ParamSpec, TypeVar
@@ -22,6 +23,9 @@ log = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]{4,}\b")
+_PATH = re.compile(r"(?<![\w.:/~-])/(?:[\w.+@ -]*[\w.+@-]/)+([\w.+@-]*)")
 
 MAX_MESSAGE = 16_000  # characters; a message may quote what a client sent
 
@@ -123,3 +127,14 @@ def safely(what: str, function: Callable[P, T], *arguments: P.args, **named: P.k
     except Exception as error:
         log.error("%s failed", what, exc_info=error)
         return None
+
+
+# -- what the exception of a model says to a client ---------------------------------------------------------------------
+def without_addresses(text: str) -> str:
+    """Return the text without the addresses of objects: "<Image object at 0x7f30>" -> "<Image object>"."""
+    return _ADDRESS.sub("", text)
+
+
+def without_paths(text: str) -> str:
+    """Return the text with the last name alone of each absolute path of this machine."""
+    return _PATH.sub(r"\1", text)

@@ -10,7 +10,7 @@ from google.protobuf.message import Message
 
 
 def message_to_json(message: Message, unset_messages: bool = False) -> dict[str, Any]:
-    """Plain dicts and lists. Fields that are unset messages are left out, unless `unset_messages`."""
+    """Return a message as plain dicts and lists. Fields that are unset messages are left out, unless `unset_messages`."""
     result = {}
     for field in message.DESCRIPTOR.fields:
         value = getattr(message, field.name)

@@ -5,12 +5,11 @@ Source: Triton, docs/user_guide/model_configuration.md (Inputs and Outputs, Resh
 
 import math
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import numpy as np
 from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelInput, ModelOutput
 
-from serving.core.datatypes import BY_CONFIG, Tensor, datatype_of
+from serving.core.datatypes import BY_CONFIG, Dtype, Tensor, datatype_of
 from serving.core.errors import ServingError, internal, invalid
 from serving.core.in_flight import InFlightRequest
 from serving.core.response import InferenceResponse
@@ -19,7 +18,7 @@ from serving.core.response import InferenceResponse
 class _Input(NamedTuple):
     name: str
     datatype: str
-    dtype: np.dtype[Any]
+    dtype: Dtype
     dims: tuple[int, ...]
     variable: bool
     optional: bool

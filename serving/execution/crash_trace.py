@@ -3,18 +3,25 @@
 from collections.abc import Callable
 from pathlib import Path
 from types import FunctionType
-from typing import Any
+from typing import ParamSpec, Protocol, TypeVar
 
 from repository.core.crash_trace import Doing, frame_name
 
-Runner = Callable[..., Any]
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Runner(Protocol):
+    """Calls a function with its arguments and returns what it returns."""
+
+    def __call__(self, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T: ...
 
 
 def runner(doing: Doing, model: str, version: int, file: Path) -> Runner:
-    """A function that calls its first argument with the others, and is named by what that does."""
+    """Return a function that calls its first argument with the others, and is named by what that does."""
     name = frame_name(doing, model, version, file.name)
     return FunctionType(_run.__code__.replace(co_name=name), {}, name)
 
 
-def _run(function: Callable[..., Any], *arguments: Any) -> Any:
-    return function(*arguments)
+def _run(function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+    return function(*arguments, **named)

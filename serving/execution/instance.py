@@ -11,11 +11,10 @@ from queue import SimpleQueue
 from serving.backends.base.backend import Backend, BackendInstance
 from serving.cli.option_values import Cores
 from serving.core.batch import Batch, Send
-from serving.core.errors import ServingError, internal, unavailable
+from serving.core.errors import ServingError, internal, unavailable, without_addresses, without_paths
 from serving.core.in_flight import InFlightRequest
 from serving.core.response import Answer, InferenceResponse
 from serving.core.response_flow import OVERHEAD
-from serving.core.texts import without_addresses, without_paths
 from serving.execution.crash_trace import runner
 from serving.execution.instance_groups import Placement
 from serving.extensions.tensor_parameters import write_large_outputs
@@ -32,7 +31,7 @@ class Instance:
     def __init__(
         self,
         backend: Backend,
-        place: Placement,
+        placement: Placement,
         loop: asyncio.AbstractEventLoop,
         on_batch_done: OnBatchDone,
         on_sent: Send,
@@ -44,9 +43,9 @@ class Instance:
         on_batch_done: takes each batch that has been executed. on_sent: takes what the model answers outside of a batch's
         responses. decoupled: it answers all its requests so. cores: which the thread is bound to.
         """
-        self.place = place
-        self.name = place.name
-        self.device = place.device
+        self.placement = placement
+        self.name = placement.name
+        self.device = placement.device
         self._on_batch_done = on_batch_done
         self._on_sent = on_sent
         self._decoupled = decoupled

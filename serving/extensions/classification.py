@@ -6,13 +6,11 @@ Source: Triton, docs/protocol/extension_classification.md; the form of the value
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
-from serving.core.datatypes import datatype_of
+from serving.core.datatypes import Tensor, datatype_of
 from serving.core.device_tensor import host_array
 from serving.core.errors import invalid
 
@@ -22,8 +20,8 @@ MAX_ELEMENTS = 1_000_000  # of one classified output
 MAX_LABEL_FILE = 64 << 20  # bytes
 
 
-def top_classes(name: str, output: NDArray[Any], count: int, labels: Sequence[str], batched: bool) -> NDArray[Any]:
-    """The `count` highest values of each row as "value:index[:label]" bytes: shape [batch, count], or [count] without a
+def top_classes(name: str, output: Tensor, count: int, labels: Sequence[str], batched: bool) -> Tensor:
+    """Return the `count` highest values of each row as "value:index[:label]" bytes: shape [batch, count], or [count] without a
     batch dimension. Equal values keep the order of their indexes; NaN ranks lowest. INVALID_ARG for BYTES and BOOL."""
     output = host_array(output)
     row = datatype_of(output)
@@ -43,8 +41,8 @@ def top_classes(name: str, output: NDArray[Any], count: int, labels: Sequence[st
     return found if batched else found.reshape(count)
 
 
-def _highest(values: NDArray[Any], count: int) -> list[int]:
-    """Indexes of the highest values. Only those at or above the last one's value are sorted."""
+def _highest(values: Tensor, count: int) -> list[int]:
+    """Return the indexes of the highest values. Only those at or above the last one's value are sorted."""
     if values.dtype.kind not in "iuf":
         values = values.astype(np.float32)  # BF16, which numpy cannot sort
     if values.dtype.kind == "f":
@@ -59,12 +57,13 @@ def _highest(values: NDArray[Any], count: int) -> list[int]:
     return [int(chosen[place]) for place in ranked]
 
 
-def _number(value: Any) -> str:
+def _number(value: np.generic) -> str:
     return str(int(value)) if value.dtype.kind in "iu" else f"{float(value):f}"
 
 
 def read_labels(config: ModelConfig, model_dir: Path) -> dict[str, list[str]]:
-    """Output name -> its labels, one a line of `label_filename` in the model's folder."""
+    """Return output name -> its labels, one a line of `label_filename` in the model's folder. INVALID_ARG for a file that
+    cannot be read as such."""
     return {
         output.name: _read(output.name, model_dir, output.label_filename)
         for output in config.output
@@ -73,7 +72,9 @@ def read_labels(config: ModelConfig, model_dir: Path) -> dict[str, list[str]]:
 
 
 def inherited_labels(config: ModelConfig, labels_of: Callable[[str, int], Labels]) -> dict[str, Sequence[str]]:
-    """Of an ensemble's outputs: those that the step which makes the output has for it. `labels_of`: of a step's model."""
+    """Return the labels of an ensemble's outputs: those that the step which makes an output has for it.
+
+    labels_of: (model name, version) of a step -> the labels of its model."""
     found: dict[str, Sequence[str]] = {}
     for step in config.ensemble_scheduling.step:
         labels = labels_of(step.model_name, step.model_version)

@@ -6,14 +6,14 @@ Source: Triton, docs/user_guide/ragged_batching.md, and BatchInput and BatchOutp
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from tritonclient.grpc.model_config_pb2 import BatchInput, ModelConfig
 
 from serving.core.batch import Batch
-from serving.core.datatypes import BY_CONFIG, Tensor
+from serving.core.datatypes import BY_CONFIG, Dtype, Tensor
 from serving.core.device_tensor import concatenate
 from serving.core.errors import internal
 from serving.core.in_flight import InFlightRequest
@@ -47,7 +47,7 @@ RULES: dict[int, Rule] = {
 
 class _Made(NamedTuple):
     names: list[str]
-    dtype: np.dtype[Any]
+    dtype: Dtype
     source: str
     rule: Rule
 
@@ -68,7 +68,7 @@ class RaggedLayout:
         return bool(config.batch_input or config.batch_output or any(one.allow_ragged_batch for one in config.input))
 
     def gather(self, batch: Batch) -> dict[str, Tensor]:
-        """The model's inputs: ragged ones as [elements], batch inputs made, others joined along the batch dimension."""
+        """Return the model's inputs: ragged ones as [elements], batch inputs made, others joined along the batch dimension."""
         requests = batch.requests
         inputs = {name: self._joined(name, requests) for name in requests[0].inputs}
         for made in self._made:

@@ -8,13 +8,17 @@ import mmap
 import os
 import re
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from serving.core.devices import gpu_count
 from serving.core.errors import ServingError, already_exists, internal, invalid, not_found, unavailable
+from serving.core.output_target import RegionMemory
+
+if TYPE_CHECKING:
+    import torch
 
 _FOLDER = "/dev/shm"
 _KEY = re.compile(r"/?[A-Za-z0-9_.\-]{1,250}")
@@ -48,11 +52,14 @@ class CudaRegion:
     name: str
     device_id: int
     byte_size: int
-    memory: Any = field(repr=False)
+    memory: "torch.Tensor" = field(repr=False)
 
-    def view(self, offset: int, size: int) -> Any:
+    def view(self, offset: int, size: int) -> "torch.Tensor":
         _check_bounds(self.name, self.byte_size, offset, size)
         return self.memory[offset : offset + size]
+
+
+Region = TypeVar("Region", SystemRegion, CudaRegion)
 
 
 class SharedMemory:
@@ -99,15 +106,15 @@ class SharedMemory:
         for one in [name] if name else list(self._cuda):
             self._cuda.pop(one, None)
 
-    def view(self, name: str, offset: int, size: int) -> Any:
-        """The bytes of a region as uint8 [size], on the host or on a GPU; writing to it writes to the region."""
+    def view(self, name: str, offset: int, size: int) -> "RegionMemory":
+        """Return the bytes of a region as uint8 [size], on the host or on a GPU; writing to it writes to the region."""
         region = self._system.get(name) or self._cuda.get(name)
         if region is None:
             raise not_found(f"Unable to find shared memory region: '{name}'")
         return region.view(offset, size)
 
     def overlap(self, one: tuple[str, int, int], other: tuple[str, int, int]) -> bool:
-        """Whether two pieces (region, offset, size) of system shared memory have bytes in common."""
+        """Return whether two pieces (region, offset, size) of system shared memory have bytes in common."""
         first, second = self._system.get(one[0]), self._system.get(other[0])
         if first is None or second is None or first.file != second.file:
             return False
@@ -158,7 +165,7 @@ def _check_bounds(name: str, byte_size: int, offset: int, size: int) -> None:
         )
 
 
-def _status(regions: dict[str, Any], name: str, kind: str) -> list[Any]:
+def _status(regions: dict[str, Region], name: str, kind: str) -> list[Region]:
     if not name:
         return list(regions.values())
     if name not in regions:

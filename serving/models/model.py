@@ -170,7 +170,7 @@ class Model:
         surplus = list(self._instances)
         missing: list[Placement] = []
         for place in wanted:
-            match = next((one for one in surplus if one.place[1:] == place[1:]), None)
+            match = next((one for one in surplus if one.placement[1:] == place[1:]), None)
             if match is None:
                 missing.append(place)
             else:
@@ -217,7 +217,7 @@ class Model:
 
     async def _start(self, instance: Instance, config: ModelConfig) -> None:
         if self._limiter is not None:
-            self._limiter.register(instance, instance.place.demand)
+            self._limiter.register(instance, instance.placement.demand)
         warmup = warmup_batches(config, self.spec)
         if isinstance(self.scheduler, SequenceBatchScheduler):
             self.scheduler.complete_warmup(warmup)

@@ -17,11 +17,10 @@ from serving.backends.channel.messages import AnswerBody, Infer, RequestMessage,
 from serving.backends.channel.tensors import Array, Memory, TensorWriter, type_of
 from serving.core.datatypes import DATATYPES, Tensor, deserialize_bytes
 from serving.core.device_tensor import host_array
-from serving.core.errors import Code, ServingError
+from serving.core.errors import Code, ServingError, without_addresses
 from serving.core.in_flight import InFlightRequest
 from serving.core.request import InferenceRequest, Parameters, SequencePosition
 from serving.core.response import InferenceResponse
-from serving.core.texts import without_addresses
 
 COPY_BYTES = 64 << 10  # tensors up to this size are copied out, so that their segment is free at once
 MALFORMED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)

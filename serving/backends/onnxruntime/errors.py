@@ -5,8 +5,7 @@ import re
 import onnxruntime as ort
 
 from serving.backends.onnxruntime.onnx_file import OnnxModel
-from serving.core.errors import ServingError, internal, invalid
-from serving.core.texts import without_addresses
+from serving.core.errors import ServingError, internal, invalid, without_addresses
 
 _STATUS = re.compile(r"^\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : ")
 # "/onnxruntime_src/onnxruntime/core/graph/model.cc:256 onnxruntime::Model::Model(const T&, ...) " before the message
