@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.serving.frontends.http.raw_http import RawClient
+from tests.serving.frontends.raw_http import RawClient
 from tests.support.model_factory import ONNX_TYPES, onnx_add_sub, onnx_identity, onnx_slow
 from tests.support.serving_process import ServerProcess, remember_descendants
 

@@ -7,7 +7,7 @@ reads share one buffer. Heads are found here and parsed by httptools; the answer
 import asyncio
 import time
 from collections.abc import Awaitable
-from typing import Any, cast
+from typing import cast
 
 from serving.core.errors import Exhausted, ServingError
 from serving.frontends.http1.body import IncomingBody, decompress, split_body, too_large
@@ -68,7 +68,7 @@ class Connections:
 class Connection(asyncio.BufferedProtocol):
     """See the module's docstring. All methods run on the loop's thread."""
 
-    def __init__(self, context: Context, routes: RouteTable[Any], connections: Connections) -> None:
+    def __init__(self, context: Context, routes: RouteTable, connections: Connections) -> None:
         self._context = context
         self._routes = routes
         self._connections = connections

@@ -2,7 +2,6 @@
 
 import asyncio
 import ssl
-from typing import Any
 
 from serving.cli.tls import listener_options
 from serving.frontends.http1.connection import Connection, Connections
@@ -13,7 +12,7 @@ from serving.frontends.http1.routes import RouteTable
 class Listener:
     """One bound socket. Made on the event loop that it runs on."""
 
-    def __init__(self, routes: RouteTable[Any], context: Context) -> None:
+    def __init__(self, routes: RouteTable, context: Context) -> None:
         self._routes = routes
         self._context = context
         self._connections = Connections()

@@ -28,7 +28,7 @@ class Route(NamedTuple, Generic[F]):
     large: bool = False  # takes bodies up to the table's limit, and not only CONTROL_BODY
 
 
-class RouteTable(Generic[F]):
+class RouteTable:
     """Parses request heads and finds where they lead. Clients repeat their heads: equal ones are parsed once."""
 
     def __init__(

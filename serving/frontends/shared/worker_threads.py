@@ -9,10 +9,11 @@ import os
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
-from typing import Any, ParamSpec, TypeVar
+from typing import Generic, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
+V = TypeVar("V")
 
 THREADS = max(4, min(32, os.cpu_count() or 1))
 
@@ -21,13 +22,13 @@ class AbandonedError(Exception):
     """The work is not wanted any more. It ends its thread's job, and nobody sees it."""
 
 
-class _Job:
+class _Job(Generic[T]):
     """One call, and the future that waits for it."""
 
-    def __init__(self, call: Callable[[], Any]) -> None:
+    def __init__(self, call: Callable[[], T]) -> None:
         self.call = call
         self.loop = asyncio.get_running_loop()
-        self.answer: asyncio.Future[Any] = self.loop.create_future()
+        self.result: asyncio.Future[T] = self.loop.create_future()
         self.abandoned = False
 
     def run(self) -> None:
@@ -35,18 +36,18 @@ class _Job:
             return
         _running.job = self
         try:
-            self._settle(self.answer.set_result, self.call())
+            self._settle(self.result.set_result, self.call())
         except BaseException as error:
-            self._settle(self.answer.set_exception, error)
+            self._settle(self.result.set_exception, error)
         finally:
             _running.job = None
             del self  # or an error, whose traceback has this frame, would refer to itself
 
-    def _settle(self, settle: Callable[[Any], None], value: Any) -> None:
+    def _settle(self, settle: Callable[[V], None], value: V) -> None:
         if self.abandoned:
             return
         try:
-            self.loop.call_soon_threadsafe(lambda: None if self.answer.done() else settle(value))
+            self.loop.call_soon_threadsafe(lambda: None if self.result.done() else settle(value))
         except RuntimeError:  # the loop has been closed meanwhile
             pass
 
@@ -58,12 +59,13 @@ class _Threads:
     """The threads and the jobs that wait for one. A thread is started where more jobs wait or run than there are threads."""
 
     def __init__(self) -> None:
-        self._jobs: SimpleQueue[_Job] = SimpleQueue()
+        self._jobs: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._started: list[threading.Thread] = []
         self._busy = 0  # jobs that wait or run
         self._lock = threading.Lock()  # of the two above: jobs come from any loop's thread
 
-    def add(self, job: _Job) -> None:
+    def add(self, job: Callable[[], None]) -> None:
+        """Run the job on a thread as soon as one is free."""
         with self._lock:
             self._busy += 1
             if self._busy > len(self._started) and len(self._started) < THREADS:
@@ -75,8 +77,8 @@ class _Threads:
     def _work(self) -> None:
         while True:
             job = self._jobs.get()
-            job.run()
-            del job
+            job()
+            del job  # or its result would live until the next one
             with self._lock:
                 self._busy -= 1
 
@@ -87,10 +89,9 @@ _threads = _Threads()  # of the process
 async def in_thread(function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
     """Call `function` on a worker thread; return what it returns, or raise what it raises."""
     job = _Job(lambda: function(*arguments, **named))
-    _threads.add(job)
+    _threads.add(job.run)
     try:
-        result: T = await job.answer
-        return result
+        return await job.result
     except asyncio.CancelledError:
         job.abandoned = True
         raise

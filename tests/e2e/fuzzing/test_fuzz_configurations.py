@@ -14,7 +14,7 @@ from tritonclient.grpc import model_config_pb2 as mc
 
 from repository.config import validation
 from tests.e2e.fuzzing.inputs import sound
-from tests.serving.frontends.http.raw_http import infer_body, tensor
+from tests.serving.frontends.raw_http import infer_body, tensor
 from tests.support import model_factory
 from tests.support.serving_process import ServerProcess, wait_until
 

@@ -13,7 +13,7 @@ from tritonclient.grpc import service_pb2 as pb
 from benchmarks.load_cycles import resident
 from serving.frontends.grpc.methods import METHODS
 from tests.e2e.fuzzing.inputs import KEPT, fuzzed, messages
-from tests.serving.frontends.http.raw_http import samples
+from tests.serving.frontends.raw_http import samples
 from tests.support.serving_process import PATIENCE_S, ServerProcess, wait_until
 
 FUZZ = settings(max_examples=250)

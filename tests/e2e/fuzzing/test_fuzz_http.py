@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from serving.frontends.http_server import ROUTES
 from tests.e2e.fuzzing.inputs import KEPT, MODELS, PARAMETERS, fuzzed, mutated, values, words
-from tests.serving.frontends.http.raw_http import Answer, RawClient, infer_body, tensor
+from tests.serving.frontends.raw_http import Answer, RawClient, infer_body, tensor
 from tests.support.serving_process import PATIENCE_S, ServerProcess
 
 FUZZ = settings(max_examples=250)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.e2e.fuzzing.inputs import sound
-from tests.serving.frontends.http.raw_http import infer_body, tensor
+from tests.serving.frontends.raw_http import infer_body, tensor
 from tests.support import model_factory
 from tests.support.serving_process import ServerProcess, wait_until
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from tests.e2e.fuzzing.inputs import sound
-from tests.serving.frontends.http.raw_http import infer_body, tensor
+from tests.serving.frontends.raw_http import infer_body, tensor
 from tests.support import model_factory
 from tests.support.exploring import run_machine
 from tests.support.pipelines import ensemble, step

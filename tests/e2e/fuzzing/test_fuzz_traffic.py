@@ -17,7 +17,7 @@ from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
 
 from tests.e2e.fuzzing.inputs import KEPT, fuzzed
-from tests.serving.frontends.http.raw_http import samples
+from tests.serving.frontends.raw_http import samples
 from tests.support.serving_process import PATIENCE_S, ServerProcess, wait_until
 
 # What a request that is in itself good may be refused with, by how it was queued or in what state its sequence was.

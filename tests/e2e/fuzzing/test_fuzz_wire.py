@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from tritonclient.grpc import service_pb2 as pb
 
 from tests.e2e.fuzzing.inputs import KEPT, fuzzed
-from tests.serving.frontends.http.raw_http import RawClient, build, infer_body, tensor
 from tests.serving.frontends.http2 import http2_peer
 from tests.serving.frontends.http2.http2_peer import PREFACE, Peer, framed, request_block
+from tests.serving.frontends.raw_http import RawClient, build, infer_body, tensor
 from tests.support.serving_process import PATIENCE_S, ServerProcess
 
 ADD_SUB = infer_body(tensor([1.0] * 4), tensor([2.0] * 4, name="INPUT1"))

@@ -17,8 +17,8 @@ from tritonclient.utils import InferenceServerException
 
 from serving.core.errors import Exhausted
 from serving.resources.request_memory import RequestMemory, machine_memory
-from tests.serving.frontends.http.raw_http import RawClient
 from tests.serving.frontends.http2.http2_peer import RST_STREAM, Peer, frame, framed, window_update
+from tests.serving.frontends.raw_http import RawClient
 from tests.support.model_factory import onnx_identity
 from tests.support.serving_process import ServerProcess, wait_until
 

@@ -10,8 +10,8 @@ import pytest
 
 from serving.resources.allocator import MemoryReturn
 from serving.resources.memory import FILES, MEASURED, MemoryMeter, memory_use
-from tests.serving.frontends.http.raw_http import samples
-from tests.serving.frontends.live_subscriber import Subscriber
+from tests.serving.frontends.metrics.live_subscriber import Subscriber
+from tests.serving.frontends.raw_http import samples
 from tests.serving.in_process import core, infer
 from tests.support import model_factory
 from tests.support.serving_process import ServerProcess, wait_until

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.serving.frontends.http.raw_http import RawClient, infer_body, tensor
+from tests.serving.frontends.raw_http import RawClient, infer_body, tensor
 from tests.serving.in_process import core, response
 from tests.support.pipelines import chain, ensemble
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.serving.frontends.http.raw_http import samples, tensor
-from tests.serving.frontends.live_subscriber import Subscriber
+from tests.serving.frontends.metrics.live_subscriber import Subscriber
+from tests.serving.frontends.raw_http import samples, tensor
 from tests.support import model_factory
 from tests.support.serving_process import ServerProcess, wait_until
 

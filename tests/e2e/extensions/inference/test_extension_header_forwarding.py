@@ -8,7 +8,7 @@ import pytest
 
 from serving.cli.option_values import header_pattern
 from tests.e2e.extensions.clients import PROTOCOLS, client_of, refused
-from tests.serving.frontends.http.raw_http import RawClient, infer_body
+from tests.serving.frontends.raw_http import RawClient, infer_body
 from tests.support.model_factory import python_model
 from tests.support.serving_process import ServerProcess
 

@@ -8,7 +8,7 @@ import openai
 import pytest
 
 from tests.e2e.text_generator import CORPUS, markov
-from tests.serving.frontends.http.raw_http import RawClient, build
+from tests.serving.frontends.raw_http import RawClient, build
 from tests.support.model_factory import onnx_scale, python_model, tensors_text
 from tests.support.serving_process import ServerProcess, wait_until
 

@@ -16,9 +16,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tritonclient.grpc import service_pb2 as pb
 
-from tests.serving.frontends.http.raw_http import samples
 from tests.serving.frontends.http2 import http2_peer as h2
 from tests.serving.frontends.http2.http2_peer import Peer, frame, framed
+from tests.serving.frontends.raw_http import samples
 from tests.support.model_factory import onnx_identity, onnx_slow
 from tests.support.serving_process import PATIENCE_S, ServerProcess, wait_until
 

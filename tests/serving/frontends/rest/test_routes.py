@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from serving.frontends.http_server import ROUTES
-from tests.serving.frontends.http.raw_http import RawClient, build
+from tests.serving.frontends.raw_http import RawClient, build
 from tests.support.model_factory import onnx_scale
 from tests.support.serving_process import ServerProcess
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.serving.conftest import MAX_BODY
-from tests.serving.frontends.http.raw_http import RawClient, build, infer_body, tensor
+from tests.serving.frontends.raw_http import RawClient, build, infer_body, tensor
 from tests.support.serving_process import ServerProcess
 
 IDENTITY = "/v2/models/identity_fp32/infer"

@@ -12,7 +12,7 @@ import tritonclient.http as triton
 from tritonclient.utils import InferenceServerException
 
 from serving.core.datatypes import DATATYPES
-from tests.serving.frontends.http.raw_http import RawClient, infer_body, tensor
+from tests.serving.frontends.raw_http import RawClient, infer_body, tensor
 from tests.support.serving_process import ServerProcess
 
 SAMPLES: dict[str, list[Any]] = {

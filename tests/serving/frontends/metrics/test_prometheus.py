@@ -11,7 +11,7 @@ from repository.core.histogram import BOUNDS_US, Histogram
 from serving.frontends.metrics import prometheus
 from serving.frontends.metrics.hardware import Gpu, Hardware
 from serving.telemetry.statistics import BatchStatistics, ModelStatistics
-from tests.serving.frontends.http.raw_http import RawClient, infer_body, samples, tensor
+from tests.serving.frontends.raw_http import RawClient, infer_body, samples, tensor
 from tests.support.serving_process import PATIENCE_S, ServerProcess, wait_until
 
 LABELS = '{model="identity_int32",version="1"}'

@@ -11,8 +11,8 @@ import uvloop
 from serving.core.response_flow import ResponseFlow
 from serving.frontends.http1 import event_stream
 from serving.frontends.http1.context import Limits
-from tests.serving.frontends.http.http_in_process import connection, http_frontend
-from tests.serving.frontends.http.raw_http import build
+from tests.serving.frontends.http_in_process import connection, http_frontend
+from tests.serving.frontends.raw_http import build
 from tests.serving.streaming_backend import StreamingBackend, streaming_model
 from tests.support.serving_process import PATIENCE_S
 

@@ -17,8 +17,8 @@ from serving.frontends.rest import infer, infer_request, infer_response, json_in
 from serving.frontends.rest.infer_request import decode
 from serving.frontends.rest.infer_response import encode
 from serving.frontends.shared.worker_threads import in_thread
-from tests.serving.frontends.http.http_in_process import connection, http_frontend, read_answer
-from tests.serving.frontends.http.raw_http import build
+from tests.serving.frontends.http_in_process import connection, http_frontend, read_answer
+from tests.serving.frontends.raw_http import build
 from tests.support.model_factory import onnx_identity
 from tests.support.serving_process import PATIENCE_S
 

@@ -13,7 +13,7 @@ from serving.cli.option_values import Restriction
 from serving.cli.options import Options
 from serving.core.errors import PermissionDenied, ServingError, Unauthenticated
 from serving.frontends.shared.authorisation import Authoriser
-from tests.serving.frontends.http.raw_http import RawClient, infer_body, tensor
+from tests.serving.frontends.raw_http import RawClient, infer_body, tensor
 from tests.support.model_factory import onnx_identity
 from tests.support.serving_process import ServerProcess
 

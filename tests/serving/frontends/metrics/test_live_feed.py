@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from serving.frontends.metrics.live_feed import MAX_OF_ADDRESS
-from tests.serving.frontends.http.raw_http import RawClient, infer_body, tensor
-from tests.serving.frontends.live_subscriber import PATH, Refused, Subscriber
+from tests.serving.frontends.metrics.live_subscriber import PATH, Refused, Subscriber
+from tests.serving.frontends.raw_http import RawClient, infer_body, tensor
 from tests.support.serving_process import ServerProcess, wait_until
 
 

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from tests.serving.frontends.http.raw_http import RawClient, build
+from tests.serving.frontends.raw_http import RawClient, build
 
 PATH = "/v2/slipway/live"
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving.frontends.http1.body import ChunkedBody
-from tests.serving.frontends.http.raw_http import RawClient, build, infer_body, samples, tensor
+from tests.serving.frontends.raw_http import RawClient, build, infer_body, samples, tensor
 from tests.support.serving_process import ServerProcess, wait_until
 
 INFER = "/v2/models/add_sub/infer"

@@ -12,8 +12,8 @@ import pytest
 import uvloop
 
 from serving.frontends.http1.context import Limits
-from tests.serving.frontends.http.http_in_process import connection, http_frontend, read_answer
-from tests.serving.frontends.http.raw_http import RawClient, build, infer_body, tensor
+from tests.serving.frontends.http_in_process import connection, http_frontend, read_answer
+from tests.serving.frontends.raw_http import RawClient, build, infer_body, tensor
 from tests.support.model_factory import onnx_identity, onnx_slow
 from tests.support.serving_process import PATIENCE_S, ServerProcess
 
