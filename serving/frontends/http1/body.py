@@ -40,23 +40,24 @@ class ChunkedBody:
         position = 0
         while position < len(view) and not self.done:
             if self._state == self._size and not self._line:
-                position = self._small_chunks(view, position)
+                position = self._take_small_chunks(view, position)
             position = self._state(view, position) if position < len(view) else position
         return position
 
-    def _small_chunks(self, view: memoryview, position: int) -> int:
-        """The quick way through small chunks without extensions, of which there may be one for each byte of the body."""
+    def _take_small_chunks(self, view: memoryview, position: int) -> int:
+        """Take small chunks without extensions, of which there may be one for each byte of the body, in a quick way; return the
+        position behind them."""
         data = bytes(view[position : position + _LOOKED_AT])
         done = 0
-        room = self._limit - len(self.data)
+        left = self._limit - len(self.data)  # bytes
         pieces = []
         while found := _SMALL_CHUNK.match(data, done):
             start = found.end()
             stop = start + int(found[1], 16)
             if stop == start or data[stop : stop + 2] != b"\r\n":
                 break
-            room -= stop - start
-            if room < 0:
+            left -= stop - start
+            if left < 0:
                 raise too_large(self._limit)
             pieces.append(data[start:stop])
             done = stop + 2
@@ -64,7 +65,7 @@ class ChunkedBody:
         return position + done
 
     def _read_line(self, view: memoryview, position: int) -> tuple[int, bytes | None]:
-        """Take bytes up to CRLF; (new position, line), or None for the line while its end is not there yet."""
+        """Take bytes up to CRLF; return the new position and the line, None while its end is not there yet."""
         piece = bytes(view[position : position + MAX_CHUNK_LINE])
         end = piece.find(b"\n")
         self._line += piece if end < 0 else piece[: end + 1]
@@ -164,11 +165,10 @@ class IncomingBody:
 
     def parts(self) -> tuple[memoryview, memoryview]:
         """Return the JSON part and the binary part of the whole body, without copying."""
-        return split_body(self.head, memoryview(self._chunked.data) if self._chunked is not None else self._whole())
-
-    def _whole(self) -> memoryview:
+        if self._chunked is not None:
+            return split_body(self.head, memoryview(self._chunked.data))
         assert self.buffer is not None
-        return self.buffer
+        return split_body(self.head, self.buffer)
 
 
 def _aligned_buffer(head: Head) -> memoryview:
@@ -181,10 +181,10 @@ def _aligned_buffer(head: Head) -> memoryview:
         raise HttpError(503, f"the server has no room for a body of {head.content_length} bytes now") from None
 
 
-def split_body(head: Head, whole: memoryview) -> tuple[memoryview, memoryview]:
+def split_body(head: Head, body: memoryview) -> tuple[memoryview, memoryview]:
     """Return the JSON part and the binary part of a body, without copying."""
-    split = len(whole) if head.header_length is None else head.header_length
-    return whole[:split], whole[split:]
+    split = len(body) if head.header_length is None else head.header_length
+    return body[:split], body[split:]
 
 
 def too_large(limit: int) -> HttpError:

@@ -66,7 +66,7 @@ class Connections:
 
 
 class Connection(asyncio.BufferedProtocol):
-    """See the module's docstring. All methods run on the loop's thread."""
+    """Reads one client's requests; see the module's docstring. All methods run on the event loop's thread."""
 
     def __init__(self, context: Context, routes: RouteTable, connections: Connections) -> None:
         self._context = context
@@ -149,7 +149,7 @@ class Connection(asyncio.BufferedProtocol):
         """Take whole requests from data[position:end]; what remains is kept in `_pending`, and not copied if it lies there."""
         self._consuming = True
         try:
-            while position < end and not self._held():
+            while position < end and not self._blocked():
                 taken = self._take(data, view, position, end)
                 if taken == position:
                     break
@@ -249,7 +249,7 @@ class Connection(asyncio.BufferedProtocol):
         self._memory_taken += size
 
     def _drop_body(self) -> None:
-        """Forget what has come of a request."""
+        """Forget what has come of a request, and give back its memory."""
         self._incoming, self._incoming_route = None, NO_ROUTE
         self._forget_pending()
         self._context.memory.give(self._memory_taken)
@@ -304,8 +304,8 @@ class Connection(asyncio.BufferedProtocol):
             self._resume()
 
     # -- flow ------------------------------------------------------------------------------------------------------
-    def _held(self) -> bool:
-        """Whether no further request may start now."""
+    def _blocked(self) -> bool:
+        """Return whether no further request may start now."""
         pipeline = self._pipeline
         if pipeline.write_paused or len(pipeline.exchanges) >= MAX_PIPELINED:
             return True
@@ -322,7 +322,7 @@ class Connection(asyncio.BufferedProtocol):
             (transport.resume_reading if wanted else transport.pause_reading)()
 
     def _resume(self) -> None:
-        if self._pending and not self._held():
+        if self._pending and not self._blocked():
             self._consume(self._pending, memoryview(self._pending), self._consumed, len(self._pending))
         self._set_reading()
 
@@ -406,8 +406,8 @@ async def _decompress(exchange: Exchange) -> None:
         if encoding != "identity":
             packed = b"".join((exchange.body, exchange.binary)) if exchange.binary else exchange.body
             limit, memory = exchange.route.max_body, exchange.pipeline.context.memory
-            whole = await decompress(packed, encoding, limit, exchange, memory)
-            exchange.body, exchange.binary = split_body(head, whole)
+            body = await decompress(packed, encoding, limit, exchange, memory)
+            exchange.body, exchange.binary = split_body(head, body)
         exchange.task = None
         _handle(exchange)
     except Exception as error:

@@ -111,12 +111,13 @@ class Exchange:
         return self.pipeline.backlog()
 
     def received(self) -> tuple[int, int]:
-        """When the client began to send this request, and now (monotonic ns), for a trace."""
+        """Return when the client began to send this request, and now (monotonic ns), for a trace."""
         now = time.monotonic_ns()
         return self.began_ns or now, now
 
     # -- an answer of known length ---------------------------------------------------------------------------------
     def reply(self, reply: Reply) -> None:
+        """Send the whole answer, unless there is one."""
         if not self.done:
             self.send(reply.encode(self.head, self.pipeline.closes_after(self)))
 
@@ -170,6 +171,7 @@ class Exchange:
         self._add(b"%x\r\n%b\r\n" % (len(data), data) if self.chunked else data)
 
     def end(self) -> None:
+        """End the stream."""
         if self.chunked:
             self.chunks.append(b"0\r\n\r\n")
         self.done = True
@@ -195,7 +197,7 @@ class Exchange:
         self.memory_taken -= size
 
     def _complete(self) -> None:
-        """The answer is complete: the request is counted until the client has taken it, for it may be as large."""
+        """Go on counting the request until the client has taken the answer, which may be as large."""
         pipeline = self.pipeline
         if self.memory_taken or pipeline.memory_until_sent:
             pipeline.memory_until_sent += self.memory_taken
@@ -219,12 +221,12 @@ class Exchange:
 
     # -- the end ---------------------------------------------------------------------------------------------------
     def cancel(self) -> None:
-        """What the models may still answer to this exchange is not wanted."""
+        """Cancel the requests: what the models may still answer to this exchange is not wanted."""
         requests, self.requests = self.requests, ()
         _cancel(requests)
 
     def abandon(self) -> None:
-        """The client has gone."""
+        """Give up the request and its answer: the client has gone."""
         self.done = True
         if self.memory_taken:
             self.give(self.memory_taken)
@@ -302,7 +304,7 @@ class Pipeline:
             self.memory_until_sent = 0
 
     def abandon(self) -> None:
-        """The client has gone."""
+        """Give up all exchanges: the client has gone."""
         self.transport = None
         self.closing = True
         self._on_empty = None  # it refers back to the connection
@@ -312,7 +314,7 @@ class Pipeline:
         self.release_memory()
 
     def _tell_drained(self) -> None:
-        """All that the stream at the head of the line had to say is on its way."""
+        """Tell the first exchange, if it is a stream, that all it has written is on its way."""
         if self.exchanges and not self.write_paused:
             on_drained = self.exchanges[0].on_drained
             if on_drained is not None:

@@ -4,7 +4,7 @@
     if not authoriser.open: authoriser.check("inference", headers, "digits")
 
 Restricted groups follow Triton (docs/customization_guide/inference_protocols.md, "Limit Endpoint Access"): over gRPC
-the header is "triton-grpc-protocol-" and the key's name. Groups: see RESTRICTABLE in options.py.
+the header is "triton-grpc-protocol-" and the key's name. Groups: see serving.cli.option_values.RESTRICTABLE.
 
 The auth file is JSON; it is re-read when it changes, a token is kept only as its SHA-256:
 
@@ -51,6 +51,7 @@ class TokenFile:
         self._refresh(strict=True)
 
     def grant(self, token: str) -> _Grant | None:
+        """Return what a token allows, None for one that is not known."""
         now = time.monotonic()
         if now >= self._next_look:
             self._next_look = now + RECHECK_S
@@ -94,7 +95,7 @@ def _parse(content: bytes) -> dict[str, _Grant]:
 
 
 class Authoriser:
-    """One protocol's checks. `open` is True when nothing is configured: then callers skip `check`."""
+    """The checks of one protocol. `open` is True where nothing is configured: then callers skip `check`."""
 
     def __init__(self, restrictions: tuple[Restriction, ...], prefix: str, tokens: TokenFile | None) -> None:
         self._keys: dict[str, tuple[str, bytes]] = {}
@@ -123,7 +124,7 @@ class Authoriser:
             self._check_token(self._tokens, GUARDED[group], headers, model)
 
     def holds_key(self, headers: Mapping[str, str]) -> bool:
-        """Whether the caller has shown a key of any restricted group, as the dashboard does."""
+        """Return whether the caller has shown a key of any restricted group, as the dashboard does."""
         return any(
             hmac.compare_digest(headers.get(header, "").encode(), expected) for header, expected in self._keys.values()
         )
