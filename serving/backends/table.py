@@ -1,7 +1,7 @@
 """The table of backends: a name in config.pbtxt -> the class, imported when a model first needs it.
 
-A new backend is one file beside this one and one line here (and, where Triton has a `platform` for it, one in
-repository/config/model_config.py, with the file name that tells it).
+A new backend is one folder beside this file and one line here; where its file's name, or a `platform` of Triton, tells it, one
+in repository/config/model_config.py too. CONTRIBUTING.md has the recipe.
 """
 
 import importlib
@@ -22,7 +22,7 @@ BACKENDS: dict[str, str] = {
 
 
 def backend_class(name: str) -> "type[Backend]":
-    """The class of a backend name; INVALID_ARG that lists the known ones."""
+    """Return the class of a backend; INVALID_ARG, with the known names, for an unknown one."""
     try:
         module, _, attribute = BACKENDS[name].partition(":")
     except KeyError:
@@ -32,7 +32,7 @@ def backend_class(name: str) -> "type[Backend]":
 
 
 def make_backend(spec: "ModelSpec") -> "Backend":
-    """The backend of one model version, not yet loaded; in processes of its own where it asks for them."""
+    """Make the backend of one model version, not yet loaded; in processes of its own where it asks for them."""
     from serving.backends.child.isolation import isolated, wants_process
 
     backend = backend_class(spec.config.backend)

@@ -21,7 +21,7 @@ HEARTBEAT_S = 1.0
 
 
 def die_with(parent: int) -> None:
-    """SIGKILL this process when `parent` ends; at once if that has happened already."""
+    """Have the kernel kill this process when `parent` ends; at once if that has happened already."""
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)

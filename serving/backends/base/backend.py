@@ -138,7 +138,7 @@ class Backend(ABC):
 
     @classmethod
     def complete_here(cls, config: ModelConfig, model_file: Path) -> None:
-        """In a child process: the part of `complete_config` that a backend with `own_process` does there."""
+        """Do the part of `complete_config` that a backend with `own_process` does in a child process."""
         cls.complete_config(config, model_file.parent)
 
     def load(self) -> None:  # noqa: B027

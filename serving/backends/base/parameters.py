@@ -26,6 +26,7 @@ class Parameters:
         return cls({key: value.string_value for key, value in config.parameters.items()})
 
     def integer(self, key: str, default: int, minimum: int = 0, maximum: int = 2**63 - 1) -> int:
+        """Return a number within the bounds."""
         text = self.values.get(key)
         if text is None:
             return default
@@ -38,6 +39,7 @@ class Parameters:
         return value
 
     def boolean(self, key: str, default: bool) -> bool:
+        """Return true for true, 1 and on, and false for false, 0 and off, in any case of letters."""
         text = self.values.get(key)
         if text is None:
             return default
@@ -47,7 +49,7 @@ class Parameters:
             raise self.wrong(key, "'true' or 'false'") from None
 
     def choice(self, key: str, choices: Mapping[str, str], default: str) -> str:
-        """The meaning of one of `choices`' keys."""
+        """Return what one of the `choices` means: the keys are the words that may be given."""
         text = self.values.get(key)
         if text is None:
             return default
@@ -57,17 +59,18 @@ class Parameters:
             raise self.wrong(key, "one of " + ", ".join(choices)) from None
 
     def wrong(self, key: str, expected: str) -> Exception:
+        """Return INVALID_ARG for the value of a key."""
         return invalid(f"{self.what} '{key}' must be {expected}, but is '{self.values[key]}'")
 
     def warn_of_unknown(self, known: set[str], prefixes: tuple[str, ...] = ()) -> None:
-        """As in Triton an unknown key is no error (it may be meant for a client), but it is often a misspelt one."""
+        """Warn of unknown keys. As in Triton one is no error (it may be meant for a client), but it is often misspelt."""
         for key in sorted(self.values.keys() - known):
             if not key.startswith(("slipway.", *prefixes)):
                 log.warning("%s '%s' means nothing to this backend and is ignored", self.what, key)
 
 
 def available_cores() -> int:
-    """The cores that this process may use: its affinity, and a container's CPU quota where there is one."""
+    """Return how many cores this process may use: its affinity, and a container's CPU quota where there is one."""
     cores = len(os.sched_getaffinity(0))
     try:
         quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
@@ -79,6 +82,6 @@ def available_cores() -> int:
 
 
 def default_threads(config: ModelConfig) -> int:
-    """Threads for each instance on the CPU such that all instances together fit the cores that this process may use."""
+    """Return how many threads each instance on the CPU gets, so that all together fit the cores that this process may use."""
     instances: int = sum(group.count for group in config.instance_group)
     return max(1, available_cores() // max(1, instances))

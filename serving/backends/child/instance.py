@@ -112,24 +112,22 @@ class ChildInstance(BackendInstance):
         child.inputs.sent(segment)
         child.inputs.release(segment.id)
         try:
-            self._decode(child, answer, received, batch)
+            self._decode(child, cast("Result | Failed", answer), received, batch)
         except (ProtocolError, *MALFORMED) as error:
             raise child.broke(ProtocolError(str(error))) from None
         finally:
             close_all(received)
 
-    def _decode(self, child: ModelChild, answer: Received, received: list[int], batch: Batch) -> None:
+    def _decode(self, child: ModelChild, answer: Result | Failed, received: list[int], batch: Batch) -> None:
         """Give each request of the batch what the child answered. ServingError where the whole batch failed."""
         if answer["op"] == "failed":
-            failed = cast("Failed", answer)
-            raise decode_error((failed["code"], failed["message"]), self._failure)
-        result = cast("Result", answer)
-        responses = result["responses"]
-        if self._decoupled and result["op"] == "result" and responses == []:
+            raise decode_error((answer["code"], answer["message"]), self._failure)
+        responses = answer["responses"]
+        if self._decoupled and answer["op"] == "result" and responses == []:
             return
-        if result["op"] != "result" or len(responses) != len(batch.requests):
+        if answer["op"] != "result" or len(responses) != len(batch.requests):
             raise ProtocolError(f"{len(batch.requests)} responses were expected")
-        memory = _open(child, result, received)
+        memory = _open(child, answer, received)
         for index, (request, response) in enumerate(zip(batch.requests, responses, strict=True)):
             if response.get("again"):
                 self._reschedule(batch, index)

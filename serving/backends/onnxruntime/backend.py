@@ -220,7 +220,7 @@ class OnnxRuntimeInstance(ArrayInstance):
         )
 
     def _device_tensor(self, value: ort.OrtValue) -> DeviceTensor | Tensor:
-        """Over the same memory, which is freed by way of the session; strings are always on the host."""
+        """Return a tensor over the same memory, which is freed by way of the session; strings are always on the host."""
         if value.data_type() == "tensor(string)":
             return _host_array(value)
         import torch
@@ -240,7 +240,7 @@ def _depends_on_inference(config: ModelConfig, signature: Signature) -> bool:
 
 
 def _inferred(config: ModelConfig, signature: Signature, path: Path) -> Signature:
-    """With the datatypes and shapes that the file leaves out, as far as ONNX Runtime infers them.
+    """Return the signature with what the file leaves out of datatypes and shapes, as far as ONNX Runtime infers it.
 
     As in Triton a tensor of which nothing is known is [1] where the configuration does not say otherwise; there it can only
     be [1], here dims of -1 are taken too. What the protocol has no datatype for is left out.
@@ -266,7 +266,7 @@ def _inferred(config: ModelConfig, signature: Signature, path: Path) -> Signatur
 
 
 def check_loads(path: Path) -> ort.InferenceSession:
-    """A plain session on the CPU, not optimised; INVALID_ARG where ONNX Runtime refuses the model."""
+    """Start a plain session on the CPU, not optimised; INVALID_ARG where ONNX Runtime refuses the model."""
     options = ort.SessionOptions()
     options.log_severity_level = 4
     options.intra_op_num_threads = 1
@@ -304,7 +304,7 @@ def _host_array(value: ort.OrtValue) -> Tensor:
 
 
 def _decoded(array: Tensor, name: str) -> Tensor:
-    """BYTES elements as the str that ONNX Runtime takes; INVALID_ARG unless they are UTF-8."""
+    """Return BYTES elements as the str that ONNX Runtime takes; INVALID_ARG unless they are UTF-8."""
     decoded = np.empty(array.shape, np.object_)
     try:
         decoded.reshape(-1)[:] = [e.decode() if isinstance(e, bytes) else str(e) for e in array.reshape(-1).tolist()]
@@ -322,7 +322,7 @@ def _encoded(array: Tensor) -> Tensor:
 
 
 def _onnx_file(path: Path) -> Path:
-    """As in Triton the model may be a folder that holds model.onnx and its external data."""
+    """Return the file of a model, which as in Triton may be a folder with model.onnx and its external data."""
     return path / "model.onnx" if path.is_dir() else path
 
 

@@ -21,7 +21,7 @@ _IR = re.compile(r"Unsupported model IR version: (\d+), max supported IR version
 
 
 def sentence(error: Exception) -> str:
-    """The error's own words without status codes, C++ signatures, paths, addresses and line breaks."""
+    """Return the error's own words without status codes, C++ signatures, paths, addresses and line breaks."""
     text = _STATUS.sub("", str(error))
     for pattern in (_LOAD, _ORIGIN, _ADVICE, _PATH):
         text = pattern.sub("", text)
@@ -30,19 +30,19 @@ def sentence(error: Exception) -> str:
 
 
 def session_error(error: Exception) -> ServingError:
-    """A model that ONNX Runtime refuses to load."""
+    """Return the error of a model that ONNX Runtime refuses to load."""
     return invalid(_version_problem(str(error)) or f"ONNX Runtime cannot load the model: {sentence(error)}")
 
 
 def run_error(error: Exception, shapes_vary: bool) -> ServingError:
-    """INVALID_ARG where the inputs are to blame (by the status, or free dimensions that do not fit), INTERNAL otherwise."""
+    """Return INVALID_ARG where the inputs are to blame (by the status, or free dimensions that do not fit), else INTERNAL."""
     if type(error).__name__ == "InvalidArgument" or (shapes_vary and _MISFIT.search(str(error))):
         return invalid(f"the model refuses the inputs: {sentence(error)}")
     return internal(f"the model failed: {sentence(error)}")
 
 
 def unsupported_version(model: OnnxModel) -> str:
-    """A sentence that names both versions where this runtime is too old for the file; empty where it is not.
+    """Return a sentence that names both versions where this runtime is too old for the file; empty where it is not.
 
     Asked of the runtime itself, by an empty model with the same versions: there is no call that tells them.
     """
@@ -67,7 +67,7 @@ def _version_problem(text: str) -> str:
 
 
 def _empty_model(model: OnnxModel) -> bytes:
-    """ModelProto: ir_version = 1, graph = 7 (with only a name), opset_import = 8 (domain = 1, version = 2)."""
+    """Return a ModelProto: ir_version = 1, graph = 7 (with only a name), opset_import = 8 (domain = 1, version = 2)."""
     opsets = [
         _length_delimited(8, _length_delimited(1, domain.encode()) + b"\x10" + _varint(version))
         for domain, version in model.opsets.items()

@@ -65,7 +65,10 @@ class OnnxModel:
         return self.opsets.get("", 0)
 
     def signature(self) -> Signature:
-        """Outputs that KServe has no datatype for (a sequence of maps, say) are left out; such an input is an error."""
+        """Return the signature.
+
+        An output that KServe has no datatype for (a sequence of maps, say) is left out; such an input is an error.
+        """
         for tensor in self.inputs:
             if tensor.name in self.unsupported:
                 raise invalid(
@@ -124,7 +127,7 @@ def _why_unreadable(head: bytes, size: int) -> str:
 
 
 def _fields(source: _Source, start: int, end: int) -> Iterator[_Field]:
-    """The fields of one message: the walk that all else here uses."""
+    """Give the fields of one message: the walk that all else here uses."""
     data = source.data
     position = start
     while position < end:
@@ -269,7 +272,7 @@ def _dimension(source: _Source, start: int, end: int) -> int:
 
 
 def _external_data(source: _Source, start: int, end: int, message: str, depth: int) -> Iterator[ExternalData]:
-    """Every external_data entry (TensorProto field 13) in the model, however deep."""
+    """Give every external_data entry (TensorProto field 13) in the model, however deep."""
     if depth > _MAX_DEPTH:
         raise _Truncated
     if message == "Tensor":

@@ -163,7 +163,7 @@ def _truthy(text: str) -> bool:
 
 
 def providers_for(spec: ModelSpec, device: Device) -> list[Provider]:
-    """The execution providers of a session in the order of preference; the first one must start."""
+    """Return the execution providers of a session in the order of preference; the first one must start."""
     cpu: Provider = ("CPUExecutionProvider", {})
     accelerators = spec.config.optimization.execution_accelerators
     if device.kind == "gpu":
@@ -202,7 +202,7 @@ def _cuda_options(spec: ModelSpec, device: Device) -> dict[str, str]:
 
 
 def _passed_on(accelerator: ModelOptimizationPolicy.ExecutionAccelerators.Accelerator) -> dict[str, str]:
-    """Parameters that go to the provider as they are, but for those that name files or addresses in memory."""
+    """Return the parameters that go to the provider as they are, but for those that name files or addresses in memory."""
     for key in accelerator.parameters:
         if _NAMES_A_FILE.search(key) or _NAMES_MEMORY.search(key):
             raise invalid(
@@ -212,7 +212,7 @@ def _passed_on(accelerator: ModelOptimizationPolicy.ExecutionAccelerators.Accele
 
 
 def _tensorrt_options(spec: ModelSpec, values: dict[str, str]) -> dict[str, str]:
-    """TensorRT provider options from Triton's accelerator parameters."""
+    """Return the TensorRT provider's options from Triton's accelerator parameters."""
     parameters = Parameters(values, "tensorrt parameter")
     precision = parameters.choice("precision_mode", _TENSORRT_PRECISION, "")
     options = {precision: "1"} if precision else {}
@@ -232,7 +232,7 @@ def _tensorrt_options(spec: ModelSpec, values: dict[str, str]) -> dict[str, str]
 
 
 def _inside_model(spec: ModelSpec, key: str, value: str) -> str:
-    """A cached engine is code: it may come only from the model's own folder."""
+    """Return a path inside the model's own folder: a cached engine is code, and may come from nowhere else."""
     path = PurePosixPath(value)
     if path.is_absolute() or ".." in path.parts:
         raise invalid(f"tensorrt parameter '{key}' must be a path inside the model's folder")
@@ -241,7 +241,7 @@ def _inside_model(spec: ModelSpec, key: str, value: str) -> str:
 
 @functools.cache
 def why_no_cuda() -> str:
-    """Why ONNX Runtime cannot use CUDA here; empty where it can.
+    """Return why ONNX Runtime cannot use CUDA here; empty where it can.
 
     A provider's name among the available ones proves nothing: only a session that has started with it does.
     """

@@ -30,7 +30,7 @@ class PythonBackend(Backend):
 
     @classmethod
     def complete_config(cls, config: ModelConfig, version_dir: Path) -> None:
-        """What the model's `auto_complete_config` adds, run in a process of its own; one instance on the CPU by default."""
+        """Add what the model's `auto_complete_config` does, in a process of its own; one instance on the CPU by default."""
         path = version_dir / (config.default_model_filename or cls.default_filename)
         if _completes_itself(path):
             completed = _run_complete_config(config, path)

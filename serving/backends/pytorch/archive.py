@@ -49,7 +49,7 @@ class Archive:
 
 
 def read_archive(path: Path) -> Archive:
-    """INVALID_ARG in one sentence for a file that is no model that PyTorch can run."""
+    """Return what a file is; INVALID_ARG in one sentence for one that is no model that PyTorch can run."""
     with path.open("rb") as file:
         head = file.read(512)
     if not head:

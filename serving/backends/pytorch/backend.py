@@ -143,7 +143,7 @@ def _model_file(version_dir: Path, filename: str) -> Path:
 
 
 def _signature(path: Path, archive: Archive, config: ModelConfig) -> Signature | None:
-    """What the file says; None where it says nothing that the configuration does not (TorchScript, AOTInductor)."""
+    """Return what the file says; None where it says nothing that the configuration does not (TorchScript, AOTInductor)."""
     if archive.kind is Kind.TORCH_EXPORT:
         return _renamed(export_signature(path), config)
     if _is_complete(config):
@@ -156,7 +156,7 @@ def _signature(path: Path, archive: Archive, config: ModelConfig) -> Signature |
 
 
 def _check_datatypes(config: ModelConfig, kind: Kind) -> None:
-    """INVALID_ARG for those that torch, or Triton's backend for TorchScript, has no tensors of.
+    """Raise INVALID_ARG for datatypes that torch, or Triton's backend for TorchScript, has no tensors of.
 
     TorchScript does not say its own datatypes: a wrong one would only show when a request comes.
     """
@@ -185,7 +185,7 @@ def _is_complete(config: ModelConfig) -> bool:
 
 
 def _renamed(signature: Signature, config: ModelConfig) -> Signature:
-    """The signature under the configuration's names, which may go by index or by order."""
+    """Return the signature under the configuration's names, which may go by index or by order."""
     inputs, outputs = list(signature.inputs), list(signature.outputs)
     if config.input:
         names = [entry.name for entry in config.input]
@@ -208,7 +208,7 @@ def _renamed(signature: Signature, config: ModelConfig) -> Signature:
 
 
 def _set_process_wide(spec: ModelSpec, settings: Settings) -> None:
-    """What torch has only one of for the whole process: the last model that asks for it decides."""
+    """Set what torch has only one of for the whole process: the last model that asks for it decides."""
     parameters = Parameters.of(spec.config)
     switches = {
         "ENABLE_JIT_EXECUTOR": torch._C._jit_set_profiling_executor,
@@ -343,7 +343,7 @@ def _unoptimized(call: Call) -> Call:
 
 
 def _placed_inputs(config: ModelConfig, model: TorchModel) -> list[str]:
-    """The configured input of each argument, in the order of the call."""
+    """Return the configured input of each argument, in the order of the call."""
     names = [*(entry.name for entry in config.input), *fed_by_scheduler(config)]
     if model.takes_dict:
         return names

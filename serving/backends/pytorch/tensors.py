@@ -43,7 +43,7 @@ class _Writable:
 
 
 def to_torch(array: Tensor, copy: bool = False) -> torch.Tensor:
-    """A tensor on the host; `copy` where the model writes to this input, whose memory others may read."""
+    """Return a tensor on the host; `copy` where the model writes to this input, whose memory others may read."""
     if array.dtype == _BF16:
         return to_torch(array.view(np.int16), copy).view(torch.bfloat16)
     if copy or (not array.flags.writeable and array.nbytes < _COPY_BELOW):
@@ -56,7 +56,7 @@ def to_torch(array: Tensor, copy: bool = False) -> torch.Tensor:
 
 
 def to_numpy(tensor: torch.Tensor, name: str) -> Tensor:
-    """A view of a tensor's memory on the host."""
+    """Return a view of a tensor's memory on the host."""
     _check_carried(tensor, name)
     tensor = tensor.detach().cpu()
     bf16 = tensor.dtype is torch.bfloat16
@@ -77,7 +77,7 @@ def _check_carried(tensor: torch.Tensor, name: str) -> None:
 
 
 def to_strings(array: Tensor, name: str) -> list[str]:
-    """BYTES elements as the List[str] that TorchScript takes."""
+    """Return BYTES elements as the List[str] that TorchScript takes."""
     try:
         return [
             element.decode() if isinstance(element, bytes) else str(element) for element in array.reshape(-1).tolist()

@@ -49,7 +49,7 @@ class TorchModel:
 
 
 def load_model(path: Path, device: Device) -> TorchModel:
-    """INVALID_ARG in one sentence for what does not load."""
+    """Load a model of any kind onto a device; INVALID_ARG in one sentence for what does not load."""
     archive = read_archive(path)
     loader = {
         Kind.TORCHSCRIPT: _load_torchscript,
@@ -169,7 +169,7 @@ def _load_aotinductor(path: Path, archive: Archive, device: torch.device) -> Tor
 
 
 def aoti_input_names(in_spec: Json) -> list[str]:
-    """Triton's names for the leaves of a call specification: ARGS[0], ARGS[2][key], KWARGS[key]."""
+    """Return Triton's names for the leaves of a call specification: ARGS[0], ARGS[2][key], KWARGS[key]."""
     args, kwargs = in_spec["children_spec"]
     return [*_leaves("ARGS", args), *_leaves("KWARGS", kwargs)]
 
@@ -184,7 +184,7 @@ def _leaves(name: str, spec: Json) -> list[str]:
 
 # -- names and errors --------------------------------------------------------------------------------------------------
 def positions(names: Sequence[str], arguments: Sequence[str]) -> list[int]:
-    """Where each configured input goes: by forward's argument names, else by NAME__INDEX, else in the given order.
+    """Return where each configured input goes: by forward's argument names, else by NAME__INDEX, else in the given order.
 
     Source: Triton's pytorch_backend, README "Model Configuration" and naming conventions.
     """
@@ -197,13 +197,13 @@ def positions(names: Sequence[str], arguments: Sequence[str]) -> list[int]:
 
 
 def indexed(names: Sequence[str]) -> list[int] | None:
-    """The indexes of names that all end in __INDEX; None where one does not."""
+    """Return the indexes of names that all end in __INDEX; None where one does not."""
     matches = [_INDEXED.fullmatch(name) for name in names]
     return [int(match[1]) for match in matches if match] if all(matches) else None
 
 
 def sentence(error: Exception) -> str:
-    """The last line of the matter: TorchScript puts a traceback before it, the C++ side one after it."""
+    """Return the line of an error that says what is wrong: TorchScript puts a traceback before it, C++ one after it."""
     text = str(error).strip() or type(error).__name__
     raised = _RAISED.findall(text)
     first = _PATH.sub("", raised[-1] if raised else text.splitlines()[0])
@@ -211,7 +211,7 @@ def sentence(error: Exception) -> str:
 
 
 def run_error(error: Exception, shapes_vary: bool) -> ServingError:
-    """INVALID_ARG where the inputs are to blame (an index or a free dimension that does not fit), INTERNAL otherwise."""
+    """Return INVALID_ARG where the inputs are to blame (an index or a free dimension that does not fit), INTERNAL otherwise."""
     text = sentence(error)
     if isinstance(error, AssertionError) and text.startswith("Guard failed: "):
         return invalid(f"the model refuses the inputs: expected {text.removeprefix('Guard failed: ')}")

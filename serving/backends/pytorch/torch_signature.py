@@ -22,7 +22,7 @@ Example = tuple[tuple[int, ...], torch.dtype]
 
 
 def torchscript_signature(path: Path, archive: Archive) -> Signature:
-    """Shapes are None and datatypes "" where they cannot be known."""
+    """Return the signature; shapes are None and datatypes "" where they cannot be known."""
     module = open_torchscript(path, _META, restore_shapes=archive.has_example)
     names = [argument.name for argument in module.forward.schema.arguments[1:] if not argument.has_default_value()]
     examples = _examples(module, len(names)) if archive.has_example else None
@@ -42,7 +42,7 @@ def _tensor(name: str, shape: tuple[int, ...], dtype: torch.dtype, free: bool) -
 
 
 def _examples(module: torch.jit.ScriptModule, count: int) -> list[Example] | None:
-    """Shape and dtype of each traced input, from the types that torch restored in the graph."""
+    """Return shape and dtype of each traced input, from the types that torch restored in the graph."""
     values = list(module.graph.inputs())[1:]
     types = [value.type() for value in values]
     if len(types) != count or not all(type_.isSubtypeOf(torch._C.TensorType.get()) for type_ in types):
@@ -65,7 +65,7 @@ def _first_dimension_is_free(module: torch.jit.ScriptModule, examples: Sequence[
 
 
 def _run(module: torch.jit.ScriptModule, examples: Sequence[Example]) -> list[tuple[str, torch.Tensor]] | None:
-    """(name, tensor without data) for each output; None where the module does not run on the meta device."""
+    """Return (name, tensor without data) for each output; None where the module does not run on the meta device."""
     try:
         with torch.inference_mode():
             result = module(*(torch.empty(shape, dtype=dtype, device=_META) for shape, dtype in examples))
@@ -79,7 +79,7 @@ def _run(module: torch.jit.ScriptModule, examples: Sequence[Example]) -> list[tu
 
 
 def _result_names(module: torch.jit.ScriptModule) -> list[str]:
-    """Triton's ordinal names for as many outputs as the return type says."""
+    """Return Triton's ordinal names for as many outputs as the return type says."""
     kind = module.forward.schema.returns[0].type
     count = len(kind.elements()) if kind.kind() == "TupleType" else 1
     return [f"OUTPUT__{index}" for index in range(count)]

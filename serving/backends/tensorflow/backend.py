@@ -39,7 +39,7 @@ class TensorflowBackend(Backend):
 
     @classmethod
     def complete_config(cls, config: ModelConfig, version_dir: Path) -> None:
-        """From the signature, which only TensorFlow can read: in a process of its own."""
+        """Complete from the signature, which only TensorFlow can read: in a process of its own."""
         folder = version_dir / (config.default_model_filename or cls.default_filename)
         if not (folder / "saved_model.pb").is_file():
             raise invalid(f"'{folder.name}' is no SavedModel: expected a folder with a saved_model.pb in it")
@@ -50,7 +50,7 @@ class TensorflowBackend(Backend):
 
     @classmethod
     def complete_here(cls, config: ModelConfig, folder: Path) -> None:
-        """The same, where TensorFlow may be imported: in the child."""
+        """Do the same where TensorFlow may be imported: in the child."""
         signature.complete_config(config, _signature(_serving_function(_load(folder), config)))
 
     def load(self) -> None:

@@ -42,7 +42,7 @@ class TensorrtBackend(Backend):
 
     @classmethod
     def complete_config(cls, config: ModelConfig, version_dir: Path) -> None:
-        """Only a machine with a GPU can read a plan; elsewhere a complete configuration passes unchecked."""
+        """Complete from the plan, which only a machine with a GPU can read; elsewhere a complete one passes unchecked."""
         path = _plan(version_dir / (config.default_model_filename or cls.default_filename))
         complete = (
             config.input and config.output and all(t.data_type and t.dims for t in (*config.input, *config.output))
@@ -89,7 +89,7 @@ def _plan(path: Path) -> Path:
 
 
 def _profiles(config: ModelConfig, instance: str, engine: Engine) -> list[int]:
-    """The optimisation profiles that the instance's group asks for; profile 0 unless it names any."""
+    """Return the optimisation profiles that the instance's group asks for; profile 0 unless it names any."""
     count = engine.cuda_engine.num_optimization_profiles
     for number, group in enumerate(config.instance_group):
         if instance.rpartition("_")[0] == (group.name or f"{config.name}_{number}") and group.profile:
@@ -182,7 +182,7 @@ class TensorrtInstance(ArrayInstance):
         return to_torch(np.ascontiguousarray(tensor)).to(self._device)
 
     def close(self) -> None:
-        """Contexts go before the engine; then torch gives cached memory back to the driver."""
+        """Free the contexts before the engine; then torch gives cached memory back to the driver."""
         self._contexts.clear()
         self._engine = None
         self._torch.cuda.empty_cache()
@@ -205,7 +205,7 @@ class _Outputs:
         self._allocator = engine.output_allocator(self._reallocate, self._shapes.__setitem__)
 
     def bind(self, context: ExecutionContext) -> None:
-        """New memory for one run, whose input shapes the context knows already."""
+        """Take new memory for one run, whose input shapes the context knows already."""
         self._tensors.clear()
         self._buffers.clear()
         for name in self._names:

@@ -157,7 +157,7 @@ def infer(question: Question, decoupled: bool) -> InferenceResponse | ResponseIt
 
 
 def infer_async(question: Question, decoupled: bool) -> Coroutine[None, None, InferenceResponse | ResponseIterator]:
-    """The same, to be awaited.
+    """Ask, and give the response, or the iterator, to be awaited.
 
     The request is sent at once, so that several that are awaited one after the other run side by side. An iterator comes with
     its first response: to ask that for it does not hold up the loop.

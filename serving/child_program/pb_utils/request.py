@@ -42,7 +42,7 @@ class InferenceTrace:
         self._context = context
 
     def get_context(self) -> str | None:
-        """With OpenTelemetry, a JSON object with the W3C `traceparent` of this request's span."""
+        """Return, with OpenTelemetry, a JSON object with the W3C `traceparent` of this request's span."""
         return self._context or None
 
 
@@ -101,7 +101,7 @@ class InferenceRequest:
         self._flags = whole_number("flags", flags)
 
     def timeout(self) -> int:
-        """Microseconds; 0 for none."""
+        """Return microseconds; 0 for none."""
         return self._timeout
 
     def priority(self) -> int:
@@ -124,7 +124,7 @@ class InferenceRequest:
         raise TritonModelException("only a request that execute is given has a response sender")
 
     def set_release_flags(self, flags: int) -> None:
-        """RESCHEDULE, before `execute` returns: the request comes again; its model has iterative sequences."""
+        """Ask, with RESCHEDULE and before `execute` returns, for the request again; its model has iterative sequences."""
         if flags not in (TRITONSERVER_REQUEST_RELEASE_ALL, TRITONSERVER_REQUEST_RELEASE_RESCHEDULE):
             raise TritonModelException(f"unknown release flags {flags}")
 
@@ -133,7 +133,7 @@ class InferenceRequest:
         return infer(self._question(), decoupled)
 
     def async_exec(self, decoupled: bool = False) -> Coroutine[None, None, InferenceResponse | ResponseIterator]:
-        """The same to be awaited; the request is sent at once."""
+        """Do the same to be awaited; the request is sent at once."""
         return infer_async(self._question(), decoupled)
 
     def _question(self) -> Question:
@@ -167,7 +167,10 @@ class ReceivedRequest(InferenceRequest):
     """
 
     def __init__(self, message: RequestMessage, memory: Memory, outputs: list[str], link: ServerLink) -> None:
-        """outputs: the model's, which are requested where the client names none. memory: what the inputs lie in."""
+        """Read a message of the server's.
+
+        memory: what the inputs lie in. outputs: the model's, which are requested where the client names none.
+        """
         key = message["key"]
         self._id = message["id"]
         self._correlation_id = message.get("sequence", 0)

@@ -1,7 +1,7 @@
 """pb_utils.Tensor: a named array on the host, or a tensor on a GPU."""
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -52,7 +52,7 @@ class Tensor:
         self = object.__new__(cls)
         self._name = name
         self._type = TYPES[kind]
-        self._shape = list(shape)
+        self._shape = cast("list[int]", shape)  # which JSON has it as
         self._gpu = self._array = self._data = None
         if kind == "BYTES":
             self._data = memoryview(memory)[offset : offset + length]

@@ -85,7 +85,7 @@ class Logger:
 
     @staticmethod
     def log(message: str, level: _LogLevel = _LogLevel.INFO) -> None:
-        """One line of stderr: 0x1e and the level mark it for the server, 0x1f stands for a line break."""
+        """Write one line of stderr: 0x1e and the level mark it for the server, 0x1f stands for a line break."""
         if not isinstance(level, _LogLevel):
             raise TypeError(f"level must be one of Logger's, not {level!r:.100}")
         line = text("message", message).replace("\n", "\x1f")
@@ -172,7 +172,7 @@ if BFLOAT16 is not None:
 
 
 def triton_string_to_numpy(triton_type_string: str) -> type[np.generic]:
-    """ "TYPE_FP32" -> numpy.float32; KeyError for an unknown name."""
+    """Return numpy.float32 for "TYPE_FP32"; KeyError for an unknown name."""
     return TRITON_STRING_TO_NUMPY[triton_type_string]
 
 

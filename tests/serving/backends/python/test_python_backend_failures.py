@@ -1,6 +1,7 @@
 """A model.py that raises, crashes, hangs or answers nonsense: its own requests fail clearly, nothing else does."""
 
 import asyncio
+import os
 import threading
 import time
 from unittest.mock import Mock
@@ -8,11 +9,23 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
+from serving.backends.base.backend import BackendInstance
 from serving.backends.child import supervisor
+from serving.backends.table import make_backend
+from serving.core.devices import CPU
 from serving.core.errors import Code, ServingError
 from tests.serving.in_process import core
 from tests.serving.in_process import infer as core_infer
-from tests.serving.instances import IDENTITY, execute, infer, instance_of, python_instance, request, written_model
+from tests.serving.instances import (
+    IDENTITY,
+    execute,
+    infer,
+    instance_of,
+    python_instance,
+    request,
+    spec_of,
+    written_model,
+)
 from tests.support.serving_process import PATIENCE_S, kill_and_wait, new_descendants, wait_until
 
 ONE = np.ones((1, 1), np.float32)
@@ -213,6 +226,31 @@ def test_a_process_that_ends_between_requests_costs_no_request(tmp_path, caplog)
         kill_and_wait(child)
         assert infer(instance, ONE)["OUTPUT0"] == 1
     assert "ended by signal SIGKILL between two requests" in caplog.text
+
+
+def test_a_process_that_is_started_again_stays_on_the_cores_of_its_instance(tmp_path):
+    """Whoever finds it dead is another thread, which may run elsewhere."""
+    spec = spec_of(written_model(tmp_path, IDENTITY))
+    core = {min(os.sched_getaffinity(0))}
+    made: list[BackendInstance] = []
+
+    def make() -> None:
+        os.sched_setaffinity(0, core)
+        made.append(make_backend(spec).create_instance(CPU, "bound"))
+
+    thread = threading.Thread(target=make)
+    thread.start()
+    thread.join()
+    [instance] = made
+    try:
+        [first] = instance.processes()
+        kill_and_wait(first)
+        assert infer(instance, ONE)["OUTPUT0"] == 1
+        [second] = instance.processes()
+        assert second != first
+        assert os.sched_getaffinity(second) == core
+    finally:
+        instance.close()
 
 
 def test_restarts_are_held_back_ever_longer_while_it_keeps_ending(tmp_path, caplog, monkeypatch):
