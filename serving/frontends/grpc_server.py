@@ -37,10 +37,9 @@ class GrpcServer:
         self._services = CallServices(
             server,
             authoriser,
-            RequestDecoder(server.shared_memory),
+            RequestDecoder(server.shared_memory, header_pattern(options.grpc_header_forward_pattern)),
             ResponseEncoder(),
             options.grpc_max_message_size,
-            header_pattern(options.grpc_header_forward_pattern),
             LEVELS[options.grpc_infer_response_compression_level],
         )
         self._options = options

@@ -2,11 +2,10 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import re2
 from google.protobuf.message import Message
 
 from serving.core.errors import ServingError
@@ -45,8 +44,7 @@ log = logging.getLogger(__name__)
 class CallServices:
     """What all calls of a listener share.
 
-    max_message_size: bytes. forwarded_headers: the names of headers that models see as parameters; None for none.
-    compression_level: of zlib, for inference responses; 0 for none.
+    max_message_size: bytes. compression_level: of zlib, for inference responses; 0 for none.
     """
 
     server: InferenceServer
@@ -54,7 +52,6 @@ class CallServices:
     decoder: RequestDecoder
     encoder: ResponseEncoder
     max_message_size: int
-    forwarded_headers: "re2._Regexp | None" = None
     compression_level: int = 0
 
 
@@ -71,7 +68,7 @@ class Method(NamedTuple):
     group: str
     call: "type[Call]"
     request: type[Message] | None = None
-    handle: Callable[[InferenceServer, Any], Any] | None = None
+    handle: "Callable[[InferenceServer, Any], Message | Coroutine[Any, Any, Message]] | None" = None
     large: bool = False
 
 

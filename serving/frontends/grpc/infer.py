@@ -5,7 +5,6 @@ from collections import deque
 
 from serving.core.errors import ServingError, unsupported
 from serving.core.in_flight import InFlightRequest, Responder, SendTrace
-from serving.core.request import InferenceRequest
 from serving.core.response import Answer, InferenceResponse
 from serving.core.response_flow import ResponseFlow
 from serving.frontends.grpc.call import Call, CallServices, Method
@@ -13,7 +12,6 @@ from serving.frontends.grpc.call_headers import CallHead
 from serving.frontends.grpc.response_encoder import RequestIdentity, encode_without_tensors
 from serving.frontends.grpc.status import CallError, Status
 from serving.frontends.http2.stream import Buffer, StreamConnection
-from serving.frontends.shared.forwarded_headers import forward_headers
 
 MAX_PENDING_REQUESTS = 256  # of one stream: the client may send so many before it takes the answers
 
@@ -33,7 +31,7 @@ class InferCall(Call, Responder):
     def message(self, body: "bytes | memoryview", start: int) -> None:
         if self.request is not None:
             raise CallError(Status.INVALID_ARGUMENT, "ModelInfer takes one message")
-        asked = _decode(self, body, start)
+        asked = self.services.decoder.decode(body, start, self.head.headers)
         self.authorise(asked.model_name)
         self.request = InFlightRequest(asked, self)
 
@@ -72,15 +70,6 @@ class InferCall(Call, Responder):
             request.cancel()
 
 
-def _decode(call: Call, body: "bytes | memoryview", start: int) -> InferenceRequest:
-    """Return the request of a message, with the headers that its model sees as parameters."""
-    services = call.services
-    request = services.decoder.decode(body, start)
-    if services.forwarded_headers is not None:
-        forward_headers(services.forwarded_headers, call.head.headers.items(), request)
-    return request
-
-
 def _decoupled() -> ServingError:
     return unsupported("ModelInfer RPC doesn't support models with decoupled transaction policy")
 
@@ -110,7 +99,7 @@ class StreamInferCall(Call):
         self.connection.limit.pending_requests += 1
         self.in_order.append(pending)
         try:
-            asked = _decode(self, body, start)
+            asked = self.services.decoder.decode(body, start, self.head.headers)
             pending.identity = (asked.id, asked.model_name, asked.model_version)
             request = pending.request = InFlightRequest(asked, pending)
             self.authorise(asked.model_name)

@@ -1,13 +1,13 @@
 """Input tensors of a ModelInferRequest: raw bytes, typed contents or shared memory -> arrays."""
 
 import math
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from tritonclient.grpc import service_pb2 as pb
 
-from serving.core.datatypes import DATATYPES, Datatype, datatype, deserialize_bytes
+from serving.core.datatypes import DATATYPES, Datatype, Tensor, datatype, deserialize_bytes
 from serving.core.errors import ServingError, invalid
 from serving.core.output_target import MemoryRange
 from serving.extensions.shared_memory import SharedMemory
@@ -27,7 +27,7 @@ class InputSpec(NamedTuple):
     region: MemoryRange | None = None
 
 
-def input_spec(tensor: Any, model_name: str) -> InputSpec:
+def input_spec(tensor: pb.ModelInferRequest.InferInputTensor, model_name: str) -> InputSpec:
     """Return the declaration of an InferInputTensor, checked; nothing is allocated because of what it claims."""
     if len(tensor.shape) > MAX_DIMS:
         raise invalid(
@@ -47,12 +47,12 @@ def input_spec(tensor: Any, model_name: str) -> InputSpec:
     return InputSpec(tensor.name, datatype(tensor.datatype), shape, math.prod(shape), region)
 
 
-def plain_parameters(parameters: Any) -> dict[str, Any]:
+def plain_parameters(parameters: Mapping[str, pb.InferParameter]) -> dict[str, object]:
     """Return InferParameters as Python values; None for one that is not set."""
     return {key: getattr(value, value.WhichOneof("parameter_choice") or "", None) for key, value in parameters.items()}
 
 
-def from_raw(data: "bytes | memoryview", spec: InputSpec, model_name: str) -> NDArray[Any]:
+def from_raw(data: "bytes | memoryview", spec: InputSpec, model_name: str) -> Tensor:
     """Return the array [spec.shape] of little-endian row-major bytes (BYTES: each element after its uint32 length).
 
     It is a view of `data`, except for BYTES and where `data` is not aligned for the datatype.
@@ -72,7 +72,7 @@ def from_raw(data: "bytes | memoryview", spec: InputSpec, model_name: str) -> ND
     return _reshape(array, spec, model_name)
 
 
-def from_contents(tensor: Any, spec: InputSpec, model_name: str) -> NDArray[Any]:
+def from_contents(tensor: pb.ModelInferRequest.InferInputTensor, spec: InputSpec, model_name: str) -> Tensor:
     """Return the array [spec.shape] of an InferInputTensor's typed `contents`; INVALID_ARG for values that do not fit
     its datatype."""
     used = [name for name in CONTENTS_FIELDS if len(getattr(tensor.contents, name))]
@@ -95,7 +95,7 @@ def from_contents(tensor: Any, spec: InputSpec, model_name: str) -> NDArray[Any]
     return _reshape(_narrowed(values, spec, model_name), spec, model_name)
 
 
-def _narrowed(values: Any, spec: InputSpec, model_name: str) -> NDArray[Any]:
+def _narrowed(values: Sequence[int | float | bool], spec: InputSpec, model_name: str) -> Tensor:
     if spec.row.dtype.kind not in "iu" or spec.row.itemsize >= 4:
         return np.fromiter(values, spec.row.dtype, len(values))
     array = np.fromiter(values, np.int64, len(values))
@@ -108,7 +108,7 @@ def _narrowed(values: Any, spec: InputSpec, model_name: str) -> NDArray[Any]:
     return array.astype(spec.row.dtype)
 
 
-def _reshape(array: NDArray[Any], spec: InputSpec, model_name: str) -> NDArray[Any]:
+def _reshape(array: Tensor, spec: InputSpec, model_name: str) -> Tensor:
     try:
         return array.reshape(spec.shape)
     except ValueError:
@@ -124,9 +124,7 @@ def _size_mismatch(spec: InputSpec, model_name: str, got: int) -> ServingError:
     )
 
 
-def typed_inputs(
-    message: pb.ModelInferRequest, specs: list[InputSpec], memory: SharedMemory
-) -> dict[str, NDArray[Any]]:
+def typed_inputs(message: pb.ModelInferRequest, specs: list[InputSpec], memory: SharedMemory) -> dict[str, Tensor]:
     """Return the inputs by name of a message whose tensors have typed contents, or lie in shared memory."""
     inputs = {}
     for tensor, spec in zip(message.inputs, specs, strict=True):

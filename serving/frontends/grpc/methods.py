@@ -4,7 +4,6 @@ A new method is one line in the table below.
 """
 
 import asyncio
-import inspect
 from collections.abc import Coroutine
 from typing import Any
 
@@ -51,10 +50,10 @@ class UnaryCall(Call):
         self.authorise(None if self.method.group == "shared-memory" else _model_of(self.received))
         assert self.method.handle is not None
         result = self.method.handle(self.services.server, self.received)
-        if inspect.iscoroutine(result):
-            self.task = asyncio.get_running_loop().create_task(self._respond_later(result))
-        else:
+        if isinstance(result, Message):
             self._respond_with(result)
+        else:
+            self.task = asyncio.get_running_loop().create_task(self._respond_later(result))
 
     async def _respond_later(self, result: Coroutine[Any, Any, Message]) -> None:
         try:

@@ -50,7 +50,7 @@ POOL.AddSerializedFile(_file(reflection_pb2.DESCRIPTOR, "grpc.reflection.v1alpha
 
 
 def message_class(name: str) -> Any:
-    """Return the class of a message of POOL by its full name."""
+    """Return the class of a message of POOL by its full name; such classes are made at run time and have no type to name."""
     return message_factory.GetMessageClass(POOL.FindMessageTypeByName(name))
 
 

@@ -7,9 +7,12 @@ tensors are not copied.
 Source: KServe's grpc_service.proto, and protobuf's encoding (protobuf.dev/programming-guides/encoding).
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
+import re2
 from google.protobuf.message import DecodeError
 from tritonclient.grpc import service_pb2 as pb
 
@@ -20,6 +23,7 @@ from serving.core.request import NO_SEQUENCE, NO_TARGETS, InferenceRequest, Para
 from serving.extensions.shared_memory import SharedMemory
 from serving.extensions.tensor_parameters import all_on_device, find_targets, output_rule, read_input
 from serving.frontends.grpc.input_tensors import InputSpec, from_raw, input_spec, plain_parameters, typed_inputs
+from serving.frontends.shared.forwarded_headers import forward_headers
 
 _KEPT_HEADS = 1024
 _KEPT_HEAD_SIZE = 4096  # bytes
@@ -31,6 +35,7 @@ _RAW_INPUT_CONTENTS = 7 << 3 | 2
 _KNOWN_FIELDS = frozenset(number << 3 | 2 for number in range(1, 8))
 
 Inputs = dict[str, Tensor]
+NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
 class RequestOptions(NamedTuple):
@@ -62,18 +67,25 @@ class RequestHead:
 
 
 class RequestDecoder:
-    """Decodes the requests of all connections; `memory` holds the registered shared memory regions."""
+    """Decodes the requests of all connections.
 
-    def __init__(self, memory: SharedMemory) -> None:
+    memory: the registered shared memory regions. forwarded_headers: the names of headers that models see as parameters; None
+    for none.
+    """
+
+    def __init__(self, memory: SharedMemory, forwarded_headers: "re2._Regexp | None" = None) -> None:
         self._memory = memory
+        self._forwarded_headers = forwarded_headers
         self._heads: dict[bytes, RequestHead] = {}
 
-    def decode(self, body: "bytes | memoryview", start: int) -> InferenceRequest:
-        """Return the request whose message begins at `start` of `body`; INVALID_ARG or UNSUPPORTED for what is wrong with it.
-        Where `body` is a memoryview, its tensors are views of it."""
+    def decode(
+        self, body: "bytes | memoryview", start: int, headers: Mapping[str, str] = NO_HEADERS
+    ) -> InferenceRequest:
+        """Return the request whose message begins at `start` of `body`, in a call with these headers. INVALID_ARG or
+        UNSUPPORTED for what is wrong with it. Where `body` is a memoryview, the tensors are views of it."""
         parts = _split_request(body, start)
         if parts is None:
-            return self._decode_message(_parse(bytes(body[start:])))
+            return self._decode_message(_parse(bytes(body[start:])), headers)
         head = self._heads.get(parts.head)
         if head is None:
             message = _parse(parts.head)
@@ -81,11 +93,11 @@ class RequestDecoder:
             if head.typed:
                 message.id = _text(parts.id)
                 message.raw_input_contents.extend(bytes(data) for data in parts.raw)
-                return self._decode_message(message)
+                return self._decode_message(message, headers)
             self._keep(parts.head, head)
-        return self._request(head, _text(parts.id), self._raw_inputs(head, parts.raw))
+        return self._request(head, _text(parts.id), self._raw_inputs(head, parts.raw), headers)
 
-    def _decode_message(self, message: pb.ModelInferRequest) -> InferenceRequest:
+    def _decode_message(self, message: pb.ModelInferRequest, headers: Mapping[str, str]) -> InferenceRequest:
         """Decode by protobuf alone: typed contents, or fields that we do not know."""
         head = _request_head(message)
         raw = list(message.raw_input_contents)
@@ -99,14 +111,16 @@ class RequestDecoder:
             )
         else:
             inputs = typed_inputs(message, head.specs, self._memory)
-        return self._request(head, message.id, inputs)
+        return self._request(head, message.id, inputs, headers)
 
-    def _request(self, head: RequestHead, identifier: str, inputs: Inputs) -> InferenceRequest:
+    def _request(
+        self, head: RequestHead, identifier: str, inputs: Inputs, headers: Mapping[str, str]
+    ) -> InferenceRequest:
         targets = NO_TARGETS
         if head.rules:
             targets = find_targets(head.rules, self._memory, [spec.region for spec in head.specs])
         options = head.options
-        return InferenceRequest(
+        request = InferenceRequest(
             head.model_name,
             inputs,
             head.model_version,
@@ -120,6 +134,9 @@ class RequestDecoder:
             all_on_device(targets, head.requested) if targets else False,
             options.empty_final_response,
         )
+        if self._forwarded_headers is not None:
+            forward_headers(self._forwarded_headers, headers.items(), request)
+        return request
 
     def _raw_inputs(self, head: RequestHead, raw: "list[bytes] | list[bytes | memoryview]") -> Inputs:
         expected = len(head.specs) - head.regions

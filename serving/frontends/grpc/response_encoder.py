@@ -6,13 +6,10 @@ that protobuf runs once for each kind of response; raw tensors are put behind th
 Source: KServe's grpc_service.proto, and protobuf's encoding (protobuf.dev/programming-guides/encoding).
 """
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 from tritonclient.grpc import service_pb2 as pb
 
-from serving.core.datatypes import datatype_of, serialize_bytes
+from serving.core.datatypes import Tensor, datatype_of, serialize_bytes
 from serving.core.response import InferenceResponse
 from serving.frontends.http2.stream import Buffer
 
@@ -122,7 +119,7 @@ def _set_parameter(parameter: pb.InferParameter, value: "str | int | float | boo
         parameter.string_param = value
 
 
-def _raw_output(array: NDArray[Any]) -> tuple[Buffer, int]:
+def _raw_output(array: Tensor) -> tuple[Buffer, int]:
     """Return a buffer of the array in row-major order, and its size in bytes."""
     kind = array.dtype.kind
     if kind in "OSU":
