@@ -282,7 +282,7 @@ def parse_requested_version(version: str) -> int:
 
 
 def _reasons(failures: dict[int, ServingError]) -> str:
-    """In the words of Triton's message; a reason that several versions share is told once."""
+    """Return why versions failed, in the words of Triton's message; a reason that several versions share stands once."""
     versions: dict[str, list[str]] = {}
     for version, error in sorted(failures.items()):
         versions.setdefault(str(error), []).append(str(version))

@@ -235,7 +235,7 @@ class ModelLoader:
                 await self.load_identified(step)
 
     def _refuse_cycle(self, ensemble: ModelIdentifier, step: ModelIdentifier) -> None:
-        """INVALID_ARG for an ensemble that contains itself; read from the files, before anything waits for anything."""
+        """Raise INVALID_ARG for an ensemble that contains itself; read from the files, before any load waits for another."""
         ahead, seen = [step], set[ModelIdentifier]()
         while ahead:
             current = ahead.pop()

@@ -63,7 +63,7 @@ class ModelVersion:
 
     @property
     def models(self) -> list[Model | SleepingModel]:
-        """All that may have requests under way."""
+        """Return all models that may have requests under way."""
         return [*self.draining, self.model] if self.model else self.draining
 
     @property

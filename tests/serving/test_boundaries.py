@@ -78,7 +78,7 @@ BOUNDARIES = {
     "counting a cancellation": Boundary("waits", "serving.telemetry.statistics:ModelStatistics.count_cancel", ends="cancel"),
     "checking a request": Boundary("scale", "serving.core.tensor_check:TensorCheck.request"),
     "reshaping an answer": Boundary("scale", "serving.core.tensor_check:TensorCheck.response"),
-    "delivering outputs": Boundary("scale", "serving.models.model:apply_targets"),
+    "delivering outputs": Boundary("scale", "serving.models.model_responses:apply_targets"),
     "writing outputs to memory": Boundary("scale", "serving.execution.instance:write_large_outputs", LOST),
     "cancelling in the queue": Boundary("waits", "serving.scheduling.queue:RequestQueue.remove", ends="cancel"),
     "timing out in the queue": Boundary("waits", "serving.scheduling.queue:RequestQueue._expire", ends="timeout"),
@@ -296,7 +296,11 @@ async def test_an_instance_outlives_whatever_its_model_raises(
 @pytest.mark.asyncio
 @pytest.mark.parametrize(
     "target",
-    ["serving.models.model.warmup_batches", "serving.models.model.placements", "serving.models.model.memory_use"],
+    [
+        "serving.models.model_instances.warmup_batches",
+        "serving.models.model_instances.placements",
+        "serving.models.model_instances.memory_use",
+    ],
 )
 async def test_a_load_in_which_something_raises_says_so_and_the_next_one_succeeds(
     target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -43,7 +43,7 @@ async def test_kind_auto_and_kind_cpu_run_on_the_cpu_without_a_word(tmp_path):
     )
     async with core(tmp_path, load_model=("scale",), strict_devices=True) as server:
         assert index(server)["scale", "1"] == ("READY", "")
-        names = [instance.name for instance in server._manager.resolve("scale", "")._instances]
+        names = [instance.name for instance in server._manager.resolve("scale", "").instances]
         assert names == ["scale_0_0", "scale_0_1", "scale_1_0"]
 
 
@@ -52,7 +52,7 @@ async def test_a_passive_group_has_no_instances_and_secondary_devices_are_warned
     model_factory.onnx_scale(tmp_path, extra=extra)
     model_factory.onnx_scale(tmp_path, "idle", extra="instance_group { passive: true }")
     async with core(tmp_path, load_model=("scale",)) as server:
-        assert {one.name.partition("_")[0] for one in server._manager.resolve("scale", "")._instances} == {"busy"}
+        assert {one.name.partition("_")[0] for one in server._manager.resolve("scale", "").instances} == {"busy"}
         assert "secondary_devices" in index(server)["scale", "1"][1]
         with pytest.raises(ServingError, match="every instance group is passive"):
             await server.load_model("idle")

@@ -62,7 +62,7 @@ async def test_a_changed_instance_count_or_batching_is_applied_without_a_reload(
         await server.load_model("scale")
         assert server.model_config("scale").instance_group[0].count == 3
         assert await _factor(server) == 2.0
-        assert len(server._manager.resolve("scale", "")._instances) == 3
+        assert len(server._manager.resolve("scale", "").instances) == 3
         assert model.statistics is server._manager.resolve("scale", "").statistics
 
 

@@ -1,0 +1,160 @@
+"""The instances of one loaded model: its backend's weights, the instances on their devices, and the memory that they hold."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+from tritonclient.grpc.model_config_pb2 import ModelConfig
+
+from serving.backends.base.backend import Backend, ModelSpec
+from serving.backends.table import make_backend
+from serving.core.batch import Send
+from serving.core.errors import ServingError, unexpected
+from serving.execution.crash_trace import runner
+from serving.execution.instance import Instance
+from serving.execution.instance_groups import Placement, placements
+from serving.execution.warmup import warmup_batches
+from serving.resources.memory import NOTHING, MemoryUse, files_bytes, memory_use
+from serving.resources.runtime import Runtime
+from serving.scheduling.instance_scheduler import InstanceScheduler
+from serving.scheduling.sequence_batch import SequenceBatchScheduler
+
+log = logging.getLogger(__name__)
+
+
+class ModelInstances:
+    """There are none before `load` and after `free`. Runs on the event loop's thread."""
+
+    def __init__(self, spec: ModelSpec, runtime: Runtime, scheduler: InstanceScheduler, on_sent: Send) -> None:
+        """scheduler: gives the instances batches, and takes them back. on_sent: takes answers outside of batches."""
+        self.warnings: list[str] = []
+        self._spec = spec
+        self._runtime = runtime
+        self._loop = runtime.loop
+        self._scheduler = scheduler
+        self._on_sent = on_sent
+        self._decoupled = spec.config.model_transaction_policy.decoupled
+        self._backend: Backend | None = None
+        self._running: list[Instance] = []
+        # Instances that run on only for their sequences; each waits for its future.
+        self._leaving: dict[asyncio.Task[None], asyncio.Future[None]] = {}
+        self._grown = NOTHING  # what the server's memory grew by when they were loaded and changed
+
+    @property
+    def running(self) -> Sequence[Instance]:
+        return self._running
+
+    @property
+    def memory(self) -> MemoryUse:
+        """What was measured to grow with them; what processes of their own hold is read again and again."""
+        processes = self._processes()
+        return self._grown._replace(host=self._runtime.child_memory.of(processes)) if processes else self._grown
+
+    async def load(self, config: ModelConfig) -> None:
+        """Read the weights, start and warm every instance; raises ServingError and leaves nothing behind."""
+        spec, runtime = self._spec, self._runtime
+        try:
+            self._backend = make_backend(spec)
+            floor = await runtime.in_thread(files_bytes, spec.version_dir)
+            with runtime.meter.measure() as growth:
+                loading = runner("loading", spec.name, spec.version, spec.model_file)
+                await runtime.in_thread(loading, self._backend.load)
+                await self._place(self._backend, config)
+            self._grown = memory_use(growth, floor, self._processes(), self._gpus())
+        except ServingError:
+            await self.free()
+            raise
+        except Exception as error:
+            await self.free()
+            raise unexpected(error, f"loading '{spec.name}'") from error
+
+    async def reconfigure(self, config: ModelConfig) -> None:
+        """Bring the instances to what another configuration's groups ask for, without reading weights again."""
+        if self._backend is None:
+            return
+        with self._runtime.meter.measure() as growth:
+            await self._place(self._backend, config)
+        if growth.alone:
+            grown = memory_use(growth, 0, (), self._gpus())
+            self._grown = (self._grown + grown)._replace(basis=self._grown.basis)
+
+    async def free(self) -> None:
+        """Stop every instance, when its batch is done, and let go of the weights."""
+        for vacated in self._leaving.values():
+            if not vacated.done():
+                vacated.set_result(None)
+        instances, self._running = self._running, []
+        await asyncio.gather(*self._leaving)
+        await asyncio.gather(*(self._take_away(instance) for instance in instances))
+        if self._backend is not None:
+            backend, self._backend = self._backend, None
+            await self._runtime.in_thread(backend.unload)
+
+    # -- placing ---------------------------------------------------------------------------------------------------
+    async def _place(self, backend: Backend, config: ModelConfig) -> None:
+        """Start the instances that the configuration's groups ask for and are missing, then let the surplus go."""
+        wanted, self.warnings = placements(config, type(backend), self._spec.strict_devices)
+        for warning in self.warnings:
+            log.warning("model '%s': %s", self._spec.name, warning)
+        surplus = list(self._running)
+        missing: list[Placement] = []
+        for place in wanted:
+            match = next((one for one in surplus if one.placement[1:] == place[1:]), None)
+            if match is None:
+                missing.append(place)
+            else:
+                surplus.remove(match)
+        started = [self._make(backend, place) for place in missing]
+        results = await asyncio.gather(*(self._start(one, config) for one in started), return_exceptions=True)
+        failure = next((result for result in results if isinstance(result, BaseException)), None)
+        if failure is not None:
+            await asyncio.gather(*(self._stop(instance) for instance in started))
+            raise failure
+        for instance in started:
+            self._running.append(instance)
+            self._scheduler.add_instance(instance)
+        for instance in surplus:
+            await self._let_go(instance)
+
+    def _make(self, backend: Backend, place: Placement) -> Instance:
+        cores = self._runtime.host_policies.get(place.policy)
+        return Instance(backend, place, self._loop, self._scheduler.batch_done, self._on_sent, self._decoupled, cores)
+
+    async def _start(self, instance: Instance, config: ModelConfig) -> None:
+        if self._runtime.limiter is not None:
+            self._runtime.limiter.register(instance, instance.placement.demand)
+        warmup = warmup_batches(config, self._spec)
+        if isinstance(self._scheduler, SequenceBatchScheduler):
+            self._scheduler.complete_warmup(warmup)
+        await instance.start(warmup)
+
+    async def _let_go(self, instance: Instance) -> None:
+        """Take an instance out of service; sequences that run on it end there, while others begin elsewhere."""
+        self._running.remove(instance)
+        vacated = self._scheduler.vacated(instance)
+        if vacated is None:
+            await self._take_away(instance)
+            return
+        leaving = self._loop.create_task(self._take_away_when(instance, vacated))
+        self._leaving[leaving] = vacated
+        leaving.add_done_callback(self._leaving.pop)
+
+    async def _take_away_when(self, instance: Instance, vacated: "asyncio.Future[None]") -> None:
+        await vacated
+        await self._take_away(instance)
+
+    async def _take_away(self, instance: Instance) -> None:
+        """Free an instance that the scheduler has, when the batch that it runs is done."""
+        await self._scheduler.remove_instance(instance)
+        await self._stop(instance)
+
+    async def _stop(self, instance: Instance) -> None:
+        if self._runtime.limiter is not None:
+            self._runtime.limiter.unregister(instance)
+        await instance.stop()
+
+    def _processes(self) -> list[int]:
+        return [process for instance in self._running for process in instance.processes()]
+
+    def _gpus(self) -> set[int]:
+        return {instance.device.id for instance in self._running if instance.device.kind == "gpu"}

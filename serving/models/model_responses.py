@@ -1,0 +1,226 @@
+"""How one model answers its requests: from batches, from an ensemble's steps, from a stream of responses, from the cache.
+
+A request gets one final answer. Each callback counts it, gives it the form that the client asked for, and sends it; whatever is
+raised on the way is the request's answer.
+"""
+
+import time
+from collections.abc import Callable
+from functools import wraps
+from typing import Concatenate, ParamSpec
+
+from serving.backends.base.backend import ModelSpec
+from serving.core.batch import Batch
+from serving.core.datatypes import Tensor
+from serving.core.errors import Code, ServingError, internal, safely, unexpected
+from serving.core.in_flight import InFlightRequest
+from serving.core.response import Answer, InferenceResponse
+from serving.core.tensor_check import TensorCheck
+from serving.extensions.classification import Labels
+from serving.extensions.tensor_parameters import apply_targets
+from serving.resources.response_cache import ModelCache
+from serving.telemetry.statistics import ModelStatistics, Phases
+
+# A request with this parameter is answered with the time it spent in the queue and in its batch, beside the outputs.
+TIMING = "slipway_timing"
+
+
+P = ParamSpec("P")
+
+
+def _answering(
+    callback: "Callable[Concatenate[ModelResponses, InFlightRequest, P], None]",
+) -> "Callable[Concatenate[ModelResponses, InFlightRequest, P], None]":
+    """Decorate a callback for one request: what it raises is the request's answer."""
+
+    @wraps(callback)
+    def guarded(
+        responses: "ModelResponses", request: InFlightRequest, /, *arguments: P.args, **named: P.kwargs
+    ) -> None:
+        try:
+            callback(responses, request, *arguments, **named)
+        except Exception as error:
+            responses.fail(request, error)
+
+    return guarded
+
+
+class ModelResponses:
+    """Callbacks of a model's scheduler and instances. All run on the event loop's thread."""
+
+    def __init__(
+        self,
+        spec: ModelSpec,
+        statistics: ModelStatistics,
+        cache: ModelCache | None,
+        check: TensorCheck,
+        labels: Callable[[], Labels],
+        withdraw: Callable[[InFlightRequest], None],
+    ) -> None:
+        """labels: gives the model's labels. withdraw: takes a request that failed out of the scheduler."""
+        self._spec = spec
+        self._statistics = statistics
+        self._cache = cache
+        self._check = check
+        self._labels = labels
+        self._withdraw = withdraw
+        self._decoupled = spec.config.model_transaction_policy.decoupled
+        self._batches = spec.config.max_batch_size > 0
+
+    def reconfigure(self, check: TensorCheck) -> None:
+        self._check = check
+
+    @_answering
+    def rejected(self, request: InFlightRequest, error: ServingError) -> None:
+        """Answer a request that its scheduler took and will not execute."""
+        self.count_refusal(request, error)
+        request.respond(error)
+
+    def count_refusal(self, request: InFlightRequest, error: ServingError) -> None:
+        reason = "REJECTED" if error.code is Code.UNAVAILABLE else "OTHER"
+        safely("counting a refusal", self._statistics.count_failure, request, reason)
+
+    def fail(self, request: InFlightRequest, error: Exception) -> None:
+        """Answer with what was raised on the way to a request's answer, if it has none yet."""
+        failure = unexpected(error, f"answering a request of '{self._spec.name}'")
+        if not request.finished:
+            safely("dropping a request", self._withdraw, request)
+            safely("counting a failure", self._statistics.count_failure, request, "OTHER")
+            request.respond(failure)
+
+    @_answering
+    def cache_hit(self, request: InFlightRequest, outputs: dict[str, Tensor]) -> None:
+        """Answer with outputs from the response cache."""
+        if request.finished:
+            return
+        response = InferenceResponse(self._spec.name, self._spec.version, request.asked.id, outputs)
+        answer = self._finish(request, response)
+        self._statistics.count_success(request, time.monotonic_ns())
+        request.respond(answer)
+
+    @_answering
+    def ensemble_answered(self, request: InFlightRequest, answer: Answer, steps: Phases) -> None:
+        """Answer for an ensemble that is done, with its last response or behind it. steps: how long its steps took."""
+        if isinstance(answer, ServingError):
+            self._statistics.count_failure(request, "CANCELED" if answer.code is Code.CANCELLED else "OTHER")
+            request.respond(answer)
+            return
+        self._statistics.count_execution(request.batch_size, steps)
+        self._statistics.count_computed(1, request.batch_size, steps)
+        self._statistics.count_queued(0)
+        if answer is None or request.stream is not None:
+            self.streamed(request, answer, final=True)
+            return
+        self._keep(request, answer.outputs)
+        finished = self._finish(request, answer)
+        self._statistics.count_success(request, time.monotonic_ns())
+        request.respond(finished)
+
+    @_answering
+    def streamed(self, request: InFlightRequest, response: Answer, final: bool) -> None:
+        """Send a response of a decoupled model."""
+        flow, stream = request.responder.flow, request.stream
+        if request.finished:
+            if isinstance(response, InferenceResponse) and flow is not None:
+                flow.taken(response.size)
+            return
+        computed_ns = time.monotonic_ns()
+        counted = self._statistics.responses_of(request)
+        if response is not None:
+            self._statistics.count_first_response(request, computed_ns)
+            if stream is not None:
+                stream.responses += 1
+        answer = None if response is None else self._finish(request, response)
+        if final and isinstance(response, ServingError):
+            self._statistics.count_failure(request, "BACKEND")
+        elif final:
+            self._statistics.count_success(request, computed_ns)
+        if answer is not response and isinstance(response, InferenceResponse) and flow is not None:
+            flow.taken(response.size)  # it became an error
+        request.respond(answer, final)
+        now = time.monotonic_ns()
+        began_ns = (stream.from_ns if stream is not None else 0) or request.queued_ns
+        counted.count(answer, computed_ns - began_ns, now - computed_ns)
+        if stream is not None:
+            stream.from_ns = now
+
+    @_answering
+    def answered_late(self, request: InFlightRequest, answer: Answer, _: bool) -> None:
+        """Send the one response of a model that is not decoupled and sent it after its batch."""
+        if request.finished or answer is None:
+            return
+        if isinstance(answer, ServingError):
+            self._statistics.count_failure(request, "BACKEND")
+            request.respond(answer)
+            return
+        self._keep(request, answer.outputs)
+        finished = self._finish(request, answer)
+        self._statistics.count_success(request, time.monotonic_ns())
+        request.respond(finished)
+
+    def batch_done(self, batch: Batch) -> None:
+        """Answer the requests of a batch that has run, each whatever becomes of the others."""
+        phases = None
+        answered = rows = 0
+        try:
+            phases = self._statistics.count_batch(batch)
+        except Exception as error:
+            unexpected(error, "counting a batch")
+        for request, answer in zip(batch.requests, batch.responses, strict=True):
+            try:
+                if self._executed(batch, request, answer):
+                    answered, rows = answered + 1, rows + request.batch_size
+            except Exception as error:
+                self.fail(request, error)
+        if phases is not None:
+            try:
+                self._statistics.count_computed(answered, rows, phases)
+            except Exception as error:
+                unexpected(error, "counting a batch")
+
+    def _executed(self, batch: Batch, request: InFlightRequest, answer: Answer) -> bool:
+        """Answer one request of a batch, unless it is answered otherwise. Return whether it counts as computed."""
+        if request.stream is not None:
+            request.stream.executing = False
+        for observer in request.observers:
+            safely("observing an execution", observer.executed, request, batch)
+        if request in batch.rescheduled:
+            return False
+        waited = batch.started_ns - request.queued_ns
+        if answer is None and (self._decoupled or request in batch.later):
+            if not request.cancelled:  # its responses may have come already, or come later
+                self._statistics.count_queued(waited)
+            return not request.cancelled
+        if request.finished:  # cancelled while it ran, or a stand-in
+            return False
+        if answer is None:
+            answer = internal("the backend gave no response for this request")
+        if isinstance(answer, ServingError):
+            self._statistics.count_failure(request, "BACKEND")
+            request.respond(answer)
+            return False
+        self._keep(request, answer.outputs)
+        if request.asked.parameters and request.asked.parameters.get(TIMING):
+            answer.parameters |= batch.timing(waited)
+        finished = self._finish(request, answer)
+        self._statistics.count_queued(waited)
+        self._statistics.count_success(request, batch.ended_ns)
+        request.respond(finished)
+        return True
+
+    def _finish(
+        self, request: InFlightRequest, answer: InferenceResponse | ServingError
+    ) -> InferenceResponse | ServingError:
+        """Return the answer as the client asked for it: shapes of the protocol, classes, outputs in shared memory."""
+        answer = self._check.response(answer)
+        targets = request.asked.output_targets
+        if targets and isinstance(answer, InferenceResponse):
+            return apply_targets(answer, targets, self._labels(), self._batches)
+        return answer
+
+    def _keep(self, request: InFlightRequest, outputs: dict[str, Tensor]) -> None:
+        if self._cache is None:
+            return
+        took = safely("keeping an answer in the response cache", self._cache.keep, request, outputs)
+        if took:
+            self._statistics.count_miss(took)
