@@ -28,7 +28,7 @@ log = logging.getLogger("serving")
 
 
 class Frontend(Protocol):
-    """See serving.frontends."""
+    """A listener; see serving.frontends."""
 
     @property
     def address(self) -> tuple[str, int]: ...
@@ -97,7 +97,7 @@ async def _serve(options: Options, log_settings: LogSettings) -> int:
 
 
 async def _start(name: str, frontend: Frontend, options: Options) -> None:
-    """UNAVAILABLE where it cannot listen, in the words that tritonserver's log has."""
+    """Start to listen; UNAVAILABLE where that fails, in the words that tritonserver's log has."""
     service, host, port = {
         "http": ("HTTP", options.http_address, options.http_port),
         "grpc": ("GRPC", options.grpc_address, options.grpc_port),

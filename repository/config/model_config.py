@@ -94,7 +94,7 @@ def parse_json(text: str) -> ModelConfig:
 
 
 def _refuse_unknown_numbers(message: Message) -> None:
-    """An enumeration's value may be given as any number; InvalidConfig for one that stands for nothing."""
+    """Raise InvalidConfig for a number that stands for no value of its enumeration: the text may give any number."""
     for field, value in message.ListFields():
         if field.message_type is not None:
             for inner in _messages(field, value):
@@ -289,7 +289,7 @@ def _meant(name: str, known: list[str]) -> str:
 
 
 def _fields_of(message: str) -> list[str]:
-    """The fields of a message of model_config.proto, by its name without the package ("ModelEnsembling.Step")."""
+    """Return the fields of a message of model_config.proto, by its name without the package ("ModelEnsembling.Step")."""
     outer, *inner = message.split(".")
     descriptor = ModelConfig.DESCRIPTOR.file.message_types_by_name[outer]
     for name in inner:

@@ -195,7 +195,7 @@ def _stage(repository: ModelRepository, source: Path | None, staged: Path, move:
 
 
 def _add_model(repository: ModelRepository, name: str, staged: Path, contents: Mapping[str, bytes]) -> None:
-    """One rename shows the new model with everything in it."""
+    """Show a new model with everything in it by one rename."""
     folder = staged.parent / "model"
     folder.mkdir()
     staged.rename(folder / staged.name)

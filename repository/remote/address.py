@@ -61,7 +61,10 @@ def parse(text: str) -> RemoteAddress:
 
 
 def _s3(text: str, rest: str) -> RemoteAddress:
-    """A host needs a port, or a scheme before it: a bucket's name cannot hold a colon. Without a scheme it is http."""
+    """Read an address of S3.
+
+    A host needs a port, or a scheme before it: a bucket's name cannot hold a colon. Without a scheme it is http.
+    """
     host = _S3_HOST.fullmatch(rest)
     if host is None:
         if not rest or ":" in rest.partition("/")[0]:

@@ -55,7 +55,7 @@ _MAX_SAFETENSORS_HEADER = 100 << 20
 
 
 def find_model(folder: Path) -> Path:
-    """The file of a version folder that is the model; NOT_FOUND or INVALID_ARG where that is not clear."""
+    """Return the file of a version folder that is the model; NOT_FOUND or INVALID_ARG where that is not clear."""
     for name in DEFAULT_FILENAMES:
         if (folder / name).exists():
             if (folder / name / "saved_model.pb").is_file():
@@ -73,7 +73,7 @@ def find_model(folder: Path) -> Path:
 
 
 def detect(path: Path) -> tuple[Format, str]:
-    """(format, what is wrong with the file as one); the second is empty for a sound file."""
+    """Return (format, what is wrong with the file as one); the second is empty for a sound file."""
     meant = MEANT.get(path.suffix.lower(), UNKNOWN)
     if path.name == "saved_model.pb":
         return SAVED_MODEL, ""
@@ -117,7 +117,7 @@ def _zip(path: Path, meant: Format) -> tuple[Format, str]:
 
 
 def _is_safetensors(head: bytes, size: int) -> bool:
-    """8 bytes of header length, then the header as a JSON object."""
+    """Whether the file begins with 8 bytes of header length, then the header as a JSON object."""
     length = int.from_bytes(head[:8], "little")
     return head[8:9] == b"{" and 2 <= length <= min(size - 8, _MAX_SAFETENSORS_HEADER)
 

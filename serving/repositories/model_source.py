@@ -146,7 +146,7 @@ def _walk(
     found: list[tuple[str, int, int, int]],
     above: tuple[tuple[int, int], ...],
 ) -> None:
-    """`above`: device and inode of the folders that lead here; a link to one of them would lead round and round."""
+    """List one folder. `above`: device and inode of the folders that lead here; a link to one of them is a circle."""
     with _readable(prefix or "its folder"), os.scandir(folder) as entries:
         for entry in entries:
             name = prefix + entry.name

@@ -40,7 +40,7 @@ class MemoryReturn:
 
 
 def _return_memory() -> None:
-    """glibc keeps freed pages otherwise, and an unloaded model would seem to leak."""
+    """Give freed pages back: glibc keeps them otherwise, and an unloaded model would seem to leak."""
     gc.collect()
     try:
         ctypes.CDLL("libc.so.6").malloc_trim(0)

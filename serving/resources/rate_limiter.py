@@ -28,7 +28,7 @@ NO_DEMAND = Demand()
 
 
 def demand_of(group: ModelInstanceGroup, device: Device) -> Demand:
-    """The demand of the instances of a group on one device."""
+    """Return the demand of the instances of a group on one device."""
     resources = tuple(
         ((one.name, ANYWHERE if getattr(one, "global") else str(device)), one.count)
         for one in group.rate_limiter.resources
@@ -52,7 +52,7 @@ class RateLimiter:
         self._waiting: dict[object, Callable[[], None]] = {}
 
     def register(self, holder: object, demand: Demand) -> None:
-        """Know an instance; INVALID_ARG for a resource that is global for one model and on devices for another, or that
+        """Add an instance; INVALID_ARG for a resource that is global for one model and on devices for another, or that
         can never be granted."""
         for (name, place), count in demand.resources:
             for other in self._demands.values():
@@ -119,7 +119,7 @@ class RateLimiter:
         return max(count for demand in self._demands.values() for known, count in demand.resources if known == key)
 
     def _limit(self, key: Key) -> int | None:
-        """The copies that the command line gives a resource: for its device, else for every device."""
+        """Return the copies that the command line gives a resource: for its device, else for every device."""
         name, place = key
         number = place.partition(":")[2]
         found = None

@@ -31,7 +31,7 @@ class RequestMemory:
         return 2 * self.taken > self.limit
 
     def take(self, size: int) -> None:
-        """Room for `size` bytes more, or Exhausted."""
+        """Take room for `size` bytes more; Exhausted where there is none."""
         if self.taken + size > self.limit:
             raise Exhausted(
                 f"the server holds as much of clients' requests as it may, {self.limit} bytes "
@@ -44,7 +44,7 @@ class RequestMemory:
 
 
 def machine_memory() -> int:
-    """Bytes that this process may use at most: of the machine, or of the container that it runs in."""
+    """Return the bytes that this process may use at most: of the machine, or of the container that it runs in."""
     installed = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     try:
         return min(installed, int(Path("/sys/fs/cgroup/memory.max").read_text()))

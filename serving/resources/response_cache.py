@@ -35,7 +35,7 @@ class ResponseCache:
         return len(self._entries)
 
     def models_changed(self) -> None:
-        """What ensembles answered before may not be true any more: a step of theirs may be another."""
+        """Forget what ensembles answered before: a step of theirs may be another model now."""
         self.changes += 1
 
     def get(self, key: bytes) -> dict[str, Tensor] | None:
@@ -72,13 +72,13 @@ class ModelCache:
 
     @classmethod
     def of(cls, config: ModelConfig, cache: ResponseCache | None) -> "ModelCache | None":
-        """None for a model that does not ask for it."""
+        """Return the part of a model that asks for the cache; None for one that does not."""
         if cache is None or not config.response_cache.enable:
             return None
         return cls(cache, of_ensemble=config.platform == "ensemble")
 
     def look_up(self, request: InFlightRequest) -> tuple[dict[str, Tensor] | None, int]:
-        """The outputs or None, and how long that took (ns). A miss is remembered until `keep` or `forget`.
+        """Return the outputs or None, and how long that took (ns). A miss is remembered until `keep` or `forget`.
 
         A step of an ensemble may answer a sequence's request by those before it, so these are not looked up.
         """
@@ -94,7 +94,7 @@ class ModelCache:
         return outputs, took
 
     def keep(self, request: InFlightRequest, outputs: dict[str, Tensor]) -> int:
-        """Keep the answer to a request that was looked up before; how long the cache had it altogether (ns), else 0."""
+        """Keep the answer to a request that was looked up before. Return how long both took (ns), 0 where nothing is kept."""
         key, lookup_ns = self._missed.pop(request, (b"", 0))
         if not key:
             return 0
@@ -108,7 +108,7 @@ class ModelCache:
         self._missed.pop(request, None)
 
     def _key(self, request: InFlightRequest) -> bytes:
-        """A digest of the inputs (name, datatype, shape, content) and of the outputs asked for."""
+        """Return a digest of the inputs (name, datatype, shape, content) and of the outputs asked for."""
         digest = hashlib.blake2b(self._prefix, digest_size=32)
         if self._of_ensemble:
             digest.update(self._cache.changes.to_bytes(8, "little"))

@@ -16,7 +16,7 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import NamedTuple
 
 import orjson
 
@@ -32,6 +32,13 @@ MAX_ID = 256  # characters of a request's id: it is the client's own text
 _LINES_AT_ONCE = 1000
 
 
+class Line(NamedTuple):
+    """What a line says. time_ns: when the request came, in unix time."""
+
+    time_ns: int
+    fields: dict[str, int | str | None]
+
+
 class RequestLog:
     """`observe` is called on the event loop's thread, for each request that a frontend takes."""
 
@@ -42,7 +49,7 @@ class RequestLog:
         self._sample = sample
         self._salt = secrets.token_bytes(16) if hash_clients else b""
         self._max_waiting = max_waiting
-        self._waiting: SimpleQueue[dict[str, Any] | None] = SimpleQueue()
+        self._waiting: SimpleQueue[Line | None] = SimpleQueue()
         self._writer = _Writer(path, self._waiting)
         self._writer.start()
 
@@ -55,7 +62,7 @@ class RequestLog:
 
     @property
     def dropped(self) -> int:
-        """Lines that were lost since the start: the disk was too slow, or refused them."""
+        """Return how many lines were lost since the start: the disk was too slow, or refused them."""
         return self._writer.refused + self._writer.failed
 
     def observe(self, request: InFlightRequest, protocol: str, transport: asyncio.BaseTransport | None) -> None:
@@ -65,14 +72,14 @@ class RequestLog:
         client = self._client(transport) if self._salt else ""
         request.observe(_Entry(self, protocol, client))
 
-    def write(self, line: dict[str, Any]) -> None:
+    def write(self, line: Line) -> None:
         if self._waiting.qsize() >= self._max_waiting:
             self._writer.refused += 1
         else:
             self._waiting.put(line)
 
     def reopen(self) -> None:
-        """After the file was moved away: go on in a new one of the same name."""
+        """Go on in a new file of the same name, after the old one was moved away."""
         self._writer.reopen.set()
 
     def close(self, timeout_s: float = 2.0) -> None:
@@ -81,7 +88,7 @@ class RequestLog:
         self._writer.join(timeout_s)
 
     def _client(self, transport: asyncio.BaseTransport | None) -> str:
-        """Tells clients apart without telling who they are: the salt is new with each process and known to nobody."""
+        """Return what tells clients apart without telling who they are: a hash, with a salt that ends with the process."""
         peer = transport.get_extra_info("peername") if transport is not None else None
         return hashlib.blake2b(str(peer[0]).encode(), key=self._salt, digest_size=8).hexdigest() if peer else ""
 
@@ -117,8 +124,7 @@ class _Entry:
         if not final:
             return
         took = time.monotonic_ns() - request.arrival_ns
-        line: dict[str, Any] = {
-            "time": time.time_ns() - took,
+        fields: dict[str, int | str | None] = {
             "protocol": self.protocol,
             "model": request.asked.model_name,
             "version": str(answer.model_version)
@@ -134,14 +140,14 @@ class _Entry:
             "responses": self.responses,
         }
         if self.client:
-            line["client"] = self.client
-        self.log.write(line)
+            fields["client"] = self.client
+        self.log.write(Line(time.time_ns() - took, fields))
 
 
 class _Writer(threading.Thread):
     """Turns lines into JSON and writes them, many at a time."""
 
-    def __init__(self, path: Path | None, waiting: "SimpleQueue[dict[str, Any] | None]") -> None:
+    def __init__(self, path: Path | None, waiting: "SimpleQueue[Line | None]") -> None:
         super().__init__(name="request-log", daemon=True)
         self.reopen = threading.Event()
         self.refused = 0  # lines that found no room; counted on the loop's thread
@@ -162,15 +168,15 @@ class _Writer(threading.Thread):
             text = b"".join(map(_render, lines))
             lost, self._told = self.refused + self.failed - self._told, self.refused + self.failed
             if lost:
-                text += _render({"time": time.time_ns(), "dropped": lost})
+                text += _render(Line(time.time_ns(), {"dropped": lost}))
             self._write(text, len(lines))
         if self._path is not None:
             os.close(self._file)
 
-    def _take(self) -> tuple[list[dict[str, Any]], bool]:
-        """What waits, at least one line, and whether that was the end."""
+    def _take(self) -> tuple[list[Line], bool]:
+        """Wait for lines. Return them, and whether that was the end."""
         first = self._waiting.get()
-        lines: list[dict[str, Any]] = []
+        lines: list[Line] = []
         while first is not None:
             lines.append(first)
             if len(lines) == _LINES_AT_ONCE:
@@ -209,6 +215,6 @@ class _Writer(threading.Thread):
         self._file = fresh
 
 
-def _render(line: dict[str, Any]) -> bytes:
-    moment = datetime.fromtimestamp(line["time"] / 1e9, UTC)
-    return orjson.dumps(line | {"time": moment}, option=orjson.OPT_APPEND_NEWLINE | orjson.OPT_UTC_Z)
+def _render(line: Line) -> bytes:
+    moment = datetime.fromtimestamp(line.time_ns / 1e9, UTC)
+    return orjson.dumps({"time": moment} | line.fields, option=orjson.OPT_APPEND_NEWLINE | orjson.OPT_UTC_Z)

@@ -39,7 +39,7 @@ class Phases(NamedTuple):
 
     @classmethod
     def of(cls, execution: "Execution") -> "Phases":
-        """A backend that does not tell its phases apart has only inferred."""
+        """Return the phases of an execution. A backend that does not tell them apart has only inferred."""
         infer_from = execution.input_done_ns or execution.started_ns
         infer_to = execution.infer_done_ns or execution.ended_ns
         return cls(infer_from - execution.started_ns, infer_to - infer_from, execution.ended_ns - infer_to)
@@ -85,7 +85,10 @@ class ResponseStatistics:
     cancel: Duration = field(default_factory=Duration)
 
     def count(self, response: "Answer", infer_ns: int, output_ns: int) -> None:
-        """infer_ns: since the request's last response, or since its execution began. None: an end without a response."""
+        """Count one response; None is an end without one.
+
+        infer_ns: since the request's last response, or since its execution began. output_ns: to finish and send it.
+        """
         self.compute_infer.add(infer_ns)
         if response is None:
             self.empty_response.add(infer_ns)
@@ -230,21 +233,21 @@ class ModelStatistics:
         self.queue_latency.add(waited)
 
     def count_hit(self, waited: int, took: int) -> None:
-        """The response cache had the answer."""
+        """Count a request that the response cache answered."""
         self.count_queued(waited)
         self.cache_hit.add(took)
         if self.phases is not None:
             self.phases.cache_hit.add(took)
 
     def count_miss(self, took: int) -> None:
-        """It had not, and was given the answer: the time of both."""
+        """Count a request that it did not have, and whose answer it was given. took: the time of both, in ns."""
         self.cache_miss.add(took)
         if self.phases is not None:
             self.phases.cache_miss.add(took)
 
     # -- responses of decoupled models -----------------------------------------------------------------------------
     def responses_of(self, request: "InFlightRequest") -> ResponseStatistics:
-        """Where the next response of this request counts."""
+        """Return the counters of the place that the next response of this request has."""
         place = 0 if request.stream is None else min(request.stream.responses, MAX_PLACES - 1)
         found = self.responses.get(place)
         if found is None:
@@ -275,7 +278,7 @@ class ModelStatistics:
         self.revision += 1
 
     def count_computed(self, requests: int, rows: int, phases: Phases) -> None:
-        """So many requests of an execution succeeded: each of them took its whole time, as in Triton."""
+        """Count the requests of an execution that succeeded: each of them took its whole time, as in Triton."""
         self.inference_count += rows
         for duration, ns in (
             (self.compute_input, phases.input_ns),

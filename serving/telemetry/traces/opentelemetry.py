@@ -8,7 +8,7 @@ import json
 import threading
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 from serving.cli import trace_config
 from serving.cli.options import Options
@@ -17,6 +17,10 @@ from serving.core.errors import ServingError, unsupported
 from serving.core.in_flight import Execution, InFlightRequest
 from serving.core.response import Answer, InferenceResponse
 from serving.telemetry.traces.send_moments import SendMoments
+
+if TYPE_CHECKING:  # optional packages
+    from opentelemetry.context import Context
+    from opentelemetry.trace import Span, Tracer
 
 _CONTEXT = ("traceparent", "tracestate")
 
@@ -98,7 +102,7 @@ class _Root(SendMoments):
 
     __slots__ = ("offset", "span")
 
-    def __init__(self, protocol: str, span: Any, offset: int) -> None:
+    def __init__(self, protocol: str, span: "Span", offset: int) -> None:
         super().__init__(protocol)
         self.span = span
         self.offset = offset
@@ -116,7 +120,7 @@ class _Spans:
     __slots__ = ("offset", "root", "span", "tracer")
 
     def __init__(
-        self, tracer: Any, request: InFlightRequest, parent: Any, offset: int, root: _Root | None = None
+        self, tracer: "Tracer", request: InFlightRequest, parent: "Span", offset: int, root: _Root | None = None
     ) -> None:
         self.tracer = tracer
         self.offset = offset
@@ -172,7 +176,8 @@ class _Spans:
             self.root.answered_last()
 
 
-def _below(span: Any) -> Any:
+def _below(span: "Span") -> "Context":
+    """Return the context of spans that belong to this one."""
     from opentelemetry.trace import set_span_in_context
 
     return set_span_in_context(span)

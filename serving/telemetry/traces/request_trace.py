@@ -8,7 +8,6 @@ monotonic clock. Source: Triton, docs/user_guide/trace.md.
 import time
 from collections.abc import Callable
 from itertools import count
-from typing import Any
 
 import orjson
 
@@ -66,7 +65,7 @@ class RequestTrace(SendMoments):
         super().__init__(protocol)
         self.tree = tree
         self.id = next(_ids)
-        self.head: dict[str, Any] = {"id": self.id, "model_name": request.asked.model_name, "model_version": -1}
+        self.head: dict[str, int | str] = {"id": self.id, "model_name": request.asked.model_name, "model_version": -1}
         if request.asked.id:
             self.head["request_id"] = _clean(request.asked.id)
         if parent:
@@ -90,7 +89,7 @@ class RequestTrace(SendMoments):
         return ""
 
     def executed(self, request: InFlightRequest, execution: Execution) -> None:
-        """What the backend was given beside the request's own inputs are controls and states of its sequence."""
+        """Note the batch. Inputs that the client did not give are controls and states of its sequence."""
         self._add_tensors("TENSOR_BACKEND_INPUT", {n: t for n, t in request.inputs.items() if n not in self.given})
         self._settle_queue(request)
         self.note("COMPUTE_START", execution.started_ns)
@@ -115,8 +114,11 @@ class RequestTrace(SendMoments):
         self.answered_last()
 
     def _settle_queue(self, request: InFlightRequest) -> None:
-        """Once for each time in the queue. An ensemble is never executed, a decoupled request may be answered before its
-        execution has ended, and one may fail before either."""
+        """Note the queue, once for each time in it.
+
+        An ensemble is never executed, a decoupled request may be answered before its execution has ended, and one may fail
+        before either.
+        """
         moment = ("QUEUE_START", request.queued_ns)
         if request.queued_ns and moment not in self.moments:
             self.note(*moment)
@@ -156,5 +158,5 @@ class RequestTrace(SendMoments):
 
 
 def _clean(text: str) -> str:
-    """An id may hold half a surrogate pair, which JSON cannot."""
+    """Return an id without halves of surrogate pairs, which JSON cannot hold."""
     return text.encode("utf-8", "replace").decode()

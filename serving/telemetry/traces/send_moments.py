@@ -27,14 +27,14 @@ class SendMoments(ABC):
 
     @abstractmethod
     def note(self, name: str, moment: int) -> None:
-        """A moment of the monotonic clock, in ns."""
+        """Note a timestamp of the monotonic clock, in ns."""
 
     @abstractmethod
     def complete(self) -> None:
-        """Nothing more will be noted."""
+        """End the trace: nothing more will be noted."""
 
     def receive(self, received: tuple[int, int] | None, arrival_ns: int) -> None:
-        """received: when the frontend began to read the request, and when it had all of it."""
+        """Note when the request came. received: when the frontend began to read it, and when it had all of it."""
         if self.protocol in _RECEIVE:
             began, ended = received or (arrival_ns, arrival_ns)
             self.note(f"{_RECEIVE[self.protocol]}_START", min(began, arrival_ns))
@@ -49,15 +49,18 @@ class SendMoments(ABC):
             self.complete()
 
     def answered_last(self) -> None:
-        """The request has its last answer; a frontend hears of that next, in the same turn of the loop."""
+        """Note that the request has its last answer; a frontend is told of that next, in the same turn of the loop."""
         if self.protocol:
             asyncio.get_running_loop().call_soon(self.release)
         else:
             self.release()
 
     def sending(self) -> None:
-        """An answer is encoded and goes out now; the first one counts. Of several requests that one answer is made of, only the
-        last to be answered knows when that is sent: the others are complete."""
+        """Note that an answer is encoded and goes out now; the first one counts.
+
+        Of several requests that one answer is made of, only the last to be answered knows when that is sent: the others are
+        complete.
+        """
         if self._first_sent or not self._holds or self.protocol not in _SEND:
             return
         self._first_sent = True
@@ -67,7 +70,7 @@ class SendMoments(ABC):
         self.note(f"{_SEND[self.protocol]}_START", now)
 
     def sent(self, waiting: Callable[[], bool]) -> None:
-        """The last answer has been handed over; `waiting` says whether the client has still to take some of it."""
+        """Note that the last answer has been handed over; `waiting` says whether the client has still to take some of it."""
         if self._first_sent and not self._last_sent:
             self._last_sent = True
             self._look(waiting, 0.0)

@@ -28,9 +28,9 @@ class TraceFile:
         self._main = _Output(Path(settings.file))
         self._numbered = 0
         self._closed = False
-        self._waiting: dict[Sampler, _Waiting] = {}
+        self._waiting: dict[Sampler, _PendingTraces] = {}
         self.active = settings.active
-        settings.on_change = self._settings_changed
+        settings.subscribe(self._settings_changed)
 
     def observe(self, request: InFlightRequest, protocol: str, received: tuple[int, int] | None) -> None:
         """Trace this request if it is its turn."""
@@ -51,13 +51,13 @@ class TraceFile:
         self._writer.close()
 
     def _add(self, sampler: Sampler, rows: list[bytes]) -> None:
-        """A trace is complete."""
+        """Keep the rows of a trace that is complete, until there are enough for a file."""
         if self._closed:
             return
         sampler.ended += 1
         waiting = self._waiting.get(sampler)
         if waiting is None:
-            waiting = self._waiting[sampler] = _Waiting()
+            waiting = self._waiting[sampler] = _PendingTraces()
         waiting.traces += 1
         waiting.rows += rows
         waiting.size += sum(map(len, rows))
@@ -75,14 +75,14 @@ class TraceFile:
         for sampler in [one for one in self._waiting if one.complete]:
             self._finish(self._waiting.pop(sampler), bool(sampler.log_frequency))
 
-    def _flush(self, waiting: "_Waiting", numbered: bool) -> None:
+    def _flush(self, waiting: "_PendingTraces", numbered: bool) -> None:
         """Write what waits to the file that it belongs to; more will follow there."""
         if waiting.output is None:
             waiting.output = self._next_numbered() if numbered else self._main
         self._writer.write(waiting.output, waiting.rows)
         waiting.rows, waiting.size = [], 0
 
-    def _finish(self, waiting: "_Waiting", numbered: bool) -> None:
+    def _finish(self, waiting: "_PendingTraces", numbered: bool) -> None:
         output = waiting.output or (self._next_numbered() if numbered else self._main)
         self._writer.write(output, waiting.rows, whole=output is not self._main)
 
@@ -91,7 +91,7 @@ class TraceFile:
         return _Output(Path(f"{self._settings.file}.{self._numbered - 1}"))
 
 
-class _Waiting:
+class _PendingTraces:
     """Traces of one sampler, until there are enough for a file."""
 
     __slots__ = ("output", "rows", "size", "traces")
@@ -113,7 +113,7 @@ class _Output:
         self.begun = False
 
     def piece(self, rows: list[bytes], whole: bool) -> bytes:
-        """What follows what is already there."""
+        """Return the text of these rows behind what is already there; `whole` closes the array."""
         start = b"[" if not self.begun else b"," if rows else b""
         return start + b",\n".join(rows) + (b"]" if whole else b"")
 

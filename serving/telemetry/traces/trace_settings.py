@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeAlias, cast
 
 from serving.cli import trace_config
 from serving.cli.trace_config import LEVELS, TraceSetting
@@ -15,7 +15,8 @@ _MAX = (1 << 31) - 1
 # setting of the protocol -> its name in --trace-config, its least value
 _NUMBERS = {"trace_rate": ("rate", 0), "trace_count": ("count", -1), "log_frequency": ("log-frequency", 0)}
 
-Values = dict[str, Any]
+Value: TypeAlias = int | tuple[str, ...]
+Values: TypeAlias = dict[str, Value]
 
 
 @dataclass(slots=True, eq=False)
@@ -53,27 +54,32 @@ class Sampler:
 
 
 class TraceSettings:
-    """`on_change` is called after each update."""
+    """The settings of the server, and of the models that differ from it. Used on the event loop's thread."""
 
     def __init__(self, config: Iterable[TraceSetting]) -> None:
-        self.on_change: Callable[[], None] = lambda: None
+        self._listeners: list[Callable[[], None]] = []
         config = tuple(config)
         given = {setting: value for _, setting, value in config}
         self.mode = given.get("mode", "triton")
         self.file = given.get("file", "")
         self._exporter = trace_config.shown(config)
+        levels = trace_config.levels(config)
         self._start: Values = {
-            "trace_level": trace_config.levels(config),
+            "trace_level": levels,
             "trace_rate": int(given.get("rate", 1000)),
             "trace_count": int(given.get("count", -1)),
             "log_frequency": int(given.get("log-frequency", 0)),
         }
         self._own: dict[str, Values] = {"": {}}  # what was changed since the start: of the server ("") and of models
         self._samplers = {"": _sampler(self._start)}
-        if self.mode == "triton" and self._start["trace_level"] and not self.file:
+        if self.mode == "triton" and levels and not self.file:
             log.warning("nothing is traced: --trace-config triton,file=<path> names no file")
-        if self.mode != "triton" and "TENSORS" in self._start["trace_level"]:
+        if self.mode != "triton" and "TENSORS" in levels:
             log.warning("tensors are traced to files only, not with mode=%s", self.mode)
+
+    def subscribe(self, listener: Callable[[], None]) -> None:
+        """Call `listener` after each update."""
+        self._listeners.append(listener)
 
     @property
     def active(self) -> bool:
@@ -86,7 +92,7 @@ class TraceSettings:
         return self._samplers.get(model) or self._samplers[""]
 
     def values(self, model: str = "") -> dict[str, list[str]]:
-        """As the protocol names them; trace_count is what is left of it."""
+        """Return the settings as the protocol names them; trace_count is what is left of it."""
         sampler = self.sampler(model)
         values = {
             "trace_level": list(sampler.levels) or ["OFF"],
@@ -99,7 +105,7 @@ class TraceSettings:
         return values | {name: [value] for name, value in self._exporter.items()}
 
     def update(self, model: str, changes: Mapping[str, list[str] | None]) -> None:
-        """All of the changes, or none. None clears a setting: a model's follows the server's, the server's its start."""
+        """Make all of the changes, or none. None clears a setting: a model's follows the server's, the server's its start."""
         if self.mode != "triton":
             raise unsupported(f"trace settings of mode '{self.mode}' can not be changed while the server runs")
         checked = {name: None if value is None else _checked(name, value) for name, value in changes.items()}
@@ -112,10 +118,13 @@ class TraceSettings:
         for name, old in self._samplers.items():
             old.replaced = samplers.get(name) is not old
         self._own, self._samplers = own, samplers
-        self.on_change()
+        for listener in self._listeners:
+            listener()
 
-    def _samplers_of(self, own: Mapping[str, Values], changed: str, changes: Values) -> dict[str, Sampler]:
-        """New ones where something changed, for the server or the model; traces that were counted stay counted."""
+    def _samplers_of(
+        self, own: Mapping[str, Values], changed: str, changes: Mapping[str, Value | None]
+    ) -> dict[str, Sampler]:
+        """Return samplers, new ones where something changed for the server or the model; what was counted stays counted."""
         found: dict[str, Sampler] = {}
         below = self._start
         for name in ["", *(model for model in own if model)]:
@@ -143,7 +152,9 @@ class TraceSettings:
 
 
 def _sampler(values: Values) -> Sampler:
-    return Sampler(values["trace_level"], values["trace_rate"], values["trace_count"], values["log_frequency"])
+    levels = cast("tuple[str, ...]", values["trace_level"])
+    rate, count, log_frequency = (cast(int, values[name]) for name in _NUMBERS)
+    return Sampler(levels, rate, count, log_frequency)
 
 
 def _values(sampler: Sampler) -> Values:
@@ -155,11 +166,11 @@ def _values(sampler: Sampler) -> Values:
     }
 
 
-def _changed(before: Values, changes: Values) -> Values:
-    return {name: value for name, value in (before | changes).items() if value is not None}
+def _changed(before: Values, changes: dict[str, Value | None]) -> Values:
+    return {name: value for name, value in {**before, **changes}.items() if value is not None}
 
 
-def _checked(name: str, value: list[str]) -> Any:
+def _checked(name: str, value: list[str]) -> Value:
     if name == "trace_file":
         raise unsupported("trace file location can not be updated through network protocol")
     if name == "trace_level":

@@ -7,7 +7,6 @@ Source: Triton, docs/user_guide/trace.md.
 
 import math
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import orjson
@@ -40,12 +39,12 @@ def described(name: str, tensor: Tensor) -> dict[str, str]:
     return row if taken == count else row | {"whole_shape": _commas(tensor.shape)}
 
 
-def _first_elements(tensor: Any) -> Any:
-    """A copy of no more than these, whatever the strides."""
+def _first_elements(tensor: Tensor) -> Tensor:
+    """Copy no more than MAX_ELEMENTS, whatever the strides."""
     return (tensor.flat if isinstance(tensor, np.ndarray) else tensor.reshape(-1))[:MAX_ELEMENTS]
 
 
-def _numbers(array: NDArray[Any]) -> str:
+def _numbers(array: NDArray[np.generic]) -> str:
     if array.dtype.kind == "b":
         array = array.astype(np.uint8)
     elif array.dtype.kind not in "iuf":
@@ -55,8 +54,8 @@ def _numbers(array: NDArray[Any]) -> str:
     return orjson.dumps(np.ascontiguousarray(array), option=orjson.OPT_SERIALIZE_NUMPY)[1:-1].decode()
 
 
-def _texts(array: NDArray[Any]) -> list[str]:
-    """As many as fit, in quotes; quotes inside are doubled, and bytes that are no text are shown as \\x.."""
+def _texts(array: NDArray[np.generic]) -> list[str]:
+    """Return as many texts as fit, in quotes; quotes inside are doubled, and bytes that are no text are shown as \\x.."""
     texts = []
     left = MAX_TEXT
     for element in array.tolist():
