@@ -7,7 +7,6 @@ is answered.
 """
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -31,8 +30,6 @@ from serving.scheduling.ensemble import EnsembleScheduler
 from serving.scheduling.instance_scheduler import InstanceScheduler
 from serving.scheduling.sequence_batch import SequenceBatchScheduler
 from serving.telemetry.statistics import ModelStatistics
-
-log = logging.getLogger(__name__)
 
 
 class Model:

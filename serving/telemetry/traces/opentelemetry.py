@@ -16,7 +16,7 @@ from serving.cli.trace_config import TraceConfig
 from serving.core.errors import ServingError, unsupported
 from serving.core.in_flight import Execution, InFlightRequest
 from serving.core.response import Answer, InferenceResponse
-from serving.telemetry.traces.send_moments import SendMoments
+from serving.telemetry.traces.frontend_timestamps import FrontendTimestamps
 
 if TYPE_CHECKING:  # optional packages
     from opentelemetry.context import Context
@@ -76,10 +76,10 @@ class OpenTelemetryTrace:
         offset = time.time_ns() - time.monotonic_ns()
         began_ns = min(received[0], request.arrival_ns) if received else request.arrival_ns
         span = self._tracer.start_span("InferRequest", context, start_time=began_ns + offset)
-        root = _Root(protocol, span, offset)
+        root = _RequestSpan(protocol, span, offset)
         request.trace_sending(root)
         root.receive(received, request.arrival_ns)
-        request.observe(_Spans(self._tracer, request, span, offset, root))
+        request.observe(_ModelSpan(self._tracer, request, span, offset, root))
 
     def _is_its_turn(self) -> bool:
         if not self._config.rate or not self._left:
@@ -97,7 +97,7 @@ class OpenTelemetryTrace:
         ending.join(timeout_s)
 
 
-class _Root(SendMoments):
+class _RequestSpan(FrontendTimestamps):
     """The span of all: it ends when the answer has been sent."""
 
     __slots__ = ("offset", "span")
@@ -107,20 +107,20 @@ class _Root(SendMoments):
         self.span = span
         self.offset = offset
 
-    def note(self, name: str, moment: int) -> None:
-        self.span.add_event(name, timestamp=moment + self.offset)
+    def add_timestamp(self, name: str, ns: int) -> None:
+        self.span.add_event(name, timestamp=ns + self.offset)
 
     def complete(self) -> None:
         self.span.end(time.monotonic_ns() + self.offset)
 
 
-class _Spans:
+class _ModelSpan:
     """The spans of one request to one model. `offset` leads from the monotonic clock to the system's, in ns."""
 
     __slots__ = ("offset", "root", "span", "tracer")
 
     def __init__(
-        self, tracer: "Tracer", request: InFlightRequest, parent: "Span", offset: int, root: _Root | None = None
+        self, tracer: "Tracer", request: InFlightRequest, parent: "Span", offset: int, root: _RequestSpan | None = None
     ) -> None:
         self.tracer = tracer
         self.offset = offset
@@ -135,7 +135,7 @@ class _Spans:
         self.span.add_event("REQUEST_START", timestamp=started)
 
     def step(self, child: InFlightRequest) -> None:
-        child.observe(_Spans(self.tracer, child, self.span, self.offset))
+        child.observe(_ModelSpan(self.tracer, child, self.span, self.offset))
 
     def context(self) -> str:
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
@@ -149,14 +149,14 @@ class _Spans:
             self.span.add_event("QUEUE_START", timestamp=request.queued_ns + self.offset)
         started = execution.started_ns + self.offset
         span = self.tracer.start_span("compute", _below(self.span), start_time=started)
-        for name, moment in (
+        for name, ns in (
             ("COMPUTE_START", execution.started_ns),
             ("COMPUTE_INPUT_END", execution.input_done_ns),
             ("COMPUTE_OUTPUT_START", execution.infer_done_ns),
             ("COMPUTE_END", execution.ended_ns),
         ):
-            if moment:
-                span.add_event(name, timestamp=moment + self.offset)
+            if ns:
+                span.add_event(name, timestamp=ns + self.offset)
         span.set_attribute("slipway.batch_size", execution.size)
         span.end(execution.ended_ns + self.offset)
 

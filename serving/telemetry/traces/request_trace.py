@@ -15,14 +15,14 @@ from serving.core.datatypes import Tensor
 from serving.core.errors import ServingError
 from serving.core.in_flight import Execution, InFlightRequest
 from serving.core.response import Answer, InferenceResponse
-from serving.telemetry.traces.send_moments import SendMoments
+from serving.telemetry.traces.frontend_timestamps import FrontendTimestamps
 from serving.telemetry.traces.trace_tensors import tensor_rows
 
 MAX_TENSOR_BYTES = 8 << 20  # of one sampled request; tensors beyond are counted, not written
 
 _ids = count(1)
 
-Moment = tuple[str, int]
+Timestamp = tuple[str, int]
 
 
 class TraceTree:
@@ -45,14 +45,14 @@ class TraceTree:
             self.on_complete(self.rows)
 
 
-class RequestTrace(SendMoments):
+class RequestTrace(FrontendTimestamps):
     """An observer of the request, filled while it runs.
 
     It is complete when the request has its last answer, its batch has run (a decoupled model may answer before that), and
     the frontend has sent the answer.
     """
 
-    __slots__ = ("awaits_batch", "given", "head", "id", "left_out", "moments", "rows", "tree")
+    __slots__ = ("awaits_batch", "given", "head", "id", "left_out", "rows", "timestamps", "tree")
 
     def __init__(
         self,
@@ -70,12 +70,12 @@ class RequestTrace(SendMoments):
             self.head["request_id"] = _clean(request.asked.id)
         if parent:
             self.head["parent_id"] = parent
-        self.moments: list[Moment] = []
+        self.timestamps: list[Timestamp] = []
         self.rows: list[bytes] = []
         self.left_out = 0
         self.awaits_batch = False
         self.receive(received, request.arrival_ns)
-        self.note("REQUEST_START", request.arrival_ns)
+        self.add_timestamp("REQUEST_START", request.arrival_ns)
         self.given = frozenset(request.inputs)
         self._add_tensors("TENSOR_QUEUE_INPUT", request.inputs)
         tree.open += 1
@@ -91,11 +91,11 @@ class RequestTrace(SendMoments):
     def executed(self, request: InFlightRequest, execution: Execution) -> None:
         """Note the batch. Inputs that the client did not give are controls and states of its sequence."""
         self._add_tensors("TENSOR_BACKEND_INPUT", {n: t for n, t in request.inputs.items() if n not in self.given})
-        self._settle_queue(request)
-        self.note("COMPUTE_START", execution.started_ns)
-        self.note("COMPUTE_INPUT_END", execution.input_done_ns or execution.started_ns)
-        self.note("COMPUTE_OUTPUT_START", execution.infer_done_ns or execution.ended_ns)
-        self.note("COMPUTE_END", execution.ended_ns)
+        self._add_queue(request)
+        self.add_timestamp("COMPUTE_START", execution.started_ns)
+        self.add_timestamp("COMPUTE_INPUT_END", execution.input_done_ns or execution.started_ns)
+        self.add_timestamp("COMPUTE_OUTPUT_START", execution.infer_done_ns or execution.ended_ns)
+        self.add_timestamp("COMPUTE_END", execution.ended_ns)
         if self.awaits_batch:
             self.awaits_batch = False
             self.release()
@@ -109,29 +109,26 @@ class RequestTrace(SendMoments):
         if request.stream is not None and request.stream.executing:
             self.awaits_batch = True
             self.hold()
-        self._settle_queue(request)
-        self.note("REQUEST_END", time.monotonic_ns())
+        self._add_queue(request)
+        self.add_timestamp("REQUEST_END", time.monotonic_ns())
         self.answered_last()
 
-    def _settle_queue(self, request: InFlightRequest) -> None:
+    def _add_queue(self, request: InFlightRequest) -> None:
         """Note the queue, once for each time in it.
 
         An ensemble is never executed, a decoupled request may be answered before its execution has ended, and one may fail
         before either.
         """
-        moment = ("QUEUE_START", request.queued_ns)
-        if request.queued_ns and moment not in self.moments:
-            self.note(*moment)
+        queued = ("QUEUE_START", request.queued_ns)
+        if request.queued_ns and queued not in self.timestamps:
+            self.add_timestamp(*queued)
 
     # -- its rows --------------------------------------------------------------------------------------------------
-    def note(self, name: str, moment: int) -> None:
-        if name == "INFER_RESPONSE_COMPLETE" and self.moments[-1][0] == "REQUEST_END":
-            self.moments[-1:] = [
-                (name, moment),
-                ("REQUEST_END", moment),
-            ]  # Triton's requests end behind their responses
+    def add_timestamp(self, name: str, ns: int) -> None:
+        if name == "INFER_RESPONSE_COMPLETE" and self.timestamps[-1][0] == "REQUEST_END":
+            self.timestamps[-1:] = [(name, ns), ("REQUEST_END", ns)]  # Triton's requests end behind their responses
         else:
-            self.moments.append((name, moment))
+            self.timestamps.append((name, ns))
 
     def _add_tensors(self, activity: str, tensors: dict[str, Tensor]) -> None:
         if not self.tree.tensors or not tensors:
@@ -152,7 +149,7 @@ class RequestTrace(SendMoments):
             self.head["tensors_left_out"] = self.left_out
         rows = [orjson.dumps(self.head)]
         if self.tree.timestamps:
-            stamps = [{"name": name, "ns": moment} for name, moment in sorted(self.moments, key=lambda one: one[1])]
+            stamps = [{"name": name, "ns": ns} for name, ns in sorted(self.timestamps, key=lambda one: one[1])]
             rows.append(orjson.dumps({"id": self.id, "timestamps": stamps}))
         self.tree.close(rows + self.rows)
 

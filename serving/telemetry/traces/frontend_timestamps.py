@@ -14,7 +14,7 @@ _SEND = {"http": "HTTP_SEND", "grpc": "GRPC_SEND"}
 _SECOND_LOOK_S, _LAST_LOOK_S = 0.001, 0.1
 
 
-class SendMoments(ABC):
+class FrontendTimestamps(ABC):
     """A SendTrace, for traces of any kind. It is complete when nothing holds it any more: the request waits for its last
     answer (`hold`, `release`), and an answer that goes out until the client has taken it."""
 
@@ -26,19 +26,19 @@ class SendMoments(ABC):
         self._first_sent = self._last_sent = False
 
     @abstractmethod
-    def note(self, name: str, moment: int) -> None:
-        """Note a timestamp of the monotonic clock, in ns."""
+    def add_timestamp(self, name: str, ns: int) -> None:
+        """Add a timestamp; `ns` is of the monotonic clock."""
 
     @abstractmethod
     def complete(self) -> None:
-        """End the trace: nothing more will be noted."""
+        """End the trace: no timestamp follows."""
 
     def receive(self, received: tuple[int, int] | None, arrival_ns: int) -> None:
         """Note when the request came. received: when the frontend began to read it, and when it had all of it."""
         if self.protocol in _RECEIVE:
             began, ended = received or (arrival_ns, arrival_ns)
-            self.note(f"{_RECEIVE[self.protocol]}_START", min(began, arrival_ns))
-            self.note(f"{_RECEIVE[self.protocol]}_END", min(ended, arrival_ns))
+            self.add_timestamp(f"{_RECEIVE[self.protocol]}_START", min(began, arrival_ns))
+            self.add_timestamp(f"{_RECEIVE[self.protocol]}_END", min(ended, arrival_ns))
 
     def hold(self) -> None:
         self._holds += 1
@@ -66,8 +66,8 @@ class SendMoments(ABC):
         self._first_sent = True
         self.hold()
         now = time.monotonic_ns()
-        self.note("INFER_RESPONSE_COMPLETE", now)
-        self.note(f"{_SEND[self.protocol]}_START", now)
+        self.add_timestamp("INFER_RESPONSE_COMPLETE", now)
+        self.add_timestamp(f"{_SEND[self.protocol]}_START", now)
 
     def sent(self, waiting: Callable[[], bool]) -> None:
         """Note that the last answer has been handed over; `waiting` says whether the client has still to take some of it."""
@@ -80,5 +80,5 @@ class SendMoments(ABC):
             later = min(max(2 * delay_s, _SECOND_LOOK_S), _LAST_LOOK_S)
             asyncio.get_running_loop().call_later(delay_s, self._look, waiting, later)
             return
-        self.note(f"{_SEND[self.protocol]}_END", time.monotonic_ns())
+        self.add_timestamp(f"{_SEND[self.protocol]}_END", time.monotonic_ns())
         self.release()
