@@ -91,11 +91,11 @@ class Instance:
         impl = self._impl
         return impl is None or impl.available()
 
-    def complaint(self) -> str:
+    def unready_reason(self) -> str:
         """Return why it would not answer at once, with its name; "" where it would."""
         impl = self._impl
-        complaint = "" if impl is None else impl.complaint()
-        return complaint and f"{self.name}: {complaint}"
+        reason = "" if impl is None else impl.unready_reason()
+        return reason and f"{self.name}: {reason}"
 
     def readiness(self) -> "Future[bool] | None":
         """Ask the model itself whether this instance is ready; None where it has no say."""

@@ -142,7 +142,7 @@ class Model:
 
     def unready_reasons(self) -> list[str]:
         """Return why instances of it would not answer now."""
-        return [complaint for instance in self.instances if (complaint := instance.complaint())]
+        return [reason for instance in self.instances if (reason := instance.unready_reason())]
 
     async def confirm_ready(self) -> bool:
         """Ask the instances whether they would answer."""

@@ -115,7 +115,7 @@ class ModelRepositoryManager:
     def response_cache(self) -> ResponseCache | None:
         return self._runtime.cache
 
-    async def memory_read(self) -> None:
+    async def refresh_memory(self) -> None:
         """Return when what models hold in processes of their own has been read anew, or that takes too long."""
         await self._runtime.child_memory.refreshed()
 

@@ -103,7 +103,7 @@ class RepositoryIndex:
         """Return those of every version that takes requests or, unless only these are asked for, still has some."""
         return self._statistics(lambda version: version.model is not None if ready else bool(version.models))
 
-    def known_statistics(self) -> list[ModelStatistics]:
+    def all_statistics(self) -> list[ModelStatistics]:
         """Return those of every version that is or was loaded; those of an unloaded one are zero."""
         return self._statistics(lambda version: True)
 

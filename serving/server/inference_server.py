@@ -150,13 +150,15 @@ class InferenceServer:
         """As `ready`; with --strict-readiness the models that can say whether they are ready are asked too."""
         return self.ready() and (not self.options.strict_readiness or await self._manager.index.confirm_all_ready())
 
-    def why_not_ready(self, name: str, version: str = "") -> str:
-        """What a model that serves says of its instances that would not answer; "" where there is nothing to say. Raises
-        NotYet for a model that will be loaded in a moment."""
+    def unready_reason(self, name: str, version: str = "") -> str:
+        """Return why a model that serves would not answer: its steps or its instances; "" where it would.
+
+        Raises NotYet for a model that will be loaded in a moment.
+        """
         try:
             model = self._manager.resolve(name, version)
-            missing = self._manager.index.unready_step(model, model.statistics.namespace)
-            return "; ".join([missing] if missing else model.unready_reasons())
+            step = self._manager.index.unready_step(model, model.statistics.namespace)
+            return step or "; ".join(model.unready_reasons())
         except NotYet:
             raise
         except ServingError:
@@ -225,13 +227,13 @@ class InferenceServer:
         """The live objects, for the metrics: of every version that takes requests or finishes some. Read, never write."""
         return self._manager.index.statistics()
 
-    def known_statistics(self) -> list[ModelStatistics]:
-        """For the live feed: of every version that is or was loaded."""
-        return self._manager.index.known_statistics()
+    def all_statistics(self) -> list[ModelStatistics]:
+        """Return those of every version that is or was loaded, for the live feed."""
+        return self._manager.index.all_statistics()
 
-    async def memory_read(self) -> None:
-        """Returns when what models hold in processes of their own has been read anew, or that takes too long."""
-        await self._manager.memory_read()
+    async def refresh_memory(self) -> None:
+        """Return when what models hold in processes of their own has been read anew, or that takes too long."""
+        await self._manager.refresh_memory()
 
     def custom_metrics(self) -> str:
         """What Python models show beside the server's own metrics, as Prometheus text."""

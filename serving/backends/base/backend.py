@@ -73,7 +73,7 @@ class BackendInstance(ABC):
         """Whether it would answer now: a scheduler prefers other instances to one that would not. Any thread."""
         return True
 
-    def complaint(self) -> str:
+    def unready_reason(self) -> str:
         """Return why it would not answer at once, in words that follow its name; "" where it would. Any thread."""
         return ""
 

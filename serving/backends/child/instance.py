@@ -84,8 +84,8 @@ class ChildInstance(BackendInstance):
     def available(self) -> bool:
         return self._supervisor.available()
 
-    def complaint(self) -> str:
-        return self._supervisor.complaint()
+    def unready_reason(self) -> str:
+        return self._supervisor.unready_reason()
 
     def readiness(self) -> "Future[bool] | None":
         return self._supervisor.readiness()

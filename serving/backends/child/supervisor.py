@@ -126,7 +126,7 @@ class ChildSupervisor:
             return False
         return self._restarting is None or self._due - time.monotonic() <= LONGEST_WAIT_S
 
-    def complaint(self) -> str:
+    def unready_reason(self) -> str:
         """Return why it would not answer at once; "" where it would. Any thread."""
         child = self._child
         if child is not None and child.heartbeat.silent_s > self._not_ready_after_s:

@@ -107,12 +107,12 @@ class LiveFeed:
             self._send([exchange])
 
     async def _refresh(self) -> None:
-        await asyncio.gather(self._hardware.refreshed(), self._server.memory_read())
+        await asyncio.gather(self._hardware.refreshed(), self._server.refresh_memory())
 
     def _send(self, exchanges: list[Exchange]) -> None:
         """Send each of them the models that have changed since its last event."""
         stamped = []
-        for model in self._server.known_statistics():
+        for model in self._server.all_statistics():
             stamp = (model.revision, model.status)
             stamped.append((model.key, stamp, model))
         server = orjson.dumps(self._server_values())

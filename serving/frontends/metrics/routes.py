@@ -31,7 +31,7 @@ class MetricsSource:
 
 async def metrics(source: MetricsSource, exchange: Exchange) -> Reply:
     server = source.server
-    await asyncio.gather(source.hardware.refreshed(), server.memory_read())
+    await asyncio.gather(source.hardware.refreshed(), server.refresh_memory())
     pieces = prometheus.render(
         server.statistics(),
         source.hardware,

@@ -31,7 +31,7 @@ async def server_ready(server: InferenceServer, exchange: Exchange) -> Reply:
 async def model_ready(server: InferenceServer, exchange: Exchange) -> Reply:
     name, version = _model(exchange)
     ready = await server.confirm_model_ready(name, version)
-    why = "" if ready else server.why_not_ready(name, version)
+    why = "" if ready else server.unready_reason(name, version)
     return _ready_reply(ready, f"model '{name}' is not ready" + (why and f": {why}"))
 
 

@@ -66,7 +66,7 @@ async def test_a_python_model_holds_what_its_process_holds_now(tmp_path):
         await server.load_model("grows")
         before = of(server, "grows").status.memory
         await infer(server, "grows", {"INPUT0": np.ones((1, 1), np.float32)})
-        await server.memory_read()
+        await server.refresh_memory()
         after = of(server, "grows").status.memory
         assert before.basis == after.basis == MEASURED
         assert before.host > 5 * MB
