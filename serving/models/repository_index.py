@@ -95,7 +95,7 @@ class RepositoryIndex:
             for version in lifecycle.versions.values()
             if version.model
         ]
-        answers = await asyncio.gather(*(confirmed(partial(getattr, version, "model")) for version in versions))
+        answers = await asyncio.gather(*(confirmed(partial(_current_model, version)) for version in versions))
         return all(yes or version.model is None for yes, version in zip(answers, versions, strict=True))
 
     # -- statistics ------------------------------------------------------------------------------------------------
@@ -121,3 +121,7 @@ class RepositoryIndex:
         pending = sum(model.pending for model in version.models)
         in_flight = sum(model.in_flight for model in version.models)
         return VersionStatus(state.value, condition, version.failed, pending, in_flight, version.memory)
+
+
+def _current_model(version: ModelVersion) -> Model | SleepingModel | None:
+    return version.model

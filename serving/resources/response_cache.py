@@ -14,8 +14,6 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 from serving.core.datatypes import Tensor, datatype_of, serialize_bytes
 from serving.core.in_flight import InFlightRequest
 
-_generations = count()
-
 
 class ResponseCache:
     """Outputs by request. Used on the event loop's thread only."""
@@ -28,6 +26,7 @@ class ResponseCache:
         self.evictions = 0
         self.lookup_ns = 0
         self.insertion_ns = 0
+        self.generations = count()  # a number for each model that has been loaded
         self.changes = 0  # how often a model has been replaced or unloaded
         self._entries: OrderedDict[bytes, tuple[dict[str, Tensor], int]] = OrderedDict()
 
@@ -66,7 +65,7 @@ class ModelCache:
     def __init__(self, cache: ResponseCache, of_ensemble: bool = False) -> None:
         self._cache = cache
         self._of_ensemble = of_ensemble
-        self._prefix = next(_generations).to_bytes(8, "little")
+        self._prefix = next(cache.generations).to_bytes(8, "little")
         # Of requests under way that the cache did not have: the key, and how long it took to find that out (ns).
         self._missed: dict[InFlightRequest, tuple[bytes, int]] = {}
 

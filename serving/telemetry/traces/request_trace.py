@@ -6,8 +6,7 @@ monotonic clock. Source: Triton, docs/user_guide/trace.md.
 """
 
 import time
-from collections.abc import Callable
-from itertools import count
+from collections.abc import Callable, Iterator
 
 import orjson
 
@@ -20,17 +19,17 @@ from serving.telemetry.traces.trace_tensors import tensor_rows
 
 MAX_TENSOR_BYTES = 8 << 20  # of one sampled request; tensors beyond are counted, not written
 
-_ids = count(1)
-
 Timestamp = tuple[str, int]
 
 
 class TraceTree:
     """One sampled request with all that it became; `on_complete` gets the rows when the last part has ended."""
 
-    __slots__ = ("left", "on_complete", "open", "rows", "tensors", "timestamps")
+    __slots__ = ("ids", "left", "on_complete", "open", "rows", "tensors", "timestamps")
 
-    def __init__(self, levels: tuple[str, ...], on_complete: Callable[[list[bytes]], None]) -> None:
+    def __init__(self, levels: tuple[str, ...], ids: Iterator[int], on_complete: Callable[[list[bytes]], None]) -> None:
+        """ids: a number for each request of any trace."""
+        self.ids = ids
         self.timestamps = "TIMESTAMPS" in levels
         self.tensors = "TENSORS" in levels
         self.on_complete = on_complete
@@ -64,7 +63,7 @@ class RequestTrace(FrontendTimestamps):
     ) -> None:
         super().__init__(protocol)
         self.tree = tree
-        self.id = next(_ids)
+        self.id = next(tree.ids)
         self.head: dict[str, int | str] = {"id": self.id, "model_name": request.asked.model_name, "model_version": -1}
         if request.asked.id:
             self.head["request_id"] = _clean(request.asked.id)

@@ -7,6 +7,7 @@ thread of its own writes; what the disk does not take in time is dropped. Source
 import logging
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import count
 from pathlib import Path
 
 from serving.core.in_flight import InFlightRequest
@@ -27,6 +28,7 @@ class TraceFile:
         self._writer = _Writer()
         self._main = _Output(Path(settings.file))
         self._numbered = 0
+        self._ids = count(1)
         self._closed = False
         self._waiting: dict[Sampler, _PendingTraces] = {}
         self.active = settings.active
@@ -37,7 +39,7 @@ class TraceFile:
         sampler = self._settings.sampler(request.asked.model_name)
         if sampler.takes_next():
             self.active = self._settings.active
-            tree = TraceTree(sampler.levels, lambda rows: self._add(sampler, rows))
+            tree = TraceTree(sampler.levels, self._ids, lambda rows: self._add(sampler, rows))
             request.trace_sending(RequestTrace(tree, request, 0, protocol, received))
 
     def close(self) -> None:
