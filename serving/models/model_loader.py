@@ -23,7 +23,7 @@ from serving.execution.crash_trace import runner
 from serving.models.model_lifecycle import ModelLifecycle
 from serving.models.model_registry import ModelRegistry
 from serving.models.residency import ResidencyManager
-from serving.repositories.model_repositories import Repositories
+from serving.repositories.model_repositories import ModelRepositories
 from serving.repositories.model_source import Files, NothingSelected, VersionSource, fingerprint, read_source
 from serving.repositories.overrides import Overrides
 from serving.resources.network_thread import NetworkThreads
@@ -65,7 +65,7 @@ class ModelLoader:
         self,
         options: Options,
         runtime: Runtime,
-        repositories: Repositories,
+        repositories: ModelRepositories,
         network: NetworkThreads,
         models: ModelRegistry,
         residency: ResidencyManager,

@@ -15,7 +15,7 @@ from serving.models.repository_index import RepositoryIndex
 from serving.models.repository_poller import RepositoryPoller
 from serving.models.residency import ResidencyManager
 from serving.models.sleeping_model import SleepingModel
-from serving.repositories.model_repositories import Repositories
+from serving.repositories.model_repositories import ModelRepositories
 from serving.repositories.wanted_models import WantedModels
 from serving.resources.custom_metrics import CustomMetrics
 from serving.resources.host_policy import host_policies
@@ -32,7 +32,7 @@ class ModelRepositoryManager:
 
     def __init__(self, options: Options, loop: asyncio.AbstractEventLoop, control: ModelControl | None = None) -> None:
         self._executor = ThreadPoolExecutor(options.model_load_thread_count, thread_name_prefix="load")
-        self._repositories = Repositories(options)
+        self._repositories = ModelRepositories(options)
         self._models = ModelRegistry()
         self._by_name = self._models.by_name
         self._wanted_models = WantedModels(options.wanted_models_file) if options.wanted_models_file else None

@@ -16,7 +16,7 @@ from serving.models.model_lifecycle import ModelLifecycle
 from serving.models.model_registry import ModelRegistry
 from serving.models.model_version import ModelVersion, State
 from serving.models.sleeping_model import SleepingModel
-from serving.repositories.model_repositories import Repositories
+from serving.repositories.model_repositories import ModelRepositories
 from serving.telemetry.statistics import ModelStatistics, VersionStatus
 
 
@@ -37,7 +37,7 @@ class IndexRow(NamedTuple):
 class RepositoryIndex:
     """Reads the registry and the repositories; changes neither. Runs on the event loop's thread."""
 
-    def __init__(self, models: ModelRegistry, repositories: Repositories) -> None:
+    def __init__(self, models: ModelRegistry, repositories: ModelRepositories) -> None:
         self._models = models
         self._repositories = repositories
 

@@ -6,7 +6,7 @@ from serving.cli.options import Options
 from serving.core.errors import ServingError, invalid
 from serving.core.model_identifier import ModelIdentifier
 from serving.models.model_loader import ModelLoader, failures
-from serving.repositories.model_repositories import Repositories
+from serving.repositories.model_repositories import ModelRepositories
 from serving.resources.network_thread import NetworkThreads
 from serving.resources.runtime import Runtime
 
@@ -20,7 +20,7 @@ class RepositoryPoller:
         self,
         options: Options,
         runtime: Runtime,
-        repositories: Repositories,
+        repositories: ModelRepositories,
         network: NetworkThreads,
         loader: ModelLoader,
     ) -> None:

@@ -4,11 +4,8 @@ A model is served from the one repository of its namespace that has it: with --m
 namespace, without it all of them are one, "". Methods that read files or speak to the network say so.
 """
 
-import fcntl
 import logging
 import os
-import shutil
-import tempfile
 from collections import defaultdict
 from pathlib import Path
 
@@ -19,12 +16,11 @@ from repository.remote.repository import RemoteRepository
 from serving.cli.options import Options
 from serving.core.errors import ServingError, invalid, not_found, unavailable
 from serving.core.model_identifier import ModelIdentifier
+from serving.repositories.cache_folder import CacheFolder
 from serving.repositories.model_source import fingerprint
 
 log = logging.getLogger(__name__)
 
-_PREFIX = "slipway-models-"
-_LOCK = "in-use"
 # Triton's variables for the folder of the copies, by protocol.
 _MOUNT_DIRECTORIES = {
     "s3": "TRITON_AWS_MOUNT_DIRECTORY",
@@ -35,7 +31,7 @@ _MOUNT_DIRECTORIES = {
 Repository = ModelRepository | RemoteRepository
 
 
-class Repositories:
+class ModelRepositories:
     """The repositories that --model-repository names, in its order."""
 
     def __init__(self, options: Options) -> None:
@@ -190,39 +186,6 @@ class Repositories:
 def _mount_directory(place: RemoteAddress) -> Path | None:
     folder = os.environ.get(_MOUNT_DIRECTORIES.get(place.protocol, ""), "")
     return Path(folder) if folder else None
-
-
-class CacheFolder:
-    """A folder for copies that lives as long as the server; what a killed server left is removed by the next one."""
-
-    def __init__(self, parent: Path | None) -> None:
-        base = parent or Path(tempfile.gettempdir())
-        base.mkdir(parents=True, exist_ok=True)
-        for leftover in base.glob(f"{_PREFIX}*/{_LOCK}"):
-            _remove_unless_used(leftover)
-        self.path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=base))
-        beginning = self.path / "beginning"
-        self._lock = os.open(beginning, os.O_CREAT | os.O_RDWR, 0o600)
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
-        beginning.rename(self.path / _LOCK)  # locked from the moment it can be seen
-
-    def close(self) -> None:
-        shutil.rmtree(self.path, ignore_errors=True)
-        os.close(self._lock)
-
-
-def _remove_unless_used(lock: Path) -> None:
-    try:
-        descriptor = os.open(lock, os.O_RDWR)
-    except OSError:  # another user's
-        return
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        shutil.rmtree(lock.parent, ignore_errors=True)
-    except BlockingIOError:
-        pass
-    finally:
-        os.close(descriptor)
 
 
 def _refresh(name: str, repositories: list[RemoteRepository]) -> dict[RemoteRepository, ServingError]:

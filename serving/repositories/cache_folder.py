@@ -1,0 +1,43 @@
+"""The folder in which the models of the cloud are copied to this machine, for as long as the server lives."""
+
+import fcntl
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+_PREFIX = "slipway-models-"
+_LOCK = "in-use"
+
+
+class CacheFolder:
+    """A folder for copies that lives as long as the server; what a killed server left is removed by the next one."""
+
+    def __init__(self, parent: Path | None) -> None:
+        base = parent or Path(tempfile.gettempdir())
+        base.mkdir(parents=True, exist_ok=True)
+        for leftover in base.glob(f"{_PREFIX}*/{_LOCK}"):
+            _remove_unless_used(leftover)
+        self.path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=base))
+        beginning = self.path / "beginning"
+        self._lock = os.open(beginning, os.O_CREAT | os.O_RDWR, 0o600)
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        beginning.rename(self.path / _LOCK)  # locked from the moment it can be seen
+
+    def close(self) -> None:
+        shutil.rmtree(self.path, ignore_errors=True)
+        os.close(self._lock)
+
+
+def _remove_unless_used(lock: Path) -> None:
+    try:
+        descriptor = os.open(lock, os.O_RDWR)
+    except OSError:  # another user's
+        return
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(lock.parent, ignore_errors=True)
+    except BlockingIOError:
+        pass
+    finally:
+        os.close(descriptor)
