@@ -13,7 +13,7 @@ import pytest
 import tritonclient.grpc
 import tritonclient.http
 
-from serving.telemetry.request_log import RequestLog
+from serving.telemetry.request_log import Line, RequestLog
 from tests.serving.in_process import core, infer
 from tests.serving.requests import in_flight
 from tests.serving.streaming_backend import streaming_model
@@ -137,7 +137,7 @@ def test_a_disk_that_does_not_follow_costs_lines_not_memory(tmp_path: Path) -> N
     log = RequestLog(tmp_path / "pipe", max_waiting=100)
     try:
         for number in range(5000):
-            log.write({"time": 0, "number": number, "fill": "x" * 100})
+            log.write(Line(0, {"number": number, "fill": "x" * 100}))
         assert log.dropped > 1000
         os.set_blocking(reader, True)
         received = b""
