@@ -152,7 +152,7 @@ class _Writer(threading.Thread):
         self.reopen = threading.Event()
         self.refused = 0  # lines that found no room; counted on the loop's thread
         self.failed = 0  # lines that the disk did not take; counted on this one
-        self._told = 0  # how many of both a line has told of
+        self._reported = 0  # how many of both a line has reported
         self._path = path
         self._waiting = waiting
         self._failing = False
@@ -166,7 +166,7 @@ class _Writer(threading.Thread):
                 self.reopen.clear()
                 self._open_again()
             text = b"".join(map(_render, lines))
-            lost, self._told = self.refused + self.failed - self._told, self.refused + self.failed
+            lost, self._reported = self.refused + self.failed - self._reported, self.refused + self.failed
             if lost:
                 text += _render(Line(time.time_ns(), {"dropped": lost}))
             self._write(text, len(lines))

@@ -127,15 +127,15 @@ class _Writer:
         self._thread = ThreadPoolExecutor(1, "trace-file")
         self._writing: deque[tuple[Future[None], int]] = deque()
         self._size = 0
-        self._told = False
+        self._warned = False
 
     def write(self, output: _Output, rows: list[bytes], whole: bool = False) -> None:
         while self._writing and self._writing[0][0].done():
             self._size -= self._writing.popleft()[1]
         if self._size > MAX_WRITING:
-            if not self._told:
+            if not self._warned:
                 log.warning("the disk is too slow for the trace file: some traces are lost")
-            self._told = True
+            self._warned = True
             rows = []
         text = output.piece(rows, whole)
         future = self._thread.submit(_save, output.path, "ab" if output.begun else "wb", text)
