@@ -19,6 +19,7 @@ from serving.core.response import Answer, InferenceResponse
 from serving.frontends.http1.event_stream import EventStream
 from serving.frontends.http1.exchange import Exchange
 from serving.frontends.http1.message import STATUS, Reply, encodable
+from serving.frontends.rest.infer import submit
 from serving.frontends.rest.json_body import JsonObject, with_json
 from serving.frontends.rest.json_input import MAX_PARAMETERS, array_from_json, check_count
 from serving.frontends.rest.json_output import dump_json, flat_values
@@ -87,17 +88,8 @@ def _request(server: InferenceServer, exchange: Exchange, body: JsonObject) -> I
 
 
 def start(server: InferenceServer, exchange: Exchange, *requests: InFlightRequest) -> None:
-    """Queue the requests whose answers go to this exchange."""
-    received = exchange.received() if server.tracing else None
-    exchange.requests = requests
-    exchange.body = exchange.binary = b""
-    for request in requests:
-        if exchange.done:  # one before it has failed already
-            return
-        try:
-            server.infer(request, "http", exchange.pipeline.transport, exchange.head.headers, received)
-        finally:
-            exchange.traced |= request.trace is not None
+    """Hand over requests, decoded now, whose answers go to this exchange."""
+    submit(server, exchange, exchange.received() if server.tracing else None, *requests)
 
 
 def by_name(config: ModelConfig, values: JsonObject) -> tuple[dict[str, Tensor], Parameters]:

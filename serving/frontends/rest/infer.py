@@ -12,6 +12,8 @@ from serving.frontends.shared.forwarded_headers import forward_headers
 from serving.frontends.shared.worker_threads import in_thread
 from serving.server.inference_server import InferenceServer
 
+Received = tuple[int, int] | None  # when a request began to come, and when it was there (monotonic ns)
+
 
 def infer(server: InferenceServer, exchange: Exchange) -> None:
     """Infer once; the responder of the request answers the exchange."""
@@ -19,15 +21,15 @@ def infer(server: InferenceServer, exchange: Exchange) -> None:
     if len(exchange.body) >= LARGE:
         exchange.task = asyncio.ensure_future(_infer_large(server, exchange, received))
     else:
-        _submit(server, exchange, _decode(server, exchange), received)
+        _forward_and_submit(server, exchange, _decode(server, exchange), received)
 
 
-async def _infer_large(server: InferenceServer, exchange: Exchange, received: tuple[int, int] | None) -> None:
+async def _infer_large(server: InferenceServer, exchange: Exchange, received: Received) -> None:
     """Decode on another thread, piece by piece, JSON that would hold up the event loop."""
     try:
         request = await in_thread(_decode, server, exchange)
         exchange.task = None
-        _submit(server, exchange, request, received)
+        _forward_and_submit(server, exchange, request, received)
     except Exception as error:
         exchange.fail(error)
 
@@ -47,17 +49,25 @@ def _decode(server: InferenceServer, exchange: Exchange) -> InFlightRequest:
     return InFlightRequest(asked, InferResponder(exchange, header))
 
 
-def _submit(
-    server: InferenceServer, exchange: Exchange, request: InFlightRequest, received: tuple[int, int] | None
+def _forward_and_submit(
+    server: InferenceServer, exchange: Exchange, request: InFlightRequest, received: Received
 ) -> None:
-    exchange.body = exchange.binary = b""  # the tensors hold what they need
-    exchange.requests = (request,)
     forwarded = exchange.pipeline.context.forwarded
     if forwarded is not None:
         forward_headers(forwarded, exchange.head.as_sent(), request.asked)
-    try:
-        server.infer(request, "http", exchange.pipeline.transport, exchange.head.headers, received)
-    finally:
-        exchange.traced = request.trace is not None
+    submit(server, exchange, received, request)
     if request.stream is not None:
         refuse_decoupled(exchange)
+
+
+def submit(server: InferenceServer, exchange: Exchange, received: Received, *requests: InFlightRequest) -> None:
+    """Hand over requests whose answers go to this exchange. `received`: when they came, where somebody traces."""
+    exchange.body = exchange.binary = b""  # the tensors hold what they need
+    exchange.requests = requests
+    for request in requests:
+        if exchange.done:  # one before it has failed already
+            return
+        try:
+            server.infer(request, "http", exchange.pipeline.transport, exchange.head.headers, received)
+        finally:
+            exchange.traced |= request.trace is not None
