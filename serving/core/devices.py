@@ -24,7 +24,7 @@ CPU = Device("cpu")
 
 @functools.cache
 def gpu_count() -> int:
-    """The number of CUDA devices that the NVIDIA driver shows; 0 where there is no driver."""
+    """Return the number of CUDA devices that the NVIDIA driver shows; 0 where there is no driver."""
     import pynvml
 
     try:
@@ -35,7 +35,7 @@ def gpu_count() -> int:
 
 
 def compute_capability(gpu: int) -> str:
-    """Such as "9.0"; "" where there is no such GPU."""
+    """Return the CUDA compute capability of a GPU, such as "9.0"; "" where there is no such GPU."""
     import pynvml
 
     if gpu >= gpu_count():
@@ -44,7 +44,7 @@ def compute_capability(gpu: int) -> str:
 
 
 def used_memory(gpu: int) -> float:
-    """The share of a GPU's memory that is in use, by whomever; 0 where there is no such GPU."""
+    """Return the share of a GPU's memory that is in use, by whomever; 0 where there is no such GPU."""
     import pynvml
 
     if gpu >= gpu_count():
@@ -54,21 +54,21 @@ def used_memory(gpu: int) -> float:
 
 
 def gpus_of(config: ModelConfig) -> list[int]:
-    """The GPUs that a model's instances run on, or may run on while the configuration leaves that open."""
+    """Return the GPUs that a model's instances run on, or may run on while the configuration leaves that open."""
     open_kinds = (ModelInstanceGroup.KIND_GPU, ModelInstanceGroup.KIND_AUTO)
     named = [group.gpus or range(gpu_count()) for group in config.instance_group if group.kind in open_kinds]
     return sorted({gpu for gpus in named for gpu in gpus}) if config.instance_group else list(range(gpu_count()))
 
 
 def model_filename(config: ModelConfig) -> str:
-    """The file to load: that of `cc_model_filenames` for the model's first GPU, else `default_model_filename`."""
+    """Return the file to load: that of `cc_model_filenames` for the model's first GPU, else `default_model_filename`."""
     gpus = gpus_of(config) if config.cc_model_filenames else []
     capability = compute_capability(gpus[0]) if gpus else ""
     return str(config.cc_model_filenames.get(capability) or config.default_model_filename)
 
 
 def refuse_on_full_gpus(config: ModelConfig, limits: Mapping[int, float]) -> None:
-    """UNAVAILABLE where a GPU that the model would go to is used beyond its --model-load-gpu-limit."""
+    """Raise UNAVAILABLE where a GPU that the model would go to is used beyond its --model-load-gpu-limit."""
     for gpu in gpus_of(config):
         limit = limits.get(gpu)
         if limit is not None and (used := used_memory(gpu)) > limit:

@@ -113,7 +113,8 @@ def internal(message: str) -> ServingError:
 
 
 def unexpected(error: BaseException, what: str) -> ServingError:
-    """What a client is told of whatever was raised in `what` ("dispatching a batch"); a ServingError says it itself."""
+    """Return what a client is told of an error that was raised in `what` ("dispatching a batch"): a ServingError as it is,
+    INTERNAL for any other, which is logged with its traceback."""
     if isinstance(error, ServingError):
         return error
     log.error("%s failed", what, exc_info=error)
@@ -121,7 +122,9 @@ def unexpected(error: BaseException, what: str) -> ServingError:
 
 
 def safely(what: str, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T | None:
-    """Call what a request can do without; None where it raises."""
+    """Call what a request can do without: return what it returns, or log what it raises and return None.
+
+    what: names the call in the log ("counting a failure")."""
     try:
         return function(*arguments, **named)
     except Exception as error:

@@ -14,7 +14,7 @@ OVERHEAD = 4096  # bytes that a response counts beside its tensors: small ones a
 
 
 class Pace(Protocol):
-    """A sender that holds itself back."""
+    """A sender in a process of its own, which holds itself back: it hears how far its responses were taken."""
 
     def taken(self, size: int) -> None:
         """The client has taken `size` bytes of its responses."""
@@ -36,6 +36,7 @@ class ResponseFlow:
         self._paces: set[Pace] = set()
 
     def join(self, pace: Pace) -> None:
+        """Let `pace` hear when nobody takes responses any more, at once where that is so."""
         with self._changed:
             self._paces.add(pace)
             closed = self._closed
@@ -43,11 +44,13 @@ class ResponseFlow:
             pace.released()
 
     def leave(self, pace: Pace) -> None:
+        """Undo `join`."""
         with self._changed:
             self._paces.discard(pace)
 
     def wait(self, size: int) -> bool:
-        """Hold the sender until a response of `size` bytes may follow. False where the client took nothing for too long."""
+        """Hold the calling thread until a response of `size` bytes may follow, and count it. Return False where the client took
+        nothing for `max_wait_s`."""
         with self._changed:
             free = self._changed.wait_for(lambda: self._closed or self._ahead < self._limit, self._max_wait_s)
             if free:
@@ -55,10 +58,12 @@ class ResponseFlow:
             return free
 
     def sent(self, size: int, pace: Pace) -> None:
+        """Count a response of `size` bytes by a sender that holds itself back: it hears when they are taken."""
         with self._changed:
             self._count(pace, size)
 
     def taken(self, size: int) -> None:
+        """The client has taken `size` bytes: let go whoever waits, and tell the senders whose responses these were."""
         told = []
         with self._changed:
             self._ahead -= size

@@ -38,7 +38,7 @@ class _Reshape(NamedTuple):
         return cls(tuple(output.reshape.shape), tuple(output.dims))
 
     def apply(self, shape: tuple[int, ...]) -> tuple[int, ...] | None:
-        """The wanted shape of a tensor that has this one; None where there is none."""
+        """Return the wanted shape of a tensor that has this one; None where there is none."""
         if not _matches(shape, self.given):
             known = math.prod(dim for dim in self.wanted if dim != -1)
             if self.wanted.count(-1) == 1 and known and math.prod(shape) % known == 0:
@@ -49,7 +49,7 @@ class _Reshape(NamedTuple):
 
 
 class TensorCheck:
-    """Built once from a complete configuration."""
+    """Checks requests to one model, and reshapes what goes in and comes out. Built once from a complete configuration."""
 
     def __init__(self, config: ModelConfig) -> None:
         self._model = config.name
@@ -119,7 +119,8 @@ class TensorCheck:
         return array if expected is None else with_rank(array, len(expected.dims), expected.batched)
 
     def response(self, answer: "InferenceResponse | ServingError") -> "InferenceResponse | ServingError":
-        """The answer with its outputs in the shapes that the configuration tells clients."""
+        """Return the answer with its outputs in the shapes that the configuration tells clients; INTERNAL where they do
+        not fit."""
         if not self._reshaped_outputs or isinstance(answer, ServingError):
             return answer
         for name, reshape in self._reshaped_outputs.items():
@@ -137,7 +138,7 @@ class TensorCheck:
         return answer
 
     def _missing(self, inputs: dict[str, Tensor]) -> ServingError:
-        """In the words of Triton, which its tests and clients look for."""
+        """Return the error of a request that lacks an input, in the words of Triton, which its tests and clients look for."""
         required = [tensor.name for tensor in self._inputs if not tensor.optional]
         some = len(required) < len(self._inputs)
         wanted = (
@@ -160,7 +161,10 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def with_rank(array: Tensor, dims: int, batched: bool) -> Tensor:
-    """Between a model that batches and one that does not: a batch dimension of 1 is added, or taken away."""
+    """Return a tensor that goes from a model that batches to one that does not, or back: with a batch dimension of 1 added, or
+    taken away.
+
+    dims: how many dimensions it has without the batch dimension. batched: whether it shall have one."""
     if batched and array.ndim == dims:
         return array.reshape((1, *array.shape))
     if not batched and array.ndim == dims + 1 and array.shape[0] == 1:
@@ -186,7 +190,7 @@ def _prepare(tensor: ModelInput, batching: bool) -> _Input:
 
 
 def wire_shape(tensor: "ModelInput | ModelOutput", config: ModelConfig) -> list[int]:
-    """The shape that metadata shows: the configuration's dims, behind -1 where the model batches."""
+    """Return the shape that metadata shows: the configuration's dims, behind -1 where the model batches."""
     batched = config.max_batch_size > 0 and not tensor.is_shape_tensor
     return [-1, *tensor.dims] if batched else list(tensor.dims)
 

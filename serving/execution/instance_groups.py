@@ -23,7 +23,7 @@ class Placement(NamedTuple):
 
 
 def placements(config: ModelConfig, backend: type[Backend], strict: bool) -> tuple[list[Placement], list[str]]:
-    """Every instance, and a warning for each group that fell back to the CPU or asks for devices that nothing here uses.
+    """Return every instance, and a warning for each group that fell back to the CPU or asks for devices that nothing here uses.
 
     Instances of a passive group would get no requests, so there are none.
     UNAVAILABLE where a group needs a GPU that is not there and `strict` forbids the fallback.

@@ -10,7 +10,7 @@ TIMEOUT_S = 5.0  # Triton's
 
 
 async def instances_ready(instances: Sequence[Instance]) -> bool:
-    """True where any instance is available, and each of those that are says yes or has no say; False after the timeout."""
+    """Return whether any instance is available, and each of those that are says yes or has no say; False after TIMEOUT_S."""
     available = [one for one in instances if one.available()]
     if len(instances) and not available:
         return False
@@ -28,7 +28,7 @@ class CanConfirm(Protocol):
 
 
 async def confirmed(current: Callable[[], CanConfirm | None]) -> bool:
-    """Whether the model that `current` gives says that it is ready; False for None.
+    """Return whether the model that `current` gives says that it is ready; False for None.
 
     One that a reload replaces while it is asked cannot say so any more: its successor is asked.
     """

@@ -53,7 +53,7 @@ def _check_complete(sample: ModelWarmup, config: ModelConfig) -> None:
 
 
 def _tensor(name: str, sample: ModelWarmup.Input, rows: int, config: ModelConfig, folder: Path) -> Tensor:
-    """One request's tensor: a batch dimension of 1 where the model batches."""
+    """Return one request's tensor: a batch dimension of 1 where the model batches."""
     row = BY_CONFIG.get(sample.data_type)
     if row is None or any(dim < 0 for dim in sample.dims):
         raise invalid(f"warm-up input '{name}' needs a data type and dims without -1")

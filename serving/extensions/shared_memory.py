@@ -98,7 +98,7 @@ class SharedMemory:
         return _status(self._cuda, name, "CUDA")
 
     def unregister_system(self, name: str = "") -> None:
-        """One region, or all without a name. An unknown name is no error, as in Triton."""
+        """Forget one region, or all without a name. An unknown name is no error, as in Triton."""
         for one in [name] if name else list(self._system):
             self._system.pop(one, None)
 

@@ -21,11 +21,11 @@ class Scheduler(ABC):
 
     @abstractmethod
     def submit(self, request: InFlightRequest) -> None:
-        """Queue a request; UNAVAILABLE where the queue is full."""
+        """Queue a request; raise UNAVAILABLE where the queue is full."""
 
     @abstractmethod
     def remove(self, request: InFlightRequest) -> bool:
-        """Forget a request whose client left; False when it is no longer queued."""
+        """Forget a request whose client left; return False when it is no longer queued."""
 
     @abstractmethod
     def configure(self, config: ModelConfig) -> None:
@@ -34,4 +34,4 @@ class Scheduler(ABC):
     @property
     @abstractmethod
     def pending(self) -> int:
-        """Requests accepted and not yet handed on."""
+        """How many requests are accepted and not yet handed on."""

@@ -39,19 +39,19 @@ class InstanceScheduler(Scheduler):
 
     @abstractmethod
     def _choose(self, instance: Instance) -> list[InFlightRequest]:
-        """The requests that this idle instance should run now; none where it pays to wait. They stay in the queue."""
+        """Return the requests that this idle instance should run now; none where it pays to wait. They stay in the queue."""
 
     @abstractmethod
     def _take(self, instance: Instance, chosen: list[InFlightRequest]) -> Batch:
-        """The batch of these requests, which leave the queue."""
+        """Return the batch of these requests, which leave the queue."""
 
     @abstractmethod
     def _waiting(self) -> list[InFlightRequest]:
-        """All that wait."""
+        """Return all requests that wait."""
 
     @abstractmethod
     def _drop(self, request: InFlightRequest) -> Iterable[InFlightRequest]:
-        """Forget a request, whether it waits or was just taken; it, and those that cannot run without it."""
+        """Forget a request, whether it waits or was just taken; return it, and those that cannot run without it."""
 
     def add_instance(self, instance: Instance) -> None:
         """Give the scheduler a started instance."""
@@ -60,7 +60,8 @@ class InstanceScheduler(Scheduler):
         self._wake()
 
     def vacated(self, instance: Instance) -> "asyncio.Future[None] | None":
-        """Bind nothing new to an instance that is to be removed; done when nothing is bound to it, None where that is so."""
+        """Bind nothing new to an instance that is to be removed. Return a future that is done when nothing is bound to it any
+        more, None where that is so already."""
         return None
 
     async def remove_instance(self, instance: Instance) -> None:
@@ -146,7 +147,8 @@ class InstanceScheduler(Scheduler):
                 self._reject(dropped, failure)
 
     def _may_take(self, instance: Instance) -> bool:
-        """One that cannot answer now leaves the requests to others, if there is another that can."""
+        """Return whether an instance may run a batch: one that cannot answer now leaves it to others, if there is
+        one that can."""
         return instance.available() or not any(one.available() for one in self._instances)
 
     def batch_done(self, instance: Instance, batch: Batch) -> None:

@@ -1,4 +1,4 @@
-"""The waiting line of a model: priority levels, each with Triton's queue policy.
+"""The queue of a model: priority levels, each with Triton's queue policy.
 
 Source of the rules: ModelQueuePolicy and ModelDynamicBatching in model_config.proto, and Triton's policy queue: level 1
 goes first; a request that waited longer than its timeout is rejected, or with DELAY served after all others of its level.
@@ -73,7 +73,7 @@ class RequestQueue:
             self._level_of[request] = level
 
     def append(self, request: InFlightRequest) -> None:
-        """Join the line; UNAVAILABLE when the level is full."""
+        """Queue a request; raise UNAVAILABLE when its level is full."""
         if self._count == 1:
             level = self._levels[0]
         else:  # like Triton it takes the default for a priority that does not exist
@@ -88,7 +88,7 @@ class RequestQueue:
             self._start_timer(request, policy)
 
     def remove(self, request: InFlightRequest) -> bool:
-        """Leave the line, whether to run or because the client left."""
+        """Take a request out, to run or because its client left; return False where it is not queued."""
         level = self._level_of.pop(request, None)
         if level is None:
             return False

@@ -63,7 +63,7 @@ class _Slot:
 
 
 class SequenceBatchScheduler(InstanceScheduler):
-    """See the module's docstring."""
+    """Binds each sequence to a slot of an instance; the module's docstring says how."""
 
     def __init__(
         self,
@@ -212,7 +212,7 @@ class SequenceBatchScheduler(InstanceScheduler):
         return True
 
     def _free_slot(self, instance: Instance, slots: list[_Slot]) -> _Slot | None:
-        """The lowest of an instance, perhaps a new one."""
+        """Return the lowest free slot of an instance, perhaps a new one; None where all are taken."""
         found = next((slot for slot in slots if slot.sequence is None), None)
         if found is None and len(slots) < self._slot_count:
             found = _Slot(instance, len(slots))
@@ -319,7 +319,7 @@ class SequenceBatchScheduler(InstanceScheduler):
         request.batch_key = _KeyByState(own, self._controls.state_shapes(_state_of(request, sequence)))
 
     def _rows(self, instance: Instance, chosen: list[InFlightRequest]) -> Iterator[InFlightRequest]:
-        """One request a slot, up to the last slot that has one; a stand-in where a slot has none that fits."""
+        """Yield one request for each slot, up to the last slot that has one; a stand-in where a slot has none that fits."""
         left = set(chosen)
         for slot in self._slots[instance]:
             request = slot.sequence.requests[0] if slot.sequence and slot.sequence.requests else None

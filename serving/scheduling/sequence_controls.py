@@ -55,7 +55,7 @@ class SequenceControls:
         self._own_outputs = tuple(output.name for output in config.output)
 
     def check(self, request: InFlightRequest) -> None:
-        """INVALID_ARG for a correlation ID that the model's CORRID input cannot carry."""
+        """Raise INVALID_ARG for a correlation ID that the model's CORRID input cannot carry."""
         given = request.sequence.id
         for name, row in self._ids:
             if isinstance(given, str):
@@ -70,7 +70,7 @@ class SequenceControls:
                 )
 
     def new_id(self, number: int) -> int | str:
-        """A correlation ID of the kind that the CORRID input takes."""
+        """Return a correlation ID of the kind that the CORRID input takes."""
         return str(number) if any(row.name == "BYTES" for _, row in self._ids) else number
 
     def prepare(self, request: InFlightRequest, state: dict[str, Tensor], ready: bool) -> None:
@@ -91,7 +91,7 @@ class SequenceControls:
             request.requested_outputs = tuple(dict.fromkeys((*asked, *(one.output_name for one in self._states))))
 
     def state_shapes(self, state: dict[str, Tensor]) -> tuple[tuple[int, ...], ...]:
-        """Those of the tensors that a request with this state gets, without the batch dimension."""
+        """Return the shapes of the state tensors that a request with this state gets, without the batch dimension."""
         return tuple(state.get(one.input_name, one.initial).shape[1:] for one in self._states)
 
     def keep_state(self, outputs: dict[str, Tensor], asked: tuple[str, ...], state: dict[str, Tensor]) -> None:
@@ -150,7 +150,8 @@ def _from_file(name: str, file: str, folder: Path, row: Datatype, shape: tuple[i
 
 
 def _texts(data: bytes, count: int) -> Tensor:
-    """The strings of a file, each behind its length. Where there are fewer, empty ones follow: Triton loads such a model."""
+    """Return the strings of a file, each behind its length. Where there are fewer, empty ones follow: Triton loads such
+    a model."""
     missing, offset = count, 0
     while offset < len(data) and missing:
         offset += 4 + int.from_bytes(data[offset : offset + 4], "little")

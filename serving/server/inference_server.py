@@ -54,7 +54,7 @@ EXTENSIONS = (
 
 
 class InferenceServer:
-    """One server: its repository manager, its state, its models."""
+    """One server: the models of its repositories, the state that they share, and what it tells of itself."""
 
     def __init__(self, options: Options, log_settings: LogSettings | None = None) -> None:
         self.options = options
@@ -126,7 +126,7 @@ class InferenceServer:
 
     # -- health ----------------------------------------------------------------------------------------------------
     def live(self) -> bool:
-        """False while a repository is missing, as in Triton: without it nothing can be served."""
+        """Return whether every model repository is there, as in Triton: without it nothing can be served."""
         return not self._manager.missing_repositories()
 
     def ready(self) -> bool:
@@ -136,7 +136,7 @@ class InferenceServer:
         return not self.options.strict_readiness or self._manager.index.all_ready()
 
     def model_ready(self, name: str, version: str = "") -> bool:
-        """False for a model that is unknown or not ready; INVALID_ARG for a malformed version."""
+        """Return whether a model answers; False for one that is unknown. INVALID_ARG for a malformed version."""
         if version not in ("", "-1"):
             parse_requested_version(version)
         try:
@@ -173,7 +173,7 @@ class InferenceServer:
         return await confirmed(current)
 
     def update_trace_settings(self, model: str, changes: Mapping[str, list[str] | None]) -> None:
-        """Of the server, or of a model in the repository."""
+        """Change the trace settings of the server, or of a model in the repository; NOT_FOUND for an unknown model."""
         self._refuse_unknown_model(model)
         self.trace_settings.update(model, changes)
 
@@ -202,7 +202,7 @@ class InferenceServer:
         return answer
 
     def model_config(self, name: str, version: str = "") -> ModelConfig:
-        """The configuration in force, completed."""
+        """Return the configuration in force, completed."""
         return self._manager.resolve(name, version).config
 
     def model_statistics(self, name: str = "", version: str = "") -> pb.ModelStatisticsResponse:
@@ -220,11 +220,12 @@ class InferenceServer:
         return answer
 
     def _ready_statistics(self) -> list[ModelStatistics]:
-        """Of what takes requests, as in Triton: statistics end with the model, and begin anew with it."""
+        """Return the statistics of what takes requests, as in Triton: they end with the model, and begin anew with it."""
         return self._manager.index.statistics(ready=True)
 
     def statistics(self) -> list[ModelStatistics]:
-        """The live objects, for the metrics: of every version that takes requests or finishes some. Read, never write."""
+        """Return the live statistics of every version that takes requests or finishes some, for the metrics. Read,
+        never write."""
         return self._manager.index.statistics()
 
     def all_statistics(self) -> list[ModelStatistics]:
@@ -236,7 +237,7 @@ class InferenceServer:
         await self._manager.refresh_memory()
 
     def custom_metrics(self) -> str:
-        """What Python models show beside the server's own metrics, as Prometheus text."""
+        """Return what Python models show beside the server's own metrics, as Prometheus text."""
         return self._manager.custom_metrics.render()
 
     @property
@@ -247,7 +248,7 @@ class InferenceServer:
     # -- inference -------------------------------------------------------------------------------------------------
     @property
     def tracing(self) -> bool:
-        """Whether a trace may ask when its request was received."""
+        """Return whether a trace may ask when its request was received."""
         return self._trace_file.active or self._tracer is not None
 
     def infer(
@@ -258,9 +259,11 @@ class InferenceServer:
         headers: Mapping[str, str] | None = None,
         received: tuple[int, int] | None = None,
     ) -> None:
-        """Check the request against the model and queue it. Raises at once what is wrong with it; whatever happens later
-        goes through the request's responder. Never both. Frontends name their protocol, connection and headers, for the
-        request log and for traces; where `tracing`, also when they began to receive the request and had it."""
+        """Check the request against its model and queue it. What is wrong with it is raised at once; whatever happens later
+        goes to the request's responder. Never both.
+
+        protocol, transport, headers: of a client's request, for the request log and for traces; left out where a model asks.
+        received: where `tracing`, when the frontend began to receive the request, and when it had all of it (monotonic ns)."""
         if self.request_log is not None and protocol:
             safely("logging a request", self.request_log.observe, request, protocol, transport)
         if self._trace_file.active and protocol:
