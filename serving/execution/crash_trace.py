@@ -3,25 +3,25 @@
 from collections.abc import Callable
 from pathlib import Path
 from types import FunctionType
-from typing import ParamSpec, Protocol, TypeVar
+from typing import Protocol, TypeVar, TypeVarTuple, cast
 
 from repository.core.crash_trace import Doing, frame_name
 
-P = ParamSpec("P")
+Ts = TypeVarTuple("Ts")
 T = TypeVar("T")
 
 
 class Runner(Protocol):
     """Calls a function with its arguments and returns what it returns."""
 
-    def __call__(self, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T: ...
+    def __call__(self, function: Callable[[*Ts], T], *arguments: *Ts) -> T: ...
 
 
 def runner(doing: Doing, model: str, version: int, file: Path) -> Runner:
     """Return a function that calls its first argument with the others, and is named by what that does."""
     name = frame_name(doing, model, version, file.name)
-    return FunctionType(_run.__code__.replace(co_name=name), {}, name)
+    return cast(Runner, FunctionType(_run.__code__.replace(co_name=name), {}, name))
 
 
-def _run(function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-    return function(*arguments, **named)
+def _run(function: Callable[[*Ts], T], *arguments: *Ts) -> T:
+    return function(*arguments)

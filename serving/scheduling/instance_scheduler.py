@@ -149,6 +149,8 @@ class InstanceScheduler(Scheduler):
     def _may_take(self, instance: Instance) -> bool:
         """Return whether an instance may run a batch: one that cannot answer now leaves it to others, if there is
         one that can."""
+        if len(self._instances) == 1:
+            return True
         return instance.available() or not any(one.available() for one in self._instances)
 
     def batch_done(self, instance: Instance, batch: Batch) -> None:
