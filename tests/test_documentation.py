@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from dashboard.shared.environment import VARIABLES
+from repository.config.validation_parameters import OWN_PARAMETERS
 from tests.support.flags import known_flags
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -37,6 +38,7 @@ def test_no_flag_is_documented_that_does_not_exist() -> None:
 
 
 def test_every_parameter_of_slipways_own_is_documented() -> None:
+    assert [name for name in OWN_PARAMETERS if f"`slipway.{name}`" not in CONFIGURATION] == []
     reads = re.compile(r"""get_parameter\(\s*\w+,\s*"(\w+)\"""")
     for path in [*(ROOT / "serving").rglob("*.py"), *(ROOT / "dashboard").rglob("*.py")]:
         for name in reads.findall(path.read_text()):

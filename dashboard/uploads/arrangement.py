@@ -18,19 +18,6 @@ from repository.core.layout import CONFIG_FILE, parse_version
 from repository.files import archive, storage
 
 MAX_MODEL_FILE_BYTES = 16 << 20  # of one file beside the versions: labels, a vocabulary
-# What the server looks for, by the ends of the names that people give.
-FILENAMES = {
-    ".onnx": "model.onnx",
-    ".pt": "model.pt",
-    ".pth": "model.pt",
-    ".torchscript": "model.pt",
-    ".pt2": "model.pt2",
-    ".plan": "model.plan",
-    ".engine": "model.plan",
-    ".trt": "model.plan",
-    ".py": "model.py",
-    ".mar": "model.mar",
-}
 _LITTER = ("__MACOSX", ".DS_Store", "Thumbs.db", "desktop.ini", "__pycache__")
 
 
@@ -126,7 +113,11 @@ def _renamed(names: list[str], config_text: str | None) -> dict[str, str]:
         given = model_config.parse(config_text or "").default_model_filename
     except InvalidConfig:
         given = ""
-    known = {name: FILENAMES.get(PurePosixPath(name).suffix.lower(), "") for name in names if "/" not in name}
+    known = {
+        name: model_config.FILENAME_OF_SUFFIX.get(PurePosixPath(name).suffix.lower(), "")
+        for name in names
+        if "/" not in name
+    }
     candidates = {name: ours for name, ours in known.items() if ours}
     if given in names or set(candidates.values()) & set(names) or len(candidates) != 1:
         return {}

@@ -47,6 +47,20 @@ DEFAULT_FILENAMES: dict[str, str] = {
     "model.savedmodel": "tensorflow",
 }
 
+# The end of the name that a person gave a model file -> the name that it has in a version's folder.
+FILENAME_OF_SUFFIX: dict[str, str] = {
+    ".onnx": "model.onnx",
+    ".pt": "model.pt",
+    ".pth": "model.pt",
+    ".torchscript": "model.pt",
+    ".pt2": "model.pt2",
+    ".plan": "model.plan",
+    ".engine": "model.plan",
+    ".trt": "model.plan",
+    ".py": "model.py",
+    ".mar": "model.mar",
+}
+
 # What one version may not decide for itself: these belong to the model.
 _NOT_IN_OVERLAY = ("name", "platform", "backend", "version_policy")
 

@@ -82,7 +82,7 @@ def _own(config: ModelConfig, key: str) -> Iterator[Problem]:
     except InvalidConfig as error:
         yield Problem(error.field, error.message)
         return
-    wrong = _OWN[name](value, config) if name in _OWN else ""
+    wrong = OWN_PARAMETERS[name](value, config) if name in OWN_PARAMETERS else ""
     if wrong:
         yield Problem(f'parameters["{key}"]', wrong)
 
@@ -100,7 +100,7 @@ def _execution_timeout_problem(value: Json, config: ModelConfig) -> str:
 
 
 # name of a slipway.* parameter -> what is wrong with its value, "" for nothing
-_OWN: dict[str, Callable[[Json, ModelConfig], str]] = {
+OWN_PARAMETERS: dict[str, Callable[[Json, ModelConfig], str]] = {
     residency.PARAMETER: residency.problem,
     EXECUTION_TIMEOUT: _execution_timeout_problem,
     text_generation.PARAMETER: text_generation.problem,

@@ -4,7 +4,7 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from repository.config.model_config import DEFAULT_FILENAMES
+from repository.config.model_config import DEFAULT_FILENAMES, FILENAME_OF_SUFFIX
 from serving.backends.base.text import looks_like_text
 from serving.backends.onnxruntime.onnx_file import read_onnx
 from serving.backends.pytorch.archive import Kind, read_archive
@@ -37,18 +37,9 @@ UNKNOWN = Format("unknown")
 
 _TORCH = {Kind.TORCHSCRIPT: TORCHSCRIPT, Kind.TORCH_EXPORT: TORCH_EXPORT, Kind.AOTINDUCTOR: AOTINDUCTOR}
 
-MEANT = {
-    ".onnx": ONNX,
-    ".pt": TORCHSCRIPT,
-    ".pth": TORCHSCRIPT,
-    ".torchscript": TORCHSCRIPT,
-    ".pt2": TORCH_EXPORT,
-    ".plan": TENSORRT,
-    ".engine": TENSORRT,
-    ".trt": TENSORRT,
-    ".py": PYTHON,
-    ".mar": TORCHSERVE,
-}
+_OF_FILENAME = {one.filename: one for one in (ONNX, TORCHSCRIPT, TORCH_EXPORT, TENSORRT, PYTHON, TORCHSERVE)}
+# What a file is meant to be, by the end of its name.
+MEANT = {suffix: _OF_FILENAME[filename] for suffix, filename in FILENAME_OF_SUFFIX.items()}
 
 _PLAN_MAGIC = b"ftrt"
 _MAX_SAFETENSORS_HEADER = 100 << 20

@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -11,13 +11,20 @@ from tests.support import model_factory
 
 
 class Case(NamedTuple):
-    """`identity` and `add_sub` write a model with batching and return its folder; `filename` is its file."""
+    """`identity` and `add_sub` write a model with batching and return its folder; `filename` is its file.
+
+    integer_parameter: the name of a parameter that the backend reads as an integer. model_of: what an instance holds and must
+    not hold once it is closed. no_rows: whether a batch may have none (torch.export fixes a least size).
+    """
 
     name: str
     filename: str
     identity: Callable[[Path, str], Path]
     add_sub: Callable[[Path], Path]
     datatypes: tuple[str, ...]
+    integer_parameter: str
+    model_of: Callable[[Any], object]
+    no_rows: bool = True
 
 
 class Identity(torch.nn.Module):
@@ -93,6 +100,7 @@ def _export_add_sub(root: Path) -> Path:
     return folder
 
 
+_PYTORCH: tuple[str, Callable[[Any], object]] = ("INTRA_OP_THREAD_COUNT", lambda instance: instance._model.call)
 CASES = (
     Case(
         "onnxruntime",
@@ -100,7 +108,9 @@ CASES = (
         lambda root, datatype: model_factory.onnx_identity(root, datatype=datatype, dims=[4]),
         lambda root: model_factory.onnx_add_sub(root),
         (*_NUMERIC, "BYTES"),
+        "intra_op_thread_count",
+        lambda instance: instance._session,
     ),
-    Case("torchscript", "model.pt", _script_identity, _script_add_sub, _OF_TORCHSCRIPT),
-    Case("torch_export", "model.pt2", _export_identity, _export_add_sub, _NUMERIC),
+    Case("torchscript", "model.pt", _script_identity, _script_add_sub, _OF_TORCHSCRIPT, *_PYTORCH),
+    Case("torch_export", "model.pt2", _export_identity, _export_add_sub, _NUMERIC, *_PYTORCH, no_rows=False),
 )

@@ -84,7 +84,7 @@ def test_a_closed_and_unloaded_model_leaves_nothing_behind(case: Case, tmp_path)
     with loaded(case.add_sub(tmp_path)) as backend:
         instance = backend.create_instance(CPU, "add_sub_0_0")
         infer(instance, **pair(1))
-        held = weakref.ref(instance._session if case.name == "onnxruntime" else instance._model.call)
+        held = weakref.ref(case.model_of(instance))
         instance.close()
     gc.collect()
     assert held() is None
@@ -132,7 +132,7 @@ def test_a_missing_model_file_is_named(case: Case, tmp_path):
 
 @every_backend
 def test_a_malformed_parameter_is_refused_by_name(case: Case, tmp_path):
-    key = "intra_op_thread_count" if case.name == "onnxruntime" else "INTRA_OP_THREAD_COUNT"
+    key = case.integer_parameter
     folder = case.add_sub(tmp_path)
     with (folder / "config.pbtxt").open("a") as file:
         file.write(f'parameters {{ key: "{key}" value {{ string_value: "many" }} }}\n')
@@ -140,7 +140,7 @@ def test_a_malformed_parameter_is_refused_by_name(case: Case, tmp_path):
         pass
 
 
-@pytest.mark.parametrize("case", CASES[:2], ids=lambda case: case.name)  # torch.export fixes a least batch size
+@pytest.mark.parametrize("case", [case for case in CASES if case.no_rows], ids=lambda case: case.name)
 def test_a_batch_of_no_rows_gives_no_rows(case: Case, tmp_path):
     with instance_of(case.add_sub(tmp_path)) as instance:
         empty = np.zeros((0, 4), np.float32)
