@@ -110,7 +110,7 @@ class Model:
 
     @property
     def warnings(self) -> list[str]:
-        """What an operator should know of the instances: a fallback to the CPU, say."""
+        """Return what an operator should know of the instances: a fallback to the CPU, say."""
         return self._instances.warnings if self._instances is not None else []
 
     @property

@@ -46,7 +46,7 @@ class ModelInstances:
 
     @property
     def memory(self) -> MemoryUse:
-        """What was measured to grow with them; what processes of their own hold is read again and again."""
+        """Return what was measured to grow with them; what processes of their own hold is read again and again."""
         processes = self._processes()
         return self._grown._replace(host=self._runtime.child_memory.of(processes)) if processes else self._grown
 

@@ -102,7 +102,7 @@ class SleepingModel:
             request.respond(self._failed)
 
     def request_ended(self, request: InFlightRequest) -> None:
-        """A request that was cancelled has been told so."""
+        """Do nothing: a request that was cancelled has been told so."""
 
     def request_cancelled(self, request: InFlightRequest) -> None:
         """Nobody waits for the request any more."""

@@ -108,7 +108,7 @@ class _Entry:
         self.responses = 0
 
     def step(self, child: InFlightRequest) -> None:
-        """Only what clients send is logged."""
+        """Do nothing: only what clients send is logged."""
 
     def context(self) -> str:
         return ""
