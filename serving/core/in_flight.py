@@ -14,6 +14,7 @@ InFlightRequest     travels: refers to those below, and holds what the scheduler
 A request may be accepted twice: a model that has to be loaded first hands it on. Whatever is answered after the end is dropped.
 """
 
+import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -133,6 +134,11 @@ class ResponseStream:
         self.executing, self.from_ns = True, now_ns
 
 
+# Listeners come and go on the threads of instances and of models' processes, and are told on the loop's.
+_listeners_lock = threading.Lock()
+_TOLD: list[Callable[[], None]] = []  # in place of the listeners of a request that was cancelled
+
+
 class InFlightRequest:
     """A request on its way; see the module's docstring.
 
@@ -213,14 +219,18 @@ class InFlightRequest:
 
     def on_cancel(self, listener: Callable[[], None]) -> None:
         """Call `listener` when the request is cancelled, at once where it has ended already. Any thread."""
-        self._cancel_listeners = [*(self._cancel_listeners or ()), listener]
-        if self.finished:
+        with _listeners_lock:
+            over = self.finished or self._cancel_listeners is _TOLD
+            if not over:
+                self._cancel_listeners = [*(self._cancel_listeners or ()), listener]
+        if over:
             listener()
 
     def forget_on_cancel(self, listener: Callable[[], None]) -> None:
         """Undo `on_cancel`. Any thread."""
-        if self._cancel_listeners is not None:
-            self._cancel_listeners = [one for one in self._cancel_listeners if one != listener]
+        with _listeners_lock:
+            if self._cancel_listeners:
+                self._cancel_listeners = [one for one in self._cancel_listeners if one != listener]
 
     # -- answers ---------------------------------------------------------------------------------------------------
     def respond(self, answer: Answer, final: bool = True) -> None:
@@ -264,7 +274,8 @@ class InFlightRequest:
 
     def _stop_model(self) -> None:
         self.cancelled = True
-        listeners, self._cancel_listeners = self._cancel_listeners, None
+        with _listeners_lock:
+            listeners, self._cancel_listeners = self._cancel_listeners, _TOLD
         for listener in listeners or ():
             safely("cancelling what is done for a request", listener)
         if self._owner is not None:
