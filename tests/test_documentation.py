@@ -8,10 +8,18 @@ import pytest
 from dashboard.shared.environment import VARIABLES
 from repository.config.validation_parameters import OWN_PARAMETERS
 from tests.support.flags import known_flags
+from tests.test_architecture import ROOMS
 
 ROOT = Path(__file__).resolve().parent.parent
 CONFIGURATION = (ROOT / "docs" / "configuration.md").read_text()
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md")), *ROOT.glob("*/README.md")]
+ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text()
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "CHANGELOG.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+    *ROOT.glob("*/README.md"),
+]
 
 
 @pytest.mark.parametrize("name", sorted(VARIABLES))
@@ -62,3 +70,41 @@ def test_every_make_target_has_a_line_in_make_help() -> None:
     phony = {name for line in re.findall(r"^\.PHONY: (.*)$", makefile, re.MULTILINE) for name in line.split()}
     helped = set(re.findall(r"^([a-z-]+):.*## ", makefile, re.MULTILINE))
     assert phony - helped == {"chromium"}
+
+
+def rooms_on_the_page(package: str) -> list[str]:
+    """The rooms of the table under "### <package>", in its order."""
+    section = re.search(rf"^### {package}\b.*?(?=^##)", ARCHITECTURE, re.MULTILINE | re.DOTALL)
+    assert section is not None
+    return re.findall(r"^\| `([^`]+)` \|", section[0], re.MULTILINE)
+
+
+@pytest.mark.parametrize("package", ROOMS)
+def test_the_page_of_the_architecture_names_every_room_from_the_bottom_up(package: str) -> None:
+    rooms = [f"{package}/{room.replace('.', '/')}".rstrip("/") for room in ROOMS[package]]
+    assert rooms_on_the_page(package) == rooms
+
+
+@pytest.mark.parametrize("folder", ["static/js", "tests"])
+def test_the_page_of_the_architecture_names_every_folder(folder: str) -> None:
+    folders = [path for path in (ROOT / folder).iterdir() if path.is_dir() and path.name != "__pycache__"]
+    assert set(rooms_on_the_page(folder)) - {folder} == {str(path.relative_to(ROOT)) for path in folders}
+
+
+@pytest.mark.parametrize(("traveller", "home"), [("An infer request", "serving"), ("An uploaded file", "dashboard")])
+def test_the_files_that_a_traveller_passes_exist(traveller: str, home: str) -> None:
+    section = re.search(rf"^### {traveller}$.*?(?=^##)", ARCHITECTURE, re.MULTILINE | re.DOTALL)
+    assert section is not None
+    files = re.findall(r"`([\w/]+\.(?:py|js))`", section[0])
+    assert len(files) > 10
+    assert [file for file in files if not (ROOT / home / file).exists() and not (ROOT / file).exists()] == []
+
+
+PLACES = re.compile(r"`((?:repository|serving|dashboard|static|templates|tests|docs|tools|requirements)/[\w./-]*)`")
+
+
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/glossary.md"])
+def test_the_places_that_a_page_names_exist(page: str) -> None:
+    places = PLACES.findall((ROOT / page).read_text())
+    assert len(places) > 10
+    assert [place for place in places if not (ROOT / place).exists()] == []

@@ -1,4 +1,4 @@
-"""Which version is served: make live, roll back. Archiving and restoring: version_moves."""
+"""Which version is served: make live, roll back. Archiving and restoring: moves.py."""
 
 from django.db import transaction
 
