@@ -1,8 +1,7 @@
-"""/ws/live/[?model=NAME][&server=NAME]: one message a second (live.py)."""
+"""/ws/live/[?model=NAME][&server=NAME]: one message a second, from every server or one of them (live.py)."""
 
 import asyncio
 from collections.abc import Coroutine
-from typing import Any
 
 from asgiref.sync import sync_to_async
 
@@ -17,7 +16,7 @@ class LiveConsumer(Pushing):
         super().__init__()
         self._feeds = feeds
 
-    async def prepare(self) -> Coroutine[Any, Any, None]:
+    async def prepare(self) -> Coroutine[object, object, None]:
         name = self.asked("server")
         chosen = [await sync_to_async(server_get)(name)] if name else await sync_to_async(lambda: list(servers()))()
         return self._push(chosen, self.asked("model"))

@@ -1,14 +1,15 @@
-"""The server's live feed as differences: its counters are cumulative, what happened between two events is what counts."""
+"""Reads a server's live feed: from its cumulative counters to what happened between two events."""
 
 import asyncio
 from bisect import bisect_left
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Any
 
+from dashboard.metrics.samples import ProcessGauges
 from dashboard.metrics.usage import Usage, since
-from dashboard.servers.client import AsyncServerClient, FeedEvent
+from dashboard.servers.client import AsyncServerClient
+from dashboard.servers.messages import FeedEvent, Hello, HelloEvent, Memory, ProcessUsage, Stats, VersionCounters
 from dashboard.shared.choices import version_word
 from dashboard.shared.exceptions import DashboardError
 from repository.core.histogram import BOUNDS_US, Counts, merge
@@ -20,18 +21,20 @@ Key = tuple[str, int]  # model name, version
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """One second or so of a server. `models` holds every version that did something or has something pending."""
+    """What a server did in one second or so. `models` holds every version that did something or has something pending."""
 
     time: float  # unix seconds, of the server
     seconds: float  # since the tick before
     models: dict[Key, Usage]
-    process: dict[str, Any]  # rss bytes, cpu cores in use, threads, gpus as the feed has them
+    process: ProcessGauges
     memory: dict[Key, int] = field(default_factory=dict)  # bytes that each loaded version holds, GPUs included
 
 
 class BucketMap:
-    """From the buckets of a server of another make to those of repository.core.histogram, by its bounds. The same bounds cost
-    nothing."""
+    """Translates the buckets of a server's histograms to those of repository.core.histogram, by their bounds.
+
+    bounds_us: exclusive upper bounds in microseconds, ascending. A server of another make may have other ones.
+    """
 
     def __init__(self, bounds_us: Sequence[int]) -> None:
         last = len(BOUNDS_US) - 1
@@ -39,7 +42,7 @@ class BucketMap:
         self._map = None if same else [min(bisect_left(BOUNDS_US, bound), last) for bound in bounds_us]
 
     def read(self, counts: Mapping[str, int]) -> Counts:
-        """A histogram as JSON has it: keys are text."""
+        """Return a histogram in our buckets; its keys are text, as in JSON."""
         if self._map is None:
             return {int(bucket): count for bucket, count in counts.items()}
         return merge({self._map[int(bucket)]: count} for bucket, count in counts.items())
@@ -50,7 +53,7 @@ class FeedReader:
     """Turns the events of one subscription into ticks; keeps its place when the subscription is renewed."""
 
     instance: str = ""
-    states: dict[Key, str] = field(default_factory=dict)  # what a person reads of each version
+    states: dict[Key, str] = field(default_factory=dict)  # shared.choices.version_word of each version
     memory: dict[Key, int] = field(default_factory=dict)
     _buckets: BucketMap | None = None
     _readings: dict[Key, Usage] = field(default_factory=dict)
@@ -59,13 +62,13 @@ class FeedReader:
     _first: bool = True
 
     def read(self, event: FeedEvent) -> Tick | None:
-        """None for the events that only begin something: a hello, or the first counters of a server found running."""
-        if event.kind == "hello":
+        """Return the tick that an event completes; None for a hello, and for the first counters of a server found running."""
+        if isinstance(event, HelloEvent):
             self._greet(event.data)
             return None
-        return self._tick(event.data) if event.kind == "stats" else None
+        return self._tick(event.data)
 
-    def _greet(self, data: dict[str, Any]) -> None:
+    def _greet(self, data: Hello) -> None:
         self._buckets = BucketMap(data["bounds_us"])
         if self.instance and data["instance"] != self.instance:
             # Another process: its counters began at zero while we watched.
@@ -73,7 +76,7 @@ class FeedReader:
             self._time, self._cpu_seconds = float(data["started"]), 0.0
         self.instance = data["instance"]
 
-    def _tick(self, data: dict[str, Any]) -> Tick | None:
+    def _tick(self, data: Stats) -> Tick | None:
         models = {key: usage for entry in data["models"] for key, usage in [self._difference(entry)]}
         for key, usage in self._readings.items():
             if key not in models and (usage.pending or usage.in_flight):
@@ -87,7 +90,7 @@ class FeedReader:
         busy = {key: usage for key, usage in models.items() if not usage.idle}
         return Tick(data["time"], seconds, busy, process, dict(self.memory))
 
-    def _difference(self, entry: dict[str, Any]) -> tuple[Key, Usage]:
+    def _difference(self, entry: VersionCounters) -> tuple[Key, Usage]:
         key = (entry["name"], int(entry["version"]))
         now = self._cumulative(entry)
         before = self._readings.get(key, Usage())
@@ -98,9 +101,9 @@ class FeedReader:
         self.memory[key] = _held(entry.get("memory") or {})
         return key, since(now, before)
 
-    def _cumulative(self, entry: dict[str, Any]) -> Usage:
+    def _cumulative(self, entry: VersionCounters) -> Usage:
         assert self._buckets is not None
-        compute = [entry[name] for name in ("compute_input", "compute_infer", "compute_output")]
+        compute = (entry["compute_input"], entry["compute_infer"], entry["compute_output"])
         return Usage(
             success=entry["success"]["count"],
             success_ns=entry["success"]["ns"],
@@ -123,7 +126,7 @@ class FeedReader:
             compute=self._buckets.read(entry["compute_latency"]["counts"]),
         )
 
-    def _process(self, server: dict[str, Any], seconds: float) -> dict[str, Any]:
+    def _process(self, server: ProcessUsage, seconds: float) -> ProcessGauges:
         cpu = max(0.0, server["cpu_seconds"] - self._cpu_seconds) / seconds
         self._cpu_seconds = server["cpu_seconds"]
         return {
@@ -135,8 +138,10 @@ class FeedReader:
 
 
 async def follow_feed(client: AsyncServerClient, reader: FeedReader) -> AsyncGenerator[Tick | DashboardError, None]:
-    """Yield each second of a server's feed, for as long as somebody iterates. Where the feed ends or cannot be had, yield the
-    error, and ask for it again RECONNECT_S later; `reader` keeps its place meanwhile."""
+    """Yield the ticks of a server's feed, for as long as somebody iterates.
+
+    Where the feed ends or cannot be had, yield the error, and subscribe again RECONNECT_S later; `reader` keeps its place.
+    """
     while True:
         try:
             async with aclosing(client.feed()) as events:
@@ -148,6 +153,6 @@ async def follow_feed(client: AsyncServerClient, reader: FeedReader) -> AsyncGen
         await asyncio.sleep(RECONNECT_S)
 
 
-def _held(memory: dict[str, Any]) -> int:
-    """Bytes on the host and on every GPU; a server of another make does not tell."""
+def _held(memory: Memory) -> int:
+    """Return the bytes on the host and on every GPU together; 0 where a server of another make does not tell."""
     return int(memory.get("host_bytes", 0)) + sum(map(int, memory.get("gpu_bytes", {}).values()))

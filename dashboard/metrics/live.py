@@ -8,28 +8,40 @@ import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
-from typing import Any
+from typing import TypedDict
 
 import orjson
 
 from dashboard.metrics.feed import FeedReader, Tick, follow_feed
-from dashboard.metrics.usage import Usage, combine_side_by_side, figures
+from dashboard.metrics.samples import ProcessGauges
+from dashboard.metrics.usage import Figures, Usage, combine_side_by_side, figures
 from dashboard.models import Server
 from dashboard.servers.client import AsyncServerClient
 
 KEPT_MESSAGES = 3  # older ones are dropped for a subscriber that is slow
 
 
+class PointBody(TypedDict, total=False):
+    """A message of type "point", beside its type, server and time: figures, and bytes held, by "<model>/<version>"."""
+
+    models: dict[str, Figures]
+    process: ProcessGauges
+    memory: dict[str, int]
+    total: Figures  # in the message about all models
+    versions: dict[str, Figures]  # in the message about one model, by version number
+    states: dict[str, str]
+
+
 class Message:
-    """What a WebSocket is sent; made once for all that ask for the same."""
+    """What is sent to WebSockets; its text is made once for all that ask for the same."""
 
     def text(self, model: str = "") -> str:
-        """JSON; `model`: of this one alone, with its versions."""
+        """Return the message as JSON: about all models, or about one with its versions."""
         raise NotImplementedError
 
 
 class Point(Message):
-    """One second."""
+    """What the server did in one second."""
 
     def __init__(self, server: str, tick: Tick, states: dict[tuple[str, int], str]) -> None:
         self._tick = tick
@@ -42,13 +54,13 @@ class Point(Message):
 
     def text(self, model: str = "") -> str:
         if model not in self._texts:
-            self._texts[model] = orjson.dumps(self._head | self._body(model)).decode()
+            self._texts[model] = orjson.dumps({**self._head, **self._body(model)}).decode()
         return self._texts[model]
 
-    def _body(self, model: str) -> dict[str, Any]:
+    def _body(self, model: str) -> PointBody:
         """Models without a request and with nothing pending are left out, unless they are asked for."""
         names = [model] if model else list(self._versions)
-        body: dict[str, Any] = {
+        body: PointBody = {
             "models": {name: self._figures(list(self._versions[name].values())) for name in names},
             "process": self._tick.process,
         }
@@ -61,12 +73,12 @@ class Point(Message):
         body["memory"] = {f"{name}/{version}": size for (name, version), size in held.items()}
         return body
 
-    def _figures(self, usages: list[Usage]) -> dict[str, Any]:
+    def _figures(self, usages: list[Usage]) -> Figures:
         return figures(combine_side_by_side(usages), self._tick.seconds)
 
 
 class Lost(Message):
-    """The feed is gone for now; points come again by themselves."""
+    """Says that the feed is lost for now; points come again by themselves."""
 
     def __init__(self, server: str, reason: str) -> None:
         body = {"type": "lost", "server": server, "message": f"{reason[:1].upper()}{reason[1:]}."}
@@ -77,7 +89,7 @@ class Lost(Message):
 
 
 class LiveFeed:
-    """One server's feed in this process."""
+    """This process's one subscription to the feed of a server, and the queues of those who watch it."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -90,7 +102,7 @@ class LiveFeed:
         return not self._queues
 
     def join(self) -> "asyncio.Queue[Message]":
-        """A queue of messages, the newest one first in it."""
+        """Return a queue that is given every message from now on; the newest one is in it already."""
         queue: asyncio.Queue[Message] = asyncio.Queue(KEPT_MESSAGES)
         self._queues.add(queue)
         if self._newest is not None:
@@ -135,7 +147,7 @@ class LiveFeeds:
 
     @asynccontextmanager
     async def subscribe(self, server: Server) -> AsyncIterator["asyncio.Queue[Message]"]:
-        """The messages of a server's feed while the block lasts."""
+        """Give a queue of the messages of a server's feed, while the block lasts."""
         assert server.pk is not None
         feed = self._feeds.setdefault(server.pk, LiveFeed(server))
         queue = feed.join()

@@ -1,7 +1,6 @@
-"""History for the charts, as JSON."""
+"""The history that the charts of pages draw, as JSON."""
 
 import time
-from typing import Any
 
 from django.http import HttpRequest, JsonResponse
 from django.views.decorators.http import require_GET
@@ -12,7 +11,7 @@ from dashboard.models import Server
 from dashboard.servers.selectors import server_get, servers
 from dashboard.shared.exceptions import Invalid
 
-LONGEST = 31 * 24 * 3600
+LONGEST = 31 * 24 * 3600  # seconds
 # From here on latency is a heat map: a line of percentiles over days hides what most requests met.
 HEATMAP_FROM = 24 * 3600
 
@@ -20,7 +19,10 @@ HEATMAP_FROM = 24 * 3600
 @require_GET
 @requires(Right.VIEW)
 def metrics(request: HttpRequest) -> JsonResponse:
-    """`model` (all when empty), `server` (the first when empty), `start` and `end` in unix seconds."""
+    """Answer with the history of `model` (default: all) on `server` (default: the first) between `start` and `end`.
+
+    Both moments are Unix seconds. 400 where they are missing, in the wrong order, or further apart than LONGEST.
+    """
     start, end = _moment(request, "start"), _moment(request, "end")
     if not 0 < end - start <= LONGEST:
         raise Invalid("expected an end after the start, at most 31 days later")
@@ -28,10 +30,13 @@ def metrics(request: HttpRequest) -> JsonResponse:
     server = _server(request.GET.get("server", ""))
     if server is None:
         return JsonResponse({"range": None, "markers": [], "now": time.time()})
-    span: dict[str, Any] = {"server": server, "start": start, "end": end, "model_name": name}
-    answer = {"range": metrics_range(**span), "markers": metrics_markers(**span), "now": time.time()}
+    answer: dict[str, object] = {
+        "range": metrics_range(server=server, start=start, end=end, model_name=name),
+        "markers": metrics_markers(server=server, start=start, end=end, model_name=name),
+        "now": time.time(),
+    }
     if end - start >= HEATMAP_FROM and name:
-        answer["heatmap"] = metrics_heatmap(**span)
+        answer["heatmap"] = metrics_heatmap(server=server, start=start, end=end, model_name=name)
     return JsonResponse(answer)
 
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from django.db.models import Count
 
 from dashboard.metrics.samples import decode
-from dashboard.metrics.usage import Usage, combine, figures, unpack
+from dashboard.metrics.usage import Usage, combine, figures
 from dashboard.models import MetricSample
 
-NOW_SECONDS = 15
+NOW_SECONDS = 15  # the span that "now" is
 SPARK_SECONDS = 15 * 60
 SPARK_STEP = 30
 _ROW_SECONDS = 10
@@ -26,16 +26,17 @@ class Numbers:
     p99: float | None = None
     error_share: float | None = None
     pending: int | None = None
-    spark: list[float] = field(default_factory=list)
+    spark: list[float] = field(default_factory=list)  # the line of a sparkline: requests a second, the oldest first
 
 
 NO_NUMBERS = Numbers()
 
 
 def recent_numbers(names: Iterable[str], now: float | None = None, *, sparks: bool = True) -> dict[str, Numbers]:
-    """By model; "" stands for all together. A model that did nothing has rates of 0 as long as somebody watched.
+    """Return the numbers of each model by its name, and under "" those of all together.
 
-    Without `sparks` there is a twentieth of it to read: for figures of very many models.
+    A model that did nothing has rates of 0, as long as `watch` stored the server's metrics at all; else they are None.
+    now: Unix seconds. Without `sparks` there is a twentieth of it to read: for the numbers of very many models.
     """
     now = time.time() if now is None else now
     wanted = set(names) | {""}
@@ -46,7 +47,7 @@ def recent_numbers(names: Iterable[str], now: float | None = None, *, sparks: bo
 
 
 def busiest(count: int, now: float | None = None) -> list[tuple[str, Numbers]]:
-    """Models with requests in the last quarter of an hour, those with most requests now first."""
+    """Return at most `count` models that had requests in the last quarter of an hour; the one with most now comes first."""
     now = time.time() if now is None else now
     rows = MetricSample.objects.filter(resolution__in=(1, _ROW_SECONDS), at__gte=int(now) - SPARK_SECONDS)
     active = dict(rows.exclude(model_name="").values_list("model_name").annotate(spans=Count("pk")))
@@ -71,20 +72,17 @@ def _newest(names: set[str], now: float) -> dict[str, Usage]:
     found: dict[str, list[Usage]] = defaultdict(list)
     rows = MetricSample.objects.filter(resolution=1, at__gt=int(now) - NOW_SECONDS - 1, model_name__in=names)
     for name, data in rows.values_list("model_name", "data"):
-        packed = decode(data)
-        packed.pop("process", None)
-        found[name].append(unpack(packed))
+        found[name].append(decode(data).usage)
     return {name: combine(usages) for name, usages in found.items()}
 
 
 def _sparks(names: set[str], now: float) -> dict[str, list[float]]:
-    """Requests a second in steps of SPARK_STEP, oldest first."""
+    """Return each model's requests a second in steps of SPARK_STEP seconds, the oldest first."""
     start = int(now) // _ROW_SECONDS * _ROW_SECONDS - SPARK_SECONDS
     steps = SPARK_SECONDS // SPARK_STEP
     found: dict[str, list[float]] = defaultdict(lambda: [0.0] * steps)
     rows = MetricSample.objects.filter(resolution=_ROW_SECONDS, at__gte=start, model_name__in=names)
     for name, at, data in rows.values_list("model_name", "at", "data"):
-        packed = decode(data)
         step = min((at - start) // SPARK_STEP, steps - 1)
-        found[name][step] += (packed.get("success", 0) + packed.get("fail", 0)) / SPARK_STEP
+        found[name][step] += decode(data).requests / SPARK_STEP
     return dict(found)

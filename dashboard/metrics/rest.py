@@ -1,7 +1,7 @@
 """Metrics history over REST."""
 
 import time
-from typing import Any
+from collections.abc import Mapping
 
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
@@ -49,7 +49,7 @@ class Metrics(Endpoint):
         return Response(series)
 
 
-def _number(params: Any, name: str, default: float) -> float:
+def _number(params: Mapping[str, str], name: str, default: float) -> float:
     try:
         value = float(params.get(name, default))
     except ValueError:

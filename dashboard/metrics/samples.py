@@ -2,43 +2,81 @@
 
 import zlib
 from collections.abc import Iterable
-from typing import Any
+from dataclasses import dataclass
+from typing import NotRequired, TypedDict, cast
 
 import orjson
 
-from dashboard.metrics.usage import Usage, combine, unpack
+from dashboard.metrics.usage import Packed, Usage, combine, unpack
+from dashboard.servers.messages import Gpu
 
-# Length of a span in seconds -> how long its rows are kept.
+# Length of a span in seconds -> how many seconds its rows are kept.
 RESOLUTIONS = {1: 15 * 60, 10: 24 * 3600, 300: 30 * 24 * 3600}
 FINEST = min(RESOLUTIONS)
-_MEANS = ("cpu", "threads")
 
 
-def encode(packed: dict[str, Any]) -> bytes:
-    """JSON, deflated: a busy second takes some 400 bytes."""
-    return zlib.compress(orjson.dumps(packed), 1)
+class ProcessGauges(TypedDict):
+    """What the server's process used in a span: resident bytes, CPU cores, threads, and its GPUs."""
+
+    rss: int
+    cpu: float
+    threads: float  # a whole number in a span of a second, else a mean
+    gpus: list[Gpu]
 
 
-def decode(data: bytes | memoryview) -> dict[str, Any]:
-    """`data`: as a database hands a BinaryField over; PostgreSQL's driver gives a memoryview."""
-    found: dict[str, Any] = orjson.loads(zlib.decompress(data))
-    return found
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What one row of the history holds. `process` is there in the rows of a server as a whole, and None in all others."""
+
+    packed: Packed
+    process: ProcessGauges | None = None
+
+    @property
+    def usage(self) -> Usage:
+        return unpack(self.packed)
+
+    @property
+    def requests(self) -> int:
+        return self._count("success") + self._count("fail")
+
+    def _count(self, name: str) -> int:
+        return cast(int, self.packed.get(name, 0))
 
 
-def merge_packed(rows: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """Rows of one version, or of the server, one after another in time."""
+class _Stored(TypedDict):
+    process: NotRequired[ProcessGauges]  # beside the items of Packed
+
+
+def encode(sample: Sample) -> bytes:
+    """Return a sample as MetricSample.data holds it: JSON, deflated. A busy second takes some 400 bytes."""
+    process: _Stored = {} if sample.process is None else {"process": sample.process}
+    return zlib.compress(orjson.dumps({**sample.packed, **process}), 1)
+
+
+def decode(data: bytes | memoryview) -> Sample:
+    """Return the sample of a row. `data` is what the database gives: PostgreSQL's driver gives a memoryview."""
+    values = orjson.loads(zlib.decompress(data))
+    process = values.pop("process", None)
+    return Sample(values, process)
+
+
+def merge_samples(samples: Iterable[Sample]) -> Sample:
+    """Return the sample of a longer span from those of its parts: rows of one version, or of the server, by time."""
     usages: list[Usage] = []
-    processes: list[dict[str, Any]] = []
-    for row in rows:
-        process = row.pop("process", None)
-        if process is not None:
-            processes.append(process)
-        usages.append(unpack(row))
-    merged = combine(usages).pack()
-    return merged | {"process": merge_processes(processes)} if processes else merged
+    processes: list[ProcessGauges] = []
+    for sample in samples:
+        usages.append(sample.usage)
+        if sample.process is not None:
+            processes.append(sample.process)
+    return Sample(combine(usages).pack(), merge_processes(processes) if processes else None)
 
 
-def merge_processes(processes: list[dict[str, Any]]) -> dict[str, Any]:
-    """Gauges of the process: the mean, and the highest resident memory; GPUs as they were last."""
-    means = {name: sum(one[name] for one in processes) / len(processes) for name in _MEANS}
-    return means | {"rss": max(one["rss"] for one in processes), "gpus": processes[-1]["gpus"]}
+def merge_processes(processes: list[ProcessGauges]) -> ProcessGauges:
+    """Return the gauges of a longer span: means, the highest resident memory, and the GPUs as they were last."""
+    count = len(processes)
+    return {
+        "cpu": sum(one["cpu"] for one in processes) / count,
+        "threads": sum(one["threads"] for one in processes) / count,
+        "rss": max(one["rss"] for one in processes),
+        "gpus": processes[-1]["gpus"],
+    }

@@ -3,16 +3,17 @@
 import math
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import TypedDict
 
 from django.db.models import Max
 
-from dashboard.metrics.samples import RESOLUTIONS, decode, merge_processes
-from dashboard.metrics.usage import Usage, combine, combine_side_by_side, figures, unpack
+from dashboard.metrics.samples import RESOLUTIONS, ProcessGauges, decode, merge_processes
+from dashboard.metrics.usage import Figures, Usage, combine, combine_side_by_side, figures
 from dashboard.models import AuditEntry, MetricSample, Server, ServerEvent
+from dashboard.servers.messages import Gpu
 from dashboard.shared.choices import EventKind
 from repository.core.histogram import BOUNDS_US
 
@@ -34,13 +35,47 @@ _MARKED_EVENTS = (
 _MARKED_ACTIONS = ("version.", "config.", "model.")
 
 
+class Range(TypedDict):
+    """Series between two moments, one value for each time; None where nobody watched, and where nothing was measured."""
+
+    step: int  # seconds from one time to the next
+    times: list[int]  # Unix seconds
+    series: dict[
+        str, list[object]
+    ]  # a name of usage.Figures -> its values; "batch" maps sizes to executions at each time
+    process: dict[str, list[float | None]]  # "rss" in bytes, "cpu" in cores
+    gpus: list[Gpu]  # as they were last
+    batches: dict[str, int]  # batch size -> executions in the whole range
+    failures: dict[str, int]  # reason -> requests in the whole range
+    total: dict[str, object]  # the other figures of the whole range
+
+
+class Heatmap(TypedDict):
+    """How many requests took how long, over time; `bounds_ms` and `counts` are empty without a request."""
+
+    step: int  # seconds from one time to the next
+    times: list[int]  # Unix seconds
+    bounds_ms: list[float]  # ascending: one more than there are bands
+    counts: list[list[int]]  # a list for each band between two bounds, with a number for each time
+
+
+class Marker(TypedDict):
+    """Something that happened at a moment, in Unix seconds. `audit` is the id of an audit entry, None for a server's event."""
+
+    at: float
+    kind: str  # choices.EventKind, or the action of an audit entry
+    text: str
+    model: str
+    audit: int | None
+
+
 @dataclass(slots=True)
 class _Step:
-    """What is known of one point of a chart. `seconds`: how much of it somebody watched."""
+    """What is known of one point of a chart. `seconds`: in how much of it `watch` ran."""
 
     seconds: int = 0
     usages: dict[int, list[Usage]] = field(default_factory=lambda: defaultdict(list))  # by the span's beginning
-    processes: list[dict[str, Any]] = field(default_factory=list)
+    processes: list[ProcessGauges] = field(default_factory=list)
 
     def usage(self) -> Usage:
         spans = [one[0] if len(one) == 1 else combine_side_by_side(one) for one in self.usages.values()]
@@ -55,13 +90,10 @@ def metrics_range(
     model_name: str = "",
     version: int | None = None,
     max_points: int = MAX_POINTS,
-) -> dict[str, Any]:
-    """Series between two moments (unix seconds), of a model, one of its versions, or the server as a whole (no name).
+) -> Range:
+    """Return the series of a model, of one of its versions, or (without a name) of the server as a whole.
 
-    {"step": seconds, "times": [unix seconds, ...], "series": {name of usage.figures: [...]}, "process": {"rss", "cpu"},
-    of which "batch" is {size: executions} at each time,
-    "gpus": [...], "batches": {size: executions}, "failures": {reason: requests}, "total": figures of the whole range}.
-    A value is None where nobody watched, and where there was nothing to measure (a percentile without a request).
+    start, end: Unix seconds.
     """
     step, steps = _read(server, model_name, version, start, end, max_points)
     times = list(range(int(start) - int(start) % step, math.ceil(end), step))
@@ -72,20 +104,19 @@ def metrics_range(
     return {
         "step": step,
         "times": times,
-        "series": {name: [point and point[name] for point in points] for name in _FIGURES},
+        "series": {name: [_figure(point, name) for point in points] for name in _FIGURES},
         "process": _process_series([steps.get(at) for at in times]),
         "gpus": next((one.processes[-1]["gpus"] for one in reversed(steps.values()) if one.processes), []),
-        "batches": total.pop("batch"),
-        "failures": total.pop("failures"),
-        "total": total,
+        "batches": total["batch"],
+        "failures": total["failures"],
+        "total": {name: value for name, value in total.items() if name not in ("batch", "failures")},
     }
 
 
 def metrics_heatmap(
     *, server: Server, start: float, end: float, model_name: str = "", version: int | None = None, max_points: int = 200
-) -> dict[str, Any]:
-    """How many requests took how long, over time: {"step", "times", "bounds_ms": [lowest, ..., highest], "counts":
-    one list for each band (between two bounds) with a number for each time}. Empty lists without a request."""
+) -> Heatmap:
+    """Return how many requests took how long, from `start` to `end` (Unix seconds)."""
     step, steps = _read(server, model_name, version, start, end, max_points)
     times = list(range(int(start) - int(start) % step, math.ceil(end), step))
     columns = [_bands(steps[at].usage()) if at in steps else {} for at in times]
@@ -98,8 +129,8 @@ def metrics_heatmap(
     return {"step": step, "times": times, "bounds_ms": bounds, "counts": counts}
 
 
-def metrics_markers(*, server: Server, start: float, end: float, model_name: str = "") -> list[dict[str, Any]]:
-    """What changed in the range: [{"at": unix seconds, "kind", "text", "model", "audit": id or None}], oldest first."""
+def metrics_markers(*, server: Server, start: float, end: float, model_name: str = "") -> list[Marker]:
+    """Return what changed from `start` to `end` (Unix seconds), the oldest first."""
     span = (datetime.fromtimestamp(start, UTC), datetime.fromtimestamp(end, UTC))
     events = ServerEvent.objects.filter(server=server, at__range=span, kind__in=_MARKED_EVENTS)
     entries = AuditEntry.objects.filter(at__range=span)
@@ -114,7 +145,7 @@ def metrics_markers(*, server: Server, start: float, end: float, model_name: str
     return sorted(found, key=lambda marker: marker["at"])
 
 
-def _marker(at: datetime, kind: str, text: str, model: str, audit: int | None = None) -> dict[str, Any]:
+def _marker(at: datetime, kind: str, text: str, model: str, audit: int | None = None) -> Marker:
     return {"at": at.timestamp(), "kind": kind, "text": text, "model": model, "audit": audit}
 
 
@@ -122,7 +153,7 @@ def _marker(at: datetime, kind: str, text: str, model: str, audit: int | None = 
 def _read(
     server: Server, model_name: str, version: int | None, start: float, end: float, max_points: int
 ) -> tuple[int, dict[int, _Step]]:
-    """The length of a step, and the steps that somebody watched, by their beginning, in order of time."""
+    """Return the length of a step in seconds, and by their beginning, in order of time, the steps in which `watch` ran."""
     resolution = _resolution(start, end, time.time())
     step = resolution * max(1, math.ceil((end - start) / resolution / max_points))
     begin = int(start) - int(start) % step
@@ -130,21 +161,22 @@ def _read(
     for span, low, high in _segments(server, resolution, begin, math.ceil(end)):
         rows = MetricSample.objects.filter(server=server, resolution=span, at__gte=low, at__lt=high)
         for at, data in rows.filter(model_name="").order_by("at").values_list("at", "data"):
-            values = decode(data)
+            sample = decode(data)
             one = steps[at - at % step]
             one.seconds += span
-            one.processes.append(values.pop("process"))
+            if sample.process is not None:
+                one.processes.append(sample.process)
             if not model_name:
-                one.usages[at].append(unpack(values))
+                one.usages[at].append(sample.usage)
         if model_name:
             rows = rows.filter(model_name=model_name)
             for at, data in (rows if version is None else rows.filter(version=version)).values_list("at", "data"):
-                steps[at - at % step].usages[at].append(unpack(decode(data)))
+                steps[at - at % step].usages[at].append(decode(data).usage)
     return step, steps
 
 
 def _resolution(start: float, end: float, now: float) -> int:
-    """The coarsest that gives enough points, unless the range begins before its rows do."""
+    """Return the coarsest resolution that gives ENOUGH_POINTS, or one whose rows reach back to the start."""
     finest_first = sorted(RESOLUTIONS)
     enough = [span for span in finest_first if (end - start) / span >= ENOUGH_POINTS]
     wanted = max(enough, default=finest_first[0])
@@ -153,7 +185,7 @@ def _resolution(start: float, end: float, now: float) -> int:
 
 
 def _segments(server: Server, resolution: int, start: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """(resolution, from, to): the newest part of a range is not merged yet, so it comes from the finer rows."""
+    """Yield the parts of a range as (resolution, from, to): the newest part is not merged yet, so it comes from finer rows."""
     for span in sorted((one for one in RESOLUTIONS if one <= resolution), reverse=True):
         yield span, start, end
         rows = MetricSample.objects.filter(server=server, model_name="", resolution=span, at__gte=start, at__lt=end)
@@ -162,13 +194,20 @@ def _segments(server: Server, resolution: int, start: int, end: int) -> Iterator
 
 
 # -- shaping ---------------------------------------------------------------------------------------------------------
-def _point(step: _Step | None) -> dict[str, Any] | None:
+def _point(step: _Step | None) -> Figures | None:
     return figures(step.usage(), step.seconds) if step is not None and step.seconds else None
+
+
+def _figure(point: Mapping[str, object] | None, name: str) -> object:
+    return None if point is None else point[name]
 
 
 def _process_series(steps: list[_Step | None]) -> dict[str, list[float | None]]:
     merged = [merge_processes(step.processes) if step is not None and step.processes else None for step in steps]
-    return {name: [None if one is None else one[name] for one in merged] for name in ("rss", "cpu")}
+    return {
+        "rss": [None if one is None else one["rss"] for one in merged],
+        "cpu": [None if one is None else one["cpu"] for one in merged],
+    }
 
 
 def _bands(usage: Usage) -> dict[int, int]:

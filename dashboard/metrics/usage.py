@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import TypedDict, TypeVar
 
 from repository.core.histogram import Counts, quantiles_ms, subtract
 
@@ -22,18 +22,42 @@ _SUMS = (
 )
 _PEAKS = ("pending", "in_flight")
 _COUNTS = ("failures", "batches", "request", "queue", "compute")
-# The reasons that are shown of failed requests, in Triton's words; CANCELED has its own figure.
-_REASONS = {"failed_model": "BACKEND", "failed_rejected": "REJECTED", "failed_other": "OTHER"}
+
+K = TypeVar("K", str, int)
+# A Usage as it is stored: what is not zero, by the names of its fields; a mapping as a flat list key, value, key, value, ...
+Packed = dict[str, int | list[int | str]]
+
+
+class Figures(TypedDict):
+    """The numbers of one point of a chart. Rates are per second, times in ms; None where nothing was measured."""
+
+    rps: float
+    p50: float | None
+    p95: float | None
+    p99: float | None
+    errors: float
+    cancelled: float
+    failed_model: float  # these three are the reasons of errors; CANCELED, Triton's fourth, is `cancelled`
+    failed_rejected: float
+    failed_other: float
+    inferences: float
+    queue_ms: float | None
+    compute_ms: float | None
+    batch: dict[str, int]  # batch size -> executions
+    failures: dict[str, int]  # reason, in Triton's words -> requests
+    cache_share: float | None  # from 0 to 1
+    pending: int
+    in_flight: int
 
 
 @dataclass(slots=True)
 class Usage:
-    """Of one model or version, or of all together, in one span.
+    """What a version, a model or a whole server did in one span of time.
 
-    success, fail and cancel count requests; inferences rows of batches; executions runs of the model. compute is input,
-    inference and output together. pending and in_flight are the highest readings. request, queue and compute are
-    histograms of durations; batches: batch size -> executions; failures: reason -> requests. cache_hits and cache_misses count
-    the requests that asked the response cache.
+    success, fail and cancel count requests; inferences counts rows of batches, executions counts runs of the model. compute is
+    input, inference and output together. pending and in_flight are the highest readings of the span. request, queue and compute
+    are histograms of durations; batches maps a batch size to its executions, failures maps a reason to its requests. cache_hits
+    and cache_misses count the requests that were looked up in the response cache.
     """
 
     success: int = 0
@@ -60,9 +84,9 @@ class Usage:
     def idle(self) -> bool:
         return not any(getattr(self, entry.name) for entry in fields(self))
 
-    def pack(self) -> dict[str, Any]:
-        """For storage: only what is not zero; counts as flat lists key, count, key, count, ..."""
-        packed: dict[str, Any] = {}
+    def pack(self) -> Packed:
+        """Return it as it is stored."""
+        packed: Packed = {}
         for name in (*_SUMS, *_PEAKS):
             if value := getattr(self, name):
                 packed[name] = value
@@ -72,17 +96,17 @@ class Usage:
         return packed
 
 
-def unpack(packed: dict[str, Any]) -> Usage:
-    values = dict(packed)
-    for name in _COUNTS:
-        if name in values:
-            flat = values[name]
-            values[name] = dict(zip(flat[::2], flat[1::2], strict=True))
-    return Usage(**values)
+def unpack(packed: Packed) -> Usage:
+    """Return the usage that Usage.pack made this of."""
+    usage = Usage()
+    for name, value in packed.items():
+        whole = dict(zip(value[::2], value[1::2], strict=True)) if isinstance(value, list) else value
+        setattr(usage, name, whole)
+    return usage
 
 
 def combine(usages: Iterable[Usage]) -> Usage:
-    """Of several spans of one model: sums add up, peaks stay peaks."""
+    """Return the usage of several spans together, one after another in time: sums add up, of peaks the highest stays."""
     total = Usage()
     for usage in usages:
         for name in _SUMS:
@@ -95,7 +119,8 @@ def combine(usages: Iterable[Usage]) -> Usage:
 
 
 def combine_side_by_side(usages: list[Usage]) -> Usage:
-    """Of several versions or models in the same span: what waits in them waits at the same time, so it adds up."""
+    """Return the usage of several versions or models in the same span: what waits in them waits at the same time, so peaks add
+    up, too."""
     total = combine(usages)
     for name in _PEAKS:
         setattr(total, name, sum(getattr(usage, name) for usage in usages))
@@ -103,29 +128,34 @@ def combine_side_by_side(usages: list[Usage]) -> Usage:
 
 
 def since(now: Usage, before: Usage) -> Usage:
-    """What happened between two readings of cumulative counters: sums and counts subtract, peaks are readings of now."""
-    sums: dict[str, Any] = {name: getattr(now, name) - getattr(before, name) for name in _SUMS}
-    counts: dict[str, Any] = {name: subtract(getattr(now, name), getattr(before, name)) for name in _COUNTS}
-    return replace(now, **sums, **counts)
+    """Return what happened between two readings of cumulative counters; pending and in_flight are those of now."""
+    grown = replace(now)
+    for name in _SUMS:
+        setattr(grown, name, getattr(now, name) - getattr(before, name))
+    for name in _COUNTS:
+        setattr(grown, name, subtract(getattr(now, name), getattr(before, name)))
+    return grown
 
 
-def _add(total: dict[Any, int], counts: dict[Any, int]) -> None:
+def _add(total: dict[K, int], counts: dict[K, int]) -> None:
     for key, count in counts.items():
         total[key] = total.get(key, 0) + count
 
 
-def figures(usage: Usage, seconds: float) -> dict[str, Any]:
-    """The numbers of one point of a chart. Rates are per second, times in ms; None where nothing was measured."""
+def figures(usage: Usage, seconds: float) -> Figures:
+    """Return the numbers that a chart shows of a span that was so many seconds long."""
     p50, p95, p99 = (_rounded(value) for value in quantiles_ms(usage.request, (0.5, 0.95, 0.99)))
     return {
-        "rps": _rounded((usage.success + usage.fail) / seconds),
+        "rps": _four_digits((usage.success + usage.fail) / seconds),
         "p50": p50,
         "p95": p95,
         "p99": p99,
-        "errors": _rounded(max(0, usage.fail - usage.cancel) / seconds),
-        "cancelled": _rounded(usage.cancel / seconds),
-        **{name: _rounded(usage.failures.get(reason, 0) / seconds) for name, reason in _REASONS.items()},
-        "inferences": _rounded(usage.inferences / seconds),
+        "errors": _four_digits(max(0, usage.fail - usage.cancel) / seconds),
+        "cancelled": _four_digits(usage.cancel / seconds),
+        "failed_model": _four_digits(usage.failures.get("BACKEND", 0) / seconds),
+        "failed_rejected": _four_digits(usage.failures.get("REJECTED", 0) / seconds),
+        "failed_other": _four_digits(usage.failures.get("OTHER", 0) / seconds),
+        "inferences": _four_digits(usage.inferences / seconds),
         "queue_ms": _mean_ms(usage.queue_ns, usage.queue_count),
         "compute_ms": _mean_ms(usage.compute_ns, usage.compute_count),
         "batch": {str(size): count for size, count in sorted(usage.batches.items())},
@@ -137,13 +167,17 @@ def figures(usage: Usage, seconds: float) -> dict[str, Any]:
 
 
 def _mean_ms(nanoseconds: int, count: int) -> float | None:
-    return _rounded(nanoseconds / count / 1e6) if count else None
+    return _four_digits(nanoseconds / count / 1e6) if count else None
 
 
 def _share(part: int, whole: int) -> float | None:
-    return _rounded(part / whole) if whole else None
+    return _four_digits(part / whole) if whole else None
 
 
 def _rounded(value: float | None) -> float | None:
+    return None if value is None else _four_digits(value)
+
+
+def _four_digits(value: float) -> float:
     """Four significant digits: more is noise on the wire."""
-    return None if value is None else float(f"{value:.4g}")
+    return float(f"{value:.4g}")

@@ -12,7 +12,7 @@ class Model(models.Model):
 
     name = models.CharField(max_length=200, unique=True)
     description = models.TextField(blank=True, default="")
-    tags = models.JSONField(default=list, blank=True)
+    tags: "models.JSONField[list[str], list[str]]" = models.JSONField(default=list, blank=True)
     desired_state = models.CharField(
         max_length=16, choices=DesiredState.choices, default=DesiredState.UNLOADED, db_index=True
     )

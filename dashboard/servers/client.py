@@ -1,17 +1,17 @@
 """The only code that speaks to an inference server: its V2 routes, its control routes, its live feed.
 
     ServerClient(server, connections)   blocking, for REST
-    AsyncServerClient(server)           for consumers and `watch`; also has the live feed
+    AsyncServerClient(server)           for consumers, `watch` and `up`; also reads the live feed
 
-Both have the same methods (those of `_Routes`); the second's are awaited. What goes wrong is a DashboardError with a sentence:
-Unreachable where no answer came, else the class that fits the status, with the server's own words.
+Both have the same methods; those of the second are awaited. Every failure is raised as a DashboardError with a sentence:
+Unreachable where no answer came, else the class that belongs to the status (_REFUSALS), with the server's own words.
 """
 
 import atexit
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Generic, Self, TypeVar, cast
 from urllib.parse import quote
 
 import httpx
@@ -19,6 +19,7 @@ import orjson
 from django.conf import settings
 
 from dashboard.models import Server
+from dashboard.servers.messages import FeedEvent, Hello, HelloEvent, IndexRow, Stats, StatsEvent
 from dashboard.shared.exceptions import DashboardError, Forbidden, Invalid, NotFound, Unavailable
 
 CONNECT_TIMEOUT_S = 2.0
@@ -26,12 +27,14 @@ ANSWER_TIMEOUT_S = 5.0
 INFER_TIMEOUT_S = 300.0
 # A model may compile or download for long; the server goes on loading even when nobody waits.
 LOAD_TIMEOUT_S = 3600.0
-# The feed speaks every second.
+# The feed sends an event every second.
 FEED_SILENCE_S = 5.0
+
+T = TypeVar("T")
 
 
 class Unreachable(Unavailable):
-    """No answer came: the server is down, starting, or hangs. `midway`: the connection broke after the question was asked."""
+    """No answer came: the server is down, starting, or hangs. `midway`: the connection broke after the request was sent."""
 
     def __init__(self, message: str, *, midway: bool = False) -> None:
         super().__init__(message)
@@ -39,9 +42,10 @@ class Unreachable(Unavailable):
 
 
 class Refused(DashboardError):
-    """An answer that says no, for a reason of the server's own (its 5xx)."""
+    """The server answered with a status that means a failure of its own (5xx), or with what is not JSON."""
 
 
+# Status of an answer -> the error that is raised for it; Refused for all others.
 _REFUSALS: dict[int, type[DashboardError]] = {
     400: Invalid,
     401: Forbidden,
@@ -52,40 +56,64 @@ _REFUSALS: dict[int, type[DashboardError]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
-    """One exchange. `parse` false: the answer is taken as it comes, whatever its status."""
-
-    method: str
-    path: str
-    content: bytes | None = None
-    headers: Mapping[str, str] | None = None
-    control: bool = False
-    timeout: float = ANSWER_TIMEOUT_S
-    parse: bool = True
-
-
-@dataclass(frozen=True, slots=True)
 class RawAnswer:
+    """An answer as it came, whatever its status."""
+
     status: int
     headers: dict[str, str]
     body: bytes
 
 
 @dataclass(frozen=True, slots=True)
-class FeedEvent:
-    """One event of the live feed: kind "hello" or "stats"."""
+class Call(Generic[T]):
+    """One request to a server. `read` makes the result of the answer; `timeout` is in seconds."""
 
-    kind: str
-    data: dict[str, Any]
+    method: str
+    path: str
+    content: bytes
+    read: Callable[[httpx.Response], T]
+    headers: Mapping[str, str] | None = None
+    control: bool = False  # a route that takes the control key
+    timeout: float = ANSWER_TIMEOUT_S
+    any_status: bool = False  # `read` also takes what the server refuses
 
 
-def _model_path(name: str, version: str = "") -> str:
+# -- the routes --------------------------------------------------------------------------------------------------------
+def _index() -> Call[list[IndexRow]]:
+    def read(response: httpx.Response) -> list[IndexRow]:
+        return cast(list[IndexRow], _json(response.content))
+
+    return Call("POST", "/v2/repository/index", b"{}", read, control=True)
+
+
+def _load(name: str, config: str) -> Call[None]:
+    path = f"/v2/repository/models/{quote(name, safe='')}/load"
+    body = orjson.dumps({"parameters": {"config": config}} if config else {})
+    return Call("POST", path, body, _nothing, control=True, timeout=LOAD_TIMEOUT_S)
+
+
+def _unload(name: str) -> Call[None]:
+    path = f"/v2/repository/models/{quote(name, safe='')}/unload"
+    return Call("POST", path, b"{}", _nothing, control=True)
+
+
+def _infer(name: str, body: bytes, headers: Mapping[str, str], version: str) -> Call[RawAnswer]:
     path = f"/v2/models/{quote(name, safe='')}"
-    return f"{path}/versions/{quote(str(version), safe='')}" if version else path
+    path = f"{path}/versions/{quote(version, safe='')}/infer" if version else f"{path}/infer"
+
+    def read(response: httpx.Response) -> RawAnswer:
+        return RawAnswer(response.status_code, dict(response.headers), response.content)
+
+    return Call("POST", path, body, read, headers, timeout=INFER_TIMEOUT_S, any_status=True)
 
 
-class _Routes:
-    """One method for each route; `_send` is the blocking or the awaited exchange."""
+def _nothing(response: httpx.Response) -> None:
+    return None
+
+
+# -- the clients -------------------------------------------------------------------------------------------------------
+class _Peer:
+    """The server at the other end: its address, the keys it takes, and its answers and failures as results and errors."""
 
     def __init__(self, server: Server) -> None:
         self.server = server
@@ -96,53 +124,15 @@ class _Routes:
             {"Authorization": f"Bearer {settings.SERVER_INFER_KEY}"} if own and settings.REQUIRE_TOKENS else {}
         )
 
-    def _send(self, call: Call) -> Any:
-        raise NotImplementedError
-
-    def metadata(self) -> Any:
-        return self._send(Call("GET", "/v2"))
-
-    def index(self) -> Any:
-        """[{"name", "version", "state", "reason", "condition", "failed"}] of every model in the repository."""
-        return self._send(Call("POST", "/v2/repository/index", b"{}", control=True))
-
-    def load(self, name: str, config: str = "") -> Any:
-        """Returns when the model is ready; nothing happens when nothing of it changed. `config`: JSON, in place of the file."""
-        path = f"/v2/repository/models/{quote(name, safe='')}/load"
-        body = orjson.dumps({"parameters": {"config": config}} if config else {})
-        return self._send(Call("POST", path, body, control=True, timeout=LOAD_TIMEOUT_S))
-
-    def unload(self, name: str) -> Any:
-        path = f"/v2/repository/models/{quote(name, safe='')}/unload"
-        return self._send(Call("POST", path, b"{}", control=True))
-
-    def model_metadata(self, name: str, version: str = "") -> Any:
-        return self._send(Call("GET", _model_path(name, version)))
-
-    def model_config(self, name: str, version: str = "") -> Any:
-        return self._send(Call("GET", f"{_model_path(name, version)}/config"))
-
-    def model_statistics(self, name: str, version: str = "") -> Any:
-        return self._send(Call("GET", f"{_model_path(name, version)}/stats"))
-
-    def infer_raw(self, name: str, body: bytes, headers: Mapping[str, str], version: str = "") -> Any:
-        """Pass a request on as it is; the RawAnswer is the server's, refusals too."""
-        path = f"{_model_path(name, version)}/infer"
-        call = Call("POST", path, body, {**headers, **self._token}, timeout=INFER_TIMEOUT_S, parse=False)
-        return self._send(call)
-
-    def _request(self, client: Any, call: Call) -> Any:
+    def _request(self, client: httpx.Client | httpx.AsyncClient, call: Call[T]) -> httpx.Request:
         headers = {**(call.headers or {}), **(self._key if call.control else {})}
         timeout = httpx.Timeout(call.timeout, connect=CONNECT_TIMEOUT_S)
-        return client.request(
-            call.method, f"{self.server.http_url}{call.path}", content=call.content, headers=headers, timeout=timeout
-        )
+        url = f"{self.server.http_url}{call.path}"
+        return client.build_request(call.method, url, content=call.content, headers=headers, timeout=timeout)
 
-    def _answer(self, call: Call, response: httpx.Response) -> Any:
-        if not call.parse:
-            return RawAnswer(response.status_code, dict(response.headers), response.content)
-        if response.is_success:
-            return _json(response.content) if response.content else {}
+    def _result(self, call: Call[T], response: httpx.Response) -> T:
+        if call.any_status or response.is_success:
+            return call.read(response)
         raise _refusal(self.server.name, response)
 
     def _unreachable(self, error: httpx.HTTPError) -> Unreachable:
@@ -156,24 +146,6 @@ class _Routes:
         return Unreachable(f"inference server {self.server.name} does not answer: {reason}", midway=midway)
 
 
-def _json(content: bytes) -> Any:
-    try:
-        return orjson.loads(content)
-    except orjson.JSONDecodeError:
-        raise Refused("the inference server's answer is not JSON") from None
-
-
-def _refusal(server: str, response: httpx.Response) -> DashboardError:
-    try:
-        message = orjson.loads(response.content)["error"]
-    except (orjson.JSONDecodeError, KeyError, TypeError):
-        message = f"inference server {server} answered with status {response.status_code}"
-    return _REFUSALS.get(response.status_code, Refused)(message)
-
-
-_OPTIONS: dict[str, Any] = {"trust_env": False, "follow_redirects": False}  # proxies of the environment are not for us
-
-
 class ServerConnections:
     """HTTP connections that stay open between calls, for several threads and servers. A client is made at the first call."""
 
@@ -184,32 +156,50 @@ class ServerConnections:
     def client(self) -> httpx.Client:
         with self._lock:
             if self._client is None:
-                self._client = httpx.Client(**_OPTIONS)
+                # Proxies of the environment are not for servers of ours.
+                self._client = httpx.Client(trust_env=False, follow_redirects=False)
                 atexit.register(self._client.close)
             return self._client
 
 
-class ServerClient(_Routes):
+class ServerClient(_Peer):
     """Blocking; safe to use from several threads."""
 
     def __init__(self, server: Server, connections: ServerConnections) -> None:
         super().__init__(server)
         self._connections = connections
 
-    def _send(self, call: Call) -> Any:
+    def index(self) -> list[IndexRow]:
+        """Return a row for every version in the repository."""
+        return self._call(_index())
+
+    def load(self, name: str, config: str = "") -> None:
+        """Load a model, and return when it is ready; see AsyncServerClient.load."""
+        self._call(_load(name, config))
+
+    def unload(self, name: str) -> None:
+        """Ask for a model to be unloaded; requests under way are finished first."""
+        self._call(_unload(name))
+
+    def infer_raw(self, name: str, body: bytes, headers: Mapping[str, str], version: str = "") -> RawAnswer:
+        """Pass an inference request on as it is; the answer is the server's, refusals too."""
+        return self._call(_infer(name, body, {**headers, **self._token}, version))
+
+    def _call(self, call: Call[T]) -> T:
+        client = self._connections.client()
         try:
-            response = self._request(self._connections.client(), call)
+            response = client.send(self._request(client, call))
         except httpx.HTTPError as error:
             raise self._unreachable(error) from None
-        return self._answer(call, response)
+        return self._result(call, response)
 
 
-class AsyncServerClient(_Routes):
+class AsyncServerClient(_Peer):
     """Used as `async with AsyncServerClient(server) as client`; belongs to one event loop."""
 
     def __init__(self, server: Server) -> None:
         super().__init__(server)
-        self._client = httpx.AsyncClient(**_OPTIONS)
+        self._client = httpx.AsyncClient(trust_env=False, follow_redirects=False)
 
     async def __aenter__(self) -> Self:
         return self
@@ -217,15 +207,34 @@ class AsyncServerClient(_Routes):
     async def __aexit__(self, *error: object) -> None:
         await self._client.aclose()
 
-    async def _send(self, call: Call) -> Any:
+    async def index(self) -> list[IndexRow]:
+        """Return a row for every version in the repository."""
+        return await self._call(_index())
+
+    async def load(self, name: str, config: str = "") -> None:
+        """Load a model, and return when it is ready; where nothing of it has changed, the server does nothing.
+
+        config: a configuration as JSON that takes the place of the file (Triton's load parameter of that name).
+        """
+        await self._call(_load(name, config))
+
+    async def unload(self, name: str) -> None:
+        """Ask for a model to be unloaded; requests under way are finished first."""
+        await self._call(_unload(name))
+
+    async def infer_raw(self, name: str, body: bytes, headers: Mapping[str, str], version: str = "") -> RawAnswer:
+        """Pass an inference request on as it is; the answer is the server's, refusals too."""
+        return await self._call(_infer(name, body, {**headers, **self._token}, version))
+
+    async def _call(self, call: Call[T]) -> T:
         try:
-            response = await self._request(self._client, call)
+            response = await self._client.send(self._request(self._client, call))
         except httpx.HTTPError as error:
             raise self._unreachable(error) from None
-        return self._answer(call, response)
+        return self._result(call, response)
 
     async def feed(self) -> AsyncGenerator[FeedEvent, None]:
-        """The live feed, until the server ends it or falls silent: then Unreachable."""
+        """Yield the events of the live feed. It ends with Unreachable, once the server ends it or falls silent."""
         timeout = httpx.Timeout(FEED_SILENCE_S, connect=CONNECT_TIMEOUT_S)
         url = f"{self.server.metrics_url}/v2/slipway/live"
         try:
@@ -233,21 +242,40 @@ class AsyncServerClient(_Routes):
                 if not response.is_success:
                     await response.aread()
                     raise _refusal(self.server.name, response)
-                async for event in _events(response.aiter_lines()):
-                    yield event
+                async for kind, data in _server_sent_events(response.aiter_lines()):
+                    if kind == "hello":
+                        yield HelloEvent(cast(Hello, _json(data)))
+                    elif kind == "stats":
+                        yield StatsEvent(cast(Stats, _json(data)))
         except httpx.HTTPError as error:
             raise self._unreachable(error) from None
         raise Unreachable(f"inference server {self.server.name} does not answer: its live feed ended", midway=True)
 
 
-async def _events(lines: AsyncIterator[str]) -> AsyncIterator[FeedEvent]:
-    """Server-sent events (WHATWG HTML, 9.2.6) with JSON data; comments and other fields are skipped."""
+def _json(content: bytes) -> object:  # the caller casts it to what the route answers
+    try:
+        return orjson.loads(content)
+    except orjson.JSONDecodeError:
+        raise Refused("the inference server's answer is not JSON") from None
+
+
+def _refusal(server: str, response: httpx.Response) -> DashboardError:
+    """Return the error that stands for an answer without success, with the message that the server gave."""
+    try:
+        message = orjson.loads(response.content)["error"]
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        message = f"inference server {server} answered with status {response.status_code}"
+    return _REFUSALS.get(response.status_code, Refused)(message)
+
+
+async def _server_sent_events(lines: AsyncIterator[str]) -> AsyncIterator[tuple[str, bytes]]:
+    """Yield the kind and the data of each event (WHATWG HTML, 9.2.6); comments and other fields are skipped."""
     kind = "message"
     data: list[str] = []
     async for line in lines:
         if not line:
             if data:
-                yield FeedEvent(kind, _json("\n".join(data).encode()))
+                yield kind, "\n".join(data).encode()
             kind, data = "message", []
             continue
         name, _, value = line.partition(":")

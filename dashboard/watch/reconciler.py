@@ -16,6 +16,7 @@ from dashboard.metrics.feed import FeedReader
 from dashboard.models import Model, ModelSync, Server
 from dashboard.servers import server_state
 from dashboard.servers.client import AsyncServerClient, Unreachable
+from dashboard.servers.messages import IndexRow
 from dashboard.servers.server_state import VersionStatus
 from dashboard.servers.services import server_event_record
 from dashboard.shared.choices import DesiredState, EventKind, ModelStatus
@@ -38,8 +39,8 @@ _HELD = (
     "Load it once more to try, or set slipway.isolation to process in its configuration."
 )
 
-# A server of NVIDIA's sends no condition: the reason that it gives an unloaded version (model_lifecycle.cc).
-_TRITONS = {"unloaded": Condition.UNLOADED}
+# Stock Triton sends no condition. By the reason that it gives for an unloaded version (model_lifecycle.cc):
+_CONDITIONS_BY_REASON = {"unloaded": Condition.UNLOADED}
 
 
 class Reconciler:
@@ -97,7 +98,7 @@ class Reconciler:
             return False
         self._index_at = now + INDEX_INTERVAL_S
         try:
-            statuses = _statuses(await self._client.index())
+            statuses = version_statuses(await self._client.index())
         except DashboardError as error:
             await self._lost(error)
             return True
@@ -273,15 +274,15 @@ def state_for_plan(status: VersionStatus) -> str:
     return ModelStatus.READY if status.condition in (Condition.ASLEEP, Condition.STEPLESS) else status.state
 
 
-def _statuses(index: list[dict[str, Any]]) -> list[VersionStatus]:
-    """Rows of versions; a model that was never loaded has a row without one, which says nothing."""
+def version_statuses(index: list[IndexRow]) -> list[VersionStatus]:
+    """Return the states of an index. A model that was never loaded has a row without a version, which is left out."""
     return [
         VersionStatus(
             row["name"],
             int(row["version"]),
             row["state"],
             row.get("reason", ""),
-            row.get("condition", _TRITONS.get(row.get("reason", ""), Condition.NONE)),
+            row.get("condition", _CONDITIONS_BY_REASON.get(row.get("reason", ""), Condition.NONE)),
             row.get("failed", False),
         )
         for row in index

@@ -1,12 +1,11 @@
 """Ticks and usages made by hand, for tests that need hours of history in a moment."""
 
-from typing import Any
-
 from dashboard.metrics.feed import Tick
+from dashboard.metrics.samples import ProcessGauges
 from dashboard.metrics.usage import Usage
 from repository.core.histogram import bucket_of
 
-PROCESS: dict[str, Any] = {"rss": 100 << 20, "cpu": 0.5, "threads": 8, "gpus": []}
+PROCESS: ProcessGauges = {"rss": 100 << 20, "cpu": 0.5, "threads": 8, "gpus": []}
 
 
 def usage(requests: int, each_us: int, *, fail: int = 0, pending: int = 0) -> Usage:

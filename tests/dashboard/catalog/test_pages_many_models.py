@@ -11,7 +11,7 @@ from django.test.utils import CaptureQueriesContext
 
 from dashboard.catalog.selectors import model_words, models_overview
 from dashboard.metrics.recent import busiest
-from dashboard.metrics.samples import encode
+from dashboard.metrics.samples import Sample, encode
 from dashboard.models import MetricSample, Model, ModelState, ModelSync, Release, Server, Version
 from tests.dashboard.conftest import text_of
 from tests.dashboard.feeds import PROCESS, usage
@@ -106,5 +106,5 @@ def test_the_busiest_models_are_those_with_most_requests_now(server: Server) -> 
 
 
 def sample(server: Server, name: str, resolution: int, at: int, requests: int) -> Any:
-    data = encode({**usage(requests, 1000).pack(), **({} if name else {"process": PROCESS})})
+    data = encode(Sample(usage(requests, 1000).pack(), None if name else PROCESS))
     return MetricSample(server=server, model_name=name, version=1, resolution=resolution, at=at, data=data)

@@ -19,7 +19,7 @@ from dashboard.servers.client import AsyncServerClient, Unreachable
 from dashboard.servers.server_state import model_states_record, server_lost
 from dashboard.servers.services import server_ensure_local
 from dashboard.shared.exceptions import DashboardError
-from dashboard.watch.reconciler import _statuses, state_for_plan
+from dashboard.watch.reconciler import state_for_plan, version_statuses
 from tests.dashboard.processes import fixed_server, server_client
 from tests.dashboard.supervisor.test_up import command_line
 from tests.support import model_factory
@@ -78,7 +78,7 @@ def words(server: Server) -> dict[tuple[str, int], str]:
 
 
 def told_by_index(server: Server) -> dict[tuple[str, int], str]:
-    model_states_record(server=server, statuses=_statuses(server_client(server).index()))
+    model_states_record(server=server, statuses=version_statuses(server_client(server).index()))
     return {(row.model_name, row.version): row.word for row in ModelState.objects.all()}
 
 
@@ -102,9 +102,9 @@ def test_the_dashboard_reads_fields_of_the_index_and_the_feed(server: Server, mo
     }
     rows = {row["name"]: row for row in client.index()}
     assert [rows[name]["failed"] for name in ("napper", "stays", "broken")] == [False, False, True]
-    assert {state_for_plan(status) for status in _statuses(client.index()) if status.name in ("napper", "stays")} == {
-        "READY"
-    }
+    assert {
+        state_for_plan(status) for status in version_statuses(client.index()) if status.name in ("napper", "stays")
+    } == {"READY"}
     model_factory.onnx_scale(models, "goes", version=3)
     client.load("goes")
     until(server, lambda now: (now["goes", 2], now["goes", 3]) == ("unloaded", "ready"))
@@ -121,7 +121,9 @@ def test_the_dashboard_reads_fields_of_the_index_and_the_feed(server: Server, mo
     row = ModelState.objects.get(model_name="napper")
     assert (row.failed, row.complaint) == (True, row.reason)
     # It is there all the same: loading it again would change nothing.
-    assert [state_for_plan(status) for status in _statuses(client.index()) if status.name == "napper"] == ["READY"]
+    assert [state_for_plan(status) for status in version_statuses(client.index()) if status.name == "napper"] == [
+        "READY"
+    ]
     server_lost(server=server, reason=Unreachable("gone").message)
     assert {row.word for row in ModelState.objects.filter(model_name__in=("napper", "stays"))} == {"unavailable"}
 
@@ -136,10 +138,12 @@ def test_a_version_whose_process_hangs_is_neither_ready_nor_loaded_again(server:
     assert row.state == "READY", "Triton's word for what is loaded"
     assert "its process has given no sign of life" in row.complaint
     assert _judge("loaded", [1], [row], "") == ("failed", row.complaint)
-    assert [state_for_plan(status) for status in _statuses(client.index()) if status.name == "stops"] == ["READY"]
+    assert [state_for_plan(status) for status in version_statuses(client.index()) if status.name == "stops"] == [
+        "READY"
+    ]
     until(server, lambda now: now["stops", 1] == "ready")
 
 
 def test_what_nvidias_server_says_of_an_unloaded_version_is_understood() -> None:
     row = {"name": "m", "version": "1", "state": "UNAVAILABLE", "reason": "unloaded"}
-    assert [status.condition for status in _statuses([row])] == ["unloaded"]
+    assert [status.condition for status in version_statuses([row])] == ["unloaded"]

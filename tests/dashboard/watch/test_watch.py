@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 from asgiref.sync import async_to_sync, sync_to_async
 from django.conf import settings
@@ -18,10 +19,9 @@ from dashboard.metrics.selectors import metrics_range
 from dashboard.models import MetricSample, Model, ModelState, ModelSync, Server, ServerEvent, ServerState, Version
 from dashboard.servers.client import AsyncServerClient
 from dashboard.shared.choices import DesiredState, EventKind, ServerStatus
-from dashboard.shared.exceptions import DashboardError
 from dashboard.watch.reconciler import Reconciler
 from dashboard.watch.watcher import watch_server
-from tests.dashboard.processes import FixedServer, fixed_server, server_client
+from tests.dashboard.processes import FixedServer, fixed_server
 from tests.support import model_factory
 from tests.support.serving_process import PATIENCE_S
 
@@ -203,13 +203,12 @@ def test_what_was_changed_by_hand_is_not_loaded_before_somebody_adopts_it(
         inference.start()
 
     def largest_batch() -> int:
-        return server_client(server).model_config(model.name)["max_batch_size"]
-
-    def serves() -> bool:
+        """As the server says it: 0 while it does not answer."""
         try:
-            return bool(largest_batch())
-        except DashboardError:
-            return False
+            answer = httpx.get(f"{server.http_url}/v2/models/{model.name}/config")
+        except httpx.HTTPError:
+            return 0
+        return answer.json()["max_batch_size"] if answer.is_success else 0
 
     def adopt() -> None:
         drift_adopt(model=model, actor=actor)
@@ -218,7 +217,7 @@ def test_what_was_changed_by_hand_is_not_loaded_before_somebody_adopts_it(
     watch(
         server,
         (inference.start, ready(model.name)),
-        (edit_by_hand, serves),
+        (edit_by_hand, lambda: largest_batch() > 0),
         (lambda: sizes.append(largest_batch()), lambda: ("relu", 2) not in states()),
         (adopt, lambda: states().get(("relu", 2)) == "READY"),
     )
