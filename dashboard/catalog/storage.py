@@ -38,7 +38,7 @@ def remember_config(model: Model, text: str) -> None:
 
 
 def remember_version(model: Model, number: int, manifest: Manifest) -> None:
-    """The files of a version just published, without reading them again."""
+    """The files of a version just brought back, without reading them again."""
     folder = managed_repository().version_dir(model.name, number)
     files = dict(model.fingerprint.get("files", {}))
     for name, entry in manifest.files.items():
@@ -46,14 +46,15 @@ def remember_version(model: Model, number: int, manifest: Manifest) -> None:
     _remember(model, {"config": model.fingerprint.get("config", ""), "files": files})
 
 
-def remember_beside(model: Model, names: Iterable[str]) -> None:
-    """Files beside the versions: labels, a vocabulary."""
+def remember_publication(model: Model, *, number: int, manifest: Manifest, text: str, beside: Iterable[str]) -> None:
+    """A version just published, its config.pbtxt, and the files beside the versions: labels, a vocabulary."""
     folder = managed_repository().model_dir(model.name)
+    entries = {name: hash_file(folder / name) for name in beside}
+    entries |= {f"{number}/{name}": entry for name, entry in manifest.files.items()}
     files = dict(model.fingerprint.get("files", {}))
-    for name in names:
-        entry = hash_file(folder / name)
+    for name, entry in entries.items():
         files[name] = [entry.size, (folder / name).stat().st_mtime_ns, entry.sha256]
-    _remember(model, {"config": model.fingerprint.get("config", ""), "files": files})
+    _remember(model, {"config": hashlib.sha256(text.encode()).hexdigest(), "files": files})
 
 
 def forget_version(model: Model, number: int) -> None:

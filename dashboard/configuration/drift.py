@@ -4,6 +4,7 @@ from django.db import transaction
 
 from dashboard.access.audit import audit_record
 from dashboard.access.authorisation import Actor, Right, require
+from dashboard.catalog import version_states
 from dashboard.catalog.releases import generation_bump, release_record
 from dashboard.catalog.selectors import current_text
 from dashboard.catalog.storage import disk_text, managed_repository, remember_config
@@ -148,9 +149,7 @@ def _adopt_versions(model: Model, actor: Actor) -> None:
         _adopt_version(model, number, actor)
     for number, version in known.items():
         if number not in on_disk and version.state == VersionState.PUBLISHED:
-            version.state = VersionState.ARCHIVED
-            version.details = {**version.details, "missing": True}
-            version.save(update_fields=["state", "details"])
+            version_states.missing(version)
     model.last_number = max([model.last_number, *on_disk])
 
 

@@ -154,4 +154,4 @@ def _arriving(upload: Upload, text: str, number: int, folder: Path, beside: dict
 
 def beside_files(upload: Upload) -> dict[str, Path]:
     """Name beside the versions -> the file of the upload that is to lie there."""
-    return {name: upload.folder / path for name, path in upload.contents.get("model_files", {}).items()}
+    return {name: upload.folder / path for name, path in upload.arranged.model_files.items()}

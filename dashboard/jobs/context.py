@@ -2,6 +2,7 @@
 
 import contextlib
 import threading
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any
 
@@ -23,6 +24,22 @@ class JobCancelled(Exception):
 
 class JobSuperseded(Exception):
     """This worker was taken for lost and the job runs elsewhere, or was ended: stop without a word."""
+
+
+@contextlib.contextmanager
+def undone_by(undo: Callable[[Exception], None]) -> Iterator[None]:
+    """Call `undo` with whatever ends the block before its end, then let that pass.
+
+    Not for a worker that was superseded: what it worked on is another's now. A killed one undoes nothing; the next attempt
+    finds what it left.
+    """
+    try:
+        yield
+    except JobSuperseded:
+        raise
+    except Exception as error:
+        undo(error)
+        raise
 
 
 class JobContext:

@@ -24,10 +24,15 @@ class Kind:
     abandoned: Callable[[Job], None]
 
 
-def load_kind(name: str) -> Kind:
-    """Invalid for a name that is not in the table."""
+def kind_path(name: str) -> str:
+    """Return where a kind is; Invalid for a name that is not in the table."""
     kinds: dict[str, str] = settings.JOB_KINDS
     if name not in kinds:
         raise Invalid(f"expected a job of kind {', '.join(sorted(kinds))}, but got '{name}'")
-    kind: Kind = import_string(kinds[name])
+    return kinds[name]
+
+
+def load_kind(name: str) -> Kind:
+    """Return a kind by the name that a job's row gives it: for whoever meets a job without knowing its work."""
+    kind: Kind = import_string(kind_path(name))
     return kind

@@ -1,6 +1,7 @@
 """A queued job is run once, by whoever claims its row first, and its outcome is written down."""
 
 import logging
+from collections.abc import Callable
 from typing import Any
 
 from django.utils import timezone
@@ -13,9 +14,14 @@ from dashboard.shared.exceptions import DashboardError, status_of
 
 logger = logging.getLogger(__name__)
 
+Work = Callable[[JobContext], dict[str, Any]]
 
-def job_run(*, job_id: int) -> None:
-    """Runs a queued job in this process. Does nothing when another worker has it, or it has ended."""
+
+def job_run(*, job_id: int, work: Work | None = None) -> None:
+    """Runs a queued job in this process. Does nothing when another worker has it, or it has ended.
+
+    work: what the job does, where the caller knows it; by default what the job's kind says.
+    """
     now = timezone.now()
     claimed = Job.objects.filter(pk=job_id, state=JobState.QUEUED).update(
         state=JobState.RUNNING, started_at=now, heartbeat_at=now, progress=0, error=""
@@ -24,20 +30,20 @@ def job_run(*, job_id: int) -> None:
         return
     job = Job.objects.get(pk=job_id)
     with JobContext(job) as context:
-        _finish(job, *_outcome(context))
+        _finish(job, *_outcome(context, work or load_kind(job.kind).run))
 
 
-def job_run_here(*, job: Job) -> Job:
+def job_run_here(*, job: Job, work: Work) -> Job:
     """Runs a job that was not announced, in this process; the job as it ended."""
-    job_run(job_id=job.pk)
+    job_run(job_id=job.pk, work=work)
     job.refresh_from_db()
     return job
 
 
-def _outcome(context: JobContext) -> tuple[JobState | None, dict[str, Any]]:
+def _outcome(context: JobContext, work: Work) -> tuple[JobState | None, dict[str, Any]]:
     """The state a job ends in, with what to store; None when it is no longer ours to end."""
     try:
-        result = load_kind(context.job.kind).run(context)
+        result = work(context)
     except JobSuperseded:
         return None, {}
     except JobCancelled:

@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from dashboard.access.audit import audit_record
 from dashboard.access.authorisation import Actor, Right, require
-from dashboard.jobs.kinds import load_kind
+from dashboard.jobs.kinds import kind_path, load_kind
 from dashboard.jobs.tasks import run_job
 from dashboard.models import Job, Model
 from dashboard.shared.choices import JobState
@@ -33,7 +33,7 @@ def job_create(
     announce: bool = True,
 ) -> Job:
     """A new job; a worker hears of it when the transaction commits. Without `announce` the caller runs it at once."""
-    load_kind(kind)
+    kind_path(kind)
     job = Job.objects.create(
         kind=kind,
         title=title or kind,
@@ -66,6 +66,11 @@ def job_cancel(*, job: Job, actor: Actor) -> Job:
         if ended:
             load_kind(job.kind).abandoned(job)
     return job
+
+
+def job_request_cancel(*, job_id: int) -> None:
+    """Ask an unfinished job to stop whose work was ended already, by somebody who may; a queued one ends when it is run."""
+    Job.objects.filter(pk=job_id, state__in=UNFINISHED).update(cancel_requested=True)
 
 
 def jobs_requeue_lost(*, older_than: timedelta = timedelta(seconds=30)) -> int:

@@ -7,21 +7,22 @@ from django.conf import settings
 from django.db import models
 from django.utils import timezone
 
+from dashboard.models.upload_json import Contents, Publication
 from dashboard.shared.choices import UploadState
 
 
 class Upload(models.Model):
+    """`state` is written by uploads.states alone, which draws what lies on disk and in the database in each."""
+
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     user = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="uploads")
     user_name = models.CharField(max_length=150, blank=True, default="")
     model_name = models.CharField(max_length=200)
     state = models.CharField(max_length=16, choices=UploadState.choices, default=UploadState.RECEIVING, db_index=True)
     error = models.TextField(blank=True, default="")
-    # The output of `python -m serving.inspect`, see uploads.inspection.
+    # JSON, see upload_json: a Proposal; Contents and a Publication, which `arranged` and `last_publication` read.
     proposal = models.JSONField(default=dict)
-    # What the files are: {"files": [names in the version], "config_text", "model_files": [names beside the versions]}
     contents = models.JSONField(default=dict)
-    # What publishing was asked for last: while it is under way, enough to finish it after a crash; then, to ask again.
     publication = models.JSONField(default=dict)
     allow_code = models.BooleanField(default=False)  # whoever uploads may upload formats that can run code
     job = models.ForeignKey("Job", null=True, on_delete=models.SET_NULL, related_name="uploads")
@@ -37,6 +38,16 @@ class Upload(models.Model):
     @property
     def folder(self) -> Path:
         return Path(settings.STAGING_DIR) / str(self.id)
+
+    @property
+    def arranged(self) -> Contents:
+        """Which files the version consists of, once they were inspected."""
+        return Contents.from_json(self.contents)
+
+    @property
+    def last_publication(self) -> Publication | None:
+        """What publishing was asked for last: under way, enough to finish it after a crash; after that, to ask again."""
+        return Publication.from_json(self.publication)
 
     @property
     def size_bytes(self) -> int:

@@ -5,7 +5,8 @@ DashboardError                  message: what was expected and what came; no pat
 ├── Forbidden                   the actor lacks a right
 ├── NotFound                    no such thing
 ├── Conflict                    the thing is in another state than this asks for
-│   └── WrongOffset             a chunk starts elsewhere than what was received ends; `expected` says where
+│   ├── WrongOffset             a chunk starts elsewhere than what was received ends; `expected` says where
+│   └── WrongState              the row has left the state that a transition starts from
 ├── TooLarge                    over a limit of size
 ├── StorageFull                 the disk is, or would become, full
 └── Unavailable                 the inference server does not answer
@@ -51,6 +52,10 @@ class WrongOffset(Conflict):
         self.expected = expected
 
 
+class WrongState(Conflict):
+    pass
+
+
 class TooLarge(DashboardError):
     pass
 
@@ -70,6 +75,7 @@ STATUS: dict[type[DashboardError], int] = {
     NotFound: 404,
     Conflict: 409,
     WrongOffset: 409,
+    WrongState: 409,
     TooLarge: 413,
     Unavailable: 503,
     StorageFull: 507,

@@ -1,16 +1,19 @@
 """What an upload is: its files brought into order, then looked at by `python -m serving.inspect`."""
 
+import contextlib
 import hashlib
 from pathlib import Path
 from typing import Any
 
 from tritonclient.grpc import model_config_pb2 as mc
 
-from dashboard.jobs.context import JobCancelled, JobContext
+from dashboard.jobs.context import JobCancelled, JobContext, undone_by
 from dashboard.models import ConfigRevision, Job, Upload
+from dashboard.models.upload_json import Contents, Finding, Proposal, TensorRow
 from dashboard.shared.choices import UploadState
-from dashboard.shared.exceptions import DashboardError, Forbidden, Invalid
+from dashboard.shared.exceptions import DashboardError, Forbidden, Invalid, WrongState
 from dashboard.shared.repository_errors import repository_errors
+from dashboard.uploads import states
 from dashboard.uploads.arrangement import Arrangement, arrange
 from dashboard.uploads.inspector import run_inspector
 from dashboard.uploads.services import refuse_code
@@ -20,44 +23,47 @@ from repository.core.errors import InvalidConfig
 _CHUNK = 4 << 20
 
 
-def upload_inspect(*, upload: Upload, context: JobContext) -> dict[str, Any]:
-    """The job `inspect`: leaves the upload inspected, with a proposal, or failed, with the reason.
+def inspection_run(context: JobContext) -> dict[str, Any]:
+    """The job `inspect`, params {"upload": id}: leaves the upload inspected, with a proposal, or failed, with the reason.
 
-    The proposal is what serving.inspect says, with: config (the text to review), config_source (upload | model | file),
-    base_revision (the model's configuration at that moment, 0 for none), and problems of the uploaded or present
+    The proposal is what serving.inspect says, with the text to review, and with problems of the uploaded or present
     configuration as warnings.
     """
-    states = (UploadState.RECEIVED, UploadState.INSPECTING)
-    if not Upload.objects.filter(pk=upload.pk, state__in=states).update(state=UploadState.INSPECTING):
-        raise JobCancelled
+    upload = Upload.objects.get(pk=context.params["upload"])
+    if upload.state == UploadState.INSPECTED:  # an earlier attempt died after its last transaction
+        return _result(upload.proposal)
     try:
-        with repository_errors():
+        states.inspect(upload)
+        with undone_by(lambda error: _reject(upload, error)), repository_errors():
             contents, proposal = _inspected(upload, context)
-    except JobCancelled:
-        _end(upload, UploadState.FAILED, error="The inspection was cancelled.")
-        raise
-    except DashboardError as error:
-        _end(upload, UploadState.FAILED, error=error.message)
-        raise
-    except Exception:
-        _end(upload, UploadState.FAILED, error="The inspection failed; its job's worker has the details in its log.")
-        raise
-    if not _end(upload, UploadState.INSPECTED, contents=contents, proposal=proposal):
-        raise JobCancelled
+        states.accept(upload, contents=contents, proposal=proposal)
+    except WrongState:  # the upload was cancelled, or has expired
+        raise JobCancelled from None
+    return _result(proposal)
+
+
+def _result(proposal: Proposal) -> dict[str, Any]:
     return {"format": proposal["format"], "problems": len(proposal["problems"])}
 
 
-def inspection_abandoned(*, job: Job) -> None:
+def inspection_abandoned(job: Job) -> None:
     """Its job was ended while nobody ran it."""
-    rows = Upload.objects.filter(job=job, state__in=(UploadState.RECEIVED, UploadState.INSPECTING))
-    rows.update(state=UploadState.FAILED, error=job.error or "The inspection was cancelled.")
+    with contextlib.suppress(WrongState):
+        for upload in job.uploads.all():
+            states.reject(upload, reason=job.error or "The inspection was cancelled.")
 
 
-def _end(upload: Upload, state: UploadState, **changes: Any) -> bool:
-    return bool(Upload.objects.filter(pk=upload.pk, state=UploadState.INSPECTING).update(state=state, **changes))
+def _reject(upload: Upload, error: Exception) -> None:
+    reason = "The inspection failed; its job's worker has the details in its log."
+    if isinstance(error, JobCancelled):
+        reason = "The inspection was cancelled."
+    elif isinstance(error, DashboardError):
+        reason = error.message
+    with contextlib.suppress(WrongState):
+        states.reject(upload, reason=reason)
 
 
-def _inspected(upload: Upload, context: JobContext) -> tuple[dict[str, Any], dict[str, Any]]:
+def _inspected(upload: Upload, context: JobContext) -> tuple[Contents, Proposal]:
     _check_hashes(upload, context)
     context.progress(50, "Bringing the files into order")
     arrangement = arrange(upload)
@@ -70,12 +76,8 @@ def _inspected(upload: Upload, context: JobContext) -> tuple[dict[str, Any], dic
     proposal = _proposal(upload, arrangement, context)
     if proposal["executes_code"] and not upload.allow_code:
         raise Forbidden(f"format {proposal['format']} can run code; this needs the permission to upload code")
-    contents = {
-        "files": arrangement.files,
-        "config_text": arrangement.config_text,
-        "model_files": {name: str(path.relative_to(upload.folder)) for name, path in arrangement.model_files.items()},
-    }
-    return contents, proposal
+    beside = {name: str(path.relative_to(upload.folder)) for name, path in arrangement.model_files.items()}
+    return Contents(files=arrangement.files, model_files=beside), proposal
 
 
 def _check_hashes(upload: Upload, context: JobContext) -> None:
@@ -94,10 +96,11 @@ def _check_hashes(upload: Upload, context: JobContext) -> None:
             raise Invalid(f"file '{file.path}' is not what was sent: its SHA-256 differs; upload it again")
 
 
-def _proposal(upload: Upload, arrangement: Arrangement, context: JobContext) -> dict[str, Any]:
+def _proposal(upload: Upload, arrangement: Arrangement, context: JobContext) -> Proposal:
     revision = ConfigRevision.objects.filter(model__name=upload.model_name).first()
     text, source = _given_text(arrangement, revision)
-    config, problems = None, []
+    config = None
+    problems: list[Finding] = []
     if text is not None:
         try:
             config = model_config.parse(text)
@@ -123,7 +126,7 @@ def _given_text(arrangement: Arrangement, revision: ConfigRevision | None) -> tu
     return (revision.text, "model") if revision and revision.text else (None, "file")
 
 
-def _inspect_with(upload: Upload, arrangement: Arrangement, text: str | None, context: JobContext) -> dict[str, Any]:
+def _inspect_with(upload: Upload, arrangement: Arrangement, text: str | None, context: JobContext) -> Proposal:
     """A file that is sound but contradicts the configuration can still be published with another one."""
     config_file = _written(upload, text) if text is not None else None
     found = run_inspector(arrangement.version_dir, name=upload.model_name, config_file=config_file, context=context)
@@ -132,11 +135,11 @@ def _inspect_with(upload: Upload, arrangement: Arrangement, text: str | None, co
     alone = run_inspector(arrangement.version_dir, name=upload.model_name, config_file=None, context=context)
     if _errors(alone):
         return found
-    contradictions = [{"severity": "warning", "message": problem["message"]} for problem in found["problems"]]
+    contradictions = [Finding(severity="warning", message=problem["message"]) for problem in found["problems"]]
     return {**alone, "problems": contradictions}
 
 
-def _errors(found: dict[str, Any]) -> list[dict[str, Any]]:
+def _errors(found: Proposal) -> list[Finding]:
     return [problem for problem in found["problems"] if problem["severity"] == "error"]
 
 
@@ -146,7 +149,7 @@ def _written(upload: Upload, text: str) -> Path:
     return path
 
 
-def _ensemble(config: mc.ModelConfig) -> dict[str, Any]:
+def _ensemble(config: mc.ModelConfig) -> Proposal:
     return {
         "format": "ensemble",
         "backend": "",
@@ -159,6 +162,6 @@ def _ensemble(config: mc.ModelConfig) -> dict[str, Any]:
     }
 
 
-def _tensor(tensor: Any) -> dict[str, Any]:
+def _tensor(tensor: Any) -> TensorRow:
     datatype = mc.DataType.Name(tensor.data_type).removeprefix("TYPE_").replace("STRING", "BYTES")
     return {"name": tensor.name, "datatype": datatype, "shape": list(tensor.dims)}

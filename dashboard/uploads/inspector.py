@@ -12,11 +12,12 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, cast
 
 from django.conf import settings
 
 from dashboard.jobs.context import JobContext
+from dashboard.models.upload_json import Proposal
 from dashboard.shared.exceptions import Invalid
 
 MAX_ANSWER_BYTES = 4 << 20
@@ -35,7 +36,7 @@ for limit, value in (("DATA", memory), ("CPU", seconds), ("FSIZE", size), ("CORE
 sys.argv = ["serving.inspect", *sys.argv[4:]]
 runpy.run_module("serving.inspect", run_name="__main__", alter_sys=True)
 """
-_DEFAULTS: dict[str, Any] = {
+_DEFAULTS: Proposal = {
     "format": "unknown",
     "backend": "",
     "filename": "",
@@ -48,7 +49,7 @@ _DEFAULTS: dict[str, Any] = {
 }
 
 
-def run_inspector(version_dir: Path, *, name: str, config_file: Path | None, context: JobContext) -> dict[str, Any]:
+def run_inspector(version_dir: Path, *, name: str, config_file: Path | None, context: JobContext) -> Proposal:
     """What serving.inspect says of a folder of model files; Invalid, in a sentence, when it says nothing."""
     command = [str(version_dir), "--name", name]
     if config_file is not None:
@@ -118,7 +119,7 @@ def _reason(status: int, said: list[str]) -> str:
     return "the file could not be inspected; the job's log has the reader's own words"
 
 
-def _parsed(output: IO[bytes]) -> dict[str, Any]:
+def _parsed(output: IO[bytes]) -> Proposal:
     output.seek(0)
     text = output.read(MAX_ANSWER_BYTES + 1)
     try:
@@ -127,4 +128,4 @@ def _parsed(output: IO[bytes]) -> dict[str, Any]:
         answer = None
     if not isinstance(answer, dict) or len(text) > MAX_ANSWER_BYTES:
         raise Invalid("the inspection gave no answer that can be read")
-    return {**_DEFAULTS, **answer}
+    return cast(Proposal, {**_DEFAULTS, **answer})

@@ -18,8 +18,9 @@ from dashboard.templatetags.slipway import format_name, sentence
 from dashboard.templatetags.units import size
 from dashboard.uploads.publication import upload_publish
 from dashboard.uploads.review import upload_review
-from dashboard.uploads.selectors import OPEN_UPLOADS, upload_get
+from dashboard.uploads.selectors import upload_get
 from dashboard.uploads.services import upload_cancel
+from dashboard.uploads.states import UNFINISHED
 from dashboard.web.pages import act
 
 STEPS = (("upload", "Upload"), ("inspect", "Inspect"), ("configure", "Configure"), ("publish", "Publish"))
@@ -54,7 +55,7 @@ def _page(request: HttpRequest, found: Upload, **more: Any) -> HttpResponse:
         "upload": found,
         "for_model": found.model_name,
         "steps": _steps(found),
-        "upload_open": found.state in OPEN_UPLOADS
+        "upload_open": found.state in UNFINISHED
         and found.state != UploadState.PUBLISHING
         and _is_theirs(request, found),
         "theirs_or_operates": _is_theirs(request, found) or actor_of(request).may(Right.OPERATE),
@@ -70,11 +71,11 @@ def _page(request: HttpRequest, found: Upload, **more: Any) -> HttpResponse:
 
 def _asked(request: HttpRequest, found: Upload) -> dict[str, Any]:
     """What publishing was asked for last, and why it came to nothing."""
-    last = found.publication
-    after = "live" if not last or last["make_live"] else "load" if last["load"] else "keep"
+    last = found.last_publication.request if found.last_publication else None
+    after = "live" if last is None or last.make_live else "load" if last.load else "keep"
     after = after if actor_of(request).may(Right.OPERATE) else "keep"
     broken_off = sentence(found.error) if found.state == UploadState.INSPECTED else ""
-    return {"note": last.get("note", ""), "after": after, "broken_off": broken_off}
+    return {"note": last.note if last else "", "after": after, "broken_off": broken_off}
 
 
 def _render(request: HttpRequest, context: dict[str, Any]) -> HttpResponse:
@@ -161,8 +162,8 @@ def _details(found: Upload | None) -> dict[str, str]:
         details["inspect"] = found.job.step
     if found.state in (UploadState.PUBLISHING, UploadState.PUBLISHED):
         details["configure"] = "Reviewed"
-    if found.state == UploadState.PUBLISHING:
-        details["publish"] = f"Version {found.publication['number']}, {found.job.progress if found.job else 0} %"
+    if found.last_publication is not None and found.state == UploadState.PUBLISHING:
+        details["publish"] = f"Version {found.last_publication.number}, {found.job.progress if found.job else 0} %"
     if found.state == UploadState.PUBLISHED:
         version = found.versions.first()
         details["publish"] = f"Version {version.number}" if version else "Published"

@@ -6,21 +6,13 @@ from django.core.exceptions import ValidationError
 from django.db.models import QuerySet
 
 from dashboard.models import Upload
-from dashboard.shared.choices import UploadState
 from dashboard.shared.exceptions import NotFound
-
-OPEN_UPLOADS = (
-    UploadState.RECEIVING,
-    UploadState.RECEIVED,
-    UploadState.INSPECTING,
-    UploadState.INSPECTED,
-    UploadState.PUBLISHING,
-)
+from dashboard.uploads.states import UNFINISHED
 
 
 def uploads_open() -> QuerySet[Upload]:
     """Those that can still be continued or published."""
-    return Upload.objects.filter(state__in=OPEN_UPLOADS).prefetch_related("files").select_related("job")
+    return Upload.objects.filter(state__in=UNFINISHED).prefetch_related("files").select_related("job")
 
 
 def upload_get(pk: UUID | str, *, with_files: bool = True) -> Upload:

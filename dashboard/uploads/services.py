@@ -1,14 +1,14 @@
 """Files on their way in: resumable, hashed, bounded, named by us.
 
-data/staging/<upload>/files/<number>    the bytes as they arrive; a client's name is never a path here
-data/staging/<upload>/version, model    what uploads.inspection makes of them
+The bytes lie in data/staging/<upload>/files/<number>: a client's name is never a path here. What becomes of them, and of the
+upload's row, states.py draws.
 """
 
 import contextlib
 import hashlib
 import os
 from collections.abc import Iterator, Mapping
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path, PurePosixPath
 from typing import Any
 from uuid import UUID
@@ -21,11 +21,21 @@ from django.utils import timezone
 from dashboard.access.audit import audit_record
 from dashboard.access.authorisation import Actor, Right, require
 from dashboard.catalog.storage import managed_repository
-from dashboard.jobs.services import job_create
+from dashboard.jobs.services import job_create, job_request_cancel
 from dashboard.models import Job, Upload, UploadFile
-from dashboard.shared.choices import JobState, UploadState
-from dashboard.shared.exceptions import Conflict, Forbidden, Invalid, NotFound, StorageFull, TooLarge, WrongOffset
+from dashboard.shared.choices import UploadState
+from dashboard.shared.exceptions import (
+    Conflict,
+    Forbidden,
+    Invalid,
+    NotFound,
+    StorageFull,
+    TooLarge,
+    WrongOffset,
+    WrongState,
+)
 from dashboard.shared.repository_errors import repository_errors
+from dashboard.uploads import states
 from repository.core.errors import NoSpace
 from repository.core.layout import check_name, relative_path
 from repository.files import storage
@@ -33,7 +43,6 @@ from repository.files.code_execution import code_in
 from repository.files.staging import remove_leftovers
 
 MAX_FILES = 10_000
-OPEN = (UploadState.RECEIVING, UploadState.RECEIVED, UploadState.INSPECTING, UploadState.INSPECTED, UploadState.FAILED)
 
 
 @repository_errors()
@@ -53,7 +62,7 @@ def upload_create(*, actor: Actor, model_name: str, files: list[dict[str, Any]])
             user_name=actor.name,
             model_name=model_name,
             allow_code=actor.may(Right.UPLOAD_CODE),
-            expires_at=expiry(),
+            **states.initial(),
         )
         for row in rows:
             row.upload = upload
@@ -75,14 +84,13 @@ def upload_receive_chunk(
         raise Invalid("the chunk's SHA-256 is not the one that was sent with it; send the chunk again")
     with storage.locked(upload.folder / f"{number}.lock", "this file"):
         file.refresh_from_db()
-        _refuse_state(Upload.objects.get(pk=upload.pk), UploadState.RECEIVING)
+        states.receive(upload)
         if offset != file.received:
             raise WrongOffset(file.received, offset)
         if offset + len(chunk) > file.size:
             raise Invalid(f"file '{file.path}' was announced with {file.size} bytes, but more arrive")
         _append(_path(file), offset, chunk)
         UploadFile.objects.filter(pk=file.pk, received=offset).update(received=offset + len(chunk))
-    Upload.objects.filter(pk=upload.pk).update(expires_at=expiry())
     return offset + len(chunk)
 
 
@@ -93,10 +101,9 @@ def upload_complete(*, upload: Upload, actor: Actor) -> Job:
     if missing is not None:
         raise Conflict(f"file '{missing.path}' has {missing.received} of {missing.size} bytes; send the rest first")
     with transaction.atomic():
-        _move(upload, UploadState.RECEIVING, UploadState.RECEIVED)
         title = f"Inspect the upload for {upload.model_name}"
         job = job_create(kind="inspect", params={"upload": str(upload.pk)}, actor=actor, title=title)
-        Upload.objects.filter(pk=upload.pk).update(job=job)
+        states.complete(upload, job=job)
     upload.refresh_from_db()
     return job
 
@@ -105,14 +112,14 @@ def upload_cancel(*, upload: Upload, actor: Actor) -> None:
     """Ends an upload that is not published yet, and removes its bytes."""
     upload_require_own(upload=upload, actor=actor)
     with transaction.atomic():
-        if not Upload.objects.filter(pk=upload.pk, state__in=OPEN).update(state=UploadState.CANCELLED):
+        try:
+            states.cancel(upload)
+        except WrongState as error:
             upload.refresh_from_db()
             hint = f"; cancel job {upload.job_id} first" if upload.state == UploadState.PUBLISHING else ""
-            raise Conflict(f"the upload cannot be cancelled: it is {upload.get_state_display().lower()}{hint}")
+            raise Conflict(f"{error.message}{hint}") from None
         if upload.job_id is not None:
-            Job.objects.filter(pk=upload.job_id, state__in=(JobState.QUEUED, JobState.RUNNING)).update(
-                cancel_requested=True
-            )
+            job_request_cancel(job_id=upload.job_id)
         audit_record(
             actor=actor,
             action="upload.cancel",
@@ -127,10 +134,10 @@ def uploads_expire() -> int:
     """Ends uploads that nobody continued in time; clears away what no upload needs any more; returns how many ended."""
     now = timezone.now()
     expired = 0
-    for upload in Upload.objects.filter(state__in=OPEN, expires_at__lt=now):
-        error = "Nobody continued this upload in time, so its files were removed."
-        rows = Upload.objects.filter(pk=upload.pk, state__in=OPEN, expires_at__lt=now)
-        expired += rows.update(state=UploadState.EXPIRED, error=error)
+    for upload in Upload.objects.filter(state__in=states.DISPOSABLE, expires_at__lt=now):
+        with contextlib.suppress(WrongState):  # somebody continued it just now
+            states.expire(upload, now=now)
+            expired += 1
     _clear_staging()
     remove_leftovers(managed_repository())
     return expired
@@ -232,25 +239,9 @@ def _path(file: UploadFile) -> Path:
     return file.upload.folder / "files" / str(file.number)
 
 
-def expiry() -> datetime:
-    """Until when an upload of now waits to be continued."""
-    return timezone.now() + timedelta(hours=settings.UPLOAD_EXPIRY_HOURS)
-
-
-def _refuse_state(upload: Upload, expected: UploadState) -> None:
-    if upload.state != expected:
-        raise Conflict(f"the upload takes no more: it is {upload.get_state_display().lower()}")
-
-
-def _move(upload: Upload, old: UploadState, new: UploadState) -> None:
-    if not Upload.objects.filter(pk=upload.pk, state=old).update(state=new):
-        upload.refresh_from_db()
-        raise Conflict(f"the upload cannot go on: it is {upload.get_state_display().lower()}")
-
-
 def _clear_staging() -> None:
     """Folders of uploads that have ended, and of uploads that never came to be."""
-    needed = set(Upload.objects.filter(state__in=(*OPEN, UploadState.PUBLISHING)).values_list("pk", flat=True))
+    needed = set(Upload.objects.filter(state__in=states.KEPT).values_list("pk", flat=True))
     hour_ago = (timezone.now() - timedelta(hours=1)).timestamp()
     for folder, key in _upload_folders():
         if key not in needed and folder.stat().st_mtime < hour_ago:

@@ -1,7 +1,7 @@
 """Versions out of service: into the archive and back, by a job, for between two disks that takes minutes.
 
 While its files are on their way a version's row says `moving`, so that nobody makes it live or moves it again. A job that is
-broken off leaves the files whole where they were, and the row says where that is.
+broken off leaves the files whole where they were, and the row says where that is; `catalog.version_states` draws it.
 """
 
 import contextlib
@@ -14,17 +14,18 @@ from django.db import transaction
 
 from dashboard.access.audit import audit_record
 from dashboard.access.authorisation import SYSTEM, Actor, Right, require
+from dashboard.catalog import version_states
 from dashboard.catalog.releases import chosen_versions
 from dashboard.catalog.selectors import current_text
 from dashboard.catalog.storage import forget_version, managed_repository, remember_version
 from dashboard.configuration.needs import refuse_unmet, restore_needs, rights_of
-from dashboard.jobs.context import JobContext, JobSuperseded
+from dashboard.jobs.context import JobContext, undone_by
 from dashboard.jobs.progress import JobProgress
-from dashboard.jobs.runner import job_run_here
+from dashboard.jobs.runner import Work, job_run_here
 from dashboard.jobs.services import job_create
 from dashboard.models import Job, Model, Version
 from dashboard.shared.choices import DesiredState, VersionState
-from dashboard.shared.exceptions import Conflict, Forbidden
+from dashboard.shared.exceptions import Conflict, Forbidden, WrongState
 from dashboard.shared.repository_errors import repository_errors
 from repository.core.layout import ModelRepository
 from repository.files import publish, storage
@@ -42,9 +43,9 @@ def version_archive(*, version: Version, actor: Actor) -> Job:
         model = Model.objects.select_for_update().get(pk=version.model_id)
         if version.number in chosen_versions(model, current_text(model)):
             raise Conflict(f"version {version.number} of '{model.name}' is live; make another one live first")
-        _set_out(version, VersionState.PUBLISHED)
+        version_states.archive(version)
         job = _job("archive", "Archive", version, actor, announce=not at_once)
-    return _begun(job, version, at_once)
+    return _begun(job, version, archive_run if at_once else None)
 
 
 @repository_errors()
@@ -53,51 +54,69 @@ def version_restore(*, version: Version, actor: Actor) -> Job:
     require(actor, Right.OPERATE)
     with transaction.atomic():
         model = Model.objects.select_for_update().get(pk=version.model_id)
-        _set_out(version, VersionState.ARCHIVED)
+        version_states.restore(version)
         _refuse_live(model, version)
         archived = managed_repository().archived_version_dir(model.name, version.number)
         _refuse_code(version, model, archived, actor)
         job = _job("restore", "Restore", version, actor, announce=not _small(version))
-    return _begun(job, version, _small(version))
+    return _begun(job, version, restore_run if _small(version) else None)
 
 
-def archive_run(*, version: Version, context: JobContext) -> dict[str, Any]:
-    """The job `archive`."""
-    with _on_its_way(version) as repository:
-        place: dict[str, Any] = {"name": version.model.name, "version": version.number}
-        publish.archive_version(repository, **place, progress=JobProgress(context))
-        with transaction.atomic():
-            model = Model.objects.select_for_update().get(pk=version.model_id)
-            _arrive(version, VersionState.ARCHIVED)
-            forget_version(model, version.number)
-            _record(version, model, context.job, "version.archive", "Archived")
-    return {"model": model.name, "version": version.number}
+def archive_run(context: JobContext) -> dict[str, Any]:
+    """The job `archive`, params {"version": id}."""
+    version = _version(context)
+    if version.state != VersionState.ARCHIVED:
+        with _on_its_way(version) as repository:
+            _archive(version, repository, context)
+    return _result(version)
 
 
-def restore_run(*, version: Version, context: JobContext) -> dict[str, Any]:
-    """The job `restore`."""
-    progress = JobProgress(context)
-    with _on_its_way(version) as repository:
-        place: dict[str, Any] = {"name": version.model.name, "version": version.number}
-        publish.restore_version(repository, **place, progress=progress)
-        manifest = _hashed(repository.version_dir(**place), progress)
-        try:
-            model = _record_restored(version, manifest, context.job)
-        except (Conflict, Forbidden):
-            publish.archive_version(repository, **place, progress=progress)
-            raise
-    return {"model": model.name, "version": version.number}
+def restore_run(context: JobContext) -> dict[str, Any]:
+    """The job `restore`, params {"version": id}."""
+    version = _version(context)
+    if version.state != VersionState.PUBLISHED:
+        with _on_its_way(version) as repository:
+            _restore(version, repository, context)
+    return _result(version)
 
 
-def move_abandoned(*, job: Job) -> None:
+def move_abandoned(job: Job) -> None:
     """Its job was ended while nobody ran it."""
     for version in Version.objects.filter(pk=job.params["version"]):
         _settle(version)
 
 
-def _set_out(version: Version, old: VersionState) -> None:
-    if not Version.objects.filter(pk=version.pk, state=old).update(state=VersionState.MOVING):
-        raise Conflict(f"version {version.number} of '{version.model.name}' is not {old.lower()}")
+def _archive(version: Version, repository: ModelRepository, context: JobContext) -> None:
+    place: dict[str, Any] = {"name": version.model.name, "version": version.number}
+    publish.archive_version(repository, **place, progress=JobProgress(context))
+    with transaction.atomic():
+        model = Model.objects.select_for_update().get(pk=version.model_id)
+        version_states.archived(version)
+        forget_version(model, version.number)
+        _record(version, model, context.job, "version.archive", "Archived")
+
+
+def _restore(version: Version, repository: ModelRepository, context: JobContext) -> None:
+    progress = JobProgress(context)
+    place: dict[str, Any] = {"name": version.model.name, "version": version.number}
+    publish.restore_version(repository, **place, progress=progress)
+    manifest = _hashed(repository.version_dir(**place), progress)
+    try:
+        _record_restored(version, manifest, context.job)
+    except WrongState:  # it was settled meanwhile by where the files are
+        raise
+    except (Conflict, Forbidden):
+        publish.archive_version(repository, **place, progress=progress)
+        raise
+
+
+def _version(context: JobContext) -> Version:
+    return Version.objects.get(pk=context.params["version"])
+
+
+def _result(version: Version) -> dict[str, Any]:
+    """Also of a move whose earlier attempt died after its last transaction: only the job's outcome is missing then."""
+    return {"model": version.model.name, "version": version.number}
 
 
 def _small(version: Version) -> bool:
@@ -115,9 +134,9 @@ def _job(kind: str, verb: str, version: Version, actor: Actor, *, announce: bool
     )
 
 
-def _begun(job: Job, version: Version, at_once: bool) -> Job:
-    if at_once:
-        job_run_here(job=job)
+def _begun(job: Job, version: Version, at_once: Work | None) -> Job:
+    if at_once is not None:
+        job_run_here(job=job, work=at_once)
     version.refresh_from_db()
     return job
 
@@ -127,26 +146,20 @@ def _on_its_way(version: Version) -> Iterator[ModelRepository]:
     """Whatever ends the block before its end leaves the row saying where the files are."""
     if version.state != VersionState.MOVING:
         raise Conflict(f"version {version.number} of '{version.model.name}' is not being moved any more")
-    try:
-        with repository_errors():
-            yield managed_repository()
-    except JobSuperseded:
-        raise
-    except Exception:
-        _settle(version)
-        raise
+    with undone_by(lambda error: _settle(version)), repository_errors():
+        yield managed_repository()
 
 
 def _settle(version: Version) -> None:
+    """The row of a move that was broken off says where the files are; nothing for one that has ended."""
     there = managed_repository().has_version(version.model.name, version.number)
-    with transaction.atomic():
-        rows = Version.objects.filter(pk=version.pk, state=VersionState.MOVING)
-        if rows.update(state=VersionState.PUBLISHED if there else VersionState.ARCHIVED) and not there:
-            forget_version(Model.objects.select_for_update().get(pk=version.model_id), version.number)
-
-
-def _arrive(version: Version, new: VersionState) -> None:
-    Version.objects.filter(pk=version.pk, state=VersionState.MOVING).update(state=new)
+    with contextlib.suppress(WrongState), transaction.atomic():
+        model = Model.objects.select_for_update().get(pk=version.model_id)
+        if there:
+            version_states.published(version)
+        else:
+            version_states.archived(version)
+            forget_version(model, version.number)
 
 
 def _hashed(folder: Path, progress: Progress) -> Manifest:
@@ -160,7 +173,7 @@ def _record_restored(version: Version, manifest: Manifest, job: Job) -> Model:
         model = Model.objects.select_for_update().get(pk=version.model_id)
         _refuse_live(model, version)
         _refuse_code(version, model, managed_repository().version_dir(model.name, version.number), _mover(job))
-        _arrive(version, VersionState.PUBLISHED)
+        version_states.published(version)
         remember_version(model, version.number, manifest)
         _record(version, model, job, "version.restore", "Restored")
     return model

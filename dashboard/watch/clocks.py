@@ -18,7 +18,7 @@ from dashboard.configuration.drift import drift_check
 from dashboard.jobs.services import jobs_requeue_lost
 from dashboard.metrics.services import metrics_prune
 from dashboard.shared.exceptions import DashboardError
-from dashboard.uploads.publication import repository_reconcile
+from dashboard.uploads.publication import publications_recover
 from dashboard.uploads.services import uploads_expire
 
 logger = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ def clocks() -> tuple[Clock, ...]:
     return (
         Clock("keep auth.json as the tokens are", 1.0, auth_file_repair),
         Clock("queue lost jobs again", 10.0, jobs_requeue_lost),
-        Clock("finish broken-off publications", 30.0, repository_reconcile),
+        Clock("finish broken-off publications", 30.0, publications_recover),
         Clock("notice changes by hand", 20.0, partial(drift_check, {})),
         Clock("expire uploads", 60.0, uploads_expire),
         Clock("prune metrics", 60.0, _prune_metrics),

@@ -18,6 +18,7 @@ from dashboard.access.authorisation import Actor
 from dashboard.jobs import services as jobs
 from dashboard.jobs.runner import job_run
 from dashboard.models import Job, ModelState, Server, ServerState, Upload, Version
+from dashboard.models.upload_json import Contents
 from dashboard.uploads.publication import upload_publish
 from dashboard.uploads.services import upload_complete, upload_create, upload_receive_chunk
 from tests.support import model_factory
@@ -206,7 +207,7 @@ def as_inspected(upload: Upload, **proposal: Any) -> Upload:
         **tensors,
         **proposal,
     }
-    upload.contents = {"files": ["model.onnx"], "config_text": None, "model_files": {}}
+    upload.contents = Contents(files=["model.onnx"]).to_json()
     upload.state = "inspected"
     upload.save()
     return upload

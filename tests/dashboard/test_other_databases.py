@@ -30,7 +30,7 @@ from dashboard.accounts.accounts import administrator_ensure
 from dashboard.configuration.services import config_apply
 from dashboard.configuration.drift import drift_check
 from dashboard.jobs.services import jobs_requeue_lost
-from dashboard.uploads.publication import repository_reconcile, upload_publish
+from dashboard.uploads.publication import publications_recover, upload_publish
 from dashboard.accounts.tokens import token_authenticate, token_create
 from dashboard.uploads.services import upload_complete, upload_create, upload_receive_chunk, uploads_expire
 from dashboard.versions.moves import version_archive
@@ -68,7 +68,7 @@ version_roll_back(model=model, actor=SYSTEM)
 assert live_versions(model) == [3]
 config_apply(model=model, text=model.revisions.first().text + "# more\\n", actor=SYSTEM)
 version_archive(version=version_get(model, 1), actor=SYSTEM)
-assert drift_check() == [] and repository_reconcile() == [] and uploads_expire() == 0
+assert drift_check() == [] and publications_recover() == [] and uploads_expire() == 0
 jobs_requeue_lost()
 assert models_overview()[0].live_versions == [3]
 print("all is well")

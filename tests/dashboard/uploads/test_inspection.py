@@ -13,6 +13,7 @@ from dashboard.access.authorisation import Actor
 from dashboard.jobs.runner import job_run
 from dashboard.models import Job, Upload, Version
 from dashboard.shared.choices import JobState, UploadState
+from dashboard.uploads import inspection
 from dashboard.uploads.inspector import run_inspector
 from dashboard.uploads.publication import upload_publish
 from dashboard.uploads.services import upload_cancel, upload_complete
@@ -199,6 +200,47 @@ def test_cancelling_the_upload_ends_its_inspection(
     upload.refresh_from_db()
     assert (job.state, upload.state) == (JobState.CANCELLED, UploadState.CANCELLED)
     assert not upload.folder.exists()
+
+
+def test_a_worker_that_was_taken_for_lost_leaves_the_upload_to_the_next(
+    received: Callable[..., Upload], actor: Actor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upload = received({"model.onnx": relu_bytes()})
+    job = upload_complete(upload=upload, actor=actor)
+
+    def superseded_meanwhile(*args: Any, context: Any, **more: Any) -> dict[str, Any]:
+        Job.objects.filter(pk=job.pk).update(state=JobState.QUEUED, attempt=1)
+        context.check_cancelled()
+        raise AssertionError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(inspection, "run_inspector", superseded_meanwhile)
+        job_run(job_id=job.pk)
+    upload.refresh_from_db()
+    assert (upload.state, upload.error) == (UploadState.INSPECTING, "")
+    job_run(job_id=job.pk)
+    upload.refresh_from_db()
+    assert upload.state == UploadState.INSPECTED
+
+
+def test_killed_when_all_is_recorded_the_inspection_gets_its_outcome(
+    received: Callable[..., Upload], actor: Actor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Killed(BaseException):
+        """Stands for a process that ends at this point."""
+
+    def kill(*args: Any) -> None:
+        raise Killed
+
+    job = upload_complete(upload=received({"model.onnx": relu_bytes()}), actor=actor)
+    with monkeypatch.context() as patch:
+        patch.setattr(inspection, "_result", kill)
+        with pytest.raises(Killed):
+            job_run(job_id=job.pk)
+    Job.objects.filter(pk=job.pk).update(state=JobState.QUEUED, attempt=1)
+    job_run(job_id=job.pk)
+    job.refresh_from_db()
+    assert (job.state, job.result) == (JobState.SUCCEEDED, {"format": "onnx", "problems": 0})
 
 
 # -- the limits of the process, with a stand-in for the inspection that misbehaves -----------------------------------

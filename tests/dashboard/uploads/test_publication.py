@@ -19,7 +19,7 @@ from dashboard.models import AuditEntry, ConfigRevision, Job, Model, Upload, Ver
 from dashboard.shared.choices import UploadState
 from dashboard.shared.exceptions import Conflict, Forbidden, Invalid
 from dashboard.uploads import publication
-from dashboard.uploads.publication import repository_reconcile, upload_publish
+from dashboard.uploads.publication import publications_recover, upload_publish
 from dashboard.uploads.services import upload_cancel, uploads_expire
 from repository.core.errors import NoSpace
 from tests.dashboard.conftest import CONFIG, as_inspected, relu_bytes, version_from
@@ -196,7 +196,7 @@ def test_killed_before_the_rename_nothing_is_published_and_the_job_goes_on(
             begin(upload, actor)
     assert Upload.objects.get().state == UploadState.PUBLISHING
     assert list((data_folder / "models").iterdir()) == []
-    assert repository_reconcile() == []
+    assert publications_recover() == []
     lose_worker()
     job = Job.objects.get(kind="publish")
     job_run(job_id=job.pk)
@@ -209,7 +209,7 @@ def test_killed_after_the_rename_the_job_finishes_it(
 ) -> None:
     upload = as_inspected(received({"model.onnx": relu_bytes()}))
     with monkeypatch.context() as patch:
-        patch.setattr(publication, "publication_record", kill)
+        patch.setattr(publication, "_record", kill)
         with pytest.raises(Killed):
             begin(upload, actor, load=True, note="kept")
     assert not Version.objects.exists()
@@ -219,7 +219,7 @@ def test_killed_after_the_rename_the_job_finishes_it(
     version = Version.objects.get()
     assert (version.note, version.created_by_name, version.model.desired_state) == ("kept", "olga", "loaded")
     assert len(version.sha256) == 64
-    assert repository_reconcile() == []
+    assert publications_recover() == []
     assert drift_check() == []
 
 
@@ -228,13 +228,54 @@ def test_what_is_in_place_is_finished_where_its_job_was_given_up(
 ) -> None:
     upload = as_inspected(received({"model.onnx": relu_bytes()}))
     with monkeypatch.context() as patch:
-        patch.setattr(publication, "publication_record", kill)
+        patch.setattr(publication, "_record", kill)
         with pytest.raises(Killed):
             begin(upload, actor)
     lose_worker()
     job_cancel(job=Job.objects.get(kind="publish"), actor=actor)
-    assert repository_reconcile() == ["Finished the publication of version 1 of relu."]
+    assert publications_recover() == ["Finished the publication of version 1 of relu."]
     assert Version.objects.get().number == 1
+
+
+def test_killed_when_all_is_recorded_the_job_gets_its_outcome(
+    received: Callable[..., Upload], actor: Actor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upload = as_inspected(received({"model.onnx": relu_bytes()}))
+    with monkeypatch.context() as patch:
+        patch.setattr(publication.storage, "remove_tree", kill)
+        with pytest.raises(Killed):
+            begin(upload, actor)
+    assert Upload.objects.get().state == UploadState.PUBLISHED
+    lose_worker()
+    job = Job.objects.get(kind="publish")
+    job_run(job_id=job.pk)
+    job.refresh_from_db()
+    assert (job.state, job.result) == ("succeeded", {"model": "relu", "version": 1})
+    assert (Version.objects.count(), upload.folder.exists()) == (1, False)
+
+
+@pytest.mark.parametrize("already", [0, 1], ids=["a new model", "a new version"])
+def test_what_was_taken_back_meanwhile_is_not_placed(
+    already: int, published: Publish, received: Callable[..., Upload], actor: Actor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when a worker was taken for lost and its job ended, but goes on just then."""
+    for _ in range(already):
+        published()
+    upload = as_inspected(received({"model.onnx": relu_bytes()}))
+    decide = publication._decide
+
+    def abandoned_after(*given: Any) -> Any:
+        decided = decide(*given)
+        publication.publication_abandoned(Job.objects.filter(kind="publish").latest("id"))
+        return decided
+
+    with monkeypatch.context() as patch:
+        patch.setattr(publication, "_decide", abandoned_after)
+        job = begin(upload, actor)
+    assert (job.state, job.result) == ("failed", {"status": 409})
+    assert (upload.state, upload.error) == (UploadState.INSPECTED, "publishing was cancelled")
+    assert (Version.objects.count(), drift_check()) == (already, [])
+    assert publish(upload, actor).number == 1 + 2 * already
 
 
 def test_what_was_cancelled_leaves_nothing_and_can_be_published_again(
@@ -334,7 +375,7 @@ def test_a_publication_that_is_under_way_is_left_alone(
     place, seen = publication._place, []
 
     def watched(upload: Upload, progress: Any) -> Any:
-        seen.append(repository_reconcile())
+        seen.append(publications_recover())
         uploads_expire()
         return place(upload, progress)
 

@@ -16,7 +16,7 @@ from dashboard.jobs.runner import job_run
 from dashboard.models import Job, Model, Server, Upload, Version
 from dashboard.shared.exceptions import Conflict, Forbidden
 from dashboard.uploads import publication
-from dashboard.uploads.publication import repository_reconcile, upload_publish
+from dashboard.uploads.publication import publications_recover, upload_publish
 from tests.dashboard.conftest import CONFIG, as_inspected, relu_bytes, text_of, version_from
 
 pytestmark = pytest.mark.django_db
@@ -174,7 +174,7 @@ def test_what_a_killed_publication_did_not_write_is_written_when_it_is_finished(
         with pytest.raises(Killed):
             upload_publish(upload=upload, actor=actor, load=False)
     Job.objects.filter(kind="publish").update(state="cancelled")
-    assert repository_reconcile() == ["Finished the publication of version 2 of relu."]
+    assert publications_recover() == ["Finished the publication of version 2 of relu."]
     assert "versions: [1]" in on_disk(data_folder)
     assert (drift_check(), live_versions(model)) == ([], [1])
 

@@ -104,6 +104,28 @@ def test_cancelled_on_the_way_the_version_is_what_it_was(
 
 
 @pytest.mark.usefixtures("to_a_worker")
+def test_killed_when_all_is_recorded_the_job_gets_its_outcome(
+    second: Version, actor: Actor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    def kill(*args: Any) -> None:
+        raise Killed
+
+    for begin, state in ((version_archive, "archived"), (version_restore, "published")):
+        job = begin(version=second, actor=actor)
+        with monkeypatch.context() as patch:
+            patch.setattr(version_moves, "_result", kill)
+            with pytest.raises(Killed):
+                job_run(job_id=job.pk)
+        Job.objects.filter(pk=job.pk).update(state="queued", attempt=1)
+        assert (ended(job).state, job.result) == ("succeeded", {"model": "relu", "version": 2})
+        second.refresh_from_db()
+        assert second.state == state
+
+
+@pytest.mark.usefixtures("to_a_worker")
 def test_killed_after_the_move_the_job_goes_on(second: Version, actor: Actor, monkeypatch: pytest.MonkeyPatch) -> None:
     class Killed(BaseException):
         pass
