@@ -8,7 +8,8 @@ from django.views.decorators.http import require_GET
 from dashboard.access.authorisation import Right, requires
 from dashboard.models import Model
 
-PAGES = ("overview", "models", "jobs", "servers", "activity", "settings")
+# The pages to which the rail and the search lead, in the rail's order -> the key that opens each after `g`.
+PAGES = {"overview": "o", "models": "m", "jobs": "j", "servers": "s", "activity": "a", "settings": "e"}
 
 
 @require_GET

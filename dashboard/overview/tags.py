@@ -12,6 +12,7 @@ from django.utils import timezone
 from dashboard.access.authorisation import Actor, Right, token_rights
 from dashboard.catalog.selectors import ModelSummary, model_words
 from dashboard.models import ApiToken, AuditEntry, Job, ModelState
+from dashboard.overview.search import PAGES
 from dashboard.servers.selectors import servers
 from dashboard.shared import heartbeat
 from dashboard.shared.choices import EventKind, ServerStatus
@@ -60,12 +61,27 @@ def health() -> dict[str, Any]:
     return {"failing": failing, "silent": silent, "favicon": static(f"img/favicon{suffix}.svg")}
 
 
-@register.inclusion_tag("overview/rail_link.html", takes_context=True)
-def rail_link(context: template.Context, name: str, label: str) -> dict[str, Any]:
-    address, path = reverse(name), context["request"].path
+@register.inclusion_tag("overview/rail_links.html", takes_context=True)
+def rail_links(context: template.Context) -> dict[str, Any]:
+    path = context["request"].path
+    links = [
+        {"name": name, "key": key, "label": name.capitalize(), "address": reverse(name), "here": _is_under(path, name)}
+        for name, key in PAGES.items()
+    ]
+    return {"links": links}
+
+
+@register.simple_tag
+def page_keys() -> list[tuple[str, str]]:
+    """Return the key that opens each page after `g`, and the page's name."""
+    return [(key, name.capitalize()) for name, key in PAGES.items()]
+
+
+def _is_under(path: str, name: str) -> bool:
+    """Whether a path is that of the page `name` or of one that belongs to it."""
+    address = reverse(name)
     under = "/uploads/" if name == "models" else address
-    here = path == address or (name != "overview" and path.startswith((address, under)))
-    return {"name": name, "label": label, "address": address, "here": here}
+    return path == address or (name != "overview" and path.startswith((address, under)))
 
 
 @register.inclusion_tag("metrics/range_picker.html", takes_context=True)

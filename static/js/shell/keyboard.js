@@ -1,13 +1,8 @@
 // The keys that work on every page; the dialog with the id `help` lists them.
 
-import { $, need } from "../core/dom.js";
+import { $, $$, need } from "../core/dom.js";
 import { openPalette } from "./palette.js";
 
-/**
- * The second key after `g` -> the place it goes to.
- * @type {Record<string, string>}
- */
-const PLACES = { o: "overview", m: "models", j: "jobs", s: "servers", a: "activity", e: "settings" };
 const TWO_KEYS_MS = 1500;
 
 let goPressed = -Infinity;
@@ -21,11 +16,21 @@ function typing(target) {
 }
 
 /**
+ * Finds the rail's link that a key opens after `g`.
+ * @param {KeyboardEvent} event
+ */
+function placeOf(event) {
+  if (event.timeStamp - goPressed >= TWO_KEYS_MS) return undefined;
+  return $$("[data-shortcut]").find((link) => link.dataset.shortcut === event.key);
+}
+
+/**
  * Does what a key stands for.
  * @param {KeyboardEvent} event
  */
 export function onKey(event) {
   if (event.ctrlKey || event.metaKey || event.altKey || typing(event.target) || $("dialog[open]")) return;
+  const place = placeOf(event);
   if (event.key === "/") {
     event.preventDefault();
     const filter = $("[data-filter]");
@@ -36,9 +41,9 @@ export function onKey(event) {
     need("#help", HTMLDialogElement).showModal();
   } else if (event.key === "g") {
     goPressed = event.timeStamp;
-  } else if (PLACES[event.key] && event.timeStamp - goPressed < TWO_KEYS_MS) {
+  } else if (place) {
     goPressed = -Infinity;
-    $(`[data-place="${PLACES[event.key]}"]`)?.click();
+    place.click();
   } else if (event.key === "n") {
     $("[data-new]")?.click();
   }
