@@ -63,13 +63,11 @@ class Model:
             self.scheduler = EnsembleScheduler(spec.config, spec.version, infer, responses.ensemble_answered, streamed)
             return
         model_dir, loop = spec.version_dir.parent, runtime.loop
+        context = (loop, runtime.limiter, responses.rejected, responses.batch_done)
         if spec.config.HasField("sequence_batching"):
-            self.scheduler = SequenceBatchScheduler(
-                spec.config, model_dir, loop, responses.rejected, responses.batch_done
-            )
+            self.scheduler = SequenceBatchScheduler(spec.config, model_dir, *context)
         else:
-            self.scheduler = DynamicBatchScheduler(spec.config, loop, responses.rejected, responses.batch_done)
-        self.scheduler.limiter = runtime.limiter
+            self.scheduler = DynamicBatchScheduler(spec.config, *context)
         on_sent = responses.streamed if self._decoupled else responses.answered_late
         self._instances = ModelInstances(spec, runtime, self.scheduler, on_sent)
 

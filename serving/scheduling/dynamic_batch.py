@@ -14,6 +14,7 @@ from serving.core.batch import Batch
 from serving.core.errors import unavailable
 from serving.core.in_flight import InFlightRequest
 from serving.execution.instance import Instance
+from serving.resources.rate_limiter import RateLimiter
 from serving.scheduling.base import Reject
 from serving.scheduling.batch_rules import BatchRules
 from serving.scheduling.instance_scheduler import InstanceScheduler, OnBatchDone
@@ -24,9 +25,14 @@ class DynamicBatchScheduler(InstanceScheduler):
     """One queue, any number of instances."""
 
     def __init__(
-        self, config: ModelConfig, loop: asyncio.AbstractEventLoop, reject: Reject, on_done: OnBatchDone
+        self,
+        config: ModelConfig,
+        loop: asyncio.AbstractEventLoop,
+        limiter: RateLimiter | None,
+        reject: Reject,
+        on_done: OnBatchDone,
     ) -> None:
-        super().__init__(loop, reject, on_done)
+        super().__init__(loop, limiter, reject, on_done)
         self._queue = RequestQueue(ModelDynamicBatching(), self._later, self._timed_out)
         self.configure(config)
 

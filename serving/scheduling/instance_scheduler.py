@@ -22,11 +22,13 @@ OnBatchDone = Callable[[Batch], None]
 class InstanceScheduler(Scheduler):
     """Subclasses say which batch an idle instance should run; `on_done` receives each executed batch, and never raises."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, reject: Reject, on_done: OnBatchDone) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, limiter: RateLimiter | None, reject: Reject, on_done: OnBatchDone
+    ) -> None:
         self._loop = loop
+        self._limiter = limiter
         self._reject = reject
         self._on_done = on_done
-        self.limiter: RateLimiter | None = None
         self._preserve_ordering = False
         self._instances: set[Instance] = set()
         self._idle: deque[Instance] = deque()
@@ -115,10 +117,10 @@ class InstanceScheduler(Scheduler):
     def _run_on(self, instance: Instance) -> None:
         """Give an instance what it should run now. It stays idle unless it executes."""
         chosen: list[InFlightRequest] = []
-        limiter = self.limiter
+        limiter = self._limiter
         acquired = executes = False
         try:
-            if not self._may_take(instance):
+            if len(self._instances) > 1 and not self._may_take(instance):
                 return
             if limiter is not None and not limiter.acquire(instance, self._wake):
                 return
@@ -147,17 +149,15 @@ class InstanceScheduler(Scheduler):
                 self._reject(dropped, failure)
 
     def _may_take(self, instance: Instance) -> bool:
-        """Return whether an instance may run a batch: one that cannot answer now leaves it to others, if there is
-        one that can."""
-        if len(self._instances) == 1:
-            return True
+        """Return whether one of several instances may run a batch: one that cannot answer now leaves it to others, if
+        there is one that can."""
         return instance.available() or not any(one.available() for one in self._instances)
 
     def batch_done(self, instance: Instance, batch: Batch) -> None:
         """An instance has executed a batch; called on the loop's thread."""
         self._executed(batch)
-        if self.limiter is not None:
-            safely("releasing resources", self.limiter.release, instance)
+        if self._limiter is not None:
+            safely("releasing resources", self._limiter.release, instance)
         leaving = self._leaving.pop(instance, None)
         if leaving is not None:
             leaving.set_result(None)

@@ -25,6 +25,7 @@ from serving.core.in_flight import InFlightRequest
 from serving.core.request import InferenceRequest, SequencePosition
 from serving.core.response import Answer, InferenceResponse
 from serving.execution.instance import Instance
+from serving.resources.rate_limiter import RateLimiter
 from serving.scheduling.base import Reject
 from serving.scheduling.batch_rules import BatchRules
 from serving.scheduling.instance_scheduler import InstanceScheduler, OnBatchDone
@@ -70,10 +71,11 @@ class SequenceBatchScheduler(InstanceScheduler):
         config: ModelConfig,
         model_dir: Path,
         loop: asyncio.AbstractEventLoop,
+        limiter: RateLimiter | None,
         reject: Reject,
         on_done: OnBatchDone,
     ) -> None:
-        super().__init__(loop, reject, on_done)
+        super().__init__(loop, limiter, reject, on_done)
         self._controls = SequenceControls(config, model_dir)
         self._slots: dict[Instance, list[_Slot]] = {}  # made when they are first needed: there may be 2**31
         self._vacating: dict[Instance, asyncio.Future[None]] = {}  # take no new sequences
