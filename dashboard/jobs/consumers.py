@@ -9,12 +9,12 @@ from asgiref.sync import sync_to_async
 from dashboard.jobs.selectors import job_get
 from dashboard.models import Job
 from dashboard.shared.choices import JobState
-from dashboard.web.websockets import Pushing
+from dashboard.web.websockets import PushConsumer
 
 POLL_S = 0.5
 
 
-class JobConsumer(Pushing):
+class JobConsumer(PushConsumer):
     async def prepare(self) -> Coroutine[Any, Any, None]:
         pk = int(self.scope["url_route"]["kwargs"]["pk"])
         return self._push(await sync_to_async(job_get)(pk))

@@ -8,10 +8,10 @@ from asgiref.sync import sync_to_async
 from dashboard.metrics.live import LiveFeeds
 from dashboard.models import Server
 from dashboard.servers.selectors import server_get, servers
-from dashboard.web.websockets import Pushing
+from dashboard.web.websockets import PushConsumer
 
 
-class LiveConsumer(Pushing):
+class LiveConsumer(PushConsumer):
     def __init__(self, feeds: LiveFeeds) -> None:
         super().__init__()
         self._feeds = feeds

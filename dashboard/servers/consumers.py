@@ -11,14 +11,14 @@ from django.conf import settings
 from dashboard.servers.selectors import server_get
 from dashboard.shared.exceptions import NotFound
 from dashboard.shared.log_files import Follower, tail
-from dashboard.web.websockets import Pushing
+from dashboard.web.websockets import PushConsumer
 
 POLL_S = 0.5
 TAIL_LINES = 200
 PROCESSES = ("server", "dashboard", "watch", "worker")
 
 
-class LogConsumer(Pushing):
+class LogConsumer(PushConsumer):
     async def prepare(self) -> Coroutine[Any, Any, None]:
         server = await sync_to_async(server_get)(self.scope["url_route"]["kwargs"]["name"])
         process = self.asked("process") or "server"

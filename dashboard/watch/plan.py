@@ -12,7 +12,7 @@ CRASH_RETRY_S = (0.0, 2.0, 10.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class DesiredModel:
     """What the database asks of one model."""
 
     id: int
@@ -54,13 +54,13 @@ class Attempts:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    load: list[Wanted]
-    unload: list[Wanted]
+    load: list[DesiredModel]
+    unload: list[DesiredModel]
     pending: bool  # something that is wanted has not been tried to its end yet
 
 
 def make_plan(
-    wanted: list[Wanted],
+    wanted: list[DesiredModel],
     states: Mapping[str, set[str]],
     attempts: Mapping[str, Attempts],
     busy: set[str],
@@ -68,7 +68,7 @@ def make_plan(
     again: Collection[str] = (),
 ) -> Plan:
     """`states`: model -> the states of its versions on the server; `busy`: models with a call under way; `again`: models
-    of which a version is missing there (watch.lacking)."""
+    of which a version is missing there (watch.missing_versions)."""
     due = [one for one in wanted if _differs(one, states.get(one.name, set())) or (one.loaded and one.name in again)]
     ready = [one for one in due if one.name not in busy and attempts[one.name].next_at <= now]
     load = [one for one in ready if one.loaded]
@@ -76,7 +76,7 @@ def make_plan(
     return Plan(_one_suspect_alone(load, attempts, busy), [one for one in ready if not one.loaded], pending)
 
 
-def _differs(one: Wanted, states: set[str]) -> bool:
+def _differs(one: DesiredModel, states: set[str]) -> bool:
     if one.loaded:
         applied = one.applied_generation == one.generation
         return not (applied and ModelStatus.READY in states)
@@ -87,7 +87,9 @@ def _failing(attempts: Attempts) -> bool:
     return attempts.failures > 0 or attempts.held
 
 
-def _one_suspect_alone(load: list[Wanted], attempts: Mapping[str, Attempts], busy: set[str]) -> list[Wanted]:
+def _one_suspect_alone(
+    load: list[DesiredModel], attempts: Mapping[str, Attempts], busy: set[str]
+) -> list[DesiredModel]:
     """Models under whose load the server died come last and one at a time, so that the guilty one is found."""
     innocent = [one for one in load if not attempts[one.name].crashes]
     suspects = sorted((one for one in load if attempts[one.name].crashes), key=lambda one: attempts[one.name].crashes)

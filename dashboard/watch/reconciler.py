@@ -21,8 +21,8 @@ from dashboard.servers.server_state import VersionStatus
 from dashboard.servers.services import server_event_record
 from dashboard.shared.choices import DesiredState, EventKind, ModelStatus
 from dashboard.shared.exceptions import DashboardError
-from dashboard.watch.lacking import Lack, lacking
-from dashboard.watch.plan import Attempts, Wanted, make_plan
+from dashboard.watch.missing_versions import MissingVersions, missing_versions
+from dashboard.watch.plan import Attempts, DesiredModel, make_plan
 from repository.core.condition import Condition
 from repository.core.errors import RepositoryError
 
@@ -59,8 +59,8 @@ class Reconciler:
         self._answers: bool | None = None
         self._returning = False  # the server was down, and its models are on their way back
         self._seen: tuple[bool, str] | None = None
-        self._lacks: dict[str, Lack] = {}  # as of the last look
-        self._mending: set[str] = set()  # models that are being loaded for what they lack
+        self._missing: dict[str, MissingVersions] = {}  # as of the last look
+        self._mending: set[str] = set()  # models that are being loaded for their missing versions
         self._index_at = self._seen_at = 0.0
         self._wake = asyncio.Event()  # a call has ended: look at once
 
@@ -116,21 +116,21 @@ class Reconciler:
         else:
             self._announced = names
 
-    def _read_wanted(self) -> list[Wanted]:
+    def _read_wanted(self) -> list[DesiredModel]:
         applied = dict(ModelSync.objects.filter(server=self.server).values_list("model_id", "applied_generation"))
         rows = Model.objects.values_list("pk", "name", "desired_state", "generation")
         return [
-            Wanted(pk, name, state == DesiredState.LOADED, generation, applied.get(pk, -1))
+            DesiredModel(pk, name, state == DesiredState.LOADED, generation, applied.get(pk, -1))
             for pk, name, state, generation in rows
         ]
 
-    async def _act(self, wanted: list[Wanted], statuses: list[VersionStatus], busy: set[str], now: float) -> None:
+    async def _act(self, wanted: list[DesiredModel], statuses: list[VersionStatus], busy: set[str], now: float) -> None:
         states: dict[str, set[str]] = defaultdict(set)
         for status in statuses:
             states[status.name].add(state_for_plan(status))
         for one in wanted:
             self._attempts[one.name].renew(one.generation)
-        again = await self._tell_lacks(wanted, statuses, busy, now)
+        again = await self._report_missing(wanted, statuses, busy, now)
         plan = make_plan(wanted, states, self._attempts, busy, now, again)
         self._mending |= {one.name for one in plan.load if one.name in again}
         for one in plan.load:
@@ -141,27 +141,27 @@ class Reconciler:
         if self._returning and not plan.pending:
             await self._returned([one.name for one in wanted if one.loaded], states)
 
-    async def _tell_lacks(
-        self, wanted: list[Wanted], statuses: list[VersionStatus], busy: set[str], now: float
+    async def _report_missing(
+        self, wanted: list[DesiredModel], statuses: list[VersionStatus], busy: set[str], now: float
     ) -> set[str]:
         """Says which versions should be served and are not; the models to load again for it."""
         settled = [one for one in wanted if one.name not in busy]
-        lacks = await sync_to_async(lacking)(settled, statuses)
+        missing = await sync_to_async(missing_versions)(settled, statuses)
         for one in settled:
-            lack, told, attempts = lacks.get(one.name), self._lacks.pop(one.name, None), self._attempts[one.name]
+            found, told, attempts = missing.get(one.name), self._missing.pop(one.name, None), self._attempts[one.name]
             tried = one.name in self._mending and attempts.next_at <= now
             self._mending.discard(one.name)
-            if lack is None and told is not None:
+            if found is None and told is not None:
                 await sync_to_async(server_state.model_sync_mended)(server=self.server, model_id=one.id)
-            elif lack is not None and tried:
-                attempts.failed(now, lack.error)
-                await self._say_failed(one, lack.error, attempts.failures)
-            elif lack is not None and not lack.loadable and lack != told:
-                await self._say_failed(one, lack.error, 1)
-        self._lacks.update(lacks)
-        return {name for name, lack in lacks.items() if lack.loadable}
+            elif found is not None and tried:
+                attempts.failed(now, found.error)
+                await self._say_failed(one, found.error, attempts.failures)
+            elif found is not None and not found.loadable and found != told:
+                await self._say_failed(one, found.error, 1)
+        self._missing.update(missing)
+        return {name for name, found in missing.items() if found.loadable}
 
-    async def _say_failed(self, one: Wanted, error: str, attempts: int) -> None:
+    async def _say_failed(self, one: DesiredModel, error: str, attempts: int) -> None:
         logger.warning("model %s: %s", one.name, error)
         await sync_to_async(server_state.model_sync_failed)(
             server=self.server, model_id=one.id, attempts=attempts, error=error
@@ -196,11 +196,11 @@ class Reconciler:
         self._answers, self._statuses, self._seen = False, None, None
 
     # -- calls -----------------------------------------------------------------------------------------------------
-    def _begin(self, one: Wanted, work: Coroutine[Any, Any, None]) -> None:
+    def _begin(self, one: DesiredModel, work: Coroutine[Any, Any, None]) -> None:
         task = self._calls[one.name] = asyncio.create_task(work)
         task.add_done_callback(lambda done: self._ended(one, done))
 
-    def _ended(self, one: Wanted, task: "asyncio.Task[None]") -> None:
+    def _ended(self, one: DesiredModel, task: "asyncio.Task[None]") -> None:
         self._calls.pop(one.name, None)
         self._index_at = 0.0
         self._wake.set()
@@ -208,7 +208,7 @@ class Reconciler:
             logger.error("bringing model %s into step failed", one.name, exc_info=error)
             self._attempts[one.name].failed(time.monotonic(), "")
 
-    async def _load(self, one: Wanted, *, reload: bool) -> None:
+    async def _load(self, one: DesiredModel, *, reload: bool) -> None:
         async with self._slots:
             began = time.monotonic()
             try:
@@ -226,7 +226,7 @@ class Reconciler:
                 seconds = time.monotonic() - began
                 await self._succeeded(one, EventKind.MODEL_LOADED, "Reloaded" if reload else "Loaded", seconds)
 
-    async def _unload(self, one: Wanted) -> None:
+    async def _unload(self, one: DesiredModel) -> None:
         try:
             await self._client.unload(one.name)
         except Unreachable:
@@ -236,7 +236,7 @@ class Reconciler:
         else:
             await self._succeeded(one, EventKind.MODEL_UNLOADED, "Unloaded", 0.0)
 
-    async def _succeeded(self, one: Wanted, kind: str, verb: str, seconds: float) -> None:
+    async def _succeeded(self, one: DesiredModel, kind: str, verb: str, seconds: float) -> None:
         attempts = self._attempts[one.name]
         attempts.failures = attempts.crashes = 0
         attempts.next_at = 0.0
@@ -251,12 +251,12 @@ class Reconciler:
             event=(kind, f"{verb} {one.name}{took}." if news else ""),
         )
 
-    async def _failed(self, one: Wanted, error: str) -> None:
+    async def _failed(self, one: DesiredModel, error: str) -> None:
         attempts = self._attempts[one.name]
         attempts.failed(time.monotonic(), error)
         await self._say_failed(one, error, attempts.failures)
 
-    async def _crashed(self, one: Wanted) -> None:
+    async def _crashed(self, one: DesiredModel) -> None:
         attempts = self._attempts[one.name]
         attempts.crashed(time.monotonic())
         if not attempts.held:

@@ -20,7 +20,7 @@ REVALIDATE_S = 60.0
 ERROR, FORBIDDEN, NOT_FOUND = 1011, 4403, 4404
 
 
-class Pushing(AsyncJsonWebsocketConsumer):
+class PushConsumer(AsyncJsonWebsocketConsumer):
     """Accepts those who may, then runs `push` until the browser goes, or may no longer."""
 
     right = Right.VIEW

@@ -4,15 +4,15 @@ from collections import defaultdict
 
 from dashboard.servers.server_state import VersionStatus
 from dashboard.shared.choices import version_word
-from dashboard.watch.plan import CRASH_RETRY_S, RETRY_S, Attempts, Plan, Wanted, make_plan
+from dashboard.watch.plan import CRASH_RETRY_S, RETRY_S, Attempts, DesiredModel, Plan, make_plan
 from dashboard.watch.reconciler import state_for_plan
 
 
-def wanted(name: str, *, loaded: bool = True, generation: int = 1, applied: int = -1) -> Wanted:
-    return Wanted(hash(name), name, loaded, generation, applied)
+def wanted(name: str, *, loaded: bool = True, generation: int = 1, applied: int = -1) -> DesiredModel:
+    return DesiredModel(hash(name), name, loaded, generation, applied)
 
 
-def plan(models: list[Wanted], *, ready: set[str] = frozenset(), now: float = 100.0, **known: Attempts) -> Plan:
+def plan(models: list[DesiredModel], *, ready: set[str] = frozenset(), now: float = 100.0, **known: Attempts) -> Plan:
     attempts = defaultdict(Attempts, known)
     return make_plan(models, {name: {"READY"} for name in ready}, attempts, set(), now)
 
@@ -30,7 +30,7 @@ def test_an_ensemble_that_waits_for_a_step_is_not_loaded_which_would_bring_the_s
     assert version_word(status.state, status.condition, status.failed) == "unavailable"
 
 
-def names(models: list[Wanted]) -> list[str]:
+def names(models: list[DesiredModel]) -> list[str]:
     return [one.name for one in models]
 
 

@@ -10,20 +10,20 @@ from dashboard.catalog.selectors import live_versions_of_all
 from dashboard.catalog.storage import managed_repository
 from dashboard.servers.server_state import VersionStatus
 from dashboard.shared.choices import ModelStatus
-from dashboard.watch.plan import Wanted
+from dashboard.watch.plan import DesiredModel
 from repository.core.condition import Condition
 from repository.core.errors import RepositoryError
 
 
 @dataclass(frozen=True, slots=True)
-class Lack:
+class MissingVersions:
     """`loadable`: the folders are all there."""
 
     loadable: bool
     error: str
 
 
-def lacking(wanted: Iterable[Wanted], statuses: Iterable[VersionStatus]) -> dict[str, Lack]:
+def missing_versions(wanted: Iterable[DesiredModel], statuses: Iterable[VersionStatus]) -> dict[str, MissingVersions]:
     """By name: the models of which something is served, and not all that should be."""
     served: dict[str, set[int]] = {}
     for status in statuses:
@@ -34,19 +34,19 @@ def lacking(wanted: Iterable[Wanted], statuses: Iterable[VersionStatus]) -> dict
     ]
     live = live_versions_of_all() if settled else {}
     missing = {name: sorted(set(live.get(name, ())) - served[name]) for name in settled}
-    return {name: _lack(name, versions) for name, versions in missing.items() if versions}
+    return {name: _missing_of(name, versions) for name, versions in missing.items() if versions}
 
 
-def _lack(name: str, versions: list[int]) -> Lack:
+def _missing_of(name: str, versions: list[int]) -> MissingVersions:
     gone = [version for version in versions if not _has_folder(name, version)]
     if gone:
         numbers = ", ".join(map(str, gone))
-        return Lack(
+        return MissingVersions(
             False,
             f"version {numbers} should be served, but has no folder in the repository; put it back, or serve another version",
         )
     numbers = ", ".join(map(str, versions))
-    return Lack(
+    return MissingVersions(
         True, f"version {numbers} should be served, and the server, asked to load it, has not; load the model again"
     )
 
