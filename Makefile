@@ -6,7 +6,10 @@ BIN := $(VENV)/bin
 CHROMIUM ?= $(shell command -v chromium || command -v chromium-browser)
 RUN_LOCKS := server dashboard examples
 PYTEST := $(BIN)/python -m pytest -p no:cacheprovider
-SUITE = -n auto --dist loadfile -m "not soak and not gpu$(if $(filter no,$(BROWSER)), and not browser)" $(TESTS)
+SUITE = -n auto --no-loadscope-reorder -m "not soak and not gpu$(if $(filter no,$(BROWSER)), and not browser)" $(TESTS)
+
+# Containers often set it; every server that a test starts would then compile its modules anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: run test coverage check lock bench bench-memory bench-perf-analyzer fuzz soak screenshots examples clean help
 .DEFAULT_GOAL := help
@@ -14,7 +17,7 @@ SUITE = -n auto --dist loadfile -m "not soak and not gpu$(if $(filter no,$(BROWS
 run: $(VENV)/.installed  ## Start the dashboard and the inference server; Ctrl-C stops all of it.
 	@exec $(BIN)/python manage.py up
 
-test: $(VENV)/.installed-dev chromium  ## Run every test, a process for each core. TESTS=FOLDER narrows it; BROWSER=no needs no Chromium.
+test: $(VENV)/.installed-dev chromium  ## Run every test, two processes for each core. TESTS=FOLDER narrows it; BROWSER=no needs no Chromium.
 	$(BIN)/node --test --test-timeout=120000 --test-reporter=dot "tests/javascript/**/*.test.js"
 	$(PYTEST) $(SUITE)
 

@@ -1,11 +1,28 @@
 """What holds for every test."""
 
+from typing import Any
+
 import pytest
 
-from tests.support import exploring
+from tests.support import exploring, spreading
 
 exploring.use_profile()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     exploring.explore(items)
+    spreading.put_long_files_first(items)
+
+
+def pytest_collection_finish() -> None:
+    spreading.spare_collected_tests()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    return spreading.worker_count()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> spreading.FileScheduling:
+    return spreading.FileScheduling(config, log)

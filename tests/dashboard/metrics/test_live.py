@@ -17,6 +17,7 @@ from tests.dashboard.processes import FixedServer, fixed_server
 from tests.support import model_factory
 from tests.support.serving_process import PATIENCE_S
 
+pytestmark = pytest.mark.long
 BODY = {"inputs": [{"name": "INPUT0", "datatype": "FP32", "shape": [2, 1], "data": [1.0, 2.0]}]}
 WRONG = {"inputs": []}
 

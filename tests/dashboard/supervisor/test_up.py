@@ -16,6 +16,7 @@ from tests.support.ports import HOST, free_ports
 from tests.support.serving_process import PATIENCE_S, wait_until
 from tests.support.up_process import PORT_SETTINGS, Up
 
+pytestmark = pytest.mark.long
 CONTROL_HEADER = "slipway-control-key"
 TABLES = ("auth_user", "dashboard_model", "dashboard_version", "dashboard_configrevision", "dashboard_auditentry")
 

@@ -15,6 +15,7 @@ from tests.support.ports import HOST
 from tests.support.serving_process import PATIENCE_S, wait_until
 from tests.support.up_process import Up
 
+pytestmark = pytest.mark.long
 BOUND_S = 10
 PARTS = {"watch": "manage.py watch", "worker": "celery", "server": "-m serving", "dashboard": "daphne"}
 PAGES = (

@@ -25,7 +25,7 @@ from tests.dashboard.processes import FixedServer, fixed_server
 from tests.support import model_factory
 from tests.support.serving_process import PATIENCE_S
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.long]
 
 Phase = tuple[Callable[[], object], Callable[[], bool]]
 

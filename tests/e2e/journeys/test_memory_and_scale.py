@@ -6,6 +6,7 @@ import pytest
 
 from benchmarks import large_tensors, load_cycles, many_models
 
+pytestmark = pytest.mark.long
 # In its first cycles the allocator still takes some MB, now more, now fewer; a model that stayed each time would be 0.8.
 SHORT_RUN_GROWTH = 0.15
 

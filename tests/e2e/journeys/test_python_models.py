@@ -15,6 +15,7 @@ from tests.e2e.gated_model import GatedModel
 from tests.support.model_factory import onnx_scale, python_model, python_scale, tensors_text
 from tests.support.serving_process import PATIENCE_S, ServerProcess, descendants, kill_and_wait, wait_until
 
+pytestmark = pytest.mark.long
 TENSORS = tensors_text("input", [("INPUT0", "FP32", [1])]) + tensors_text("output", [("OUTPUT0", "FP32", [1])])
 PROCESS = """parameters { key: "slipway.isolation" value { string_value: "\\"process\\"" } }"""
 FRAGILE = """

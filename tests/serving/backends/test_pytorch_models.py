@@ -14,6 +14,7 @@ from tests.serving.backends.cases import AddSub, write_export
 from tests.serving.backends.driving import config, execute, infer, instance_of, loaded, request, spec_of
 from tests.support import model_factory
 
+pytestmark = pytest.mark.long
 BERT = """
 name: "bert_classifier"
 platform: "pytorch_libtorch"

@@ -14,6 +14,7 @@ from tests.serving.instances import written_model
 from tests.support.model_factory import onnx_scale
 from tests.support.serving_process import PATIENCE_S, ServerProcess, descendants, wait_until
 
+pytestmark = pytest.mark.long
 MODEL = """
     import os
     import threading

@@ -22,6 +22,7 @@ from tests.serving.frontends.raw_http import RawClient
 from tests.support.model_factory import onnx_identity
 from tests.support.serving_process import ServerProcess, wait_until
 
+pytestmark = pytest.mark.long
 MB = 1 << 20
 LIMIT = 32 * MB
 PATH = "/v2/models/identity/infer"

@@ -18,7 +18,7 @@ from tests.serving.in_process import core, infer
 from tests.serving.instances import IDENTITY, written_model
 from tests.support.serving_process import new_descendants, wait_until
 
-pytestmark = pytest.mark.asyncio
+pytestmark = [pytest.mark.asyncio, pytest.mark.long]
 
 X = {"INPUT0": np.ones((1, 1), np.float32)}
 TWO = "instance_group [ { count: 2 kind: KIND_CPU } ]"

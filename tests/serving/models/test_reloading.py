@@ -12,7 +12,7 @@ from tests.serving.gate import until
 from tests.serving.in_process import core, index, infer
 from tests.support import model_factory
 
-pytestmark = pytest.mark.asyncio
+pytestmark = [pytest.mark.asyncio, pytest.mark.long]
 ONE = {"INPUT0": np.array([[1.0]], np.float32)}
 
 

@@ -13,6 +13,7 @@ from tests.support.model_factory import onnx_scale, pass_on_ensemble
 from tests.support.object_store import BUCKET, ObjectStore
 from tests.support.serving_process import PATIENCE_S, ServerProcess, wait_until
 
+pytestmark = pytest.mark.long
 SECRETS = {"AWS_SECRET_ACCESS_KEY": "secret-of-the-bucket", "AWS_SESSION_TOKEN": "token-of-the-session"}
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "id-of-the-key", "AWS_DEFAULT_REGION": "us-east-1", **SECRETS}
 POLL = ("--model-control-mode=poll", "--repository-poll-secs=0.1")

@@ -14,7 +14,7 @@ from tests.serving.streaming_backend import streaming_model
 from tests.support import model_factory
 from tests.support.pipelines import ensemble, step
 
-pytestmark = pytest.mark.asyncio
+pytestmark = [pytest.mark.asyncio, pytest.mark.long]
 # Counts to N in as many responses; a negative N fails in place of the last one.
 COUNT = """
     import numpy as np

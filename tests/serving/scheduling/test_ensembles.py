@@ -11,7 +11,7 @@ from tests.serving.in_process import core, index, infer, response
 from tests.support import model_factory
 from tests.support.pipelines import WRONG, chain, ensemble, step, wrong_pipeline
 
-pytestmark = pytest.mark.asyncio
+pytestmark = [pytest.mark.asyncio, pytest.mark.long]
 
 
 X = {"X": np.array([[1.0], [2.0]], np.float32)}

@@ -24,6 +24,7 @@ from tests.support.serving_process import (
     wait_until,
 )
 
+pytestmark = pytest.mark.long
 MIB = 1 << 20
 
 

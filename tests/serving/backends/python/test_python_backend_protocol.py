@@ -10,6 +10,7 @@ from serving.resources.runtime import Runtime
 from tests.serving.instances import execute, infer, python_instance, request
 from tests.support.serving_process import open_files, wait_until
 
+pytestmark = pytest.mark.long
 RUNTIME = Runtime(Mock(), Mock(), Mock(), Mock())
 ONE = np.ones((1, 1), np.float32)
 POISON = np.full((1, 1), -1, np.float32)

@@ -19,6 +19,8 @@ from tests.serving.streaming_backend import streaming_model
 from tests.support.model_factory import onnx_identity
 from tests.support.serving_process import PATIENCE_S
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:

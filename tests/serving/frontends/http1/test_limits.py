@@ -17,6 +17,7 @@ from tests.serving.frontends.raw_http import RawClient, build, infer_body, tenso
 from tests.support.model_factory import onnx_identity, onnx_slow
 from tests.support.serving_process import PATIENCE_S, ServerProcess
 
+pytestmark = pytest.mark.long
 INFER = "/v2/models/identity/infer"
 SHORT = Limits(head_s=1, body_s=1, idle_s=2, stalled_s=1, linger_s=1, body_bytes_per_s=1 << 20)
 SMALL = build("POST", INFER, infer_body(tensor([1.0])))

@@ -1,0 +1,34 @@
+"""How the tests are spread over processes: whole files, as what is shared is shared in a file, and long ones first.
+
+Most tests wait for a process more than they compute, so two of our processes share a core.
+"""
+
+import gc
+import os
+
+import pytest
+from xdist.scheduler import LoadFileScheduling
+
+BROWSER = "tests/e2e/browser/"  # its files share one `manage.py up`, and go to one process
+
+
+class FileScheduling(LoadFileScheduling):
+    """Give a process the tests of a file, or of the browser."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return BROWSER if nodeid.startswith(BROWSER) else super()._split_scope(nodeid)
+
+
+def worker_count() -> int:
+    return 2 * len(os.sched_getaffinity(0))
+
+
+def put_long_files_first(items: list[pytest.Item]) -> None:
+    """Otherwise one process would run a long file at the end while the others have nothing to do."""
+    items.sort(key=lambda item: not (item.get_closest_marker("long") or item.get_closest_marker("browser")))
+
+
+def spare_collected_tests() -> None:
+    """Thousands of tests stay to the end: collecting garbage, which some of them do often, need not look at them."""
+    gc.collect()
+    gc.freeze()
