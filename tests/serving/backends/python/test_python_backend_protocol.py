@@ -1,35 +1,52 @@
 """A child that breaks the protocol: user code is not trusted, so what it sends is checked, and it is ended."""
 
+from collections.abc import Iterator
 from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
+from serving.backends.base.backend import BackendInstance
 from serving.core.errors import Code
 from serving.resources.runtime import Runtime
 from tests.serving.instances import execute, infer, python_instance, request
 from tests.support.serving_process import open_files, wait_until
 
 pytestmark = pytest.mark.long
-RUNTIME = Runtime(Mock(), Mock(), Mock(), Mock())
-ONE = np.ones((1, 1), np.float32)
-POISON = np.full((1, 1), -1, np.float32)
+GOOD = np.array([["pass"]], np.object_)
+TENSORS = [("STATEMENT", "BYTES", [1])], [("OUTPUT0", "FP32", [1])]
 
+# It runs the statement that a request brings, and gives no other answer to any but `pass`.
 SOURCE = """
     import gc
     import os
+    import socket
+    import time
+    import numpy as np
     import triton_python_backend_utils as pb_utils
     from serving.backends.channel.channel import Channel
+    from serving.child_program.pb_utils.process import server
 
     class TritonPythonModel:
         def execute(self, requests):
-            if requests[0].inputs()[0].as_numpy()[0, 0] < 0:
+            [statement] = requests[0].inputs()[0].as_numpy().flat
+            if statement != b"pass":
                 channel = next(one for one in gc.get_objects() if isinstance(one, Channel))
-                STATEMENT
-                import time
+                link, key = server(), requests[0].key
+                exec(statement)
                 time.sleep(600)
-            return [pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT0", one.inputs()[0].as_numpy())]) for one in requests]
+            return [pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT0", np.ones((1, 1), np.float32))])]
 """
+
+
+@pytest.fixture(scope="module")
+def instance(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BackendInstance]:
+    """One for all tests: each ends its process, and finds the next one in its place."""
+    runtime = Runtime(Mock(), Mock(), Mock(), Mock())
+    with python_instance(
+        tmp_path_factory.mktemp("protocol"), SOURCE, runtime, inputs=TENSORS[0], outputs=TENSORS[1]
+    ) as made:
+        yield made
 
 
 def sealed(size: int) -> str:
@@ -73,34 +90,25 @@ def result(row: str, segment: int = 9) -> str:
         (sealed(64) + result("['OUTPUT0']"), ""),
     ],
 )
-def test_a_child_that_breaks_the_protocol_is_ended_and_restarted(tmp_path, statement, expected):
-    with python_instance(tmp_path, SOURCE.replace("STATEMENT", statement)) as instance:
-        infer(instance, ONE)
-        before = open_files()
-        [answer] = execute(instance, request(POISON))
-        assert answer.code is Code.INTERNAL
-        assert "the model's process was ended because it broke the protocol" in answer.message
-        assert expected in answer.message
-        del answer  # with its traceback
-        assert infer(instance, ONE)["OUTPUT0"] == 1
-        wait_until(lambda: open_files() <= before, what="the end of every descriptor")
+def test_a_child_that_breaks_the_protocol_is_ended_and_restarted(instance, statement, expected):
+    message = message_of(instance, statement)
+    assert "the model's process was ended because it broke the protocol" in message
+    assert expected in message
 
 
-CALLING = """
-    import os
-    import socket
-    import time
-    import triton_python_backend_utils as pb_utils
-    from serving.child_program.pb_utils.process import server
+def message_of(instance: BackendInstance, statement: str) -> str:
+    """The error that a request with the statement is answered with; the next ones are served, and nothing stays open."""
+    assert infer(instance, {"STATEMENT": GOOD})["OUTPUT0"] == 1
+    before = open_files()
+    [answer] = execute(instance, request({"STATEMENT": np.array([[statement]], np.object_)}))
+    assert answer.code is Code.INTERNAL
+    message = answer.message
+    del answer  # with its traceback
+    assert infer(instance, {"STATEMENT": GOOD})["OUTPUT0"] == 1
+    wait_until(lambda: open_files() <= before, what="the end of every descriptor")
+    return message
 
-    class TritonPythonModel:
-        def execute(self, requests):
-            if requests[0].inputs()[0].as_numpy()[0, 0] < 0:
-                link = server()
-                STATEMENT
-                time.sleep(600)
-            return [pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT0", one.inputs()[0].as_numpy())]) for one in requests]
-"""
+
 INFER = (
     "{'op': 'infer', 'id': 1, 'model': 'x', 'version': '', 'request_id': '', 'inputs': [], 'requested': [], "
     "'parameters': {}, 'priority': 0, 'timeout': 0, 'sequence': 0, 'flags': 0, 'trace': 0, 'made_for': None} | "
@@ -117,9 +125,9 @@ INFER = (
         "link.tell({'op': 'cancelled', 'key': [], 'id': 1})",
         "link.tell({'op': 'cancelled', 'key': 1})",
         "link.tell({'op': 'response', 'key': 'x', 'final': True})",
-        "link.tell({'op': 'response', 'key': 2, 'final': 'yes'})",
-        "link.tell({'op': 'response', 'key': 2, 'final': False})",
-        "link.tell({'op': 'response', 'key': 2, 'final': True, 'outputs': [['OUTPUT0', 'FP32', [1], 0, 4]]})",
+        "link.tell({'op': 'response', 'key': key, 'final': 'yes'})",
+        "link.tell({'op': 'response', 'key': key, 'final': False})",
+        "link.tell({'op': 'response', 'key': key, 'final': True, 'outputs': [['OUTPUT0', 'FP32', [1], 0, 4]]})",
         "link.tell({'op': 'cancel', 'ask': []})",
         f"link.tell({INFER} {{'model': 7}})",
         f"link.tell({INFER} {{'inputs': [['X', 'FP32', [1], 0, 4]]}})",
@@ -130,13 +138,5 @@ INFER = (
         "link.tell({'op': 'metric_change', 'number': 5, 'how': 'increment', 'value': 1})",
     ],
 )
-def test_a_child_that_calls_nonsense_is_ended_and_restarted(tmp_path, statement):
-    with python_instance(tmp_path, CALLING.replace("STATEMENT", statement), runtime=RUNTIME) as instance:
-        infer(instance, ONE)
-        before = open_files()
-        [answer] = execute(instance, request(POISON))
-        assert answer.code is Code.INTERNAL
-        assert "the model's process was ended by signal SIGKILL" in answer.message
-        del answer
-        assert infer(instance, ONE)["OUTPUT0"] == 1
-        wait_until(lambda: open_files() <= before, what="the end of every descriptor")
+def test_a_child_that_calls_nonsense_is_ended_and_restarted(instance, statement):
+    assert "the model's process was ended by signal SIGKILL" in message_of(instance, statement)
