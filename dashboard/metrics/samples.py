@@ -1,4 +1,7 @@
-"""Metrics history as it is stored: rows of spans that merge by addition. Percentiles are computed when somebody looks."""
+"""Metrics history as it is stored: which spans are kept for how long, as rows that merge by addition.
+
+Percentiles are computed when somebody looks.
+"""
 
 import zlib
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""A model instance in a child process: writes batches into shared memory, and reads the answers there."""
+"""A model instance in a child process: writes batches to shared memory, waits no longer than its bound, reads the answers."""
 
 import weakref
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Keeps the process of a model instance alive, and starts it again when it has died."""
+"""Keeps the process of a model instance alive: starts it again when it has died, later and later where it keeps dying."""
 
 import logging
 import threading

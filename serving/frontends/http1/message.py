@@ -1,4 +1,4 @@
-"""One HTTP/1.1 request head and one reply, apart from any connection.
+"""One HTTP/1.1 request head and one reply, apart from any connection. connection.py bounds the bytes of a head.
 
 parse_head(bytes) -> Head           httptools (llhttp, strict) on exactly the bytes up to the empty line
 Reply                               status, body and headers of an answer; `encode` makes the bytes
