@@ -7,6 +7,7 @@ import pytest
 from tests.support import exploring, spreading
 
 exploring.use_profile()
+spreading.collect_without_garbage()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -28,7 +28,13 @@ def put_long_files_first(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: not (item.get_closest_marker("long") or item.get_closest_marker("browser")))
 
 
+def collect_without_garbage() -> None:
+    """While thousands of tests are made there is no garbage to look for; called before the first is read."""
+    gc.disable()
+
+
 def spare_collected_tests() -> None:
-    """Thousands of tests stay to the end: collecting garbage, which some of them do often, need not look at them."""
+    """They stay to the end: collecting garbage, which some of them do often, need not look at them."""
     gc.collect()
     gc.freeze()
+    gc.enable()
