@@ -74,4 +74,5 @@ def _send(upload: Upload, index: int, path: Path) -> None:
     offset = 0
     with path.open("rb") as file:
         while chunk := file.read(settings.UPLOAD_CHUNK_BYTES):
-            offset = upload_receive_chunk(upload=upload, number=index, offset=offset, chunk=chunk, actor=SYSTEM)
+            sent = upload_receive_chunk(upload=upload, number=index, offset=offset, chunk=chunk, actor=SYSTEM)
+            offset = sent.received

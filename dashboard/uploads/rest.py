@@ -83,7 +83,7 @@ class UploadChunk(Endpoint):
             raise Invalid("expected ?offset= as a whole number of bytes")
         upload = upload_get(pk, with_files=False)
         chunk = read_body(request, self.max_body_bytes)
-        upload_receive_chunk(
+        file = upload_receive_chunk(
             upload=upload,
             number=number,
             offset=int(offset),
@@ -91,7 +91,7 @@ class UploadChunk(Endpoint):
             actor=self.actor,
             sha256=request.headers.get("X-Sha256", ""),
         )
-        return _chunk(upload_file(upload=upload, number=number))
+        return _chunk(file)
 
 
 class UploadComplete(Endpoint):

@@ -74,8 +74,8 @@ def upload_create(*, actor: Actor, model_name: str, files: list[dict[str, Any]])
 @repository_errors()
 def upload_receive_chunk(
     *, upload: Upload, number: int, offset: int, chunk: bytes, actor: Actor, sha256: str = ""
-) -> int:
-    """Appends a chunk (at most 8 MiB) to file `number`; returns how many bytes it has now. WrongOffset says where to go on."""
+) -> UploadFile:
+    """Appends a chunk (at most 8 MiB) to file `number`; returns that as it is now. WrongOffset says where to go on."""
     upload_require_own(upload=upload, actor=actor)
     file = upload_file(upload=upload, number=number)
     if len(chunk) > settings.UPLOAD_CHUNK_BYTES:
@@ -90,8 +90,9 @@ def upload_receive_chunk(
         if offset + len(chunk) > file.size:
             raise Invalid(f"file '{file.path}' was announced with {file.size} bytes, but more arrive")
         _append(_path(file), offset, chunk)
-        UploadFile.objects.filter(pk=file.pk, received=offset).update(received=offset + len(chunk))
-    return offset + len(chunk)
+        file.received = offset + len(chunk)
+        file.save(update_fields=["received"])
+    return file
 
 
 def upload_complete(*, upload: Upload, actor: Actor) -> Job:

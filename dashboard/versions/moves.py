@@ -99,8 +99,10 @@ def _archive(version: Version, repository: ModelRepository, context: JobContext)
 def _restore(version: Version, repository: ModelRepository, context: JobContext) -> None:
     progress = JobProgress(context)
     place: dict[str, Any] = {"name": version.model.name, "version": version.number}
+    archived = repository.archived_version_dir(**place)
+    # Read first: when the files are in their place, nothing that takes long, and could be cancelled, is left to do.
+    manifest = _hashed(archived if archived.is_dir() else repository.version_dir(**place), progress)
     publish.restore_version(repository, **place, progress=progress)
-    manifest = _hashed(repository.version_dir(**place), progress)
     try:
         _record_restored(version, manifest, context.job)
     except WrongState:  # it was settled meanwhile by where the files are

@@ -34,7 +34,7 @@ def create(actor: Actor, size: int = 10, path: str = "model.onnx", **more: Any) 
 
 
 def send(upload: Upload, actor: Actor, offset: int, chunk: bytes, **more: Any) -> int:
-    return upload_receive_chunk(upload=upload, number=0, offset=offset, chunk=chunk, actor=actor, **more)
+    return upload_receive_chunk(upload=upload, number=0, offset=offset, chunk=chunk, actor=actor, **more).received
 
 
 def test_an_interrupted_upload_goes_on_where_it_was(actor: Actor, unqueued: list[int]) -> None:

@@ -11,6 +11,7 @@ from dashboard.catalog.selectors import live_versions
 from dashboard.catalog.services import model_load
 from dashboard.configuration.drift import drift_check
 from dashboard.configuration.services import config_apply
+from dashboard.jobs.progress import JobProgress
 from dashboard.jobs.runner import job_run
 from dashboard.jobs.services import job_cancel
 from dashboard.models import AuditEntry, Job, Version
@@ -101,6 +102,32 @@ def test_cancelled_on_the_way_the_version_is_what_it_was(
     assert second.state == "published"
     assert drift_check() == []
     assert ended(version_archive(version=second, actor=actor)).state == "succeeded"
+
+
+@pytest.mark.usefixtures("to_a_worker")
+@pytest.mark.parametrize("calls", [1, 2], ids=["while it is copied", "while it is hashed"])
+def test_cancelled_on_the_way_back_the_version_is_where_its_row_says(
+    calls: int, second: Version, actor: Actor, monkeypatch: pytest.MonkeyPatch, data_folder: Path
+) -> None:
+    assert ended(version_archive(version=second, actor=actor)).state == "succeeded"
+    job = version_restore(version=second, actor=actor)
+    plan, seen = version_moves.JobProgress.plan, []
+
+    def cancelled(progress: JobProgress, size: int) -> None:
+        seen.append(size)
+        if len(seen) == calls:
+            job_cancel(job=job, actor=actor)
+        plan(progress, size)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(version_moves.JobProgress, "plan", cancelled)
+        assert ended(job).state == "cancelled"
+    second.refresh_from_db()
+    assert second.state == "archived"
+    assert not (data_folder / "models" / "relu" / "2").exists()
+    assert drift_check() == []
+    assert ended(version_restore(version=second, actor=actor)).state == "succeeded"
+    assert drift_check() == []
 
 
 @pytest.mark.usefixtures("to_a_worker")
