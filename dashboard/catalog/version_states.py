@@ -1,12 +1,12 @@
 """The states of a version's files, and the only functions that move it from one to the next.
 
-      publication, adoption
-                |
-                v                           archived
-            PUBLISHED --- archive ---> MOVING -----> ARCHIVED
-             |    ^                     |   ^         |   ^
-             |    +------ published ----+   +-restore-+   |
-             +--------------------- missing --------------+
+    publication, adoption of a folder
+            |
+            v
+        PUBLISHED --- archive ---> MOVING --- archived ---> ARCHIVED
+          |   ^                    |    ^                    |   ^
+          |   +---- published -----+    +----- restore ------+   |
+          +---------------------- missing ----------------------+
 
     state       on disk                                       row            after a SIGKILL
     PUBLISHED   models/<name>/<version>                       the model's    nothing was under way
@@ -24,19 +24,17 @@ folder from which a person took a version by hand.
 """
 
 from dashboard.models import Version
-from dashboard.shared.choices import VersionState
+from dashboard.shared.choices import VersionState as State
 from dashboard.shared.exceptions import WrongState
 from dashboard.shared.transitions import Transition, move
 
-PUBLISHED, MOVING, ARCHIVED = VersionState
-
 _PERSON, _JOB = "whoever operates", "the job `archive` or `restore`"
 TRANSITIONS = {
-    "archive": Transition((PUBLISHED,), MOVING, _PERSON, "is not published"),
-    "restore": Transition((ARCHIVED,), MOVING, _PERSON, "is not archived"),
-    "published": Transition((MOVING,), PUBLISHED, _JOB, "is not being moved any more"),
-    "archived": Transition((MOVING,), ARCHIVED, _JOB, "is not being moved any more"),
-    "missing": Transition((PUBLISHED,), ARCHIVED, _PERSON, "is not published"),
+    "archive": Transition((State.PUBLISHED,), State.MOVING, _PERSON, "is not published"),
+    "restore": Transition((State.ARCHIVED,), State.MOVING, _PERSON, "is not archived"),
+    "published": Transition((State.MOVING,), State.PUBLISHED, _JOB, "is not being moved any more"),
+    "archived": Transition((State.MOVING,), State.ARCHIVED, _JOB, "is not being moved any more"),
+    "missing": Transition((State.PUBLISHED,), State.ARCHIVED, _PERSON, "is not published"),
 }
 
 

@@ -1,22 +1,30 @@
 """The states of an upload, and the only functions that move it from one to the next.
 
-       upload_create
-             |
-             v        receive: a chunk
-        RECEIVING <------------------+
-             | complete              |
-             v                                                    RECEIVING, RECEIVED, INSPECTING,
-         RECEIVED -------------------+                            INSPECTED, FAILED
-             | inspect               |                                 |            |
-             v                       v                          cancel |            | expire
-        INSPECTING --- reject --> FAILED                               v            v
-         |  ^ inspect again                                       CANCELLED      EXPIRED
-         |  +- (its worker died)
-         | accept
-         v        take_back
-        INSPECTED <---------- PUBLISHING --- finish --> PUBLISHED
-             |                  ^    ^ decide: the text of config.pbtxt
-             +---- publish -----+    +-
+     upload_create
+           |
+           v
+       RECEIVING <-- receive: a chunk --+          cancel: from RECEIVING, RECEIVED, INSPECTING, INSPECTED, FAILED
+           |    +-----------------------+                  to CANCELLED
+           | complete                              expire: from the same
+           v                                               to EXPIRED
+       RECEIVED ------ reject -----+
+           |                       |
+           | inspect               v
+           v                     FAILED
+       INSPECTING <-- inspect --+  ^
+           |   |    +-----------+  |  inspect again: its worker died
+           |   +------ reject -----+
+           | accept
+           v
+       INSPECTED <---- take_back ----+
+           |                         |
+           | publish                 |
+           v                         |
+       PUBLISHING <-- decide: text --+
+           |    +--------------------+
+           | finish
+           v
+       PUBLISHED
 
 What there is in each state, and what happens after a SIGKILL of whoever works on it. `folder` is data/staging/<id>/; every
 row of an upload and its UploadFiles stays for good.
@@ -36,7 +44,7 @@ row of an upload and its UploadFiles stays for good.
                 being removed                          Release, AuditEntry       by uploads_expire
     FAILED      as before                              error                     nothing was under way
     CANCELLED   folder is being removed                AuditEntry                uploads_expire clears the folder away
-    EXPIRED     folder is being removed                error                     the same, a minute later
+    EXPIRED     folder is being removed                error                     the same, in its next turn
 
 The model's row has two more figures that are not the upload's: `fingerprint`, what its folder held when it was last adopted,
 and `generation`, by which `watch` tells the servers; both are written with the Version, in the transaction of `finish`.
@@ -52,32 +60,32 @@ from django.utils import timezone
 
 from dashboard.models import Job, Upload
 from dashboard.models.upload_json import Contents, Proposal, Publication
-from dashboard.shared.choices import UploadState
+from dashboard.shared.choices import UploadState as State
 from dashboard.shared.exceptions import WrongState
 from dashboard.shared.transitions import Transition, move
 from repository.files import storage
 
-RECEIVING, RECEIVED, INSPECTING, INSPECTED, PUBLISHING, PUBLISHED, FAILED, EXPIRED, CANCELLED = UploadState
-
 # Those that a person can still go on with, or wait for; and those that can be cancelled, or expire.
-UNFINISHED = (RECEIVING, RECEIVED, INSPECTING, INSPECTED, PUBLISHING)
-DISPOSABLE = (RECEIVING, RECEIVED, INSPECTING, INSPECTED, FAILED)
+UNFINISHED = (State.RECEIVING, State.RECEIVED, State.INSPECTING, State.INSPECTED, State.PUBLISHING)
+DISPOSABLE = (State.RECEIVING, State.RECEIVED, State.INSPECTING, State.INSPECTED, State.FAILED)
 # Those whose folder is needed.
-KEPT = (*UNFINISHED, FAILED)
+KEPT = (*UNFINISHED, State.FAILED)
 
 _PERSON, _INSPECT, _PUBLISH, _WATCH = "whoever uploads", "the job `inspect`", "the job `publish`", "`watch`"
+_NOT_INSPECTED = "the upload is not being inspected any more"
+_NOT_PUBLISHING = "the upload is not being published any more"
 TRANSITIONS = {
-    "receive": Transition((RECEIVING,), RECEIVING, _PERSON, "the upload takes no more"),
-    "complete": Transition((RECEIVING,), RECEIVED, _PERSON, "the upload cannot go on"),
-    "inspect": Transition((RECEIVED, INSPECTING), INSPECTING, _INSPECT, "the upload is not to be inspected any more"),
-    "accept": Transition((INSPECTING,), INSPECTED, _INSPECT, "the upload is not being inspected any more"),
-    "reject": Transition((RECEIVED, INSPECTING), FAILED, _INSPECT, "the upload is not being inspected any more"),
-    "publish": Transition((INSPECTED,), PUBLISHING, _PERSON, "the upload cannot be published"),
-    "decide": Transition((PUBLISHING,), PUBLISHING, _PUBLISH, "the upload is not being published any more"),
-    "take_back": Transition((PUBLISHING,), INSPECTED, _PUBLISH, "the upload is not being published any more"),
-    "finish": Transition((PUBLISHING,), PUBLISHED, _PUBLISH, "the upload is not being published any more"),
-    "cancel": Transition(DISPOSABLE, CANCELLED, _PERSON, "the upload cannot be cancelled"),
-    "expire": Transition(DISPOSABLE, EXPIRED, _WATCH, "the upload cannot expire"),
+    "receive": Transition((State.RECEIVING,), State.RECEIVING, _PERSON, "the upload takes no more"),
+    "complete": Transition((State.RECEIVING,), State.RECEIVED, _PERSON, "the upload cannot go on"),
+    "inspect": Transition((State.RECEIVED, State.INSPECTING), State.INSPECTING, _INSPECT, _NOT_INSPECTED),
+    "accept": Transition((State.INSPECTING,), State.INSPECTED, _INSPECT, _NOT_INSPECTED),
+    "reject": Transition((State.RECEIVED, State.INSPECTING), State.FAILED, _INSPECT, _NOT_INSPECTED),
+    "publish": Transition((State.INSPECTED,), State.PUBLISHING, _PERSON, "the upload cannot be published"),
+    "decide": Transition((State.PUBLISHING,), State.PUBLISHING, _PUBLISH, _NOT_PUBLISHING),
+    "take_back": Transition((State.PUBLISHING,), State.INSPECTED, _PUBLISH, _NOT_PUBLISHING),
+    "finish": Transition((State.PUBLISHING,), State.PUBLISHED, _PUBLISH, _NOT_PUBLISHING),
+    "cancel": Transition(DISPOSABLE, State.CANCELLED, _PERSON, "the upload cannot be cancelled"),
+    "expire": Transition(DISPOSABLE, State.EXPIRED, _WATCH, "the upload cannot expire"),
 }
 
 
@@ -146,7 +154,7 @@ def refuse_unless(upload: Upload, event: str) -> None:
 
 def initial() -> dict[str, Any]:
     """The fields of a row that upload_create makes."""
-    return {"state": RECEIVING, "expires_at": _expiry()}
+    return {"state": State.RECEIVING, "expires_at": _expiry()}
 
 
 def held(upload: Upload, *, wait_s: float = 0) -> contextlib.AbstractContextManager[None]:
@@ -165,7 +173,7 @@ def _move(upload: Upload, event: str, *, where: Q | None = None, **changes: obje
 
 
 def _wrong(transition: Transition, state: str) -> WrongState:
-    return WrongState(f"{transition.refusal}: it is {UploadState(state).label.lower()}")
+    return WrongState(f"{transition.refusal}: it is {State(state).label.lower()}")
 
 
 def _expiry() -> datetime:
