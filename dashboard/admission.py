@@ -1,7 +1,7 @@
-"""Admits the bodies of requests before they are read: by route, by right, and by what this process holds already.
+"""Decides whether the body of a request is read: by its route, by the sender's right, and by the bytes this process holds.
 
-Daphne keeps a whole body in memory before it asks the application, and with it any check of rights. So the decision is made
-where a request's headers are complete and its body is not: Twisted's `Request.gotLength`.
+Daphne reads a whole body into memory before the application can check a right. So the decision is made when a request's headers
+are complete and its body is not: in Twisted's `Request.gotLength`.
 
 * A body of at most SMALL_BODY bytes is taken and the application judges the request, as long as all of these together
   have at most SMALL_BODIES bytes.
@@ -13,8 +13,9 @@ where a request's headers are complete and its body is not: Twisted's `Request.g
 import asyncio
 import json
 from asyncio import TimerHandle
+from collections.abc import Awaitable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Protocol
 
 import daphne.http_protocol
 from asgiref.sync import ThreadSensitiveContext
@@ -23,6 +24,7 @@ from daphne.http_protocol import WebRequest
 from django.conf import settings
 from django.http import parse_cookie
 from django.urls import Resolver404, resolve
+from twisted.python.failure import Failure
 from twisted.web.http import RESPONSES
 
 from dashboard.access.authorisation import NOBODY, Actor, Right, require
@@ -57,8 +59,15 @@ class Route:
     api: bool
 
 
+class _Endpoint(Protocol):
+    """What web.rest.endpoint.Endpoint says of itself."""
+
+    rights: dict[str, Right]
+    max_body_bytes: int
+
+
 class Budget:
-    """Bytes that bodies have announced and that are not done with."""
+    """A bound on the bytes of all bodies together that are announced or held at one time."""
 
     def __init__(self, limit: int) -> None:
         self.limit, self.taken = limit, 0
@@ -74,13 +83,13 @@ class Budget:
 
 
 def route_of(method: str, path: str) -> Route | Refusal:
-    """Who may send a body there, and of how many bytes."""
+    """Return who may send a body to an address, and of how many bytes; a Refusal where nobody may."""
     try:
-        view: Any = resolve(path).func
+        view = resolve(path).func
     except Resolver404:
         return Refusal(404, "there is nothing at this address that takes a body")
-    endpoint: Any = getattr(view, "view_class", None)
-    if hasattr(endpoint, "rights"):
+    endpoint: type[_Endpoint] | None = getattr(view, "view_class", None)
+    if endpoint is not None and hasattr(endpoint, "rights"):
         right = endpoint.rights.get(method)
         if right is None or method == "GET":
             return Refusal(405, f"{method} takes no body at this address")
@@ -93,7 +102,7 @@ def route_of(method: str, path: str) -> Route | Refusal:
 
 
 def actor_of_headers(authorization: str, cookie: str, *, api: bool) -> Actor:
-    """Who asks, as the application will find: a token only over the API, a session anywhere."""
+    """Return who sends a request, as the application will find out: tokens count in the REST API alone, sessions everywhere."""
     scheme, _, secret = authorization.partition(" ")
     if api and scheme.lower() == "bearer":
         return actor_of_token(secret.strip())
@@ -102,7 +111,7 @@ def actor_of_headers(authorization: str, cookie: str, *, api: bool) -> Actor:
 
 
 def judge(route: Route, authorization: str, cookie: str) -> Refusal | None:
-    """None where the body may come. Asks the database, and only for somebody who says who they are."""
+    """Return why the body may not come, or None. It asks the database, and only where the request says who sends it."""
     if route.right is None:
         return None
     actor = actor_of_headers(authorization, cookie, api=route.api)
@@ -173,7 +182,7 @@ class AdmittedRequest(WebRequest):  # type: ignore[misc]  # daphne has no types
         super().finish()
         self._let_go()
 
-    def connectionLost(self, reason: Any) -> None:
+    def connectionLost(self, reason: Failure) -> None:
         self._stop_waiting()
         super().connectionLost(reason)
         self._let_go()
@@ -199,7 +208,7 @@ class AdmittedRequest(WebRequest):  # type: ignore[misc]  # daphne has no types
             self._admit(self.admission.judge(route, authorization, cookie), size, expects)
         )
 
-    async def _admit(self, judging: Any, size: int, expects: bool) -> None:
+    async def _admit(self, judging: Awaitable[Refusal | None], size: int, expects: bool) -> None:
         try:
             refusal = await judging
         except Exception:

@@ -1,44 +1,48 @@
-"""WebSocket addresses, and what stands before all of them."""
+"""The addresses of WebSockets, and the checks before all of them."""
 
-from typing import Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from asgiref.typing import ASGIReceiveCallable, ASGISendCallable
 from channels.auth import AuthMiddlewareStack
 from channels.generic.websocket import AsyncWebsocketConsumer
 from channels.routing import URLRouter
 from channels.security.websocket import AllowedHostsOriginValidator, WebsocketDenier
-from django.urls import path, re_path
+from django.urls import URLPattern, path, re_path
 
 from dashboard.jobs.consumers import JobConsumer
 from dashboard.metrics.consumers import LiveConsumer
 from dashboard.metrics.live import LiveFeeds
 from dashboard.servers.consumers import LogConsumer
 
+if TYPE_CHECKING:
+    from channels.consumer import _ChannelScope
+
 
 class Nowhere(AsyncWebsocketConsumer):
-    """Any other address: refused before it is accepted, which is a 403, for signed in and stranger alike."""
+    """Any other address: closed before it is accepted, which is a 403, whether somebody is signed in or not."""
 
     async def connect(self) -> None:
         await self.close()
 
 
 # channels routes with django.urls.path, which Django types for views alone.
-websocket_urlpatterns: list[Any] = [
+websocket_urlpatterns: list[URLPattern] = [
     path("ws/live/", LiveConsumer.as_asgi(feeds=LiveFeeds())),  # type: ignore[arg-type]
     path("ws/jobs/<int:pk>/", JobConsumer.as_asgi()),  # type: ignore[arg-type]
     path("ws/servers/<str:name>/log/", LogConsumer.as_asgi()),  # type: ignore[arg-type]
     re_path("", Nowhere.as_asgi()),  # type: ignore[arg-type]
 ]
-_checked = AllowedHostsOriginValidator(AuthMiddlewareStack(URLRouter(websocket_urlpatterns)))
+_checked = AllowedHostsOriginValidator(AuthMiddlewareStack(URLRouter(websocket_urlpatterns)))  # type: ignore[arg-type]  # likewise
 
 
-async def websockets(scope: Any, receive: Any, send: Any) -> None:
-    """For pages of ours alone."""
+async def websockets(scope: "_ChannelScope", receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
+    """Route a WebSocket that a page of ours opens; deny all others."""
     await (_checked if _well_formed(scope) else WebsocketDenier())(scope, receive, send)
 
 
-def _well_formed(scope: dict[str, Any]) -> bool:
-    """False for an origin that is no address, and for a NUL, of which databases make different things."""
+def _well_formed(scope: "_ChannelScope") -> bool:
+    """Return False for an origin that is no address, and for an address with a NUL, which databases take differently."""
     try:
         urlsplit(dict(scope["headers"]).get(b"origin", b"").decode("latin-1")).port  # noqa: B018
     except ValueError:

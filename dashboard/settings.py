@@ -4,7 +4,6 @@ import os
 import secrets
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import dj_database_url
 from django.core.exceptions import ImproperlyConfigured
@@ -158,7 +157,7 @@ TEMPLATES = [
 ]
 
 
-def _database() -> Mapping[str, Any]:
+def _database() -> Mapping[str, object]:
     if _env["DATABASE_URL"]:
         try:
             return dj_database_url.parse(_env["DATABASE_URL"], conn_max_age=60, conn_health_checks=True)
@@ -179,7 +178,7 @@ DATABASES = {"default": _database()}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 # -- accounts and cookies --------------------------------------------------------------------------------------------
-AUTHENTICATION_BACKENDS = ["dashboard.accounts.authentication.PatientBackend"]
+AUTHENTICATION_BACKENDS = ["dashboard.accounts.authentication.ThrottledBackend"]
 LOGIN_URL = "sign_in"
 LOGIN_REDIRECT_URL = "overview"
 LOGOUT_REDIRECT_URL = "sign_in"

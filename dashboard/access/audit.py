@@ -1,6 +1,6 @@
 """The audit trail: one entry for each thing that somebody, or the system, did."""
 
-from typing import Any
+from collections.abc import Mapping
 
 from django.db.models import QuerySet
 
@@ -15,10 +15,13 @@ def audit_record(
     summary: str,
     model: Model | None = None,
     model_name: str = "",
-    before: dict[str, Any] | None = None,
-    after: dict[str, Any] | None = None,
+    before: Mapping[str, object] | None = None,
+    after: Mapping[str, object] | None = None,
 ) -> AuditEntry:
-    """Call it inside the transaction of the change it speaks of."""
+    """Write an entry. Call it inside the transaction of the change that it tells of.
+
+    before, after: the fields that changed, as JSON. model_name: for a model that has no row any more.
+    """
     return AuditEntry.objects.create(
         actor=actor.user,
         actor_name=actor.name,
@@ -32,7 +35,7 @@ def audit_record(
 
 
 def activity(*, model: Model | None = None, action: str = "", actor_name: str = "") -> QuerySet[AuditEntry]:
-    """Newest first. A deleted model's entries are found by its name."""
+    """Return the entries, the newest first. Those of a model are found by its name, so that they outlive it."""
     entries = AuditEntry.objects.select_related("actor", "model")
     if model is not None:
         entries = entries.filter(model_name=model.name)

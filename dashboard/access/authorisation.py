@@ -1,26 +1,30 @@
 """The one place that decides who may do what: pages, REST, WebSockets and services all ask here.
 
-Whoever is not signed in may do nothing. A person has the rights of their Django permissions; a token has those of its
-person that it was also given.
+Who is not signed in may do nothing. A person has the rights that their Django permissions give; a token has those of the
+person's rights that it was given itself.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import wraps
-from typing import Any, TypeVar, cast
+from typing import Concatenate, ParamSpec, TypeVar
 
-from django.contrib.auth.models import AnonymousUser
+from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponseBase
 
 from dashboard.models import ApiToken
 from dashboard.shared.choices import TokenRight
 from dashboard.shared.exceptions import Forbidden
 
-View = TypeVar("View", bound=Callable[..., HttpResponseBase])
+Arguments = ParamSpec("Arguments")  # of a view, beside the request
+Answer = TypeVar("Answer", bound=HttpResponseBase)
+View = Callable[Concatenate[HttpRequest, Arguments], Answer]
 
 
 class Right(Enum):
+    """What somebody may do; the value completes "permission to"."""
+
     VIEW = "see the dashboard"
     INFER = "send inference requests"
     OPERATE = "load, unload, make live or configure models"
@@ -29,7 +33,7 @@ class Right(Enum):
     ADMINISTER = "administer servers and accounts"
 
 
-# The Django permission that gives a right; "" = anyone who is signed in, None = superusers alone.
+# The Django permission that gives each right; "" gives it to everybody who is signed in, None to superusers alone.
 PERMISSIONS: dict[Right, str | None] = {
     Right.VIEW: "",
     Right.INFER: "",
@@ -38,6 +42,7 @@ PERMISSIONS: dict[Right, str | None] = {
     Right.UPLOAD_CODE: "dashboard.upload_code",
     Right.ADMINISTER: None,
 }
+# What a token must have been given for each right.
 TOKEN_RIGHTS: dict[Right, TokenRight] = {
     Right.VIEW: TokenRight.READ,
     Right.INFER: TokenRight.INFER,
@@ -52,7 +57,7 @@ TOKEN_RIGHTS: dict[Right, TokenRight] = {
 class Actor:
     """Who acts: a person, a person through a token, or the system itself (no user)."""
 
-    user: Any = None
+    user: User | None = None
     token: ApiToken | None = None
     system: bool = False
 
@@ -78,42 +83,42 @@ NOBODY = Actor()
 
 
 def token_rights(actor: Actor) -> list[TokenRight]:
-    """What a token of this actor opens, or could be given: a person gives no right on that they lack themselves."""
+    """Return the rights that a token of this actor has, or could be given: nobody hands on a right that they do not have."""
     return [right for right in TokenRight if any(TOKEN_RIGHTS[one] == right and actor.may(one) for one in TOKEN_RIGHTS)]
 
 
 def actor_of(request: HttpRequest) -> Actor:
-    """The actor of a page's or an API call's request."""
+    """Return who sent a request to a page or to the REST API; NOBODY where they are not signed in."""
     token = getattr(request, "auth", None)
     user = getattr(request, "user", None)
-    if user is None or isinstance(user, AnonymousUser):
+    if not isinstance(user, User):
         return NOBODY
     return Actor(user=user, token=token if isinstance(token, ApiToken) else None)
 
 
-def actor_of_scope(scope: Mapping[str, Any]) -> Actor:
-    """The actor of a WebSocket."""
+def actor_of_scope(scope: Mapping[str, object]) -> Actor:
+    """Return who opened a WebSocket, from its ASGI scope; NOBODY where they are not signed in."""
     user = scope.get("user")
-    return NOBODY if user is None or not user.is_authenticated else Actor(user=user)
+    return Actor(user=user) if isinstance(user, User) else NOBODY
 
 
 def require(actor: Actor, right: Right) -> None:
-    """Forbidden, in one sentence, unless the actor has the right."""
+    """Raise Forbidden, with one sentence, unless the actor has the right."""
     if not actor.may(right):
         holder = "this token" if actor.token is not None else "this account"
         raise Forbidden(f"{holder} has no permission to {right.value}")
 
 
-def requires(right: Right) -> Callable[[View], View]:
-    """Decorates a page's view. Everyone signed in may see; name the right where a view does more."""
+def requires(right: Right) -> Callable[[View[Arguments, Answer]], View[Arguments, Answer]]:
+    """Decorate the view of a page: it raises Forbidden, which is a 403, for who does not have the right."""
 
-    def decorate(view: View) -> View:
+    def decorate(view: View[Arguments, Answer]) -> View[Arguments, Answer]:
         @wraps(view)
-        def checked(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        def checked(request: HttpRequest, /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Answer:
             require(actor_of(request), right)
             return view(request, *args, **kwargs)
 
         checked.right = right  # type: ignore[attr-defined]  # for dashboard.admission
-        return cast(View, checked)
+        return checked
 
     return decorate

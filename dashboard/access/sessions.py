@@ -1,10 +1,11 @@
-"""Who asks, by the session that a browser holds."""
+"""Who sends a request, by the session that a browser holds."""
 
 from importlib import import_module
 from typing import NamedTuple
 
 from django.conf import settings
 from django.contrib.auth import get_user
+from django.contrib.auth.models import User
 from django.contrib.sessions.backends.base import SessionBase
 
 from dashboard.access.authorisation import NOBODY, Actor
@@ -19,6 +20,6 @@ class Carrier(NamedTuple):
 
 
 def actor_of_session(key: str | None) -> Actor:
-    """NOBODY where the session has ended."""
+    """Return whose session it is; NOBODY where the session has ended, or the person is not active any more."""
     user = get_user(Carrier(SessionStore(key)))  # type: ignore[arg-type]  # it reads nothing but the session
-    return Actor(user=user) if user.is_authenticated else NOBODY
+    return Actor(user=user) if isinstance(user, User) else NOBODY

@@ -1,11 +1,11 @@
-"""People: the first administrator, and the rights of others."""
+"""Accounts of people: the first administrator, new accounts, and their rights."""
 
 import secrets
-from typing import Any
+from collections.abc import Callable, Mapping
 
 from django.conf import settings
 from django.contrib.auth import get_user_model
-from django.contrib.auth.models import AbstractUser, Permission
+from django.contrib.auth.models import Permission, User
 from django.contrib.auth.password_validation import validate_password
 from django.contrib.auth.validators import UnicodeUsernameValidator
 from django.core.exceptions import ValidationError
@@ -16,14 +16,14 @@ from dashboard.access.authorisation import SYSTEM, Actor, Right, require
 from dashboard.accounts.tokens import auth_file_kept
 from dashboard.shared.exceptions import Conflict, Invalid
 
-# What an account may be given besides seeing and inferring.
+# The permissions (Model.Meta.permissions) that an account may be given; everybody may see and infer.
 GRANTABLE = ("operate", "upload_data", "upload_code")
 
 
 def administrator_ensure() -> tuple[str, str] | None:
-    """Makes the first administrator when there is none: (name, password to show once), else None.
+    """Make the first administrator, and return their name and password; None where there is one already.
 
-    The password is empty when SLIPWAY_ADMIN_PASSWORD gave it: who set it knows it.
+    The password is to be shown once. It is "" when SLIPWAY_ADMIN_PASSWORD gave it: who set that knows it.
     """
     users = get_user_model().objects
     with transaction.atomic():
@@ -36,8 +36,11 @@ def administrator_ensure() -> tuple[str, str] | None:
     return settings.ADMIN_USER, "" if settings.ADMIN_PASSWORD else password
 
 
-def account_create(*, actor: Actor, username: str, password: str, permissions: list[str]) -> AbstractUser:
-    """A new person with some of GRANTABLE."""
+def account_create(*, actor: Actor, username: str, password: str, permissions: list[str]) -> User:
+    """Make an account with some of the permissions in GRANTABLE.
+
+    Forbidden: the actor does not administer. Conflict: the name is taken. Invalid: the name or the password does not do.
+    """
     require(actor, Right.ADMINISTER)
     users = get_user_model().objects
     user = get_user_model()(username=username)
@@ -53,9 +56,13 @@ def account_create(*, actor: Actor, username: str, password: str, permissions: l
 
 
 def account_update(
-    *, actor: Actor, user: AbstractUser, permissions: list[str] | None = None, is_active: bool | None = None
-) -> AbstractUser:
-    """Changes rights, or lets in and shuts out; what is None stays. Shut out, a person's tokens end with them."""
+    *, actor: Actor, user: User, permissions: list[str] | None = None, is_active: bool | None = None
+) -> User:
+    """Change the permissions of an account, or whether it is active; what is None stays.
+
+    The tokens of an account that is not active give no right. Forbidden: the actor does not administer. Conflict: somebody
+    would deactivate their own account.
+    """
     require(actor, Right.ADMINISTER)
     if is_active is False and actor.user is not None and user.pk == actor.user.pk:
         raise Conflict("you cannot shut out yourself")
@@ -77,17 +84,17 @@ def _permissions(names: list[str]) -> list[Permission]:
     return list(Permission.objects.filter(content_type__app_label="dashboard", codename__in=names))
 
 
-def _check(validate: Any) -> None:
+def _check(validate: Callable[[], None]) -> None:
     try:
         validate()
     except ValidationError as error:
         raise Invalid(" ".join(error.messages)) from None
 
 
-def _facts(user: AbstractUser) -> dict[str, Any]:
+def _facts(user: User) -> dict[str, object]:
     names = user.user_permissions.values_list("codename", flat=True)
     return {"permissions": sorted(names), "is_active": user.is_active}
 
 
-def _record(actor: Actor, action: str, summary: str, user: AbstractUser, before: dict[str, Any] | None = None) -> None:
+def _record(actor: Actor, action: str, summary: str, user: User, before: Mapping[str, object] | None = None) -> None:
     audit_record(actor=actor, action=action, summary=summary, before=before, after=_facts(user))

@@ -1,4 +1,4 @@
-"""Who did what, over REST."""
+"""The audit trail over REST."""
 
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.request import Request

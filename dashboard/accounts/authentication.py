@@ -1,6 +1,4 @@
-"""Who asks: by session, by token; and signing in by password, slowed down for whoever guesses (accounts.sign_in)."""
-
-from typing import Any
+"""Who sends a request, by token; and signing in by password, which is slowed down for who guesses (accounts.sign_in)."""
 
 from django.contrib.auth.backends import ModelBackend
 from django.contrib.auth.models import User
@@ -13,23 +11,26 @@ from dashboard.accounts.tokens import token_authenticate
 
 
 def actor_of_token(secret: str) -> Actor:
-    """NOBODY where the token is unknown or has expired."""
+    """Return whose token it is; NOBODY where the token is unknown or has expired."""
     token = token_authenticate(secret=secret)
     return Actor(user=token.user, token=token) if token else NOBODY
 
 
-class PatientBackend(ModelBackend):
-    """Asks accounts.sign_in first whether there may be another attempt; `request.sign_in_wait` says in how many seconds."""
+class ThrottledBackend(ModelBackend):
+    """Django's own backend, after accounts.sign_in has allowed another attempt.
+
+    PermissionDenied where it has not: then `request.sign_in_wait` says in how many seconds to try again.
+    """
 
     def authenticate(
-        self, request: HttpRequest | None, username: str | None = None, password: str | None = None, **more: Any
+        self, request: HttpRequest | None, username: str | None = None, password: str | None = None, **more: object
     ) -> User | None:
         if username is None or password is None:
             return None
         who = {"name": username, "address": client_address(request)}
         if wait := sign_in_begin(**who):
             if request is not None:
-                request.sign_in_wait = wait  # type: ignore[attr-defined]
+                request.sign_in_wait = wait  # type: ignore[attr-defined]  # read by SignIn
             raise PermissionDenied
         user = super().authenticate(request, username=username, password=password, **more)
         if user is not None:

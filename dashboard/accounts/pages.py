@@ -1,4 +1,4 @@
-"""Signing in, the person's own settings, API tokens, and the health that every page shows."""
+"""Signing in, the person's own settings and API tokens, and, for administrators, other people's accounts."""
 
 from datetime import timedelta
 from typing import cast
@@ -37,7 +37,7 @@ class SignIn(LoginView):
     redirect_authenticated_user = True
 
     def form_invalid(self, form: AuthenticationForm) -> HttpResponse:
-        """The page again; a 429 that says when to try again for whoever has tried too often."""
+        """Show the page again; after too many attempts with a 429 that says when to try again."""
         wait = getattr(self.request, "sign_in_wait", 0)
         context = self.get_context_data(form=form, wait=duration(wait) if wait else "")
         response = self.render_to_response(context, status=429 if wait else 200)
@@ -59,7 +59,7 @@ def _settings(request: HttpRequest, **forms: object) -> HttpResponse:
     people = get_user_model().objects.order_by("username") if actor_of(request).may(Right.ADMINISTER) else None
     context = {
         "password_form": _password_form(request),
-        "token_form": TokenForm(user=request.user),
+        "token_form": TokenForm(user=_user(request)),
         "tokens": select.tokens(_user(request)),
         "right_labels": dict(TokenRight.choices),
         "people": people,
@@ -72,12 +72,12 @@ def _settings(request: HttpRequest, **forms: object) -> HttpResponse:
 
 
 def _user(request: HttpRequest) -> User:
-    """Everyone here is signed in: see LoginRequiredMiddleware."""
+    """Return who is signed in; LoginRequiredMiddleware lets nobody else come here."""
     return cast(User, request.user)
 
 
 def _password_form(request: HttpRequest, given: QueryDict | None = None) -> PasswordChangeForm:
-    """Without the focus that Django gives it: it is one form of several on its page."""
+    """Return the form without the focus that Django gives it, for its page has several forms."""
     form = PasswordChangeForm(_user(request), given)
     form.fields["old_password"].widget.attrs.pop("autofocus", None)
     return form
@@ -110,8 +110,8 @@ def theme_set(request: HttpRequest) -> HttpResponse:
 @require_POST
 @requires(Right.VIEW)
 def token_new(request: HttpRequest) -> HttpResponse:
-    """Makes a token and shows it, this once."""
-    form = TokenForm(request.POST, user=request.user)
+    """Make a token, and show it this once."""
+    form = TokenForm(request.POST, user=_user(request))
     if not form.is_valid():
         return _settings(request, token_form=form)
     days = form.cleaned_data["days"]
@@ -140,7 +140,7 @@ def token_end(request: HttpRequest, pk: int) -> HttpResponse:
 @require_POST
 @requires(Right.ADMINISTER)
 def person_new(request: HttpRequest) -> HttpResponse:
-    """An account with a first password that the administrator hands over."""
+    """Make an account with a first password, which the administrator hands over."""
     name, password = request.POST.get("username", "").strip(), request.POST.get("password", "")
     rights = request.POST.getlist("permissions")
     done = f"{name} can sign in with that password, and change it here."

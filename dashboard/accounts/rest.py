@@ -32,13 +32,13 @@ class TokenList(Endpoint):
     @extend_schema(operation_id="tokens_list", responses=serializers.TokenSerializer(many=True))
     def get(self, request: Request) -> Response:
         """One's own tokens."""
-        return self.page(tokens(self.actor.user), serializers.TokenSerializer)
+        return self.page(tokens(self.person), serializers.TokenSerializer)
 
     @extend_schema(request=serializers.TokenRequestSerializer, responses={201: serializers.NewTokenSerializer})
     def post(self, request: Request) -> Response:
         """Makes a token of one's own. Its text is in this answer and nowhere else."""
         data = data_of(request, serializers.TokenRequestSerializer)
-        token, secret = token_create(user=self.actor.user, actor=self.actor, **data)
+        token, secret = token_create(user=self.person, actor=self.actor, **data)
         return Response({**serializers.TokenSerializer(token).data, "token": secret}, status=201)
 
 
@@ -47,7 +47,7 @@ class TokenDetail(Endpoint):
 
     @extend_schema(responses={204: None})
     def delete(self, request: Request, pk: int) -> Response:
-        token = tokens(self.actor.user).filter(pk=pk).first()
+        token = tokens(self.person).filter(pk=pk).first()
         if token is None:
             raise NotFound("you have no such token")
         token_revoke(token=token, actor=self.actor)

@@ -1,7 +1,6 @@
-"""`Authorization: Bearer <token>`, with tokens from accounts.tokens."""
+"""`Authorization: Bearer <token>` in REST requests, with tokens from accounts.tokens."""
 
-from typing import Any
-
+from django.contrib.auth.models import User
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from rest_framework.authentication import BaseAuthentication, get_authorization_header
 from rest_framework.exceptions import AuthenticationFailed
@@ -14,7 +13,7 @@ from dashboard.models import ApiToken
 class TokenAuthentication(BaseAuthentication):
     """`request.auth` is the ApiToken, which authorisation.actor_of reads."""
 
-    def authenticate(self, request: Request) -> tuple[Any, ApiToken] | None:
+    def authenticate(self, request: Request) -> tuple[User, ApiToken] | None:
         scheme, _, secret = get_authorization_header(request).decode("latin-1").partition(" ")
         if scheme.lower() != "bearer":
             return None
@@ -31,5 +30,5 @@ class TokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-ca
     target_class = TokenAuthentication
     name = "token"
 
-    def get_security_definition(self, auto_schema: Any) -> dict[str, str]:
+    def get_security_definition(self, auto_schema: object) -> dict[str, str]:
         return {"type": "http", "scheme": "bearer"}

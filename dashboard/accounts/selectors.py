@@ -7,4 +7,5 @@ from dashboard.models import ApiToken
 
 
 def tokens(user: User) -> QuerySet[ApiToken]:
+    """Return the tokens of one person."""
     return ApiToken.objects.filter(user=user).select_related("user")

@@ -1,7 +1,8 @@
-"""What the API says of accounts, tokens and the audit trail, and what it takes. Only shapes: rules live in services."""
+"""The JSON of accounts, tokens and the audit trail in REST: only its shapes; rules live in services."""
 
 from typing import Any
 
+from django.contrib.auth.models import User
 from rest_framework import serializers
 
 from dashboard import models
@@ -47,7 +48,7 @@ class AccountSerializer(serializers.Serializer[Any]):
     is_superuser = serializers.BooleanField()
     permissions = serializers.SerializerMethodField()
 
-    def get_permissions(self, user: Any) -> list[str]:
+    def get_permissions(self, user: User) -> list[str]:
         return sorted(permission.codename for permission in user.user_permissions.all())
 
 

@@ -1,7 +1,7 @@
-"""Guessing passwords is slowed down: by name and address together, by address, and by name.
+"""Slows down the guessing of passwords: attempts are counted by name and address together, by address, and by name.
 
-An attempt is counted before the password is looked at, so that many at once are no way around it, and taken back when the
-password was right. The counts are rows, the same for every web process, and there are never more than MAX_COUNTS.
+An attempt is counted before the password is checked, so that many at once are no way around the limit, and is taken back when
+the password was right. The counts are rows, so that every web process has the same, and there are never more than MAX_COUNTS.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ MAX_COUNTS = 10_000
 
 
 def sign_in_begin(*, name: str, address: str) -> int:
-    """Counts an attempt. 0 when it may be made, else in how many seconds to try again."""
+    """Count an attempt, and return 0; where it may not be made, count nothing and return in how many seconds to try again."""
     now, limits = timezone.now(), _limits(name, address)
     with transaction.atomic():
         counts = {
@@ -41,19 +41,19 @@ def sign_in_begin(*, name: str, address: str) -> int:
 
 
 def sign_in_succeeded(*, name: str, address: str) -> None:
-    """Takes the attempt back. What others tried for the name, or from the address, stays counted."""
+    """Take the attempt back. Attempts of others for the name, or from the address, stay counted."""
     together, *single = _limits(name, address)
     SignInCount.objects.filter(key=together).delete()
     SignInCount.objects.filter(key__in=single, attempts__gt=0).update(attempts=F("attempts") - 1)
 
 
 def sign_in_forget() -> None:
-    """Clears away counts whose span has ended."""
+    """Remove the counts whose span has ended."""
     SignInCount.objects.filter(ends_at__lte=timezone.now()).delete()
 
 
 def client_address(request: HttpRequest | None) -> str:
-    """Who is counted: an IPv4 address, or the network of an IPv6 address, of which a host has 2^64.
+    """Return the address that attempts are counted for: of IPv6 the /64 network, since one host has all addresses of it.
 
     Behind a proxy (SLIPWAY_HTTPS) it is the last entry of X-Forwarded-For, the one that the proxy itself wrote.
     """
@@ -83,7 +83,7 @@ def _key(*parts: str) -> str:
 
 
 def _bound(now: datetime) -> None:
-    """Forgets those that end first when there are too many."""
+    """Remove the counts that end first when there are more than MAX_COUNTS."""
     rows = SignInCount.objects.order_by("ends_at")
     if rows.count() > MAX_COUNTS:
         rows.filter(ends_at__lte=now).delete()

@@ -1,8 +1,8 @@
-"""Tokens: shown once, kept as hashes; those that may infer are written for the inference server to check itself.
+"""Tokens: shown once and kept as hashes. Those that may infer are written to auth.json, which the inference server reads.
 
-The server asks no database: it reads auth.json. So whatever changes who may infer does it inside `auth_file_kept`, which
-writes the file before the rows are committed; what cannot be written there does not happen. `watch` holds the file against
-the rows all the while (`auth_file_repair`): for a crash between the two, and for rows that somebody changed by hand.
+The server asks no database. So every change of who may infer is made inside `auth_file_kept`, which writes the file before the
+rows are committed; where the file cannot be written, nothing is changed. `watch` compares the file with the rows every second
+(`auth_file_repair`), for a crash between the two, and for rows that somebody changed by hand.
 """
 
 import contextlib
@@ -12,7 +12,7 @@ import secrets
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from django.conf import settings
 from django.contrib.auth.models import User
@@ -30,7 +30,7 @@ from repository.core.errors import NoSpace
 from repository.files.storage import locked, write_atomic
 
 PREFIX = "slw_"
-_SEEN_EVERY = timedelta(minutes=1)  # last_used_at is no finer than this, so that reading stays reading
+_SEEN_EVERY = timedelta(minutes=1)  # last_used_at is no finer, so that most requests with a token write nothing
 
 
 def token_create(
@@ -42,7 +42,12 @@ def token_create(
     expires_at: datetime | None = None,
     model_names: list[str] | None = None,
 ) -> tuple[ApiToken, str]:
-    """The row and the token itself, which is shown once and never again."""
+    """Make a token, and return its row and its text, which is shown once and never again.
+
+    rights: TokenRight values. model_names: the models that it may infer with, all of them without any. Forbidden: the person
+    or the actor lacks a right that the token is to have. Invalid: no name, an unknown right, an end in the past. StorageFull:
+    auth.json cannot be written.
+    """
     _refuse_for_others(user, actor)
     _check(name, rights, expires_at)
     _refuse_more_than_held(user, actor, rights)
@@ -62,6 +67,7 @@ def token_create(
 
 
 def token_revoke(*, token: ApiToken, actor: Actor) -> None:
+    """Delete a token. Forbidden: it is somebody else's, and the actor does not administer."""
     _refuse_for_others(token.user, actor)
     with auth_file_kept():
         _record(token, actor, "token.revoke", "Revoked")
@@ -69,8 +75,10 @@ def token_revoke(*, token: ApiToken, actor: Actor) -> None:
 
 
 def tokens_forget_model(*, name: str, actor: Actor) -> None:
-    """Takes a deleted model's name off every token: another model of that name is not what they were given for. A token
-    that named no other ends, for one without names is for all. Call it inside `auth_file_kept`."""
+    """Take the name of a deleted model off every token, for another model of that name is not what they were given for.
+
+    A token that named no other model is deleted, since one without names is for all. Call it inside `auth_file_kept`.
+    """
     for token in ApiToken.objects.select_for_update().select_related("user"):
         if name not in token.model_names:
             continue
@@ -83,7 +91,7 @@ def tokens_forget_model(*, name: str, actor: Actor) -> None:
 
 
 def token_authenticate(*, secret: str) -> ApiToken | None:
-    """The token's row, unless it is unknown, expired, or its person inactive."""
+    """Return the token's row; None where it is unknown or has expired, or its person is not active."""
     token = ApiToken.objects.select_related("user").filter(hash=_hash(secret), user__is_active=True).first()
     now = timezone.now()
     if token is None or (token.expires_at is not None and token.expires_at <= now):
@@ -95,11 +103,11 @@ def token_authenticate(*, secret: str) -> ApiToken | None:
 
 @contextlib.contextmanager
 def auth_file_kept() -> Iterator[Callable[[], None]]:
-    """The transaction of a change to who may infer; the file is written first, then the rows are committed.
+    """Run a change of who may infer in a transaction: auth.json is written first, then the rows are committed.
 
-    StorageFull, and nothing is changed, where the file cannot be written. One such change at a time, whichever process
-    makes it, so that none writes the file from rows that another is about to change. It gives a function that writes the
-    file at once, for a block that goes on with what cannot be taken back.
+    StorageFull, and nothing is changed: the file cannot be written. Only one process at a time makes such a change, so that
+    none writes the file from rows that another is about to change. The block is given a function that writes the file at once,
+    before it does what cannot be taken back.
     """
     with repository_errors(), _held(), transaction.atomic():
         yield _write
@@ -107,13 +115,13 @@ def auth_file_kept() -> Iterator[Callable[[], None]]:
 
 
 def auth_file_write() -> None:
-    """The inference server's --auth-file: who may infer with what, as hashes. The server re-reads it by itself."""
+    """Write auth.json, the server's --auth-file: who may infer with what, as hashes. The server reads it again by itself."""
     with auth_file_kept():
         pass
 
 
 def auth_file_repair() -> str:
-    """Writes the file anew where it says something else than the rows; the sentence of the event, "" without one."""
+    """Write auth.json again where it differs from the rows, and return the sentence of the event; "" where nothing differs."""
     with repository_errors(), _held():
         if _as_written() == _content():
             return ""
@@ -151,7 +159,7 @@ def _as_written() -> bytes:
 
 @contextlib.contextmanager
 def _or_full() -> Iterator[None]:
-    """What keeps a file from being written, in a sentence."""
+    """Raise StorageFull, with a sentence, for what keeps a file from being written."""
     try:
         yield
     except (OSError, NoSpace) as error:
@@ -173,7 +181,17 @@ def _content() -> bytes:
     return json.dumps({"tokens": grants}, indent=1).encode()
 
 
-def _grant(name: str, sha256: str, model_names: list[str], expires_at: datetime | None) -> dict[str, Any]:
+class _Grant(TypedDict):
+    """An entry of auth.json (docs/configuration.md): `sha256` of the token in hex, `expires_at` in Unix seconds."""
+
+    name: str
+    sha256: str
+    models: list[str]
+    rights: list[str]
+    expires_at: int | None
+
+
+def _grant(name: str, sha256: str, model_names: list[str], expires_at: datetime | None) -> _Grant:
     return {
         "name": name,
         "sha256": sha256,
@@ -184,12 +202,15 @@ def _grant(name: str, sha256: str, model_names: list[str], expires_at: datetime 
 
 
 def _hash(secret: str) -> str:
-    """A token is random and long, so one round of SHA-256 is enough."""
+    """Return SHA-256 in hex: one round is enough, for a token is random and long."""
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
 def _refuse_for_others(user: User, actor: Actor) -> None:
-    """A person manages their own tokens in person: a token makes none, or it could outlive or outgrow itself."""
+    """Raise Forbidden unless a person manages their own tokens, signed in, or somebody administers.
+
+    A token makes no tokens: one could outlive it, or have more rights.
+    """
     if actor.token is not None and not actor.may(Right.ADMINISTER):
         raise Forbidden("a token cannot make or revoke tokens; sign in for that")
     if actor.user != user:
@@ -207,7 +228,7 @@ def _check(name: str, rights: list[str], expires_at: datetime | None) -> None:
 
 
 def _refuse_more_than_held(user: User, actor: Actor, rights: list[str]) -> None:
-    """A token has no right that its person lacks, and none that the token which makes it lacks."""
+    """Raise Forbidden for a right that the token's person lacks, or the token that makes it."""
     for holder, noun in ((Actor(user=user), f"account {user.get_username()} has"), (actor, "this token has")):
         lacking = sorted(set(rights) - set(token_rights(holder)))
         if lacking and (holder is not actor or actor.token is not None):

@@ -122,6 +122,7 @@ def _refuse_served(model: Model) -> None:
 
 
 def last_number_ever(name: str) -> int:
-    """The highest version number of a deleted model of this name: numbers are never used again."""
+    """Return the highest version number that a deleted model of this name had, for numbers are never used again; 0 for none."""
     entries = AuditEntry.objects.filter(action="model.delete", model_name=name)
-    return max((entry.before.get("last_number", 0) for entry in entries), default=0)
+    numbers = (entry.before.get("last_number") for entry in entries)
+    return max((number for number in numbers if isinstance(number, int)), default=0)

@@ -19,7 +19,7 @@ from dashboard.configuration.fields import FieldError, apply_fields, field_for, 
 from dashboard.configuration.needs import Need, config_needs, refuse_unmet, rights_of
 from dashboard.models import ConfigRevision, Model
 from dashboard.shared.choices import VersionState
-from dashboard.shared.exceptions import Conflict, Invalid
+from dashboard.shared.exceptions import Conflict, Invalid, Problem
 from dashboard.shared.repository_errors import repository_errors
 from repository.config import edit as config_edit
 from repository.config import model_config, reload_rule, validation, version_policy
@@ -34,17 +34,6 @@ EFFECTS = {
     "versions": "Loads and unloads versions; those that stay are not touched.",
     "reload": "Reloads the model beside the one that serves, then switches; no request fails.",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """What is wrong, and where: `field` of the form ("" = the whole), `path` and `line` of the text (0 = unknown)."""
-
-    message: str
-    field: str = ""
-    path: str = ""
-    line: int = 0
-    severity: str = "error"  # or "warning"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,7 @@
-"""/ws/jobs/<id>/: the job whenever it changes, until it has ended."""
+"""/ws/jobs/<id>/: a message about the job whenever it changes, until it has ended."""
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Any
+from collections.abc import Awaitable
 
 from asgiref.sync import sync_to_async
 
@@ -15,12 +14,12 @@ POLL_S = 0.5
 
 
 class JobConsumer(PushConsumer):
-    async def prepare(self) -> Coroutine[Any, Any, None]:
+    async def prepare(self) -> Awaitable[None]:
         pk = int(self.scope["url_route"]["kwargs"]["pk"])
         return self._push(await sync_to_async(job_get)(pk))
 
     async def _push(self, job: Job) -> None:
-        """The log goes out in pieces: `log` is what came since the last message."""
+        """Send the job when it changes. `log` holds what came since the last message."""
         sent, told = 0, None
         while True:
             values = (job.state, job.progress, job.step, job.error, job.cancel_requested, len(job.log))
@@ -34,7 +33,7 @@ class JobConsumer(PushConsumer):
             job = await sync_to_async(job_get)(job.pk)
 
 
-def _describe(job: Job) -> dict[str, Any]:
+def _describe(job: Job) -> dict[str, object]:
     return {
         "id": job.pk,
         "state": job.state,

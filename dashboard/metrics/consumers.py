@@ -1,7 +1,7 @@
 """/ws/live/[?model=NAME][&server=NAME]: one message a second, from every server or one of them (live.py)."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Awaitable
 
 from asgiref.sync import sync_to_async
 
@@ -16,10 +16,10 @@ class LiveConsumer(PushConsumer):
         super().__init__()
         self._feeds = feeds
 
-    async def prepare(self) -> Coroutine[object, object, None]:
-        name = self.asked("server")
+    async def prepare(self) -> Awaitable[None]:
+        name = self.query("server")
         chosen = [await sync_to_async(server_get)(name)] if name else await sync_to_async(lambda: list(servers()))()
-        return self._push(chosen, self.asked("model"))
+        return self._push(chosen, self.query("model"))
 
     async def _push(self, chosen: list[Server], model: str) -> None:
         async with asyncio.TaskGroup() as group:

@@ -1,6 +1,6 @@
-"""What the dashboard remembers: one file for each concept, and one room for all, since the tables refer to each other in
-every direction. It imports `shared` alone, and its rows decide nothing: rules live in the services of the rooms. Services
-write to it, selectors read from it."""
+"""The tables of the database: a file for each concept, and one room for all, since the tables refer to each other in every
+direction. It imports `shared` alone, and holds no rules: these live in the services of the rooms. Services write the rows,
+selectors read them."""
 
 from dashboard.models.audit import AuditEntry
 from dashboard.models.job import Job

@@ -1,5 +1,7 @@
 """Who did what, when, and what changed."""
 
+from collections.abc import Mapping
+
 from django.conf import settings
 from django.db import models
 from django.utils import timezone
@@ -17,8 +19,8 @@ class AuditEntry(models.Model):
     model = models.ForeignKey(Model, null=True, on_delete=models.SET_NULL, related_name="audit_entries")
     model_name = models.CharField(max_length=200, blank=True, default="", db_index=True)
     summary = models.CharField(max_length=500)
-    before = models.JSONField(default=dict)
-    after = models.JSONField(default=dict)
+    before: "models.JSONField[Mapping[str, object], dict[str, object]]" = models.JSONField(default=dict)
+    after: "models.JSONField[Mapping[str, object], dict[str, object]]" = models.JSONField(default=dict)
 
     class Meta:
         ordering = ["-at", "-id"]

@@ -6,9 +6,9 @@ from dashboard.models.server import Server
 
 
 class MetricSample(models.Model):
-    """`model_name` "" is the server as a whole: all models together, and its process.
+    """What one version did in one span of time; with `model_name` "" the server as a whole, and its process.
 
-    No row of a version in a span that has the server's own row: it did nothing then. No row of the server: nobody watched.
+    Where the server has a row and a version has none, the version did nothing. Where the server has none, `watch` did not run.
     """
 
     server = models.ForeignKey(Server, on_delete=models.CASCADE, related_name="samples")

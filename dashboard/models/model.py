@@ -22,7 +22,7 @@ class Model(models.Model):
     last_number = models.PositiveBigIntegerField(default=0)
     # What the folder held when it was last adopted (repository.files.drift), and what was changed by hand since.
     fingerprint = models.JSONField(default=dict)
-    drift = models.JSONField(default=list)
+    drift: "models.JSONField[list[str], list[str]]" = models.JSONField(default=list)
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
     created_at = models.DateTimeField(default=timezone.now)
 
@@ -62,7 +62,7 @@ class Release(models.Model):
     """From this moment on the model served these versions; empty when it was unloaded."""
 
     model = models.ForeignKey(Model, on_delete=models.CASCADE, related_name="releases")
-    versions = models.JSONField(default=list)
+    versions: "models.JSONField[list[int], list[int]]" = models.JSONField(default=list)
     reason = models.CharField(max_length=300, blank=True, default="")
     actor_name = models.CharField(max_length=150, blank=True, default="")
     at = models.DateTimeField(default=timezone.now)

@@ -37,7 +37,7 @@ class ServerState(models.Model):
     last_reason = models.CharField(max_length=500, blank=True, default="")
     checked_at = models.DateTimeField(null=True)
     restart_requested_at = models.DateTimeField(null=True)  # set by server_restart, cleared by `up`
-    info = models.JSONField(default=dict)
+    info: "models.JSONField[dict[str, object], dict[str, object]]" = models.JSONField(default=dict)
 
     def __str__(self) -> str:
         return f"{self.server}: {self.state}"
@@ -64,24 +64,24 @@ class ModelState(models.Model):
 
     @property
     def asleep(self) -> bool:
-        """Its first request loads it: as much there as a version that serves."""
+        """Whether its first request would load it."""
         return self.word == Condition.ASLEEP
 
     @property
     def word(self) -> str:
-        """What a person reads."""
+        """The word that a person reads of it: choices.version_word."""
         return version_word(self.state, self.condition, self.failed)
 
     @property
     def complaint(self) -> str:
-        """Its reason, where that is more than what the word says already."""
+        """Its reason, where that says more than the word."""
         return "" if self.word in ("asleep", "unloading", "unloaded") else self.reason
 
 
 class ModelSync(models.Model):
-    """How far `watch` has brought one server to what a model's generation asks for.
+    """Which generation of a model `watch` applied last to one server, and what failed since.
 
-    In step when applied_generation equals the model's generation and instance is the server's present process.
+    The server is in step when applied_generation equals the model's generation and instance is the server's present process.
     """
 
     server = models.ForeignKey(Server, on_delete=models.CASCADE, related_name="syncs")

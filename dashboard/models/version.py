@@ -1,5 +1,8 @@
 """One published version: immutable files and what is known of them."""
 
+from collections.abc import Mapping
+from typing import TypedDict
+
 from django.conf import settings
 from django.db import models
 from django.utils import timezone
@@ -9,6 +12,31 @@ from dashboard.models.upload import Upload
 from dashboard.shared.choices import VersionState
 
 
+class TensorSpec(TypedDict):
+    """An input or output: `datatype` in V2's words ("FP32"), `shape` with -1 for what varies."""
+
+    name: str
+    datatype: str
+    shape: list[int]
+
+
+class Signature(TypedDict, total=False):
+    inputs: list[TensorSpec]
+    outputs: list[TensorSpec]
+
+
+class VersionDetails(TypedDict, total=False):
+    """What is known of a version beyond its signature. The first four are as the inspection found them."""
+
+    opset: int
+    producer: str
+    backend: str
+    problems: list[dict[str, object]]
+    files: list[str]  # their names
+    runs_code: list[str]  # what of it runs as code, in sentences (configuration.needs)
+    missing: bool  # somebody took its folder out of the repository
+
+
 class Version(models.Model):
     model = models.ForeignKey(Model, on_delete=models.CASCADE, related_name="versions")
     number = models.PositiveBigIntegerField()
@@ -16,10 +44,8 @@ class Version(models.Model):
     filename = models.CharField(max_length=255, blank=True, default="")
     size_bytes = models.PositiveBigIntegerField(default=0)
     sha256 = models.CharField(max_length=64, blank=True, default="")
-    # {"inputs": [{"name", "datatype", "shape"}], "outputs": [...]}
-    signature = models.JSONField(default=dict)
-    # What inspection found beyond the signature: opset, producer, warnings.
-    details = models.JSONField(default=dict)
+    signature: "models.JSONField[Mapping[str, object], Signature]" = models.JSONField(default=dict)
+    details: "models.JSONField[Mapping[str, object], VersionDetails]" = models.JSONField(default=dict)
     note = models.TextField(blank=True, default="")
     state = models.CharField(max_length=16, choices=VersionState.choices, default=VersionState.PUBLISHED)
     upload = models.ForeignKey(Upload, null=True, on_delete=models.SET_NULL, related_name="versions")

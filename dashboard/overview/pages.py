@@ -1,4 +1,4 @@
-"""Is everything serving, what changed last, what is slow."""
+"""The overview: whether everything serves, what changed last, which models are busiest."""
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render

@@ -1,4 +1,4 @@
-"""Everything that the search goes to, asked for when it opens."""
+"""The models and pages that the search goes to; the browser asks for them when the search opens."""
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render

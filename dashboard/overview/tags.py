@@ -1,10 +1,10 @@
-"""What the frame and single pages show: health, places to go, ranges, what an audit entry changed."""
+"""Template tags that ask the database: health, links of the rail, ranges of charts, what an audit entry changed."""
 
 import json
 from collections.abc import Iterable
-from typing import Any
 
 from django import template
+from django.contrib.auth.models import User
 from django.templatetags.static import static
 from django.urls import reverse
 from django.utils import timezone
@@ -47,8 +47,11 @@ _EVENT_STATES = {
 
 
 @register.simple_tag
-def health() -> dict[str, Any]:
-    """How everything is, for the title and the favicon of every page; `silent`: what does not answer, in sentences."""
+def health() -> dict[str, object]:
+    """Return how everything is, for the title and the favicon of every page.
+
+    failing: how many models, servers and processes fail. silent: a sentence for each process that does not answer.
+    """
     states = model_words()
     down = sum(
         getattr(server, "state", None) is not None and server.state.state == ServerStatus.DOWN for server in servers()
@@ -62,7 +65,7 @@ def health() -> dict[str, Any]:
 
 
 @register.inclusion_tag("overview/rail_links.html", takes_context=True)
-def rail_links(context: template.Context) -> dict[str, Any]:
+def rail_links(context: template.Context) -> dict[str, object]:
     path = context["request"].path
     links = [
         {"name": name, "key": key, "label": name.capitalize(), "address": reverse(name), "here": _is_under(path, name)}
@@ -85,7 +88,7 @@ def _is_under(path: str, name: str) -> bool:
 
 
 @register.inclusion_tag("metrics/range_picker.html", takes_context=True)
-def range_picker(context: template.Context) -> dict[str, Any]:
+def range_picker(context: template.Context) -> dict[str, object]:
     return {"ranges": RANGES, "now": _range(context)}
 
 
@@ -95,8 +98,8 @@ def _range(context: template.Context) -> str:
 
 
 @register.inclusion_tag("metrics/charts_config.html", takes_context=True)
-def charts_config(context: template.Context, model: str = "", server: str = "", range: str = "") -> dict[str, Any]:
-    """What static/js/charts/board.js begins with."""
+def charts_config(context: template.Context, model: str = "", server: str = "", range: str = "") -> dict[str, object]:
+    """Give static/js/charts/board.js what it begins with."""
     request = context["request"]
     zoom = [request.GET.get("from", ""), request.GET.get("to", "")]
     activity = reverse("model_activity", args=[model]) if model else reverse("activity")
@@ -114,7 +117,7 @@ def charts_config(context: template.Context, model: str = "", server: str = "", 
 
 @register.filter
 def serving(summary: ModelSummary) -> list[int]:
-    """The versions that answer now, on any server; those that should are its live_versions."""
+    """Return the versions that answer now on any server, the oldest first; those that should are `live_versions`."""
     return sorted({row.version for row in summary.server_states if row.word == "ready"})
 
 
@@ -135,37 +138,40 @@ def action_icon(action: str) -> str:
 
 @register.simple_tag
 def took(job: Job) -> str:
+    """Return how long a job took, or has been running for."""
     if job.started_at is None:
         return NOTHING
     return duration((job.finished_at or timezone.now()) - job.started_at)
 
 
 @register.filter
-def rights_of(person: Any) -> list[str]:
+def rights_of(person: User) -> list[str]:
+    """Return what a person may do, in words."""
     actor = Actor(user=person)
     return [right.value for right in Right if actor.may(right)]
 
 
 @register.filter
 def opens(token: ApiToken) -> list[str]:
-    """Those of a token's rights that its person has at present."""
+    """Return those of a token's rights that its person has at present."""
     return list(token_rights(Actor(user=token.user, token=token)))
 
 
 @register.filter
-def permission_names(person: Any) -> set[str]:
+def permission_names(person: User) -> set[str]:
+    """Return the permissions of accounts.GRANTABLE that a person was given."""
     return {permission.codename for permission in person.user_permissions.all()}
 
 
 @register.simple_tag
 def change_table(entry: AuditEntry) -> list[tuple[str, str, str]]:
-    """(field, before, after) of what an entry changed."""
+    """Return (field, before, after) for every field that an entry changed."""
     names = dict.fromkeys([*entry.before, *entry.after])
     rows = [(name, _shown(entry.before.get(name)), _shown(entry.after.get(name))) for name in names]
     return [row for row in rows if row[1] != row[2]]
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     if value is None:
         return NOTHING
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""What is under way and what was done: the jobs of every kind, and the uploads that can be gone on with."""
+"""The list of work: jobs of every kind, and the uploads that can be continued."""
 
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_GET

@@ -1,9 +1,8 @@
-"""/ws/servers/<name>/log/[?process=NAME]: the last lines of a process's log, then those that come."""
+"""/ws/servers/<name>/log/[?process=NAME]: the last lines of a process's log, then each line as it is written."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Awaitable
 from pathlib import Path
-from typing import Any
 
 from asgiref.sync import sync_to_async
 from django.conf import settings
@@ -19,9 +18,9 @@ PROCESSES = ("server", "dashboard", "watch", "worker")
 
 
 class LogConsumer(PushConsumer):
-    async def prepare(self) -> Coroutine[Any, Any, None]:
+    async def prepare(self) -> Awaitable[None]:
         server = await sync_to_async(server_get)(self.scope["url_route"]["kwargs"]["name"])
-        process = self.asked("process") or "server"
+        process = self.query("process") or "server"
         if not server.bundled:
             raise NotFound(f"server {server.name} is not run by this dashboard, so its log is not here")
         if process not in PROCESSES:

@@ -10,7 +10,7 @@ from dashboard.servers.services import server_restart
 from dashboard.web.pages import act, respond
 
 EVENTS = 30
-SHOWN = 100  # versions, in this order
+SHOWN = 100  # versions on a page, in the order of _ORDER
 _ORDER = {word: place for place, word in enumerate(("unavailable", "loading", "unloading", "ready", "asleep"))}
 
 

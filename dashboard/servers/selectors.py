@@ -9,11 +9,12 @@ from dashboard.shared.exceptions import NotFound
 
 
 def servers() -> QuerySet[Server]:
-    """The bundled one first, each with its state."""
+    """Return the servers with their states, the bundled one first."""
     return Server.objects.select_related("state")
 
 
 def server_get(name: str) -> Server:
+    """Return a server; NotFound where there is none of that name."""
     try:
         return servers().get(name=name)
     except Server.DoesNotExist:
@@ -21,6 +22,7 @@ def server_get(name: str) -> Server:
 
 
 def server_events(*, server: Server | None = None, since: datetime | None = None) -> QuerySet[ServerEvent]:
+    """Return what happened to a server, or to all, the newest first."""
     events = ServerEvent.objects.select_related("server")
     if server is not None:
         events = events.filter(server=server)
@@ -28,6 +30,7 @@ def server_events(*, server: Server | None = None, since: datetime | None = None
 
 
 def model_states(*, server: Server | None = None, model_name: str = "") -> QuerySet[ModelState]:
+    """Return what servers say of versions: of one server, of one model, or of all."""
     states = ModelState.objects.select_related("server")
     if server is not None:
         states = states.filter(server=server)

@@ -1,4 +1,4 @@
-"""What the API says of inference servers, and what it takes. Rules live in services; here are only shapes."""
+"""The JSON of inference servers in REST: only its shapes; rules live in services."""
 
 from rest_framework import serializers
 

@@ -1,10 +1,10 @@
-"""What `up` and `watch` write down of servers, their processes and their models; pages only read it."""
+"""What `up` and `watch` record of servers, their processes and their models; pages only read it."""
 
 import json
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from django.conf import settings
 from django.db import transaction
@@ -20,9 +20,16 @@ from repository.files.storage import write_atomic
 REASON_LIMIT = ServerState._meta.get_field("last_reason").max_length
 
 
+class _StatusFields(TypedDict):
+    state: str
+    reason: str
+    condition: str
+    failed: bool
+
+
 @dataclass(frozen=True, slots=True)
 class VersionStatus:
-    """What a server says of one version."""
+    """What a server says of one version; the fields are those of ModelState."""
 
     name: str
     version: int
@@ -32,15 +39,16 @@ class VersionStatus:
     failed: bool = False
 
     @property
-    def values(self) -> dict[str, Any]:
+    def values(self) -> _StatusFields:
+        """The fields of ModelState that may change."""
         return {"state": self.state, "reason": self.reason, "condition": self.condition, "failed": self.failed}
 
 
 def server_process_record(
     *, server: Server, state: str, pid: int | None, started_at: datetime | None, restarts: int, reason: str
 ) -> None:
-    """The bundled server's process, by `up`. That it is ready, `watch` may have found out first."""
-    changes: dict[str, Any] = {"pid": pid, "started_at": started_at, "restarts": restarts}
+    """Record the bundled server's process, for `up`. "live" does not replace READY, which `watch` may have found out first."""
+    changes: dict[str, object] = {"pid": pid, "started_at": started_at, "restarts": restarts}
     if reason:
         changes["last_reason"] = reason[:REASON_LIMIT]
     rows = ServerState.objects.filter(server=server)
@@ -49,12 +57,12 @@ def server_process_record(
 
 
 def wanted_models_write(names: list[str]) -> None:
-    """The bundled server's --wanted-models-file: what it answers for with "not yet" until `watch` has loaded it."""
+    """Write the bundled server's --wanted-models-file: those that it answers for with 503 until they are loaded."""
     write_atomic(Path(settings.WANTED_MODELS_FILE), json.dumps(names).encode(), mode=0o600)
 
 
-def server_info_record(*, server: Server, key: str, value: Any) -> None:
-    """One part of ServerState.info; the others stay as they are."""
+def server_info_record(*, server: Server, key: str, value: object) -> None:
+    """Set one key of ServerState.info to a value that is JSON; the others stay as they are."""
     with transaction.atomic():
         state = ServerState.objects.select_for_update().get(server=server)
         state.info[key] = value
@@ -62,22 +70,25 @@ def server_info_record(*, server: Server, key: str, value: Any) -> None:
 
 
 def server_restart_take(*, server: Server) -> bool:
-    """Whether somebody asked for a restart since the last call; True once for each request."""
+    """Return whether somebody asked for a restart since the last call."""
     waiting = ServerState.objects.filter(server=server, restart_requested_at__isnull=False)
     return bool(waiting.update(restart_requested_at=None))
 
 
 def server_seen(*, server: Server, ready: bool, instance: str) -> None:
-    """It answers; `ready`: every model that is wanted has been dealt with."""
+    """Record that the server answers.
+
+    ready: every wanted model is loaded or has failed. instance: the server's id of its process, "" while it is not known.
+    """
     state = ServerStatus.READY if ready else ServerStatus.LIVE
-    changes: dict[str, Any] = {"state": state, "checked_at": timezone.now()}
+    changes: dict[str, object] = {"state": state, "checked_at": timezone.now()}
     if instance:
         changes["instance"] = instance
     ServerState.objects.filter(server=server).update(**changes)
 
 
 def server_lost(*, server: Server, reason: str) -> None:
-    """It does not answer. What `up` knows better of its own server (starting, stopped) stays."""
+    """Record that the server does not answer. States that `up` knows better (starting, stopped) stay."""
     now, sentence = timezone.now(), f"{reason[:1].upper()}{reason[1:]}."
     with transaction.atomic():
         ServerState.objects.filter(server=server).update(checked_at=now)
@@ -93,7 +104,7 @@ def server_lost(*, server: Server, reason: str) -> None:
 
 
 def model_states_record(*, server: Server, statuses: list[VersionStatus]) -> None:
-    """Replace what is known of the server's models; rows that say the same are left alone."""
+    """Replace what is recorded of the server's models; rows that would not change are not written."""
     known = {(row.model_name, row.version): row for row in ModelState.objects.filter(server=server)}
     with transaction.atomic():
         for status in statuses:
@@ -111,7 +122,7 @@ def model_states_record(*, server: Server, statuses: list[VersionStatus]) -> Non
 def model_sync_succeeded(
     *, server: Server, model_id: int, generation: int, instance: str, event: tuple[str, str]
 ) -> None:
-    """The server has done what this generation asks for. `event`: its kind, and a sentence; "" for none."""
+    """Record that the server has done what this generation asks for. `event`: an EventKind and a sentence, "" for no event."""
     _sync_write(server, model_id, applied_generation=generation, instance=instance, attempts=0, error="")
     kind, message = event
     if message:
@@ -119,7 +130,7 @@ def model_sync_succeeded(
 
 
 def model_sync_failed(*, server: Server, model_id: int, attempts: int, error: str) -> None:
-    """An event is recorded when the reason is new: retries stay quiet."""
+    """Record that a load or unload failed. Only a new reason makes an event, so that retries are quiet."""
     before = ModelSync.objects.filter(server=server, model_id=model_id).values_list("error", flat=True).first()
     _sync_write(server, model_id, attempts=attempts, error=error)
     if before != error:
@@ -127,13 +138,13 @@ def model_sync_failed(*, server: Server, model_id: int, attempts: int, error: st
         server_event_record(server=server, kind=EventKind.MODEL_FAILED, message=error, model_name=name)
 
 
-def model_sync_mended(*, server: Server, model_id: int) -> None:
-    """What was the matter has passed by itself."""
+def model_sync_recovered(*, server: Server, model_id: int) -> None:
+    """Record that what was wrong has passed by itself."""
     ModelSync.objects.filter(server=server, model_id=model_id).update(attempts=0, error="")
 
 
-def _sync_write(server: Server, model_id: int, **values: Any) -> None:
-    """Nothing where the model has been deleted meanwhile."""
+def _sync_write(server: Server, model_id: int, **values: object) -> None:
+    """Write the row of a model, unless it has been deleted meanwhile."""
     if Model.objects.filter(pk=model_id).exists():
         values["attempted_at"] = timezone.now()
         ModelSync.objects.update_or_create(server=server, model_id=model_id, defaults=values)

@@ -1,4 +1,4 @@
-"""Inference servers: the bundled one's row, restart requests, and others that are watched."""
+"""Writes about inference servers: the bundled one's row, restarts that people ask for, events."""
 
 from django.conf import settings
 from django.db import transaction
@@ -9,11 +9,11 @@ from dashboard.access.authorisation import Actor, Right, require
 from dashboard.models import Server, ServerEvent, ServerState
 from dashboard.shared.exceptions import Conflict
 
-LOCAL = "local"
+LOCAL = "local"  # the name of the bundled server
 
 
 def server_ensure_local() -> Server:
-    """The bundled server's row, with the addresses of the present settings."""
+    """Return the bundled server's row, made or updated with the addresses of the present settings."""
     host = settings.DASHBOARD_HOST if settings.DASHBOARD_HOST not in ("0.0.0.0", "::") else "127.0.0.1"
     host = f"[{host}]" if ":" in host else host
     server, _ = Server.objects.update_or_create(
@@ -30,7 +30,10 @@ def server_ensure_local() -> Server:
 
 
 def server_restart(*, server: Server, actor: Actor) -> None:
-    """Asks `up` to restart the bundled server; requests under way are finished first."""
+    """Ask `up` to restart the bundled server, which finishes its requests first.
+
+    Forbidden: the actor does not administer. Conflict: this dashboard does not run the server.
+    """
     require(actor, Right.ADMINISTER)
     if not server.bundled:
         raise Conflict(f"server {server.name} is not run by this dashboard, so it cannot be restarted from here")
@@ -40,4 +43,5 @@ def server_restart(*, server: Server, actor: Actor) -> None:
 
 
 def server_event_record(*, server: Server, kind: str, message: str = "", model_name: str = "") -> ServerEvent:
+    """Record that something happened to a server. `kind`: an EventKind; `message`: a sentence."""
     return ServerEvent.objects.create(server=server, kind=kind, message=message[:2000], model_name=model_name)

@@ -1,4 +1,4 @@
-"""The fixed vocabularies of the database."""
+"""The choices of the database's fields, and the words that people read."""
 
 from django.db.models import TextChoices
 
@@ -11,7 +11,7 @@ class DesiredState(TextChoices):
 
 
 class VersionState(TextChoices):
-    """MOVING: its files are on their way to or from the archive, by a job."""
+    """MOVING: a job moves its files to the archive or back."""
 
     PUBLISHED = "published", "Published"
     MOVING = "moving", "Moving"
@@ -27,7 +27,7 @@ class ServerStatus(TextChoices):
 
 
 class ModelStatus(TextChoices):
-    """What a server says of one version; Triton's own words."""
+    """What a server says of one version: the states of Triton's model repository extension."""
 
     READY = "READY", "Ready"
     LOADING = "LOADING", "Loading"
@@ -36,8 +36,11 @@ class ModelStatus(TextChoices):
 
 
 def version_word(state: str, condition: str, failed: bool) -> str:
-    """What a person reads of a version. A sleeper whose last load failed is unavailable, and so is what serves and does not
-    answer: their requests fail."""
+    """Return the word that a person reads of a version: its state, or "asleep" or "unloaded" where nothing is wrong with it.
+
+    state: a ModelStatus. condition: a repository.core.condition.Condition. failed: its last load failed. A sleeping version
+    whose last load failed is unavailable, and so is a ready one that does not answer: their requests fail.
+    """
     if state == ModelStatus.READY and condition == Condition.SILENT:
         return ModelStatus.UNAVAILABLE.lower()
     sleeps = condition == Condition.ASLEEP and not failed

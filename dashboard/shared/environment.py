@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypedDict, cast
 
 from django.core.exceptions import ImproperlyConfigured
 
@@ -17,10 +17,10 @@ BASE_DIR = Path(__file__).resolve().parent.parent.parent
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """One variable: how its text becomes a value, and what it is when unset."""
+    """One variable. `parse` makes a value of its text, or raises ValueError with what was expected; `default` is for none."""
 
-    parse: Callable[[str], Any]
-    default: Any
+    parse: Callable[[str], object]
+    default: object
     help: str
 
 
@@ -53,7 +53,7 @@ def _positive(value: str) -> int:
 
 
 def _patience(value: str) -> int:
-    """Processes give a heartbeat every two seconds."""
+    # Processes give a heartbeat every two seconds.
     if not value.isdigit() or int(value) < 5:
         raise ValueError("a whole number of seconds, 5 or more")
     return int(value)
@@ -104,15 +104,44 @@ VARIABLES: dict[str, Variable] = {
 }
 
 
-def read(environ: Mapping[str, str] = os.environ) -> dict[str, Any]:
-    """Every variable's value; ImproperlyConfigured names the one that is wrong, never what it holds."""
+class Environment(TypedDict):
+    """The values of VARIABLES."""
+
+    SLIPWAY_DATA: Path
+    SLIPWAY_HOST: str
+    SLIPWAY_PORT: int
+    SLIPWAY_HTTP_PORT: int
+    SLIPWAY_GRPC_PORT: int
+    SLIPWAY_METRICS_PORT: int
+    SLIPWAY_ADMIN_USER: str
+    SLIPWAY_ADMIN_PASSWORD: str
+    SLIPWAY_ALLOWED_HOSTS: list[str]
+    SLIPWAY_SECRET_KEY: str
+    SLIPWAY_HTTPS: bool
+    SLIPWAY_DEBUG: bool
+    SLIPWAY_LOG_LEVEL: str
+    SLIPWAY_MAX_UPLOAD_BYTES: int
+    SLIPWAY_DISK_RESERVE_BYTES: int | None
+    SLIPWAY_UPLOAD_EXPIRY_HOURS: int
+    SLIPWAY_INSPECT_TIMEOUT: int
+    SLIPWAY_INSPECT_MEMORY_BYTES: int
+    SLIPWAY_SERVER_FLAGS: list[str]
+    SLIPWAY_HUNG_AFTER_SECONDS: int
+    SLIPWAY_STRICT_DEVICES: bool
+    SLIPWAY_REQUIRE_TOKENS: bool
+    DATABASE_URL: str
+    REDIS_URL: str
+
+
+def read(environ: Mapping[str, str] = os.environ) -> Environment:
+    """Return every variable's value. ImproperlyConfigured names the variable that is wrong, never what it holds."""
     unknown = sorted(name for name in environ if name.startswith("SLIPWAY_") and name not in VARIABLES)
     if unknown:
         raise ImproperlyConfigured(f"unknown setting {unknown[0]}; docs/configuration.md lists those that exist")
-    return {name: _value(name, variable, environ) for name, variable in VARIABLES.items()}
+    return cast(Environment, {name: _value(name, variable, environ) for name, variable in VARIABLES.items()})
 
 
-def _value(name: str, variable: Variable, environ: Mapping[str, str]) -> Any:
+def _value(name: str, variable: Variable, environ: Mapping[str, str]) -> object:
     text = environ.get(name, "")
     if not text:
         return variable.default

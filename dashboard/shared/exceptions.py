@@ -15,7 +15,7 @@ STATUS maps each once, for the API and the pages alike.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
 
 
 class DashboardError(Exception):
@@ -26,10 +26,24 @@ class DashboardError(Exception):
         self.message = message
 
 
-class Invalid(DashboardError):
-    """`problems`: objects with field, line and message (configuration.services.Problem), when there are several."""
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong with a configuration, and where.
 
-    def __init__(self, message: str, problems: Sequence[Any] = ()) -> None:
+    field: of the form, "" for the whole. path, line: of the text; line 0 is unknown.
+    """
+
+    message: str
+    field: str = ""
+    path: str = ""
+    line: int = 0
+    severity: str = "error"  # or "warning"
+
+
+class Invalid(DashboardError):
+    """What was sent is wrong. `problems` point at the fields, where there are any."""
+
+    def __init__(self, message: str, problems: Sequence[Problem] = ()) -> None:
         super().__init__(message)
         self.problems = list(problems)
 

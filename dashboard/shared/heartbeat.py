@@ -1,7 +1,7 @@
-"""Heartbeats of the processes that listen on no port: each touches a file of its own, which `up` and the pages read.
+"""Heartbeats of the processes that listen on no port: each touches a file of its own, and `up` and the pages read its time.
 
-A process touches it from where its work is done (an event loop, the worker's consumer), so that one that is stopped, blocked or
-in a deadlock falls silent. A file needs neither the database nor free space on the disk.
+A process touches the file from where its work is done (an event loop, the worker's consumer), so that one that is stopped,
+blocked or in a deadlock falls silent. Touching a file takes neither the database nor free space on the disk.
 """
 
 import time
@@ -12,10 +12,10 @@ from pathlib import Path
 from django.conf import settings
 
 HEARTBEAT_S = 2.0
-# Pages say so then; `up` waits for longer before it replaces the process.
+# After this the pages say that a process is silent; `up` waits for longer before it replaces the process.
 SILENT_AFTER_S = 15.0
 
-# name -> what people call it, and what stands still without it
+# name -> what people call the process, and what stands still without it
 PROCESSES = {
     "up": ("supervisor", "a process that ends is not started again"),
     "watch": ("watcher", "models are neither loaded nor unloaded, and states may be old"),
@@ -24,18 +24,18 @@ PROCESSES = {
 
 
 def beat(name: str) -> None:
-    """A folder that cannot be written costs the heartbeat, not the process."""
+    """Give a heartbeat. A folder that cannot be written costs the heartbeat, not the process."""
     with suppress(OSError):
         _path(name).touch()
 
 
 def forget(name: str) -> None:
-    """It ends in good order, or what an earlier run left is no word of this one."""
+    """Remove the heartbeat of a process that ends in good order, or that an earlier run left."""
     _path(name).unlink(missing_ok=True)
 
 
 def silent() -> list[str]:
-    """A sentence for each process that once ran on this data folder and gives no heartbeat any more."""
+    """Return a sentence for each process whose last heartbeat is older than SILENT_AFTER_S; one that never ran has none."""
     return [
         f"The {title} has not answered for {_spell(age)}: {consequence}."
         for name, (title, consequence) in PROCESSES.items()
@@ -43,16 +43,16 @@ def silent() -> list[str]:
     ]
 
 
-def listener(name: str) -> Callable[[], Awaitable[bool]]:
-    """Tells at each call whether the process has given a heartbeat since the last one; the clock on the wall has no say."""
+def heard_since_last(name: str) -> Callable[[], Awaitable[bool]]:
+    """Return a function that says at each call whether a heartbeat came since its last call. It compares no clocks."""
     seen = _modified(name)
 
-    async def answers() -> bool:
+    async def heard() -> bool:
         nonlocal seen
         before, seen = seen, _modified(name)
         return seen not in (0, before)
 
-    return answers
+    return heard
 
 
 def _path(name: str) -> Path:

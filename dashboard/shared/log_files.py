@@ -8,7 +8,7 @@ KEPT = 3
 
 
 class RotatingLog:
-    """Appends to `path`; over MAX_BYTES it becomes `path`.1 and so on, KEPT old ones at most."""
+    """Appends to the file `path`. Past `max_bytes` it is renamed to `path`.1, that to `path`.2, up to KEPT."""
 
     def __init__(self, path: Path, max_bytes: int = MAX_BYTES) -> None:
         self.path = path
@@ -20,7 +20,7 @@ class RotatingLog:
         self._size = self._file.tell()
 
     def write(self, data: bytes) -> None:
-        """A full disk costs lines of the log, never a process."""
+        """Append bytes; an error of the disk costs lines of the log, never the process."""
         try:
             self._file.write(data)
         except OSError:
@@ -46,7 +46,7 @@ class RotatingLog:
 
 
 def tail(path: Path, lines: int, max_bytes: int = 256 << 10) -> list[str]:
-    """The last lines of a log file, [] where there is none; reads at most `max_bytes`."""
+    """Return the last `lines` lines of a log file, [] where there is none; at most `max_bytes` of it are read."""
     try:
         with path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
@@ -61,7 +61,7 @@ def tail(path: Path, lines: int, max_bytes: int = 256 << 10) -> list[str]:
 
 
 class Follower:
-    """Reads what is appended to a log file, over rotations. Starts at its present end."""
+    """Reads what is appended to a log file from now on, over rotations."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -75,7 +75,7 @@ class Follower:
         return status.st_ino, status.st_size
 
     def read(self, max_bytes: int = 64 << 10) -> list[str]:
-        """Whole lines that came since the last call."""
+        """Return the whole lines that were appended since the last call, of at most `max_bytes`."""
         identity, size = self._look()
         if identity != self._identity or size < self._offset:
             self._identity, self._offset = identity, 0

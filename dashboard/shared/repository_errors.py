@@ -1,4 +1,4 @@
-"""The repository's errors as the dashboard's own."""
+"""Raises the errors of the package `repository` as the dashboard's own."""
 
 import contextlib
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ _MEANING: dict[type[RepositoryError], type[exceptions.DashboardError]] = {
 
 @contextlib.contextmanager
 def repository_errors() -> Iterator[None]:
-    """The repository's errors as the dashboard's own; also a decorator of services."""
+    """Raise a RepositoryError of the block as the DashboardError that means the same; also a decorator of services."""
     try:
         yield
     except RepositoryError as error:

@@ -1,5 +1,5 @@
-"""What keeps a process from starting, as one sentence in place of a stack: a wrong setting, a data folder that cannot be
-written, a damaged database."""
+"""Says in one sentence, in place of a stack, what keeps a process from starting: a wrong setting, a data folder that cannot
+be written, a damaged database."""
 
 import sys
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ CHECKED_BYTES = 1 << 30
 
 
 def settings_or_exit() -> None:
-    """Reads the settings, which prepare the data folder too; ends the process where they are wrong."""
+    """Read the settings, which prepares the data folder too; end the process with a sentence where they are wrong."""
     try:
         settings.DEBUG  # noqa: B018 the first access reads them all
     except ImproperlyConfigured as error:
@@ -28,7 +28,7 @@ def settings_or_exit() -> None:
 
 @contextmanager
 def one_sentence() -> Iterator[None]:
-    """A CommandError for what a person can mend, whatever raised it."""
+    """Raise a CommandError in place of every error of the block that a person can mend."""
     try:
         yield
     except DashboardError as error:
@@ -42,7 +42,10 @@ def one_sentence() -> Iterator[None]:
 
 
 def check_database() -> None:
-    """Invalid or DatabaseError where it cannot be used. Of SQLite every page of the file is looked at, unless it is large."""
+    """Check that the database can be used. Invalid: it is damaged; DatabaseError: it cannot be opened.
+
+    Every page of a SQLite file is looked at, unless the file has more than CHECKED_BYTES.
+    """
     with connection.cursor() as cursor:
         if connection.vendor != "sqlite" or Path(connection.settings_dict["NAME"]).stat().st_size > CHECKED_BYTES:
             cursor.execute("SELECT 1")

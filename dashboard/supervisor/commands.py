@@ -9,7 +9,7 @@ from django.conf import settings
 
 from dashboard.shared.environment import BASE_DIR
 from dashboard.shared.exceptions import Invalid
-from dashboard.shared.heartbeat import listener
+from dashboard.shared.heartbeat import heard_since_last
 from dashboard.supervisor.answers import grpc_answers, http_answers
 from dashboard.supervisor.process import ProcessSpec, Stop
 
@@ -77,7 +77,7 @@ def _dashboard() -> ProcessSpec:
 def _watch() -> ProcessSpec:
     command = (str(BASE_DIR / "manage.py"), "watch")
     stop = ((signal.SIGTERM, 5.0),)
-    return _spec("watch", "watcher", *command, answers=listener("watch"), stop=stop)
+    return _spec("watch", "watcher", *command, answers=heard_since_last("watch"), stop=stop)
 
 
 def _worker() -> ProcessSpec:
@@ -86,7 +86,7 @@ def _worker() -> ProcessSpec:
     # SIGTERM finishes the jobs under way; one that takes longer is queued again by `watch`.
     stop = ((signal.SIGTERM, 8.0), (signal.SIGQUIT, 3.0))
     command = ("-m", "celery", "-A", "dashboard", "--skip-checks", "worker", *options)
-    return _spec("worker", "worker", *command, says_ready=b" ready.", answers=listener("worker"), stop=stop)
+    return _spec("worker", "worker", *command, says_ready=b" ready.", answers=heard_since_last("worker"), stop=stop)
 
 
 def _server() -> ProcessSpec:

@@ -1,7 +1,7 @@
 """The parts that templates are built from: icons, states, sparklines, addresses."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TypeVar
 
 from django import template
 from django.templatetags.static import static
@@ -10,7 +10,9 @@ from django.utils.safestring import SafeString, mark_safe
 
 register = template.Library()
 
-# What each word of the vocabulary looks like: class (one of the four states, or none) and icon.
+T = TypeVar("T")
+
+# How each state looks: its CSS class (one of four, or none) and its icon.
 _STATES: dict[str, tuple[str, str]] = {
     "ready": ("ready", "ready"),
     "live": ("loading", "loading"),
@@ -41,7 +43,7 @@ THEMES = ("light", "dark")
 
 @register.simple_tag
 def icon(name: str) -> SafeString:
-    """One symbol of the sprite; decoration only, the words stand beside it."""
+    """Return one symbol of the sprite. Screen readers pass over it: the words stand beside it."""
     return format_html(
         '<svg class="icon" aria-hidden="true"><use href="{}#{}"></use></svg>', static("img/icons.svg"), name
     )
@@ -49,7 +51,7 @@ def icon(name: str) -> SafeString:
 
 @register.simple_tag
 def state(word: str, label: str = "") -> SafeString:
-    """A state as shape, colour and word."""
+    """Return a state as shape, colour and word."""
     kind, symbol = _STATES.get(word.lower(), ("", "stopped"))
     return format_html(
         '<span class="state {}" data-state="{}">{}{}</span>',
@@ -67,14 +69,14 @@ def state_icon(word: str) -> SafeString:
 
 @register.simple_tag(takes_context=True)
 def theme(context: template.Context) -> SafeString:
-    """The attribute that sets the theme, when the person has set one."""
+    """Return the attribute that sets the theme, when the person has chosen one."""
     chosen = context["request"].COOKIES.get("slipway_theme") if "request" in context else None
     return format_html(' data-theme="{}"', chosen) if chosen in THEMES else SafeString("")
 
 
 @register.simple_tag(takes_context=True)
-def query(context: template.Context, **changes: Any) -> str:
-    """The present query string with these changes; an empty value removes its name."""
+def query(context: template.Context, **changes: object) -> str:
+    """Return the present query string with these changes; "" or None removes a name."""
     parameters = context["request"].GET.copy()
     for name, value in changes.items():
         if value in ("", None):
@@ -85,8 +87,8 @@ def query(context: template.Context, **changes: Any) -> str:
 
 
 @register.inclusion_tag("parts/sort_head.html", takes_context=True)
-def sort_head(context: template.Context, name: str, label: str, number: bool = False) -> dict[str, Any]:
-    """A table head that sorts by `name`; a second click turns the order."""
+def sort_head(context: template.Context, name: str, label: str, number: bool = False) -> dict[str, object]:
+    """Show a table head that sorts by `name`; a second click reverses the order."""
     current = context.get("sort", "")
     down = current == f"-{name}"
     up = current == name
@@ -101,7 +103,7 @@ def sort_head(context: template.Context, name: str, label: str, number: bool = F
 
 @register.simple_tag
 def sparkline(values: Sequence[float | None], label: str = "") -> SafeString:
-    """A line over `values`, oldest first; gaps where nothing was measured."""
+    """Return a line over `values`, the oldest first, with gaps where nothing was measured (None)."""
     known = [value for value in values if value is not None]
     if len(known) < 2 or not max(known):
         return format_html(
@@ -120,13 +122,14 @@ def sparkline(values: Sequence[float | None], label: str = "") -> SafeString:
 
 
 @register.filter
-def item(mapping: Mapping[str, Any], key: str) -> Any:
+def item(mapping: Mapping[str, T] | None, key: str) -> T | None:
+    """Return the value of a key that is itself a variable of the template."""
     return mapping.get(key) if mapping else None
 
 
 @register.filter
 def sentence(text: str) -> str:
-    """An error's message as a sentence of a page: a capital first, a full stop last."""
+    """Return an error's message as a page writes it: with a capital first and a full stop last."""
     text = str(text).strip()
     if not text:
         return ""
@@ -135,12 +138,12 @@ def sentence(text: str) -> str:
 
 @register.filter
 def message_kind(level: str) -> str:
-    """The state that a Django message's level looks like."""
+    """Return the state that a Django message of a level looks like."""
     return {"error": "failed", "warning": "degraded", "info": "info"}.get(level, "ready")
 
 
 @register.filter
-def join_or_blank(values: Sequence[Any] | None) -> str:
+def join_or_blank(values: Sequence[object] | None) -> str:
     return ", ".join(str(value) for value in values) if values else ""
 
 

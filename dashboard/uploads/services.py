@@ -147,7 +147,7 @@ def uploads_expire() -> int:
 def upload_require_own(*, upload: Upload, actor: Actor) -> None:
     """Only whoever began an upload, or an administrator, goes on with it."""
     require(actor, Right.UPLOAD_DATA)
-    if not actor.system and upload.user_id != actor.user.pk and not actor.may(Right.ADMINISTER):
+    if actor.user is not None and upload.user_id != actor.user.pk and not actor.may(Right.ADMINISTER):
         raise Forbidden("this upload belongs to somebody else")
 
 

@@ -152,7 +152,7 @@ class Reconciler:
             tried = one.name in self._mending and attempts.next_at <= now
             self._mending.discard(one.name)
             if found is None and told is not None:
-                await sync_to_async(server_state.model_sync_mended)(server=self.server, model_id=one.id)
+                await sync_to_async(server_state.model_sync_recovered)(server=self.server, model_id=one.id)
             elif found is not None and tried:
                 attempts.failed(now, found.error)
                 await self._say_failed(one, found.error, attempts.failures)

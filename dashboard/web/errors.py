@@ -1,4 +1,4 @@
-"""What an address that leads nowhere answers: a page to a person, JSON to a program."""
+"""The answer at an address that leads nowhere: a page for a person, JSON for a program."""
 
 from django.http import HttpRequest, HttpResponseBase, JsonResponse
 from django.views import defaults

@@ -3,7 +3,6 @@
 import builtins
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 import plotly
 from django.contrib.staticfiles.finders import BaseFinder
@@ -23,7 +22,8 @@ class PlotlyFinder(BaseFinder):
     def check(self, **options: object) -> "builtins.list[checks.CheckMessage]":
         return []
 
-    def find(self, path: str, find_all: bool = False, **options: Any) -> Any:
+    def find(self, path: str, find_all: bool = False, **options: object) -> str | list[str]:  # type: ignore[override]  # no overloads
+        """Return the file's path, or with `find_all` a list of it; [] where `path` names another file."""
         if path != f"plotly/{self.filename}":
             return []
         found = self.storage.path(self.filename)

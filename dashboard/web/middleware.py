@@ -12,7 +12,7 @@ Handler = Callable[[HttpRequest], HttpResponse]
 
 
 def content_security_policy(get_response: Handler) -> Handler:
-    """Own assets only: what an attacker smuggles into a page neither runs nor phones home."""
+    """Let browsers load our own assets alone: what an attacker smuggles into a page neither runs nor reaches other hosts."""
     policy = "; ".join(f"{name} {value}" for name, value in settings.CONTENT_SECURITY_POLICY.items())
 
     def middleware(request: HttpRequest) -> HttpResponse:
@@ -24,7 +24,7 @@ def content_security_policy(get_response: Handler) -> Handler:
 
 
 def refuse_nul(get_response: Handler) -> Handler:
-    """No name holds a NUL, and databases differ in what they make of one."""
+    """Answer 400 to an address with a NUL: no name has one, and databases differ in how they take it."""
 
     def middleware(request: HttpRequest) -> HttpResponse:
         if "\0" in request.path or "%00" in request.META.get("QUERY_STRING", ""):
@@ -35,7 +35,7 @@ def refuse_nul(get_response: Handler) -> Handler:
 
 
 class ErrorPages:
-    """A DashboardError that a view lets through becomes a page with its sentence and its status."""
+    """Turn a DashboardError that a view raises into a page with its sentence and its status."""
 
     def __init__(self, get_response: Handler) -> None:
         self.get_response = get_response

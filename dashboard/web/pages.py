@@ -1,10 +1,11 @@
-"""What several pages share: whole page or its changing part, pages of a list, actions that end in a redirect."""
+"""What the views of pages share: a whole page or the part that changes, pages of a list, actions that end in a redirect."""
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, cast
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from django.contrib import messages
-from django.core.paginator import Paginator
+from django.core.paginator import Page, Paginator
+from django.db.models import Model, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils.http import url_has_allowed_host_and_scheme
@@ -16,31 +17,46 @@ from dashboard.shared.choices import JobState
 from dashboard.shared.exceptions import DashboardError
 from dashboard.templatetags.slipway import sentence
 
+if TYPE_CHECKING:
+    from _typeshed import SupportsRichComparison
+
 PAGE_SIZE = 50
+
+Row = TypeVar("Row")
+M = TypeVar("M", bound=Model)
 
 
 class HtmxRequest(HttpRequest):
-    """As HtmxMiddleware hands it on."""
+    """A request as HtmxMiddleware passes it on."""
 
     htmx: HtmxDetails
 
 
-def respond(request: HttpRequest, name: str, context: dict[str, Any], parts: Sequence[str] = ("body",)) -> HttpResponse:
-    """The page `name`.html, or for htmx only a part of it that refreshes by itself: `name`_body.html, or that of ?part=."""
+def respond(
+    request: HttpRequest, name: str, context: Mapping[str, object], parts: Sequence[str] = ("body",)
+) -> HttpResponse:
+    """Render the page `name`.html, or for htmx only a part of it that refreshes by itself.
+
+    parts: the parts that ?part= may name; `name`_<part>.html is rendered, by default that of the first.
+    """
     if not cast(HtmxRequest, request).htmx:
         return render(request, f"{name}.html", context)
     wanted = request.GET.get("part")
     return render(request, f"{name}_{wanted if wanted in parts else parts[0]}.html", context)
 
 
-def page_of(request: HttpRequest, rows: Any, size: int = PAGE_SIZE) -> Any:
+def page_of(request: HttpRequest, rows: "QuerySet[M, Row] | Sequence[Row]", size: int = PAGE_SIZE) -> Page[Row]:
+    """Return the page of a list that ?page= asks for: the first without it, the last where it is too high."""
     return Paginator(rows, size).get_page(request.GET.get("page"))
 
 
-def act(request: HttpRequest, service: Callable[..., Any], done: str, *then: Any, **given: Any) -> HttpResponse:
-    """Runs a service for whoever asks, and says what happened, or is happening in a job; on a refusal says why.
+def act(
+    request: HttpRequest, service: Callable[..., object], done: str, then: str, *args: object, **given: object
+) -> HttpResponse:
+    """Call a service for the person who asks, and redirect to a page that says what came of it.
 
-    then: the view that shows it, and its arguments. given: the service's own, beside the actor.
+    done: the message after success. A job that is still running, and an error of the service, have messages of their own.
+    then, args: the name of the view to go to, and its arguments. given: the service's arguments, beside the actor.
     """
     try:
         result = service(actor=actor_of(request), **given)
@@ -48,10 +64,10 @@ def act(request: HttpRequest, service: Callable[..., Any], done: str, *then: Any
         messages.error(request, sentence(error.message))
     else:
         _say(request, result, done)
-    return back(request, *then)
+    return back(request, then, *args)
 
 
-def _say(request: HttpRequest, result: Any, done: str) -> None:
+def _say(request: HttpRequest, result: object, done: str) -> None:
     if not isinstance(result, Job) or result.state == JobState.SUCCEEDED:
         messages.success(request, done)
     elif result.state == JobState.FAILED:
@@ -60,8 +76,8 @@ def _say(request: HttpRequest, result: Any, done: str) -> None:
         messages.info(request, f"{result.title}: under way. You can leave this page; it is listed under Jobs.")
 
 
-def back(request: HttpRequest, then: str, *args: Any) -> HttpResponse:
-    """To the page that the form names in `next`, when it is one of ours, else to the view `then`."""
+def back(request: HttpRequest, then: str, *args: object) -> HttpResponse:
+    """Redirect to the page that the form names in `next`, when it is one of ours, else to the view `then`."""
     target = request.POST.get("next", "")
     if target and url_has_allowed_host_and_scheme(target, allowed_hosts={request.get_host()}):
         return redirect(target)
@@ -69,12 +85,16 @@ def back(request: HttpRequest, then: str, *args: Any) -> HttpResponse:
 
 
 def sorted_rows(
-    rows: Iterable[Any], sort: str, keys: dict[str, Callable[[Any], Any]], default: str
-) -> tuple[list[Any], str]:
-    """Rows by the key that `sort` names (`-` turns it); what has no value comes last either way."""
+    rows: Iterable[Row], sort: str, keys: "Mapping[str, Callable[[Row], SupportsRichComparison | None]]", default: str
+) -> tuple[list[Row], str]:
+    """Return the rows in the order that `sort` names, and the name of that order.
+
+    sort: a name in `keys`, with `-` before it for the reverse order; any other means `default`. Rows whose key is None come
+    last in either order.
+    """
     name = sort if sort.removeprefix("-") in keys else default
     key, reverse = keys[name.removeprefix("-")], name.startswith("-")
     rows = list(rows)
     known = [row for row in rows if key(row) is not None]
     unknown = [row for row in rows if key(row) is None]
-    return sorted(known, key=key, reverse=reverse) + unknown, name
+    return sorted(known, key=cast("Callable[[Row], SupportsRichComparison]", key), reverse=reverse) + unknown, name

@@ -1,9 +1,8 @@
-"""What every WebSocket does: it is for people who are signed in, and pushes to them until they go."""
+"""The base of every WebSocket: it is for people who are signed in, and sends to them until they go."""
 
 import asyncio
 import logging
-from collections.abc import Coroutine
-from typing import Any
+from collections.abc import Awaitable
 from urllib.parse import parse_qs, urlsplit
 
 from asgiref.sync import sync_to_async
@@ -16,12 +15,12 @@ from dashboard.shared.exceptions import DashboardError
 logger = logging.getLogger(__name__)
 
 REVALIDATE_S = 60.0
-# Closing codes (RFC 6455, 7.4): an error of ours, and, of our own range, what the browser need not try again.
+# Close codes (RFC 6455, 7.4): an error of ours; and two of the private range, after which a browser need not try again.
 ERROR, FORBIDDEN, NOT_FOUND = 1011, 4403, 4404
 
 
 class PushConsumer(AsyncJsonWebsocketConsumer):
-    """Accepts those who may, then runs `push` until the browser goes, or may no longer."""
+    """Accepts a browser that has the right, then sends to it until it goes, or its right ends."""
 
     right = Right.VIEW
 
@@ -39,8 +38,8 @@ class PushConsumer(AsyncJsonWebsocketConsumer):
             return
         self._tasks = [asyncio.create_task(self._run(work)), asyncio.create_task(self._run(self._revalidate()))]
 
-    async def prepare(self) -> Coroutine[Any, Any, None]:
-        """What to do for as long as the browser listens; DashboardError where there is nothing of that name."""
+    async def prepare(self) -> Awaitable[None]:
+        """Return what is to run for as long as the browser listens. DashboardError: there is nothing at this address."""
         raise NotImplementedError
 
     async def disconnect(self, code: int) -> None:
@@ -48,8 +47,8 @@ class PushConsumer(AsyncJsonWebsocketConsumer):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _run(self, work: Coroutine[Any, Any, None]) -> None:
-        """A browser whose stream ends for an error of ours is told, so that it connects again."""
+    async def _run(self, work: Awaitable[None]) -> None:
+        """Run it. Where it fails, close with ERROR, so that the browser connects again."""
         try:
             await work
         except Exception:
@@ -57,14 +56,14 @@ class PushConsumer(AsyncJsonWebsocketConsumer):
             await self.close(ERROR)
 
     def _same_origin(self) -> bool:
-        """The page was served by this very host and port: a page elsewhere on the host has no business here."""
+        """Return whether the page comes from this very host and port; another port of the host is a stranger."""
         headers = dict(self.scope["headers"])
         return urlsplit(headers.get(b"origin", b"").decode("latin-1")).netloc == headers.get(b"host", b"").decode(
             "latin-1"
         )
 
     async def _revalidate(self) -> None:
-        """Who signed out, or lost the right, is shown no more."""
+        """Close the WebSocket of a person who has signed out or lost the right."""
         while True:
             await asyncio.sleep(REVALIDATE_S)
             if not await sync_to_async(self._still_may)():
@@ -73,9 +72,9 @@ class PushConsumer(AsyncJsonWebsocketConsumer):
     def _still_may(self) -> bool:
         return actor_of_session(self.scope["session"].session_key).may(self.right)
 
-    async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None, **_: Any) -> None:
-        """Browsers have nothing to say here."""
+    async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None, **_: object) -> None:
+        """Ignore what a browser sends."""
 
-    def asked(self, name: str) -> str:
-        """A value of the address's query."""
+    def query(self, name: str) -> str:
+        """Return a value of the address's query; "" without one."""
         return parse_qs(self.scope["query_string"].decode("latin-1")).get(name, [""])[0]

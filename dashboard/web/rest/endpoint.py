@@ -1,9 +1,10 @@
-"""What every endpoint has."""
+"""The base of every REST endpoint."""
 
 from collections.abc import Sequence
 from typing import Any
 
 from django.conf import settings
+from django.contrib.auth.models import User
 from django.db.models import QuerySet
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -25,15 +26,25 @@ class Endpoint(APIView):
     def actor(self) -> Actor:
         return actor_of(self.request)
 
-    def page(self, rows: QuerySet[Any] | Sequence[Any], serializer: type[BaseSerializer[Any]]) -> Response:
+    @property
+    def person(self) -> User:
+        """The person who calls, in person or by a token."""
+        user = self.actor.user
+        assert user is not None  # HasRight refuses everybody else
+        return user
+
+    def page(self, rows: QuerySet[Any] | Sequence[object], serializer: type[BaseSerializer[Any]]) -> Response:
+        """Answer one page of a list: the one that ?page= and ?page_size= ask for."""
         pages = self.pagination_class()
         return pages.get_paginated_response(
             serializer(pages.paginate_queryset(rows, self.request, self), many=True).data
         )
 
 
-def data_of(request: Request, serializer: type[BaseSerializer[Any]]) -> dict[str, Any]:
-    """The body, in the shape that the serializer describes; a ValidationError, which is a 400, otherwise."""
+def data_of(
+    request: Request, serializer: type[BaseSerializer[Any]]
+) -> dict[str, Any]:  # its keys are arguments of a service
+    """Return the body as the serializer describes it. ValidationError, which is a 400: it has another shape."""
     given = serializer(data=request.data)
     given.is_valid(raise_exception=True)
     return dict(given.validated_data)

@@ -1,7 +1,6 @@
-"""Every error of the API as {"error": sentence}, with what helps a program beside it."""
+"""Answers every error of the REST API as {"error": sentence}, with more for programs beside it (see _body, _rest_body)."""
 
-from dataclasses import asdict, is_dataclass
-from typing import Any
+from dataclasses import asdict
 
 from django.core.exceptions import PermissionDenied
 from django.http import Http404
@@ -13,8 +12,8 @@ from rest_framework.views import set_rollback
 from dashboard.shared.exceptions import DashboardError, Invalid, WrongOffset, status_of
 
 
-def exception_handler(error: Exception, context: dict[str, Any]) -> Response | None:
-    """None, which is a 500, only for what nobody expected."""
+def exception_handler(error: Exception, context: dict[str, object]) -> Response | None:
+    """Return the answer to an error; None, which is a 500, for one that is nobody's mistake but ours."""
     if isinstance(error, DashboardError):
         set_rollback()
         return Response(_body(error), status=status_of(error))
@@ -24,18 +23,16 @@ def exception_handler(error: Exception, context: dict[str, Any]) -> Response | N
     return response
 
 
-def _body(error: DashboardError) -> dict[str, Any]:
-    body: dict[str, Any] = {"error": error.message}
+def _body(error: DashboardError) -> dict[str, object]:
+    body: dict[str, object] = {"error": error.message}
     if isinstance(error, WrongOffset):
         body["received"] = error.expected
     if isinstance(error, Invalid) and error.problems:
-        body["problems"] = [
-            asdict(row) if is_dataclass(row) and not isinstance(row, type) else row for row in error.problems
-        ]
+        body["problems"] = [asdict(problem) for problem in error.problems]
     return body
 
 
-def _rest_body(error: Exception, data: Any) -> dict[str, Any]:
+def _rest_body(error: Exception, data: object) -> dict[str, object]:
     if isinstance(error, exceptions.ValidationError):
         return {"error": _sentence(data), "fields": data if isinstance(data, dict) else {}}
     if isinstance(error, Http404):
@@ -46,8 +43,8 @@ def _rest_body(error: Exception, data: Any) -> dict[str, Any]:
     return {"error": str(detail)}
 
 
-def _sentence(data: Any, path: str = "") -> str:
-    """The first complaint, with the field it is about."""
+def _sentence(data: object, path: str = "") -> str:
+    """Return the first message in REST framework's errors, with the path of its field."""
     if isinstance(data, dict):
         name, value = next(iter(data.items()), ("", "the request is not valid"))
         step = "" if name == "non_field_errors" else str(name)

@@ -1,3 +1,5 @@
+"""Pages of a list, as REST answers them."""
+
 from rest_framework.pagination import PageNumberPagination
 
 

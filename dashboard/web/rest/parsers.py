@@ -1,7 +1,7 @@
-"""What is made of a body."""
+"""The parsers of request bodies."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import IO, Any
 
 from rest_framework.exceptions import ParseError
 from rest_framework.parsers import BaseParser, JSONParser
@@ -11,9 +11,11 @@ from dashboard.shared.exceptions import Invalid, TooLarge
 
 
 class BoundedJSONParser(JSONParser):
-    """JSON as deep as the interpreter's own parser goes; deeper is the client's mistake too."""
+    """Parses JSON as deep as the interpreter's own parser goes; what is nested deeper is answered with 400."""
 
-    def parse(self, stream: Any, media_type: str | None = None, parser_context: Mapping[str, Any] | None = None) -> Any:
+    def parse(
+        self, stream: IO[bytes], media_type: str | None = None, parser_context: Mapping[str, object] | None = None
+    ) -> dict[str, Any]:  # by the base class, whatever the JSON is
         try:
             return super().parse(stream, media_type, parser_context)
         except RecursionError:
@@ -25,12 +27,17 @@ class RawParser(BaseParser):
 
     media_type = "*/*"
 
-    def parse(self, stream: Any, media_type: str | None = None, parser_context: Mapping[str, Any] | None = None) -> Any:
+    def parse(  # type: ignore[override]  # the stream itself, which the view reads
+        self, stream: IO[bytes], media_type: str | None = None, parser_context: Mapping[str, object] | None = None
+    ) -> IO[bytes]:
         return stream
 
 
 def read_body(request: Request, limit: int) -> bytes:
-    """The whole body; TooLarge, before it is read where its length was said, when it is over the limit in bytes."""
+    """Return the whole body. TooLarge: it has more than `limit` bytes; it is not read where its length was announced.
+
+    Invalid: Content-Length is no number.
+    """
     length = request.META.get("CONTENT_LENGTH") or ""
     if length and not length.isdigit():
         raise Invalid("expected a whole number as Content-Length")

@@ -1,4 +1,4 @@
-"""Asks the one authoriser; a view that names no right for a method is closed."""
+"""Whether a request may call an endpoint: access.authorisation decides. A method without a right is closed."""
 
 from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
@@ -7,7 +7,7 @@ from dashboard.access.authorisation import Right, actor_of, require
 
 
 class HasRight(BasePermission):
-    """`rights` of the view: method -> Right. HEAD counts as GET, OPTIONS needs VIEW."""
+    """Reads `rights` of the endpoint: method -> Right. HEAD takes the right of GET, OPTIONS takes VIEW."""
 
     def has_permission(self, request: Request, view: object) -> bool:
         actor = actor_of(request)

@@ -1,4 +1,4 @@
-"""Generous for work: a chunked upload is many requests. Counted in each web process."""
+"""The rate limit of REST: high, for an upload in chunks is many requests. Each web process counts for itself."""
 
 from rest_framework.throttling import UserRateThrottle
 

@@ -53,7 +53,7 @@ def test_a_process_that_never_ran_here_or_ended_in_good_order_is_not_missed(
 
 def test_a_listener_hears_each_heartbeat_once_and_takes_no_old_one_for_new() -> None:
     heartbeat.beat("watch")
-    answers = heartbeat.listener("watch")
+    answers = heartbeat.heard_since_last("watch")
     assert not asyncio.run(answers()), "left by an earlier run"
     fell_silent("watch", -3600)  # the clock on the wall was put back since
     assert asyncio.run(answers())
