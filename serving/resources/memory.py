@@ -44,7 +44,7 @@ NOTHING = MemoryUse()
 
 @dataclass(slots=True, eq=False)
 class Growth:
-    """Of this process between the two ends of one load."""
+    """How much more memory this process holds at the end of one load than at its beginning, in bytes."""
 
     alone: bool = True
     host: int = 0
