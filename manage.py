@@ -3,14 +3,22 @@
 
 import os
 import sys
+from contextlib import suppress
 
 
 def main() -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "dashboard.settings")
     from django.core.management import execute_from_command_line
+    from django.core.management.base import CommandError, CommandParser, handle_default_options
 
     from dashboard.shared.startup import settings_or_exit
 
+    # As Django does again, which says what is wrong with them: `--settings` counts before the settings are read.
+    parser = CommandParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--settings")
+    parser.add_argument("--pythonpath")
+    with suppress(CommandError):
+        handle_default_options(parser.parse_known_args(sys.argv[2:])[0])
     settings_or_exit()
     execute_from_command_line(sys.argv)
 

@@ -54,6 +54,20 @@ def load(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+def test_other_settings_leave_the_data_folder_alone(tmp_path: Path) -> None:
+    """`make check` is such a command."""
+    data = tmp_path / "data"
+    inherited = {key: value for key, value in os.environ.items() if key != "DJANGO_SETTINGS_MODULE"}
+    subprocess.run(
+        [sys.executable, "manage.py", "makemigrations", "--check", "--dry-run", "--settings", "tests.settings"],
+        cwd=ROOT,
+        env={**inherited, "SLIPWAY_DATA": str(data)},
+        timeout=PATIENCE_S,
+        check=True,
+    )
+    assert not data.exists()
+
+
 def test_secrets_are_made_once_and_only_their_owner_reads_them(tmp_path: Path) -> None:
     data = tmp_path / "data"
     first = load("s.SECRET_KEY, s.SERVER_CONTROL_KEY, s.SERVER_INFER_KEY", SLIPWAY_DATA=str(data)).stdout
