@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+from functools import partial
 from typing import Any
 
 from django.conf import settings
@@ -69,7 +70,7 @@ def _dashboard() -> ProcessSpec:
         "dashboard",
         "dashboard",
         *("-m", "daphne", *arguments, "--no-server-name", "dashboard.asgi:application"),
-        answers=answers,
+        make_probe=lambda: answers,
         stop=((signal.SIGTERM, 5.0),),
     )
 
@@ -77,7 +78,7 @@ def _dashboard() -> ProcessSpec:
 def _watch() -> ProcessSpec:
     command = (str(BASE_DIR / "manage.py"), "watch")
     stop = ((signal.SIGTERM, 5.0),)
-    return _spec("watch", "watcher", *command, answers=heard_since_last("watch"), stop=stop)
+    return _spec("watch", "watcher", *command, make_probe=partial(heard_since_last, "watch"), stop=stop)
 
 
 def _worker() -> ProcessSpec:
@@ -86,7 +87,8 @@ def _worker() -> ProcessSpec:
     # SIGTERM finishes the jobs under way; one that takes longer is queued again by `watch`.
     stop = ((signal.SIGTERM, 8.0), (signal.SIGQUIT, 3.0))
     command = ("-m", "celery", "-A", "dashboard", "--skip-checks", "worker", *options)
-    return _spec("worker", "worker", *command, says_ready=b" ready.", answers=heard_since_last("worker"), stop=stop)
+    heard = partial(heard_since_last, "worker")
+    return _spec("worker", "worker", *command, says_ready=b" ready.", make_probe=heard, stop=stop)
 
 
 def _server() -> ProcessSpec:
@@ -103,7 +105,7 @@ def _server() -> ProcessSpec:
         "server",
         "inference server",
         *("-m", "serving", f"@{_write_server_arguments()}"),
-        answers=answers,
+        make_probe=lambda: answers,
         stop=((signal.SIGTERM, EXIT_TIMEOUT_S + 5.0),),
     )
 

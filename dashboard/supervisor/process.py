@@ -16,13 +16,17 @@ from repository.core import crash_trace
 # Bytes of a run's output that are kept to tell why it ended: the stacks of a hundred threads are long.
 KEPT_OUTPUT = 256 << 10
 
+# Whether a process does its work.
+Probe = Callable[[], Awaitable[bool]]
+
 # Signals to send and seconds to wait for each; then the whole group is killed.
 Stop = tuple[tuple[signal.Signals, float], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessSpec:
-    """What to run. `answers` tells whether the process does its work; without it, `says_ready` in its output does."""
+    """What to run. `make_probe`, called before each run, gives what tells whether the process does its work in that run;
+    without it, `says_ready` in its output does."""
 
     name: str
     title: str
@@ -30,7 +34,7 @@ class ProcessSpec:
     log: Path
     folder: Path
     environment: dict[str, str] = field(default_factory=dict)
-    answers: Callable[[], Awaitable[bool]] | None = None
+    make_probe: Callable[[], Probe] | None = None
     says_ready: bytes = b""
     stop: Stop = ((signal.SIGTERM, 10.0),)
     hung_after_s: float = 60.0  # without an answer; from its start to its first one it has START_FACTOR times as long

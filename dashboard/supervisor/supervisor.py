@@ -15,7 +15,7 @@ from django.utils import timezone
 from dashboard.shared.log_files import RotatingLog
 from dashboard.supervisor import guardian
 from dashboard.supervisor.backoff import Backoff
-from dashboard.supervisor.process import Child, Ending, ProcessSpec
+from dashboard.supervisor.process import Child, Ending, Probe, ProcessSpec
 
 PROBE_INTERVAL_S = 0.1
 WATCH_INTERVAL_S = 5.0
@@ -55,6 +55,7 @@ class Supervised:
         self._log = RotatingLog(spec.log)
         self._backoff = Backoff()
         self._child: Child | None = None
+        self._probe: Probe | None = None  # of the present run
         self._answered = False  # in its last run
         self._stopping = False
         self._wanted = ""  # why a person, or the probe, asked for the present run to end
@@ -76,13 +77,14 @@ class Supervised:
 
     async def _run_once(self) -> Ending:
         self._child = child = Child(self.spec, self._log)
+        self._probe = self.spec.make_probe and self.spec.make_probe()
         pid = await child.start()
         self._guard.started(pid)
         self.status.pid, self.status.started_at = pid, timezone.now()
         self._set("starting")
         if self._stopping:  # asked for while it was being started
             child.kill()
-        probing = asyncio.create_task(self._probe())
+        probing = asyncio.create_task(self._watch_answers())
         try:
             return await child.ended()
         finally:
@@ -92,7 +94,7 @@ class Supervised:
             self._guard.ended(pid)
             self.status.pid = None
 
-    async def _probe(self) -> None:
+    async def _watch_answers(self) -> None:
         """Notes when the process first answers, then watches that it goes on answering."""
         began = asyncio.get_running_loop().time()
         if not await self._wait_for_silence(PROBE_INTERVAL_S, START_FACTOR * self.spec.hung_after_s, until_answer=True):
@@ -126,7 +128,7 @@ class Supervised:
 
     async def _answers(self) -> bool:
         assert self._child is not None
-        return self._child.said_ready and (self.spec.answers is None or await self.spec.answers())
+        return self._child.said_ready and (self._probe is None or await self._probe())
 
     async def _wait_before_restart(self, ending: Ending) -> None:
         wanted, self._wanted = self._wanted, ""

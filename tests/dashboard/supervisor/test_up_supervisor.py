@@ -10,9 +10,11 @@ from pathlib import Path
 
 import psutil
 import pytest
+from django.conf import settings
 
+from dashboard.shared.heartbeat import heard_since_last
 from dashboard.supervisor import guardian, supervisor
-from dashboard.supervisor.process import ProcessSpec
+from dashboard.supervisor.process import Probe, ProcessSpec
 from dashboard.supervisor.supervisor import Status, Supervisor
 from tests.support.serving_process import PATIENCE_S, ROOT, wait_until
 
@@ -106,7 +108,7 @@ def test_a_hung_process_is_replaced(tmp_path: Path):
     async def answers() -> bool:
         return next(answered, False)
 
-    hung = spec(tmp_path, SAY_READY + SLEEP, answers=answers, hung_after_s=0.3)
+    hung = spec(tmp_path, SAY_READY + SLEEP, make_probe=lambda: answers, hung_after_s=0.3)
     told = run(hung, lambda told: told[-1:] and told[-1][0].restarts == 1)
     assert "it had not answered for" in sentences(told, "stopped")[0]
 
@@ -115,6 +117,44 @@ def test_a_process_that_hangs_before_its_first_answer_is_replaced(tmp_path: Path
     monkeypatch.setattr(supervisor, "START_FACTOR", 2.0)
     told = run(spec(tmp_path, SLEEP, hung_after_s=0.5), lambda told: told[-1:] and told[-1][0].restarts == 1)
     assert "it had not answered for 1 s" in sentences(told, "stopped")[0]
+
+
+def test_the_last_heartbeat_of_a_dead_process_is_no_answer_of_the_next(tmp_path: Path):
+    noticed, asked = tmp_path / "noticed", tmp_path / "asked"
+    wait = "while not pathlib.Path({}).exists(): time.sleep(0.01)"
+    code = f"""import os, pathlib, signal, time
+print("ready", flush=True)
+beat = pathlib.Path({str(settings.HEARTBEAT_DIR / "watch")!r})
+if not pathlib.Path({str(noticed)!r}).exists():
+    beat.touch()
+    {wait.format(repr(str(noticed)))}
+    beat.touch()
+else:
+    {wait.format(repr(str(asked)))}
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    runs = 0
+
+    def make_probe() -> Probe:
+        nonlocal runs
+        runs += 1
+        heard = heard_since_last("watch")
+
+        async def probe() -> bool:
+            answer = await heard()
+            if runs == 2:
+                asked.touch()
+            return answer
+
+        return probe
+
+    def died_twice(told: Told) -> bool:
+        if sentences(told, "started"):
+            noticed.touch()
+        return len(sentences(told, "crashed")) == 2
+
+    told = run(spec(tmp_path, code, make_probe=make_probe), died_twice)
+    assert not sentences(told, "restarted")
 
 
 def test_nothing_is_restarted_once_it_is_to_end(tmp_path: Path):
@@ -137,7 +177,7 @@ def test_a_guardian_that_ends_or_hangs_is_replaced(tmp_path: Path, number: int, 
             os.kill(harmed[0], number)
         return "The guardian is back." in sentences(told, "restarted")
 
-    told = run(spec(tmp_path, SAY_READY + SLEEP, hung_after_s=1.0, answers=always), replaced)
+    told = run(spec(tmp_path, SAY_READY + SLEEP, hung_after_s=1.0, make_probe=lambda: always), replaced)
     assert any(how in sentence and "guardian" in sentence for sentence in sentences(told, "crashed"))
     assert len(harmed) == 1
     assert not guardians()
