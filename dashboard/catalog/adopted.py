@@ -1,4 +1,4 @@
-"""What a server is to load where a model's folder is not what a person adopted."""
+"""What a server is told to load where somebody has changed a model's folder by hand."""
 
 from google.protobuf import json_format
 
@@ -10,10 +10,10 @@ from repository.core.errors import RepositoryError
 
 
 def adopted_override(*, model_id: int) -> str:
-    """A configuration (JSON) for the load request, "" where what lies on disk is what was adopted.
+    """Return a configuration, as JSON, for the load request; "" where what lies on disk is what a person adopted.
 
-    A server that restarts while config.pbtxt was edited, or a version was dropped in, by hand, goes on serving what it
-    served before. Files of a version that were changed in place cannot be had back this way.
+    With it a server that restarts after config.pbtxt was edited, or a version was added, by hand serves what it served before.
+    Files of a version that were changed in place are not brought back this way.
     """
     model = Model.objects.get(pk=model_id)
     revision = model.revisions.first()

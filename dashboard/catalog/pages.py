@@ -1,6 +1,6 @@
-"""The list of models, and one model: its charts, versions and history, with what may be done to it."""
+"""The pages of models: the list, and of one model its charts, versions and history, with what people do to it."""
 
-from typing import Any
+from typing import TypedDict
 
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_GET, require_POST
@@ -14,7 +14,7 @@ from dashboard.catalog.traits import traits_of
 from dashboard.jobs.selectors import jobs
 from dashboard.jobs.services import UNFINISHED
 from dashboard.metrics.recent import NO_NUMBERS, recent_numbers
-from dashboard.models import Model
+from dashboard.models import Model, Version
 from dashboard.servers.selectors import model_states
 from dashboard.web.pages import act, page_of, respond, sorted_rows
 
@@ -45,7 +45,7 @@ def models(request: HttpRequest) -> HttpResponse:
 
 
 def _sorted(rows: list[select.ModelSummary], wanted: str) -> tuple[list[select.ModelSummary], str]:
-    """Figures of every model are read only where they are what the list is sorted by."""
+    """Sort the list. The figures of every model are read only where it is sorted by one of them."""
     by_figure = wanted.removeprefix("-") in ("rps", "p99", "errors")
     numbers = recent_numbers([row.name for row in rows], sparks=False) if by_figure else {}
     keys = {
@@ -63,8 +63,17 @@ def _matches(row: select.ModelSummary, search: str) -> bool:
     return all(word in text for word in search.lower().split())
 
 
-def model_context(name: str, tab: str) -> dict[str, Any]:
-    """What the head of every page of one model needs."""
+class ModelContext(TypedDict):
+    """The context of the head of every page about one model."""
+
+    model: Model
+    summary: select.ModelSummary
+    roll_back_to: Version | None
+    tab: str
+
+
+def model_context(name: str, tab: str) -> ModelContext:
+    """Return the context of the head. `tab`: the page that is shown. NotFound: there is no model of that name."""
     model = select.model_get(name)
     return {
         "model": model,
@@ -77,15 +86,16 @@ def model_context(name: str, tab: str) -> dict[str, Any]:
 @require_GET
 @requires(Right.VIEW)
 def model(request: HttpRequest, name: str) -> HttpResponse:
-    context = model_context(name, "overview")
-    found = context["model"]
+    head = model_context(name, "overview")
+    found = head["model"]
     versions = list(select.versions(found))
-    context |= {
+    context = {
+        **head,
         "numbers": recent_numbers([name]).get(name, NO_NUMBERS),
         "states": model_states(model_name=name),
         "traits": traits_of(current_text(found)),
         "newest": versions[0] if versions else None,
-        "live": [version for version in versions if version.number in context["summary"].live_versions],
+        "live": [version for version in versions if version.number in head["summary"].live_versions],
         "changes": activity(model=found)[:6],
     }
     return respond(request, "catalog/model/overview", context, parts=("now", "rows"))
@@ -94,19 +104,20 @@ def model(request: HttpRequest, name: str) -> HttpResponse:
 @require_GET
 @requires(Right.VIEW)
 def model_head(request: HttpRequest, name: str) -> HttpResponse:
-    """The head alone: it refreshes itself on every tab."""
+    """Show the head alone, which refreshes itself on every tab."""
     return respond(request, "catalog/model/head", model_context(name, request.GET.get("tab", "overview")))
 
 
 @require_GET
 @requires(Right.VIEW)
 def model_versions(request: HttpRequest, name: str) -> HttpResponse:
-    context = model_context(name, "versions")
+    head = model_context(name, "versions")
     states = {state.version: state for state in model_states(model_name=name)}
-    context |= {
-        "versions": [(version, states.get(version.number)) for version in select.versions(context["model"])],
-        "releases": select.releases(context["model"])[:20],
-        "under_way": jobs(model=context["model"]).filter(state__in=UNFINISHED),
+    context = {
+        **head,
+        "versions": [(version, states.get(version.number)) for version in select.versions(head["model"])],
+        "releases": select.releases(head["model"])[:20],
+        "under_way": jobs(model=head["model"]).filter(state__in=UNFINISHED),
     }
     return respond(request, "catalog/model/versions", context)
 
@@ -114,22 +125,19 @@ def model_versions(request: HttpRequest, name: str) -> HttpResponse:
 @require_GET
 @requires(Right.VIEW)
 def model_activity(request: HttpRequest, name: str) -> HttpResponse:
-    context = model_context(name, "activity")
-    context |= {
-        "entries": page_of(request, activity(model=context["model"])),
-        "jobs": jobs(model=context["model"])[:10],
+    head = model_context(name, "activity")
+    context = {
+        **head,
+        "entries": page_of(request, activity(model=head["model"])),
+        "jobs": jobs(model=head["model"])[:10],
     }
     return respond(request, "catalog/model/activity", context)
-
-
-def _model(name: str) -> Model:
-    return select.model_get(name)
 
 
 @require_POST
 @requires(Right.OPERATE)
 def model_load(request: HttpRequest, name: str) -> HttpResponse:
-    model = _model(name)
+    model = select.model_get(name)
     done = f"{name} is being loaded. Its state above follows."
     return act(request, model_services.model_load, done, "model", name, model=model)
 
@@ -137,7 +145,7 @@ def model_load(request: HttpRequest, name: str) -> HttpResponse:
 @require_POST
 @requires(Right.OPERATE)
 def model_unload(request: HttpRequest, name: str) -> HttpResponse:
-    model = _model(name)
+    model = select.model_get(name)
     done = f"{name} is being taken out of service. Requests under way are finished first."
     return act(request, model_services.model_unload, done, "model", name, model=model)
 
@@ -145,7 +153,7 @@ def model_unload(request: HttpRequest, name: str) -> HttpResponse:
 @require_POST
 @requires(Right.OPERATE)
 def model_describe(request: HttpRequest, name: str) -> HttpResponse:
-    model = _model(name)
+    model = select.model_get(name)
     tags = [tag.strip() for tag in request.POST.get("tags", "").split(",") if tag.strip()]
     text = request.POST.get("description", "").strip()
     given = {"model": model, "description": text, "tags": tags}
@@ -155,5 +163,5 @@ def model_describe(request: HttpRequest, name: str) -> HttpResponse:
 @require_POST
 @requires(Right.OPERATE)
 def model_delete(request: HttpRequest, name: str) -> HttpResponse:
-    given = {"model": _model(name), "confirm_name": request.POST.get("confirm", "")}
+    given = {"model": select.model_get(name), "confirm_name": request.POST.get("confirm", "")}
     return act(request, model_services.model_delete, f"{name} is deleted, with all its files.", "models", **given)

@@ -1,4 +1,4 @@
-"""Which versions a model serves, and from when: written whenever something changes it."""
+"""Records which versions a model serves from when, each time that something changes it."""
 
 from collections.abc import Iterable
 
@@ -13,7 +13,10 @@ from repository.core.errors import InvalidConfig
 
 
 def chosen_versions(model: Model, text: str, also: Iterable[int] = ()) -> list[int]:
-    """The published versions that a configuration asks to serve; `also`: as if these were published too."""
+    """Return the published versions that a configuration serves by its version policy; [] for one with mistakes.
+
+    also: version numbers that count as published.
+    """
     numbers = model.versions.filter(state=VersionState.PUBLISHED).values_list("number", flat=True)
     try:
         return version_policy.select(model_config.parse(text), [*numbers, *also])
@@ -22,9 +25,10 @@ def chosen_versions(model: Model, text: str, also: Iterable[int] = ()) -> list[i
 
 
 def text_for_served(model: Model, text: str) -> str:
-    """An earlier text, its version policy read over the versions that were ever served, and pinned where that matters.
+    """Return an earlier text so that it serves no version that was never served.
 
-    "The latest" meant another version when the text was written than it would mean now.
+    "The latest" meant another version when the text was written than it means now. So the version policy is applied to the
+    versions that were ever served; where that gives others than it would now, the text names them (`specific`).
     """
     config = model_config.parse(text)
     published = set(model.versions.filter(state=VersionState.PUBLISHED).values_list("number", flat=True))
@@ -37,7 +41,7 @@ def text_for_served(model: Model, text: str) -> str:
 
 
 def release_record(*, model: Model, actor: Actor, reason: str) -> Release | None:
-    """A new row when the versions that are served are others than before."""
+    """Record the versions that the model serves from now on, where they are others than before."""
     revision = model.revisions.first()
     loaded = model.desired_state == DesiredState.LOADED
     versions = chosen_versions(model, revision.text if revision else "") if loaded else []
@@ -48,6 +52,6 @@ def release_record(*, model: Model, actor: Actor, reason: str) -> Release | None
 
 
 def generation_bump(model: Model) -> None:
-    """Tells `watch` that the servers have something to hear."""
+    """Raise the model's generation, by which `watch` sees that the servers have to be told something."""
     Model.objects.filter(pk=model.pk).update(generation=F("generation") + 1)
     model.refresh_from_db(fields=["generation"])

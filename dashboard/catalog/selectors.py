@@ -1,4 +1,4 @@
-"""What the pages and the API show of models."""
+"""Reads about models, for pages and REST."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -21,10 +21,9 @@ if TYPE_CHECKING:
 class ModelSummary:
     """One model as a list shows it.
 
-    state: ready | asleep (its first request loads it) | loading | unloading | unloaded | failed | degraded: some live
-    version is not ready, a newer load failed while an older one serves, or it serves though it should not. `reason` says
-    why, in words, whenever it is degraded or failed. `warning` is what a person should know of a model that is ready:
-    instances that fell back to the CPU, say.
+    state: ready, asleep (its first request loads it), loading, unloading, unloaded, failed, or degraded: a live version is not
+    ready, a load failed while older versions serve, or the model serves though it should not. reason: why it is degraded or
+    failed. warning: what a person should know of a ready model, such as instances that run on the CPU for want of a GPU.
     """
 
     model: Model
@@ -53,6 +52,7 @@ class ModelSummary:
 
 
 def model_get(name: str) -> Model:
+    """Return a model; NotFound where there is none of that name."""
     try:
         return Model.objects.select_related("created_by").get(name=name)
     except Model.DoesNotExist:
@@ -60,7 +60,7 @@ def model_get(name: str) -> Model:
 
 
 def models_overview(*, search: str = "", tag: str = "") -> list[ModelSummary]:
-    """Every model by name, in a handful of queries however many there are."""
+    """Return every model that fits, ordered by name, in a handful of queries however many there are."""
     models = _with_parts(Model.objects.all())
     if search:
         models = models.filter(name__icontains=search)
@@ -68,8 +68,8 @@ def models_overview(*, search: str = "", tag: str = "") -> list[ModelSummary]:
     return _summaries(rows)
 
 
-def model_words() -> list[str]:
-    """The state of every model, for the frame of every page: as in models_overview, with less to read."""
+def model_states_now() -> list[str]:
+    """Return the state of every model, as models_overview has it but with less to read: every page shows it."""
     rows = _with_parts(Model.objects.all()).values_list("pk", "name", "desired_state", "newest_release")
     live = dict(Release.objects.filter(pk__in=[row[3] for row in rows if row[3]]).values_list("pk", "versions"))
     states, errors = _states(), _sync_errors()
@@ -84,11 +84,12 @@ def model_summary(model: Model) -> ModelSummary:
 
 
 def versions(model: Model) -> QuerySet[Version]:
-    """Newest first, archived ones too."""
+    """Return a model's versions, archived ones too, the newest first."""
     return model.versions.select_related("created_by", "upload")
 
 
 def version_get(model: Model, number: int) -> Version:
+    """Return a version; NotFound where the model has none of that number."""
     try:
         return model.versions.select_related("model").get(number=number)
     except Version.DoesNotExist:
@@ -96,13 +97,13 @@ def version_get(model: Model, number: int) -> Version:
 
 
 def live_versions(model: Model) -> list[int]:
-    """The numbers that the model serves, or should: those of its newest release."""
+    """Return the numbers of the versions that the model should serve: those of its newest release."""
     release = model.releases.first()
     return release.versions if release else []
 
 
 def live_versions_of_all() -> dict[str, list[int]]:
-    """By name, in two queries: the numbers that each model serves, or should."""
+    """Return live_versions of every model by its name, in two queries."""
     rows = _with_parts(Model.objects.all()).values_list("newest_release", "name")
     newest = {pk: name for pk, name in rows if pk is not None}
     return {
@@ -111,8 +112,10 @@ def live_versions_of_all() -> dict[str, list[int]]:
 
 
 def roll_back_target(model: Model) -> Version | None:
-    """The version to go back to, if it is still published: where several are served, the one below the newest; else the
-    one that was served before. None when there is none."""
+    """Return the version to roll back to, None where there is none that is still published.
+
+    Where several versions are served, it is the one below the newest; else the one that was served before.
+    """
     present = sorted(live_versions(model))
     published = {row.number: row for row in model.versions.filter(state=VersionState.PUBLISHED)}
     if len(present) > 1 and present[-2] in published:
@@ -125,7 +128,7 @@ def roll_back_target(model: Model) -> Version | None:
 
 
 def revisions(model: Model) -> QuerySet[ConfigRevision]:
-    """Newest first; the first is the current one."""
+    """Return the adopted texts of a model's configuration, the newest first, which is the current one."""
     return model.revisions.select_related("created_by")
 
 
@@ -134,7 +137,7 @@ def current_revision(model: Model) -> ConfigRevision | None:
 
 
 def releases(model: Model) -> QuerySet[Release]:
-    """What was served when, newest first."""
+    """Return which versions a model served from when, the newest first."""
     return model.releases.all()
 
 
@@ -149,7 +152,7 @@ def _with_parts(models: QuerySet[Model]) -> "QuerySet[WithAnnotations[Model, _Ne
 
 
 def _published(models: Iterable[Model]) -> dict[int, list[tuple[int, str]]]:
-    """By model: number and format of its published versions, newest first."""
+    """Return number and format of the published versions by the model's id, the newest first."""
     found = defaultdict(list)
     rows = Version.objects.filter(state=VersionState.PUBLISHED, model__in=list(models)).order_by("-number")
     for model, number, file_format in rows.values_list("model_id", "number", "format"):
@@ -158,7 +161,7 @@ def _published(models: Iterable[Model]) -> dict[int, list[tuple[int, str]]]:
 
 
 def _states(models: Iterable[Model] | None = None) -> dict[str, list[ModelState]]:
-    """By model's name; of every model when none are given."""
+    """Return what servers say of versions by the model's name; of every model where none are given."""
     found = defaultdict(list)
     rows = ModelState.objects.all()
     for state in rows if models is None else rows.filter(model_name__in=[model.name for model in models]):
@@ -205,7 +208,10 @@ def _summary(
 
 
 def _judge(desired: str, live: list[int], states: list[ModelState], error: str) -> tuple[str, str]:
-    """The one word that a list shows, from what is wanted and what the servers say."""
+    """Return the state of a ModelSummary and its reason, from what is desired and what the servers say.
+
+    error: why `watch` could not bring the model to what is desired.
+    """
     said = {state.state for state in states}
     if desired == DesiredState.UNLOADED:
         if error and ModelStatus.READY in said:
@@ -225,12 +231,12 @@ def _judge(desired: str, live: list[int], states: list[ModelState], error: str) 
 
 
 def unmanaged_models() -> list[str]:
-    """Folders of the repository that no row stands for."""
+    """Return the names of the repository's folders that no row of Model stands for."""
     known = set(Model.objects.values_list("name", flat=True))
     return [name for name in managed_repository().models() if name not in known]
 
 
 def current_text(model: Model) -> str:
-    """The adopted text; empty for a model that never had one."""
+    """Return the adopted text of a model's configuration; "" where it never had one."""
     revision = model.revisions.first()
     return revision.text if revision else ""

@@ -1,4 +1,4 @@
-"""A model as a whole: load, unload, describe, delete."""
+"""Writes about a model as a whole: load, unload, describe, delete."""
 
 from django.db import transaction
 
@@ -18,7 +18,10 @@ _VERBS = {DesiredState.LOADED: ("model.load", "Load"), DesiredState.UNLOADED: ("
 
 
 def model_load(*, model: Model, actor: Actor) -> Model:
-    """Asks for the model to be served; `watch` makes it so. Also retries a model that failed."""
+    """Ask for the model to be served, which `watch` brings about; a model that failed is tried again.
+
+    Forbidden: the actor may not operate. Conflict: no version is published.
+    """
     require(actor, Right.OPERATE)
     if not model.versions.filter(state=VersionState.PUBLISHED).exists():
         raise Conflict(f"model '{model.name}' has no published version to load")
@@ -26,7 +29,7 @@ def model_load(*, model: Model, actor: Actor) -> Model:
 
 
 def model_unload(*, model: Model, actor: Actor) -> Model:
-    """Asks for the model to be taken out of service; requests under way are finished."""
+    """Ask for the model to be taken out of service; requests under way are finished. Forbidden: the actor may not operate."""
     return _want(model, DesiredState.UNLOADED, actor)
 
 
@@ -54,7 +57,7 @@ def _want(model: Model, desired: DesiredState, actor: Actor) -> Model:
 def model_describe(
     *, model: Model, actor: Actor, description: str | None = None, tags: list[str] | None = None
 ) -> Model:
-    """Changes what people read of a model; what is None stays."""
+    """Change the description or tags of a model; what is None stays. Invalid: too many or too long tags."""
     require(actor, Right.OPERATE)
     before = {"description": model.description, "tags": model.tags}
     after = {
@@ -85,7 +88,11 @@ def _clean_tags(tags: list[str]) -> list[str]:
 
 @repository_errors()
 def model_delete(*, model: Model, actor: Actor, confirm_name: str) -> None:
-    """Removes an unloaded model with all its files, for good. `confirm_name` must be its name."""
+    """Delete an unloaded model with all its files.
+
+    confirm_name: must be the model's name, else Invalid. Conflict: the model is loaded, or a job moves its files. StorageFull:
+    auth.json, which tokens with the model's name need, cannot be written.
+    """
     require(actor, Right.OPERATE)
     if confirm_name != model.name:
         raise Invalid(f"type the model's name, '{model.name}', to delete it")

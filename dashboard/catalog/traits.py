@@ -1,7 +1,6 @@
-"""What a configuration says of a model that changes how people use it."""
+"""What a configuration says of how a model is used: the traits that pages show."""
 
 from dataclasses import dataclass
-from typing import Any
 
 from repository.config import model_config
 from repository.core.errors import InvalidConfig
@@ -9,9 +8,10 @@ from repository.core.errors import InvalidConfig
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """decoupled: one request, any number of responses. sequence: requests belong together. caches: by the response cache.
+    """How a model is used.
 
-    residency: when its weights are in memory, in words; "" for always.
+    decoupled: one request may have any number of responses. sequence: requests belong together by their correlation ID.
+    caches: the response cache is asked. residency: when its weights are in memory, in words; "" for always.
     """
 
     decoupled: bool = False
@@ -21,7 +21,7 @@ class Traits:
 
 
 def traits_of(text: str) -> Traits:
-    """A text with mistakes has none: the server goes on with what it has."""
+    """Return what a text says; no traits for one with mistakes, which no server loads."""
     try:
         config = model_config.parse(text)
         residency = model_config.get_parameter(config, "residency")
@@ -35,7 +35,7 @@ def traits_of(text: str) -> Traits:
     )
 
 
-def _in_words(residency: Any) -> str:
+def _in_words(residency: object) -> str:
     value = residency if isinstance(residency, dict) else {}
     if value.get("mode") == "on_demand":
         return f"on demand, let go after {value.get('idle_seconds', 300):g} s"

@@ -1,8 +1,7 @@
-"""The editor of a configuration, as the pages of a model and of an upload show it: what it begins with, and what it is told."""
+"""The editor of a configuration, which pages of models and of uploads show: its template's context, and its JSON previews."""
 
 import json
 from dataclasses import asdict, fields
-from typing import Any
 
 from django.http import HttpRequest, JsonResponse
 
@@ -16,8 +15,8 @@ from dashboard.templatetags.slipway import sentence
 KINDS = (("AUTO", "whatever there is"), ("CPU", "CPU"), ("GPU", "GPU"), ("MODEL", "as the model says"))
 
 
-def editor_context(model_name: str, text: str) -> dict[str, Any]:
-    """What configuration/config_editor.html needs to begin with `text`."""
+def editor_context(model_name: str, text: str) -> dict[str, object]:
+    """Return the context of configuration/config_editor.html for a text to begin with."""
     preview = services.config_preview(model_name=model_name, text=text)
     return {
         "text": text,
@@ -31,12 +30,13 @@ def editor_context(model_name: str, text: str) -> dict[str, Any]:
 
 
 def base_revision(request: HttpRequest) -> int | None:
-    """The configuration that a form was made from, where it says so."""
+    """Return the number of the revision that a form was made from, where the form sends it."""
     given = request.POST.get("base_revision", "")
     return int(given) if given.isascii() and given.isdecimal() and len(given) < 10 else None
 
 
 def preview_of(request: HttpRequest, model_name: str) -> services.ConfigPreview:
+    """Return the preview of what a request sends: JSON {"text"} or {"base", "fields"}. Invalid: it sends something else."""
     try:
         given = json.loads(request.body)
     except (ValueError, RecursionError):
@@ -50,7 +50,7 @@ def preview_of(request: HttpRequest, model_name: str) -> services.ConfigPreview:
 
 
 def preview_response(found: services.ConfigPreview, refused: str) -> JsonResponse:
-    """`refused`: which right this person lacks for it, and why; "" for none."""
+    """Answer with a preview. `refused`: which right the person lacks for it, and why; "" for none."""
     said = {
         field.name: getattr(found, field.name) for field in fields(found) if field.name not in ("needs", "problems")
     }
@@ -60,5 +60,6 @@ def preview_response(found: services.ConfigPreview, refused: str) -> JsonRespons
 
 
 def refusal_for(request: HttpRequest, needs: list[Need]) -> str:
+    """Return which of the needed rights the person lacks, and why, as a sentence; "" for none."""
     missing = unmet(needs, rights_of(actor_of(request)))
     return sentence(refusal(missing)) if missing else ""

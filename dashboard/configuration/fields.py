@@ -1,34 +1,21 @@
 """A configuration as the fields of a form, and the fields of a form as a configuration.
 
-fields_of() and apply_fields() speak one flat object:
-
-    backend, platform, default_model_filename   str
-    max_batch_size                              int
-    batching                                    bool: whether there is a dynamic batcher
-    preferred_batch_size                        [int]
-    max_queue_delay_microseconds                int
-    preserve_ordering                           bool
-    priority_levels, default_priority_level     int
-    queue_timeout_microseconds, queue_max_size  int, 0 = none
-    queue_timeout_action                        "REJECT" | "DELAY"
-    queue_allow_timeout_override                bool
-    instance_groups                             [{name, count, kind: AUTO | GPU | CPU | MODEL, gpus: [int]}]
-    version_policy                              "latest" | "all" | "specific"
-    version_policy_latest                       int: how many
-    version_policy_specific                     [int]
-    inputs                                      [{name, data_type: "FP32", dims: [int], reshape: [int] | null, optional}]
-    outputs                                     [{name, data_type, dims, reshape, label_filename}]
-
-Numbers and lists of numbers may be text, as a browser sends them ("8, 16"). What is left out stays as it is; so does
-what the form has no field for.
+`Fields` has one field for each control of the form. What is laid over a configuration may have numbers and lists of numbers as
+text, as a browser sends them ("8, 16"). What it leaves out stays as it is; so does what the form has no field for.
 """
 
 import re
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, NotRequired, TypeAlias, TypedDict
 
 from tritonclient.grpc import model_config_pb2 as mc
 from tritonclient.grpc.model_config_pb2 import ModelConfig
+
+if TYPE_CHECKING:
+    from google.protobuf.internal.containers import RepeatedCompositeFieldContainer
+    from google.protobuf.internal.enum_type_wrapper import EnumTypeWrapper
+
+    Item: TypeAlias = mc.ModelInstanceGroup | mc.ModelInput | mc.ModelOutput
 
 DATA_TYPES = [name.removeprefix("TYPE_") for name in mc.DataType.DESCRIPTOR.values_by_name]
 KINDS = [name.removeprefix("KIND_") for name in mc.ModelInstanceGroup.Kind.DESCRIPTOR.values_by_name]
@@ -56,8 +43,53 @@ PATHS: dict[str, str] = {
 _BATCHER_FIELDS = [name for name, path in PATHS.items() if path.startswith("dynamic_batching.")]
 
 
+class GroupFields(TypedDict):
+    """An instance group."""
+
+    name: str
+    count: int
+    kind: str  # AUTO, GPU, CPU or MODEL
+    gpus: list[int]
+
+
+class TensorFields(TypedDict):
+    """An input or an output."""
+
+    name: str
+    data_type: str  # "FP32"; of the configuration, so a text is "STRING"
+    dims: list[int]
+    reshape: list[int] | None
+    optional: NotRequired[bool]  # of an input
+    label_filename: NotRequired[str]  # of an output
+
+
+class Fields(TypedDict, total=False):
+    """A configuration as the fields of a form; without any fields for a text that is no configuration."""
+
+    backend: str
+    platform: str
+    default_model_filename: str
+    max_batch_size: int
+    batching: bool  # whether there is a dynamic batcher
+    preferred_batch_size: list[int]
+    max_queue_delay_microseconds: int
+    preserve_ordering: bool
+    priority_levels: int
+    default_priority_level: int
+    queue_timeout_microseconds: int  # 0 is none
+    queue_max_size: int  # 0 is none
+    queue_timeout_action: str  # "REJECT" or "DELAY"
+    queue_allow_timeout_override: bool
+    instance_groups: list[GroupFields]
+    version_policy: str  # "latest", "all" or "specific"
+    version_policy_latest: int  # how many
+    version_policy_specific: list[int]
+    inputs: list[TensorFields]
+    outputs: list[TensorFields]
+
+
 class FieldError(ValueError):
-    """A field's value that cannot become part of a configuration."""
+    """The value of a field cannot become part of a configuration. `message` says what was expected."""
 
     def __init__(self, field: str, message: str) -> None:
         super().__init__(message)
@@ -66,7 +98,10 @@ class FieldError(ValueError):
 
 
 def field_for(path: str) -> str:
-    """The form field that shows a path of the configuration, items included ("inputs[0].dims"); "" for none."""
+    """Return the form field that shows a path of the configuration; "" for none.
+
+    A path inside an item gives the path of the item's field: "input[0].dims" is "inputs[0].dims".
+    """
     fits = [name for name, prefix in PATHS.items() if re.match(re.escape(prefix) + r"($|[.\[])", path)]
     if not fits:
         return ""
@@ -77,7 +112,8 @@ def field_for(path: str) -> str:
 # -- configuration -> fields -----------------------------------------------------------------------------------------
 
 
-def fields_of(config: ModelConfig) -> dict[str, Any]:
+def fields_of(config: ModelConfig) -> Fields:
+    """Return a configuration as the fields of the form."""
     batching, policy = config.dynamic_batching, config.version_policy
     queue = batching.default_queue_policy
     return {
@@ -99,31 +135,33 @@ def fields_of(config: ModelConfig) -> dict[str, Any]:
         "version_policy": policy.WhichOneof("policy_choice") or "latest",
         "version_policy_latest": policy.latest.num_versions or 1,
         "version_policy_specific": list(policy.specific.versions),
-        "inputs": [_tensor_fields(tensor, "optional") for tensor in config.input],
-        "outputs": [_tensor_fields(tensor, "label_filename") for tensor in config.output],
+        "inputs": [{**_tensor_fields(tensor), "optional": tensor.optional} for tensor in config.input],
+        "outputs": [{**_tensor_fields(tensor), "label_filename": tensor.label_filename} for tensor in config.output],
     }
 
 
-def _group_fields(group: Any) -> dict[str, Any]:
+def _group_fields(group: mc.ModelInstanceGroup) -> GroupFields:
     kind = mc.ModelInstanceGroup.Kind.Name(group.kind).removeprefix("KIND_")
     return {"name": group.name, "count": group.count or 1, "kind": kind, "gpus": list(group.gpus)}
 
 
-def _tensor_fields(tensor: Any, extra: str) -> dict[str, Any]:
+def _tensor_fields(tensor: mc.ModelInput | mc.ModelOutput) -> TensorFields:
     return {
         "name": tensor.name,
         "data_type": mc.DataType.Name(tensor.data_type).removeprefix("TYPE_"),
         "dims": list(tensor.dims),
         "reshape": list(tensor.reshape.shape) if tensor.HasField("reshape") else None,
-        extra: getattr(tensor, extra),
     }
 
 
 # -- fields -> configuration -----------------------------------------------------------------------------------------
 
 
-def apply_fields(config: ModelConfig, fields: dict[str, Any]) -> None:
-    """Lays the fields over a configuration, in place; FieldError for a value that cannot be understood."""
+def apply_fields(config: ModelConfig, fields: Mapping[str, object]) -> None:
+    """Lay fields over a configuration, in place.
+
+    fields: names of Fields with their values, as JSON or as text. FieldError: an unknown name, or a value of the wrong type.
+    """
     for name in fields:
         if name not in PATHS:
             raise FieldError(name, f"there is no field '{name}'")
@@ -143,7 +181,7 @@ def apply_fields(config: ModelConfig, fields: dict[str, Any]) -> None:
             _apply_items(name, items, fields[name], apply)
 
 
-def _apply_batching(config: ModelConfig, fields: dict[str, Any]) -> None:
+def _apply_batching(config: ModelConfig, fields: Mapping[str, object]) -> None:
     present = config.WhichOneof("scheduling_choice") == "dynamic_batching"
     if not _truth(fields.get("batching", present)):
         if present:
@@ -161,7 +199,7 @@ def _apply_batching(config: ModelConfig, fields: dict[str, Any]) -> None:
     _apply_queue(batching, fields)
 
 
-def _apply_queue(batching: Any, fields: dict[str, Any]) -> None:
+def _apply_queue(batching: mc.ModelDynamicBatching, fields: Mapping[str, object]) -> None:
     given = {name: fields[name] for name in _BATCHER_FIELDS if name.startswith("queue_") and name in fields}
     if not any(given.values()) or (
         given.get("queue_timeout_action") == "REJECT" and sum(map(bool, given.values())) == 1
@@ -182,7 +220,7 @@ def _apply_queue(batching: Any, fields: dict[str, Any]) -> None:
         queue.allow_timeout_override = _truth(given["queue_allow_timeout_override"])
 
 
-def _apply_version_policy(config: ModelConfig, fields: dict[str, Any]) -> None:
+def _apply_version_policy(config: ModelConfig, fields: Mapping[str, object]) -> None:
     policy = config.version_policy
     kind = fields.get("version_policy", policy.WhichOneof("policy_choice") or "latest")
     if not any(name.startswith("version_policy") for name in fields):
@@ -199,8 +237,8 @@ def _apply_version_policy(config: ModelConfig, fields: dict[str, Any]) -> None:
         raise FieldError("version_policy", f"expected latest, all or specific, not '{kind}'")
 
 
-def _apply_latest(config: ModelConfig, fields: dict[str, Any]) -> None:
-    """The latest one alone is what an absent policy means: nothing is written where nothing was."""
+def _apply_latest(config: ModelConfig, fields: Mapping[str, object]) -> None:
+    """Set how many versions. The latest one alone is what an absent policy means, so that is not written where none was."""
     count = _whole("version_policy_latest", fields.get("version_policy_latest", 1), least=1)
     absent = config.version_policy.WhichOneof("policy_choice") is None
     if not absent or count != 1:
@@ -209,8 +247,13 @@ def _apply_latest(config: ModelConfig, fields: dict[str, Any]) -> None:
         config.ClearField("version_policy")
 
 
-def _apply_items(field: str, items: Any, given: Any, apply: Callable[[str, Any, dict[str, Any]], None]) -> None:
-    """Each item keeps what the form does not show, found by its name, or else by its place."""
+def _apply_items(
+    field: str,
+    items: "RepeatedCompositeFieldContainer[Item]",
+    given: object,
+    apply: "Callable[[str, Item, Mapping[str, object]], None]",
+) -> None:
+    """Replace the items of a list. Each keeps what the form does not show of the old item with its name, or else its place."""
     if not isinstance(given, list) or not all(isinstance(item, dict) for item in given):
         raise FieldError(field, "expected a list of objects")
     old = list(items)
@@ -228,7 +271,7 @@ def _apply_items(field: str, items: Any, given: Any, apply: Callable[[str, Any, 
     items.extend(copies)
 
 
-def _apply_group(field: str, group: Any, values: dict[str, Any]) -> None:
+def _apply_group(field: str, group: mc.ModelInstanceGroup, values: Mapping[str, object]) -> None:
     if "name" in values:
         group.name = str(values["name"])
     if "count" in values:
@@ -239,7 +282,7 @@ def _apply_group(field: str, group: Any, values: dict[str, Any]) -> None:
         group.gpus[:] = _numbers(f"{field}.gpus", values["gpus"])
 
 
-def _apply_tensor(field: str, tensor: Any, values: dict[str, Any]) -> None:
+def _apply_tensor(field: str, tensor: mc.ModelInput | mc.ModelOutput, values: Mapping[str, object]) -> None:
     if "name" in values:
         tensor.name = str(values["name"]).strip()
     if "data_type" in values:
@@ -257,7 +300,7 @@ def _apply_tensor(field: str, tensor: Any, values: dict[str, Any]) -> None:
         tensor.label_filename = str(values["label_filename"]).strip()
 
 
-def _whole(field: str, value: Any, least: int = -(1 << 31)) -> int:
+def _whole(field: str, value: object, least: int = -(1 << 31)) -> int:
     text = str(value).strip()
     if isinstance(value, bool) or not re.fullmatch(r"-?[0-9]{1,18}", text):
         raise FieldError(field, f"expected a whole number, not '{text[:40]}'")
@@ -267,25 +310,25 @@ def _whole(field: str, value: Any, least: int = -(1 << 31)) -> int:
     return number
 
 
-def _numbers(field: str, value: Any) -> list[int]:
+def _numbers(field: str, value: object) -> list[int]:
     parts = re.split(r"[,\s]+", value.strip(" ,[]")) if isinstance(value, str) else value
     if not isinstance(parts, list):
         raise FieldError(field, "expected a list of whole numbers")
     return [_long(field, part) for part in parts if part != ""]
 
 
-def _long(field: str, value: Any) -> int:
+def _long(field: str, value: object) -> int:
     text = str(value).strip()
     if isinstance(value, bool) or not re.fullmatch(r"-?[0-9]{1,18}", text):
         raise FieldError(field, f"expected whole numbers, but found '{text[:40]}'")
     return int(text)
 
 
-def _truth(value: Any) -> bool:
+def _truth(value: object) -> bool:
     return value is True or str(value).lower() in ("true", "on", "1", "yes")
 
 
-def _named(field: str, value: Any, prefix: str, enum: Any) -> int:
+def _named(field: str, value: object, prefix: str, enum: "EnumTypeWrapper") -> int:
     name = str(value).upper().removeprefix(prefix)
     try:
         return int(enum.Value(prefix + name))

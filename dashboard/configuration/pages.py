@@ -1,4 +1,4 @@
-"""A model's configuration: the form and the text, what a change would do, applying it, and going back."""
+"""The pages of a model's configuration: its form and text, what a change would do, applying it, and earlier texts."""
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, JsonResponse
@@ -11,7 +11,6 @@ from dashboard.catalog.pages import model_context
 from dashboard.configuration import drift, services
 from dashboard.configuration.drift import model_adopt
 from dashboard.configuration.editor import base_revision, editor_context, preview_of, preview_response, refusal_for
-from dashboard.models import Model
 from dashboard.shared.exceptions import DashboardError
 from dashboard.templatetags.slipway import sentence
 from dashboard.web.pages import act, back, respond
@@ -28,12 +27,13 @@ def model_configuration(request: HttpRequest, name: str) -> HttpResponse:
 
 
 def _page(request: HttpRequest, name: str, text: str | None = None, refused: str = "") -> HttpResponse:
-    context = model_context(name, "configuration")
-    model: Model = context["model"]
+    head = model_context(name, "configuration")
+    model = head["model"]
     revision = select.current_revision(model)
     current = revision.text if revision else ""
-    context |= editor_context(name, current if text is None else text)
-    context |= {
+    context = {
+        **head,
+        **editor_context(name, current if text is None else text),
         "revision": revision,
         "revisions": select.revisions(model)[:HISTORY],
         "preview_url": request.path + "/preview",
@@ -46,7 +46,7 @@ def _page(request: HttpRequest, name: str, text: str | None = None, refused: str
 
 @requires(Right.OPERATE)
 def _apply(request: HttpRequest, name: str) -> HttpResponse:
-    """Keeps what was typed when the text is refused."""
+    """Apply the text that was sent; where it is refused, show it again with the reason."""
     model = select.model_get(name)
     text = request.POST.get("text", "").replace("\r\n", "\n")
     try:
@@ -66,7 +66,7 @@ def _apply(request: HttpRequest, name: str) -> HttpResponse:
 @require_POST
 @requires(Right.VIEW)
 def preview(request: HttpRequest, name: str) -> JsonResponse:
-    """What a text, or fields laid over a text, would be: JSON {"text"} or {"base", "fields"}."""
+    """Answer what a text, or fields laid over a text, would be as a configuration (configuration.editor.preview_of)."""
     given = preview_of(request, name)
     return preview_response(given, refusal_for(request, given.needs))
 

@@ -5,6 +5,7 @@ from typing import Any
 from rest_framework import serializers
 
 from dashboard import models
+from dashboard.configuration.needs import Need
 
 
 class RevisionSerializer(serializers.ModelSerializer[models.ConfigRevision]):
@@ -60,7 +61,7 @@ class NeedSerializer(serializers.Serializer[Any]):
     right = serializers.CharField(source="right.name")
     sentence = serializers.CharField()
 
-    def to_representation(self, need: Any) -> dict[str, str]:
+    def to_representation(self, need: Need) -> dict[str, str]:
         return {"right": need.right.name.lower(), "sentence": need.sentence}
 
 

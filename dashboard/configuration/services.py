@@ -1,11 +1,11 @@
-"""config.pbtxt: preview, apply, return to an earlier text.
+"""Previews and applies texts of config.pbtxt, and returns to an earlier one.
 
-What is stored is the text as a person wrote it. The form and the text are two views of it: see fields.py.
+What is stored is the text as a person wrote it; the form (fields.py) is another view of it.
 """
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from django.db import transaction
 from tritonclient.grpc.model_config_pb2 import ModelConfig
@@ -15,7 +15,7 @@ from dashboard.access.authorisation import Actor, Right, require
 from dashboard.catalog.releases import generation_bump, release_record, text_for_served
 from dashboard.catalog.selectors import current_text
 from dashboard.catalog.storage import disk_text, managed_repository, remember_config
-from dashboard.configuration.fields import FieldError, apply_fields, field_for, fields_of
+from dashboard.configuration.fields import FieldError, Fields, apply_fields, field_for, fields_of
 from dashboard.configuration.needs import Need, config_needs, refuse_unmet, rights_of
 from dashboard.models import ConfigRevision, Model
 from dashboard.shared.choices import VersionState
@@ -41,7 +41,7 @@ class ConfigPreview:
     """What a text, or form fields, would be as a configuration, and what applying it would do."""
 
     text: str
-    fields: dict[str, Any]
+    fields: Fields
     problems: list[Problem] = field(default_factory=list)
     diff: str = ""  # unified, against the current text
     changed_fields: list[str] = field(default_factory=list)  # outermost fields of the configuration
@@ -60,12 +60,12 @@ class ConfigPreview:
 
 @repository_errors()
 def config_preview(
-    *, model_name: str, base: str | None = None, text: str | None = None, fields: dict[str, Any] | None = None
+    *, model_name: str, base: str | None = None, text: str | None = None, fields: Mapping[str, object] | None = None
 ) -> ConfigPreview:
-    """From a text, or from form fields laid over `base`; never raises for a bad configuration: see `problems`.
+    """Return what a text, or form fields laid over `base`, would be as a configuration, and what applying it would do.
 
-    `base` is what is edited, by default the model's current text; the diff is against the current text, or for a model
-    that does not exist yet against `base`.
+    base: the text that is edited, by default the model's current one. The diff is against the current text; for a model that
+    does not exist yet against `base`. A configuration with mistakes raises nothing: they are in `problems`.
     """
     model = Model.objects.filter(name=model_name).first()
     current = current_text(model) if model else (base or "")
@@ -94,9 +94,11 @@ def config_preview(
 def config_apply(
     *, model: Model, text: str, actor: Actor, summary: str = "", base_revision: int | None = None
 ) -> ConfigRevision:
-    """Validates, writes config.pbtxt atomically, keeps the revision. Invalid carries the problems.
+    """Validate a text, write it to config.pbtxt, and return its revision; the current one where the text is the same.
 
-    `base_revision` is the number that the person edited: Conflict when somebody else was faster.
+    base_revision: the number of the revision that the person edited. Invalid, with its problems: a server would refuse the
+    text. Conflict: there is a newer revision than `base_revision`, or the file was changed by hand. Forbidden: the actor lacks
+    a right that the change takes.
     """
     require(actor, Right.OPERATE)
     text_check(model=model, text=text)
@@ -115,7 +117,10 @@ def config_apply(
 
 @repository_errors()
 def config_revert(*, revision: ConfigRevision, actor: Actor, base_revision: int | None = None) -> ConfigRevision:
-    """Applies an earlier text as a new revision. No version becomes live by that which never was."""
+    """Apply an earlier text as a new revision; errors as in config_apply.
+
+    A version that was never served is not served by that: see releases.text_for_served.
+    """
     require(actor, Right.OPERATE)
     summary = f"Returned to configuration {revision.number}"
     with transaction.atomic():
@@ -125,7 +130,7 @@ def config_revert(*, revision: ConfigRevision, actor: Actor, base_revision: int 
 
 
 def config_write(*, model: Model, text: str, actor: Actor, summary: str, action: str) -> ConfigRevision:
-    """The file, the revision, the audit entry and the release, in the caller's transaction; `model` is locked there."""
+    """Write the file, revision, audit entry and release, in the caller's transaction, which holds a lock on `model`."""
     before = model.revisions.first()
     revision = revision_add(model=model, text=text, actor=actor, summary=summary)
     audit_record(
@@ -144,7 +149,7 @@ def config_write(*, model: Model, text: str, actor: Actor, summary: str, action:
 
 
 def revision_add(*, model: Model, text: str, actor: Actor, summary: str) -> ConfigRevision:
-    """The next revision's row."""
+    """Make the row of the next revision."""
     newest = model.revisions.first()
     return ConfigRevision.objects.create(
         model=model,
@@ -158,7 +163,7 @@ def revision_add(*, model: Model, text: str, actor: Actor, summary: str) -> Conf
 
 
 def text_check(*, text: str, model: Model | None = None, model_name: str = "") -> ModelConfig:
-    """The configuration of a text; Invalid, with the problems, for one that a server would refuse."""
+    """Return the configuration that a text is. Invalid, with its problems: a server would refuse it."""
     name = model.name if model else model_name
     config, problems = _read(text)
     if config is not None:
@@ -170,8 +175,8 @@ def text_check(*, text: str, model: Model | None = None, model_name: str = "") -
     return config
 
 
-def _from_fields(base: str, fields: dict[str, Any]) -> tuple[str, list[Problem]]:
-    """The base's text with the fields laid over it, as far as they can be understood."""
+def _from_fields(base: str, fields: Mapping[str, object]) -> tuple[str, list[Problem]]:
+    """Return the text of `base` with the fields laid over it; `base` itself, and the problem, where a field is wrong."""
     config, problems = _read(base)
     if config is None:
         return base, problems
@@ -196,7 +201,7 @@ def _read(text: str) -> tuple[ModelConfig | None, list[Problem]]:
 
 
 def _check(text: str, config: ModelConfig, model: Model | None, name: str) -> list[Problem]:
-    """Broken rules as errors, and versions that a policy names but that are not there as a warning."""
+    """Return broken rules as errors, and versions that the policy names and that are not published as a warning."""
     problems = [
         Problem(found.message, field_for(found.field), found.field, _line(text, found.field))
         for found in validation.validate(config, name=name, complete=False)
@@ -216,7 +221,7 @@ def published_numbers(model: Model) -> list[int]:
 
 
 def _change(current: str, new: ModelConfig) -> tuple[list[str], str]:
-    """(outermost fields that differ, what applying them does)."""
+    """Return the outermost fields that differ, and what applying them does (a key of EFFECTS)."""
     old, _ = _read(current)
     return ([], "reload") if old is None else (changed_fields(old, new), reload_rule.effect(old, new))
 
@@ -236,7 +241,7 @@ def _line(text: str, path: str) -> int:
 
 
 def changed_fields(old: ModelConfig, new: ModelConfig) -> list[str]:
-    """The outermost fields that differ, in the order of the .proto."""
+    """Return the outermost fields that differ, in the order of model_config.proto."""
     before, after = ({field.name: value for field, value in config.ListFields()} for config in (old, new))
     names = [field.name for field in ModelConfig.DESCRIPTOR.fields]
     return [name for name in names if before.get(name) != after.get(name)]
@@ -251,7 +256,7 @@ def _refuse_outdated(model: Model, current: ConfigRevision | None, base_revision
 
 
 def refuse_drift(model: Model, current: ConfigRevision | None) -> None:
-    """Conflict where the file is not what was adopted last: it is not overwritten unless a person says so."""
+    """Raise Conflict where the file is not what was adopted last, for only a person may have it overwritten."""
     on_disk = disk_text(model.name)
     if on_disk is not None and on_disk != (current.text if current else ""):
         raise Conflict(f"{CONFIG_FILE} of '{model.name}' was changed on disk: adopt that text or overwrite it first")

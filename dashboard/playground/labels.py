@@ -1,4 +1,4 @@
-"""The names of a model's classes, for people: from the label files that its configuration names (Triton's label_filename)."""
+"""The names of a model's classes, from the label files that its configuration names (Triton's label_filename)."""
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
@@ -13,9 +13,10 @@ MAX_DEPTH = 8  # ensembles of ensembles
 
 
 def output_labels(name: str, depth: int = MAX_DEPTH) -> dict[str, list[str]]:
-    """Output -> the name of each class. An ensemble's output has those of the step that makes it, unless it has its own.
+    """Return the names of classes for each output that has any.
 
-    A file that cannot be read names nothing: what is wrong with it the server says when it loads the model.
+    An ensemble's output without a label file has the labels of the step that makes it. A file that cannot be read is passed
+    over: the server says what is wrong with it when it loads the model. depth: how many ensembles inside each other count.
     """
     try:
         config = model_config.parse(disk_text(name) or "")

@@ -1,6 +1,4 @@
-"""Trying a model in the browser: a form made from its signature, and the same request as code."""
-
-from typing import Any
+"""The page that tries a model: a form made from its signature, and the same request as code."""
 
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
@@ -11,8 +9,10 @@ from dashboard.access.authorisation import Right, requires
 from dashboard.catalog import selectors as select
 from dashboard.catalog.pages import model_context
 from dashboard.catalog.traits import traits_of
+from dashboard.configuration.fields import Fields, TensorFields
 from dashboard.configuration.services import config_preview
 from dashboard.models import Version
+from dashboard.models.version import Signature, TensorSpec
 from dashboard.playground.labels import output_labels
 from dashboard.servers.selectors import servers
 from dashboard.shared.choices import VersionState
@@ -24,14 +24,15 @@ SNIPPETS = (("curl", "curl"), ("http", "Python, HTTP"), ("grpc", "Python, gRPC")
 @require_GET
 @requires(Right.VIEW)
 def model_playground(request: HttpRequest, name: str) -> HttpResponse:
-    context = model_context(name, "playground")
-    model, live = context["model"], context["summary"].live_versions
+    head = model_context(name, "playground")
+    model, live = head["model"], head["summary"].live_versions
     published = [row for row in select.versions(model) if row.state == VersionState.PUBLISHED]
     version = _chosen(published, request.GET.get("version", ""), live)
     preview = config_preview(model_name=name)
     fields, traits = preview.fields, traits_of(preview.text)
     signature = _signature(version, fields)
-    context |= {
+    context = {
+        **head,
         "signature": signature,
         "version_numbers": [row.number for row in published],
         "version_now": version.number if version else None,
@@ -58,27 +59,29 @@ def _chosen(published: list[Version], wanted: str, live: list[int]) -> Version |
     return next((by_number[number] for number in preferred if number in by_number), published[0] if published else None)
 
 
-def _signature(version: Version | None, fields: dict[str, Any]) -> dict[str, Any]:
-    """The configuration's, which is what the server checks; where it names no tensors, the version's own."""
+def _signature(version: Version | None, fields: Fields) -> Signature:
+    """Return the tensors of the configuration, by which the server checks requests; where it names none, the version's own."""
     batch = [-1] if fields.get("max_batch_size") else []
-    own = version.signature if version is not None else {}
+    own: Signature = version.signature if version is not None else {}
     return {
-        side: [
-            {"name": row["name"], "datatype": _wire_type(row["data_type"]), "shape": [*batch, *row["dims"]]}
-            for row in fields.get(side, [])
-        ]
-        or own.get(side, [])
-        for side in ("inputs", "outputs")
+        "inputs": _tensors(fields.get("inputs", []), batch) or own.get("inputs", []),
+        "outputs": _tensors(fields.get("outputs", []), batch) or own.get("outputs", []),
     }
 
 
+def _tensors(rows: list[TensorFields], batch: list[int]) -> list[TensorSpec]:
+    return [
+        {"name": row["name"], "datatype": _wire_type(row["data_type"]), "shape": [*batch, *row["dims"]]} for row in rows
+    ]
+
+
 def _wire_type(name: str) -> str:
-    """TYPE_STRING is BYTES on the wire."""
+    """Return V2's name of a configuration's data type: they differ for TYPE_STRING, which is BYTES."""
     return "BYTES" if name == "STRING" else name
 
 
 def _infer_address(name: str, version: Version | None, live: list[int]) -> str:
-    """With the version only when it is not the one that the server chooses by itself."""
+    """Return the address; it names the version only where that is not the one that the server chooses by itself."""
     if version is None or not live or version.number == max(live):
         return reverse("api_model_infer", args=[name])
     return reverse("api_version_infer", args=[name, version.number])

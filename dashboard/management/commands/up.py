@@ -2,7 +2,6 @@
 
 import asyncio
 from contextlib import suppress
-from typing import Any
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
@@ -24,7 +23,7 @@ class Command(BaseCommand):
     requires_system_checks = []
     help = "Start everything, watch over it, and stop it with Ctrl-C."
 
-    def handle(self, *args: Any, **options: Any) -> None:
+    def handle(self, *args: object, **options: object) -> None:
         try:
             with one_sentence():
                 lock = lock_data_folder(settings.DATA_DIR)

@@ -1,8 +1,7 @@
-"""`manage.py watch`: holds desired state against actual state, runs the clocks, keeps metrics history."""
+"""`manage.py watch`: brings servers to the desired state, does periodic work, and stores the history of metrics."""
 
 import asyncio
 import time
-from typing import Any
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
@@ -20,7 +19,7 @@ class Command(BaseCommand):
     requires_system_checks = []
     help = "Keep servers and models as the database says; collect metrics; expire, re-queue and prune."
 
-    def handle(self, *args: Any, **options: Any) -> None:
+    def handle(self, *args: object, **options: object) -> None:
         with one_sentence():
             lock = DataFolderLock(settings.DATA_DIR, "watch")
             deadline = time.monotonic() + LOCK_TIMEOUT_S
