@@ -1,3 +1,5 @@
+"""The Django application that holds every table."""
+
 from django.apps import AppConfig
 
 

@@ -1,3 +1,5 @@
+"""Every HTTP address: health, REST, pages."""
+
 from django.urls import include, path
 
 from dashboard.web.health import healthz
