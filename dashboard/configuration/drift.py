@@ -1,4 +1,4 @@
-"""What was changed in the repository by hand: noticed by `watch`, shown, and settled only when a person says how."""
+"""Drift: what was changed in the repository by hand. `watch` finds it, and a person adopts it or overwrites it."""
 
 from django.db import transaction
 
@@ -7,7 +7,7 @@ from dashboard.access.authorisation import Actor, Right, require
 from dashboard.catalog import version_states
 from dashboard.catalog.releases import generation_bump, release_record
 from dashboard.catalog.selectors import current_text
-from dashboard.catalog.storage import disk_text, managed_repository, remember_config
+from dashboard.catalog.storage import adopted_fingerprint, disk_text, managed_repository, remember_config
 from dashboard.configuration.needs import code_of_version
 from dashboard.configuration.services import revision_add, text_check
 from dashboard.models import ConfigRevision, Model, Upload, Version
@@ -24,9 +24,9 @@ _NOTHING: Fingerprint = {"config": "", "files": {}}
 
 
 def drift_check(seen: dict[int, Fingerprint] | None = None) -> list[str]:
-    """Look at every model's folder; store what differs, and return the names of the models that do.
+    """Compare every model's folder with what was adopted, store what differs, and return the names of these models.
 
-    seen: what the caller's last look found, by model; renewed. It saves hashing a changed file anew at each look.
+    seen: the fingerprints of the caller's last check by model id, which is updated. With it a changed file is hashed once.
     """
     seen = {} if seen is None else seen
     publishing = Upload.objects.filter(state=UploadState.PUBLISHING).values("model_name")
@@ -40,8 +40,8 @@ def drift_check(seen: dict[int, Fingerprint] | None = None) -> list[str]:
 
 
 def _look(model: Model, previous: Fingerprint | None = None) -> tuple[Fingerprint, list[str]]:
-    """What the model's folder holds, and what of it differs from what was adopted, which is stored."""
-    recorded = model.fingerprint or _NOTHING
+    """Store what differs in a model's folder from what was adopted; return the fingerprint of the folder and that."""
+    recorded = adopted_fingerprint(model)
     current = _fingerprint(model, previous or recorded)
     sentences = drift.compare(recorded, current)
     if sentences != model.drift:
@@ -57,9 +57,10 @@ def _fingerprint(model: Model, previous: Fingerprint) -> Fingerprint:
 
 @repository_errors()
 def drift_adopt(*, model: Model, actor: Actor) -> ConfigRevision:
-    """Takes what lies on disk as it is: the text as a new revision, new folders as versions, missing ones as archived.
+    """Adopt what lies on disk: the text as a new revision, new folders as versions, missing ones as archived.
 
-    A change of the configuration and of what is served, with files that nobody has looked at: it takes both rights.
+    Forbidden: the actor may not operate, or not upload code, for nobody has inspected the files. Invalid: the text on disk is
+    no valid configuration.
     """
     require(actor, Right.OPERATE)
     return _adopt(model, actor)
@@ -97,7 +98,7 @@ def _adopt(model: Model, actor: Actor) -> ConfigRevision:
 
 
 def _adoptable_text(name: str) -> str:
-    """config.pbtxt as it is on disk, "" without one. InvalidConfig for what is no text: that is not the same as nothing."""
+    """Return config.pbtxt as it is on disk, "" without one. InvalidConfig: the file is no text."""
     try:
         return model_config.read_text(managed_repository().model_dir(name))
     except RepositoryNotFound:
@@ -106,7 +107,7 @@ def _adoptable_text(name: str) -> str:
 
 @repository_errors()
 def drift_overwrite(*, model: Model, actor: Actor) -> ConfigRevision:
-    """Writes the adopted text over what is on disk. Files of versions cannot be brought back this way."""
+    """Write the adopted text over the one on disk. Files of versions are not brought back by this."""
     require(actor, Right.OPERATE)
     with transaction.atomic():
         model = Model.objects.select_for_update().get(pk=model.pk)
@@ -130,7 +131,10 @@ def drift_overwrite(*, model: Model, actor: Actor) -> ConfigRevision:
 
 @repository_errors()
 def model_adopt(*, name: str, actor: Actor) -> Model:
-    """Takes a folder that somebody copied into the repository under management. It is not loaded by that."""
+    """Make a model of a folder that somebody copied into the repository. It is not loaded by that.
+
+    Forbidden: the actor may not upload code. NotFound: there is no such folder. Conflict: it is managed already.
+    """
     require(actor, Right.UPLOAD_CODE)
     if not managed_repository().has_model(check_name(name)):
         raise NotFound(f"the repository has no folder '{name}'")

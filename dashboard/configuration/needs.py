@@ -1,13 +1,12 @@
-"""Which rights publishing a version, or changing a configuration, takes, and why; asked by the services and by their pages.
+"""Which rights it takes to publish a version or change a configuration, and why. Services and their pages ask here.
 
-A change of what is served or of a configuration takes the right to operate, however it arrives. What would run code that
-does not run now, by repository.files.code_execution, takes the right to upload code.
+A change of what is served, or of a configuration, takes the right to operate. A change after which code would run that does not
+run now (repository.files.code_execution) takes the right to upload code.
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from dashboard.access.authorisation import Actor, Right
 from dashboard.catalog.storage import managed_repository
@@ -28,13 +27,14 @@ _NEXT = {
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """`sentence`: because of which file or field; without a full stop."""
+    """A right that a change takes. `sentence` says because of which file or field, without a full stop."""
 
     right: Right
     sentence: str
 
 
 def unmet(needs: Iterable[Need], granted: Iterable[Right]) -> list[Need]:
+    """Return the needs whose right is not granted."""
     held = set(granted)
     return [need for need in needs if need.right not in held]
 
@@ -44,14 +44,14 @@ def rights_of(actor: Actor) -> list[Right]:
 
 
 def refuse_unmet(needs: Iterable[Need], granted: Iterable[Right]) -> None:
-    """Forbidden, with the right that is missing and what it is needed for."""
+    """Raise Forbidden for a right that is missing, with what it is needed for."""
     missing = unmet(needs, granted)
     if missing:
         raise Forbidden(refusal(missing))
 
 
 def refusal(missing: Sequence[Need]) -> str:
-    """One sentence for what is missing: the right of the first need, and the reasons for it."""
+    """Return one sentence about what is missing: the right of the first need, and why it is needed."""
     right = missing[0].right
     reasons = [need.sentence for need in missing if need.right is right]
     more = f"; and {len(reasons) - _TOLD} more" if len(reasons) > _TOLD else ""
@@ -60,13 +60,13 @@ def refusal(missing: Sequence[Need]) -> str:
 
 # -- a configuration ---------------------------------------------------------------------------------------------------
 def config_needs(*, model_name: str, current: str, text: str) -> list[Need]:
-    """Of a text that takes the place of `current`, with the files as they lie in the repository."""
+    """Return what it takes to replace the text `current` by `text`, with the files that lie in the repository."""
     there = contents(model_name)
     return code_needs(runs(text, there) - runs(current, there))
 
 
 def runs(text: str, there: Contents) -> frozenset[Finding]:
-    """A text that does not parse runs nothing: no server loads it."""
+    """Return what a model runs as code under a text; nothing for a text with mistakes, which no server loads."""
     try:
         return code_execution.runs(model_config.parse(text), there)
     except InvalidConfig:
@@ -74,6 +74,7 @@ def runs(text: str, there: Contents) -> frozenset[Finding]:
 
 
 def contents(model_name: str) -> Contents:
+    """Return the files of a model in the repository."""
     repository = managed_repository()
     return (
         code_execution.contents_of(repository.model_dir(model_name)) if repository.has_model(model_name) else Contents()
@@ -85,15 +86,15 @@ def code_needs(findings: Iterable[Finding]) -> list[Need]:
 
 
 def code_of_version(model_name: str, text: str, number: int) -> list[str]:
-    """What one version runs as code under a text, in sentences: kept with it, for when it comes back from the archive."""
+    """Return what one version runs as code under a text, in sentences, which are stored for when it is restored."""
     there = contents(model_name)
     return sorted(finding.sentence for finding in runs(text, there) - runs(text, there.without(number)))
 
 
 def restore_needs(*, version: Version, text: str, folder: Path) -> list[Need]:
-    """Of bringing back a version, whose files lie in `folder`, under the configuration of now.
+    """Return what it takes to restore a version, whose files lie in `folder`, under the present configuration.
 
-    What it ran when it was published needs nothing new.
+    Code that the version ran when it was published takes no right now.
     """
     name, number = version.model.name, version.number
     there = contents(name).without(number)
@@ -112,7 +113,10 @@ def publication_needs(
     folder: Path,
     changes_service: bool,
 ) -> list[Need]:
-    """Of publishing the files in `folder` as version `number` under `text`, where the model has `current` now."""
+    """Return what it takes to publish the files in `folder` as version `number` under `text`.
+
+    current: the model's present configuration, None for a new model. changes_service: the model is loaded or made live by it.
+    """
     name = upload.model_name
     before = contents(name)
     beside = beside_files(upload)
@@ -128,7 +132,7 @@ def publication_needs(
 
 
 def _changes(name: str, current: str, text: str, number: int, folder: Path, beside: Sequence[str]) -> Iterable[Need]:
-    """What a new version changes of a model that is there."""
+    """Yield what a new version changes of a model that exists already."""
     if text != current:
         yield Need(Right.OPERATE, f"it changes the configuration of '{name}'")
     if beside:
@@ -138,7 +142,7 @@ def _changes(name: str, current: str, text: str, number: int, folder: Path, besi
 
 
 def _new(before: Contents, beside: dict[str, Path]) -> list[str]:
-    """The files beside the versions that are not there already with the same content."""
+    """Return the files beside the versions that are new or have another content."""
     there = before.beside
     return [name for name, path in beside.items() if name not in there or there[name].read_bytes() != path.read_bytes()]
 
@@ -148,10 +152,10 @@ def _arriving(upload: Upload, text: str, number: int, folder: Path, beside: dict
         config = model_config.parse(text)
     except InvalidConfig:
         return []
-    named: Any = upload.proposal.get("names", [])
+    named: list[str] = upload.proposal.get("names", [])
     return code_execution.could_run(config, number, folder, beside, named)
 
 
 def beside_files(upload: Upload) -> dict[str, Path]:
-    """Name beside the versions -> the file of the upload that is to lie there."""
+    """Return the upload's files that are to lie beside the versions, by the names that they have there."""
     return {name: upload.folder / path for name, path in upload.arranged.model_files.items()}

@@ -1,10 +1,9 @@
-"""What a running job may say and ask; every write is fenced by the job's attempt."""
+"""What a running job reports and asks; every write is fenced by the job's attempt."""
 
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
 from types import TracebackType
-from typing import Any
 
 from django.db import DatabaseError, close_old_connections, connection
 from django.db.models import F, QuerySet, Value
@@ -19,11 +18,11 @@ LOG_LIMIT = 1 << 20
 
 
 class JobCancelled(Exception):
-    """Somebody asked to cancel; the runner marks the job so."""
+    """Somebody asked to cancel; the runner records the job as cancelled."""
 
 
 class JobSuperseded(Exception):
-    """This worker was taken for lost and the job runs elsewhere, or was ended: stop without a word."""
+    """This worker was taken for lost, and the job runs elsewhere or has ended: stop, and record nothing."""
 
 
 @contextlib.contextmanager
@@ -47,7 +46,7 @@ class JobContext:
 
     def __init__(self, job: Job) -> None:
         self.job = job
-        self.params: dict[str, Any] = job.params
+        self.params = job.params
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._beat, name=f"heartbeat-{job.pk}", daemon=True)
 
@@ -60,19 +59,20 @@ class JobContext:
         self._thread.join()
 
     def progress(self, percent: float, step: str = "") -> None:
-        """Also the place where a job notices that it was cancelled."""
-        changes: dict[str, Any] = {"progress": max(0, min(100, int(percent)))}
+        """Record how far the job has come, and in which step. JobCancelled, JobSuperseded: the job is to stop."""
+        changes: dict[str, object] = {"progress": max(0, min(100, int(percent)))}
         if step:
             changes["step"] = step[:200]
         self._write(**changes)
         self.check_cancelled()
 
     def log(self, line: str) -> None:
-        """Appends one line; past LOG_LIMIT characters the log stays as it is."""
+        """Append one line to the job's log; past LOG_LIMIT characters the log stays as it is."""
         rows = self._own().annotate(length=Length("log")).filter(length__lt=LOG_LIMIT)
         rows.update(log=Concat(F("log"), Value(line.rstrip() + "\n")), heartbeat_at=timezone.now())
 
     def check_cancelled(self) -> None:
+        """Raise JobCancelled where somebody asked to cancel, JobSuperseded where the job is not this worker's any more."""
         row = self._own().values_list("cancel_requested", flat=True).first()
         if row is None:
             raise JobSuperseded
@@ -82,7 +82,7 @@ class JobContext:
     def _own(self) -> QuerySet[Job]:
         return Job.objects.filter(pk=self.job.pk, state=JobState.RUNNING, attempt=self.job.attempt)
 
-    def _write(self, **changes: Any) -> None:
+    def _write(self, **changes: object) -> None:
         if not self._own().update(heartbeat_at=timezone.now(), **changes):
             raise JobSuperseded
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from django.conf import settings
 from django.utils.module_loading import import_string
@@ -11,16 +10,20 @@ from dashboard.jobs.context import JobContext
 from dashboard.models import Job
 from dashboard.shared.exceptions import Invalid
 
+Work = Callable[[JobContext], dict[str, object]]
+
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """run: do the work and return its result, which is JSON. It must be safe to run again from the start: a worker may die
-    at any moment.
-    abandoned: put right what a job leaves that was ended while nobody ran it: cancelled in the queue, or its worker lost too
-    often. Called in the transaction that ends it.
+    """What a kind of job does.
+
+    run: do the work and return its result, which is JSON. It must be safe to run again from the start: a worker may die at any
+    moment.
+    abandoned: put right what a job leaves that ended while nobody ran it, because it was cancelled in the queue or its worker
+    was lost too often. It is called in the transaction that ends the job.
     """
 
-    run: Callable[[JobContext], dict[str, Any]]
+    run: Work
     abandoned: Callable[[Job], None]
 
 
@@ -33,6 +36,6 @@ def kind_path(name: str) -> str:
 
 
 def load_kind(name: str) -> Kind:
-    """Return a kind by the name that a job's row gives it: for whoever meets a job without knowing its work."""
+    """Return the kind of a name, as a job's row has it. Invalid: it is not in the table."""
     kind: Kind = import_string(kind_path(name))
     return kind

@@ -1,4 +1,4 @@
-"""The repository's long work as a job's percentage; also where that work notices that it was cancelled."""
+"""Shows the progress of the repository's long work as that of a job, and stops the work when the job is cancelled."""
 
 import time
 
@@ -10,7 +10,7 @@ SHARE = 95  # percent; what comes after the files are in place is short
 
 
 class JobProgress(Progress):
-    """Writes at each step, and twice a second while bytes go by."""
+    """Writes at each step, and every WRITE_SECONDS while bytes are copied or hashed."""
 
     def __init__(self, context: JobContext) -> None:
         self._context = context

@@ -47,10 +47,11 @@ class JobCancel(Endpoint):
 
 
 def after_job(job: Job, done: Callable[[], Response]) -> Response:
-    """The answer to work that is a job: what it made, where that is done already; its error; else 202 with the job."""
+    """Answer for work that is a job: with `done` where it succeeded, with its error where it failed, else with 202."""
     if job.state == JobState.SUCCEEDED:
         return done()
     if job.state == JobState.FAILED:
-        return Response({"error": job.error, "job": job.pk}, status=job.result.get("status", 500))
+        status = job.result.get("status")
+        return Response({"error": job.error, "job": job.pk}, status=status if isinstance(status, int) else 500)
     headers = {"Location": reverse("api_job", args=[job.pk])}
     return Response(JobSerializer(job).data, status=202, headers=headers)

@@ -1,24 +1,20 @@
-"""A queued job is run once, by whoever claims its row first, and its outcome is written down."""
+"""Runs a queued job once, in the process that claims its row first, and records its outcome."""
 
 import logging
-from collections.abc import Callable
-from typing import Any
 
 from django.utils import timezone
 
 from dashboard.jobs.context import JobCancelled, JobContext, JobSuperseded
-from dashboard.jobs.kinds import load_kind
+from dashboard.jobs.kinds import Work, load_kind
 from dashboard.models import Job
 from dashboard.shared.choices import JobState
 from dashboard.shared.exceptions import DashboardError, status_of
 
 logger = logging.getLogger(__name__)
 
-Work = Callable[[JobContext], dict[str, Any]]
-
 
 def job_run(*, job_id: int, work: Work | None = None) -> None:
-    """Runs a queued job in this process. Does nothing when another worker has it, or it has ended.
+    """Run a queued job in this process. Nothing is done where another worker has it, or it has ended.
 
     work: what the job does, where the caller knows it; by default what the job's kind says.
     """
@@ -34,14 +30,14 @@ def job_run(*, job_id: int, work: Work | None = None) -> None:
 
 
 def job_run_here(*, job: Job, work: Work) -> Job:
-    """Runs a job that was not announced, in this process; the job as it ended."""
+    """Run a job that was not announced to workers, in this process, and return it as it ended."""
     job_run(job_id=job.pk, work=work)
     job.refresh_from_db()
     return job
 
 
-def _outcome(context: JobContext, work: Work) -> tuple[JobState | None, dict[str, Any]]:
-    """The state a job ends in, with what to store; None when it is no longer ours to end."""
+def _outcome(context: JobContext, work: Work) -> tuple[JobState | None, dict[str, object]]:
+    """Do the work. Return the state that the job ends in and the fields to store; None where it is another worker's by now."""
     try:
         result = work(context)
     except JobSuperseded:
@@ -56,7 +52,7 @@ def _outcome(context: JobContext, work: Work) -> tuple[JobState | None, dict[str
     return JobState.SUCCEEDED, {"result": result or {}, "progress": 100}
 
 
-def _finish(job: Job, state: JobState | None, changes: dict[str, Any]) -> None:
+def _finish(job: Job, state: JobState | None, changes: dict[str, object]) -> None:
     if state is not None:
         own = Job.objects.filter(pk=job.pk, state=JobState.RUNNING, attempt=job.attempt)
         own.update(state=state, finished_at=timezone.now(), **changes)

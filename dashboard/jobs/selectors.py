@@ -1,4 +1,4 @@
-"""What the pages and the API show of jobs."""
+"""Reads about jobs, for pages and REST."""
 
 from django.db.models import QuerySet
 
@@ -16,6 +16,7 @@ def jobs(*, model: Model | None = None, state: str = "", kind: str = "") -> Quer
 
 
 def job_get(pk: int) -> Job:
+    """Return a job; NotFound where there is none of that id."""
     try:
         return Job.objects.select_related("model").get(pk=pk)
     except Job.DoesNotExist:

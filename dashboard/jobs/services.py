@@ -1,9 +1,8 @@
-"""Long work as rows: made, queued on commit, cancelled, and queued anew when a worker was lost. Running them: runner.py."""
+"""Makes jobs, queues them on commit, cancels them, and queues them again when their worker was lost. runner.py runs them."""
 
 import logging
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
 
 from django.db import transaction
 from django.db.models import Q, QuerySet
@@ -14,6 +13,7 @@ from dashboard.access.authorisation import Actor, Right, require
 from dashboard.jobs.kinds import kind_path, load_kind
 from dashboard.jobs.tasks import run_job
 from dashboard.models import Job, Model
+from dashboard.models.job import JobParams
 from dashboard.shared.choices import JobState
 from dashboard.shared.exceptions import Conflict
 
@@ -26,13 +26,16 @@ UNFINISHED = (JobState.QUEUED, JobState.RUNNING)
 def job_create(
     *,
     kind: str,
-    params: dict[str, Any],
+    params: JobParams,
     actor: Actor,
     title: str = "",
     model: Model | None = None,
     announce: bool = True,
 ) -> Job:
-    """A new job; a worker hears of it when the transaction commits. Without `announce` the caller runs it at once."""
+    """Make a job, and announce it to a worker when the transaction commits. Without `announce` the caller runs it itself.
+
+    kind: a name in settings.JOB_KINDS, else Invalid. params: what the work needs to begin.
+    """
     kind_path(kind)
     job = Job.objects.create(
         kind=kind,
@@ -48,7 +51,10 @@ def job_create(
 
 
 def job_cancel(*, job: Job, actor: Actor) -> Job:
-    """A queued job ends at once, a running one at its next step. Whoever began an upload may stop its jobs."""
+    """Cancel a job: a queued one ends at once, a running one at its next step.
+
+    Forbidden: the actor may not operate, nor did they start the job with the right to upload. Conflict: it has ended.
+    """
     own = actor.user is not None and job.created_by_id == actor.user.pk
     require(actor, Right.UPLOAD_DATA if own and not actor.may(Right.OPERATE) else Right.OPERATE)
     now = timezone.now()
@@ -69,15 +75,15 @@ def job_cancel(*, job: Job, actor: Actor) -> Job:
 
 
 def job_request_cancel(*, job_id: int) -> None:
-    """Ask an unfinished job to stop whose work was ended already, by somebody who may; a queued one ends when it is run."""
+    """Ask an unfinished job to stop, whose work somebody with the right for it has ended; a queued one ends when it is run."""
     Job.objects.filter(pk=job_id, state__in=UNFINISHED).update(cancel_requested=True)
 
 
 def jobs_requeue_lost(*, older_than: timedelta = timedelta(seconds=30)) -> int:
-    """Queues anew what a dead worker left behind, and what the broker lost; gives up after MAX_ATTEMPTS.
+    """Queue jobs again whose worker died or which the broker lost, and return how many. After MAX_ATTEMPTS a job has failed.
 
-    A queued job that no worker took within `older_than` is announced again, which is harmless when it was not lost;
-    while workers are busy, seldom.
+    A running job is lost when its last heartbeat is older than `older_than`. A queued one that no worker took for so long (20
+    times as long while workers are busy) is announced again, which is harmless where it was not lost.
     """
     now = timezone.now()
     cut = now - older_than
@@ -106,7 +112,7 @@ def _requeue(job: Job) -> bool:
     return bool(moved)
 
 
-def _give_up(job: Job, rows: QuerySet[Job], **changes: Any) -> bool:
+def _give_up(job: Job, rows: QuerySet[Job], **changes: object) -> bool:
     with transaction.atomic():
         if not rows.update(**changes):
             return False
@@ -119,8 +125,8 @@ def _queue_on_commit(job_id: int) -> None:
     transaction.on_commit(lambda: _announce(run_job.delay, job_id))
 
 
-def _announce(delay: Callable[[int], Any], job_id: int) -> None:
-    """A broker that is down costs nothing but time: `watch` announces the job again."""
+def _announce(delay: Callable[[int], object], job_id: int) -> None:
+    """Announce a job to the workers. Where the broker is down, `watch` announces it again later."""
     try:
         delay(job_id)
     except Exception:

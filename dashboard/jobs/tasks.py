@@ -2,7 +2,8 @@
 
 import threading
 import time
-from typing import Any
+from collections.abc import Callable
+from typing import Protocol
 
 from celery import shared_task
 from celery.signals import worker_ready, worker_shutdown
@@ -16,9 +17,17 @@ def run_job(job_id: int) -> None:
     job_run(job_id=job_id)
 
 
+class _Consumer(Protocol):
+    """What Celery's celery.worker.consumer.Consumer has: its broker's connection, and its event loop."""
+
+    connection: object | None
+
+    def call_soon(self, function: Callable[[str], None], argument: str) -> object: ...
+
+
 @worker_ready.connect
-def give_heartbeats(sender: Any, **_: Any) -> None:
-    """From the loop that takes tasks up; `sender` is the consumer, to whose loop a thread hands each heartbeat."""
+def give_heartbeats(sender: _Consumer, **_: object) -> None:
+    """Give heartbeats from the loop that takes up tasks: a thread hands each one to the loop of `sender`, the consumer."""
 
     def run() -> None:
         while True:
@@ -32,5 +41,5 @@ def give_heartbeats(sender: Any, **_: Any) -> None:
 
 
 @worker_shutdown.connect
-def say_goodbye(**_: Any) -> None:
+def say_goodbye(**_: object) -> None:
     heartbeat.forget("worker")

@@ -1,5 +1,7 @@
 """Long work, with its progress, log and outcome."""
 
+from typing import TypedDict
+
 from django.conf import settings
 from django.db import models
 from django.utils import timezone
@@ -8,8 +10,18 @@ from dashboard.models.model import Model
 from dashboard.shared.choices import JobState
 
 
+class JobParams(TypedDict, total=False):
+    """What a kind of work begins with: the id of its row."""
+
+    upload: str
+    version: int
+
+
 class Job(models.Model):
-    """`attempt` fences a worker that was taken for lost: only the holder of the present attempt may write."""
+    """One piece of long work. `result` is JSON that the work returns, or {"status": HTTP status} of its error.
+
+    `attempt` is a fencing token: a worker that was taken for lost, and lives, holds an older one and may not write.
+    """
 
     kind = models.CharField(max_length=32)
     title = models.CharField(max_length=200, blank=True, default="")
@@ -18,8 +30,8 @@ class Job(models.Model):
     step = models.CharField(max_length=200, blank=True, default="")
     log = models.TextField(blank=True, default="")
     error = models.TextField(blank=True, default="")
-    params = models.JSONField(default=dict)
-    result = models.JSONField(default=dict)
+    params: "models.JSONField[JobParams, JobParams]" = models.JSONField(default=dict)
+    result: "models.JSONField[dict[str, object], dict[str, object]]" = models.JSONField(default=dict)
     model = models.ForeignKey(Model, null=True, on_delete=models.SET_NULL, related_name="jobs")
     attempt = models.PositiveSmallIntegerField(default=0)
     cancel_requested = models.BooleanField(default=False)

@@ -5,6 +5,7 @@ from django.db import models
 from django.utils import timezone
 
 from dashboard.shared.choices import DesiredState
+from repository.files.drift import Fingerprint
 
 
 class Model(models.Model):
@@ -20,8 +21,8 @@ class Model(models.Model):
     generation = models.PositiveBigIntegerField(default=0)
     # The highest version number ever given, so that none is used twice.
     last_number = models.PositiveBigIntegerField(default=0)
-    # What the folder held when it was last adopted (repository.files.drift), and what was changed by hand since.
-    fingerprint = models.JSONField(default=dict)
+    # What the folder held when it was last adopted ({} before that), and what was changed by hand since, in sentences.
+    fingerprint: "models.JSONField[Fingerprint, Fingerprint]" = models.JSONField(default=dict)
     drift: "models.JSONField[list[str], list[str]]" = models.JSONField(default=list)
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
     created_at = models.DateTimeField(default=timezone.now)

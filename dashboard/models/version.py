@@ -9,20 +9,15 @@ from django.utils import timezone
 
 from dashboard.models.model import Model
 from dashboard.models.upload import Upload
+from dashboard.models.upload_json import Finding, TensorRow
 from dashboard.shared.choices import VersionState
 
 
-class TensorSpec(TypedDict):
-    """An input or output: `datatype` in V2's words ("FP32"), `shape` with -1 for what varies."""
-
-    name: str
-    datatype: str
-    shape: list[int]
-
-
 class Signature(TypedDict, total=False):
-    inputs: list[TensorSpec]
-    outputs: list[TensorSpec]
+    """The tensors of a version: `datatype` in V2's words ("FP32"), `shape` with -1 for a dimension that varies."""
+
+    inputs: list[TensorRow]
+    outputs: list[TensorRow]
 
 
 class VersionDetails(TypedDict, total=False):
@@ -31,7 +26,7 @@ class VersionDetails(TypedDict, total=False):
     opset: int
     producer: str
     backend: str
-    problems: list[dict[str, object]]
+    problems: list[Finding]
     files: list[str]  # their names
     runs_code: list[str]  # what of it runs as code, in sentences (configuration.needs)
     missing: bool  # somebody took its folder out of the repository

@@ -12,7 +12,8 @@ from dashboard.catalog.traits import traits_of
 from dashboard.configuration.fields import Fields, TensorFields
 from dashboard.configuration.services import config_preview
 from dashboard.models import Version
-from dashboard.models.version import Signature, TensorSpec
+from dashboard.models.upload_json import TensorRow
+from dashboard.models.version import Signature
 from dashboard.playground.labels import output_labels
 from dashboard.servers.selectors import servers
 from dashboard.shared.choices import VersionState
@@ -69,7 +70,7 @@ def _signature(version: Version | None, fields: Fields) -> Signature:
     }
 
 
-def _tensors(rows: list[TensorFields], batch: list[int]) -> list[TensorSpec]:
+def _tensors(rows: list[TensorFields], batch: list[int]) -> list[TensorRow]:
     return [
         {"name": row["name"], "datatype": _wire_type(row["data_type"]), "shape": [*batch, *row["dims"]]} for row in rows
     ]

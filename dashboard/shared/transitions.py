@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from django.db.models import Model, Q
 
@@ -21,7 +20,7 @@ class Transition:
     refusal: str
 
 
-def move(row: Model, transition: Transition, changes: Mapping[str, Any], *, where: Q | None = None) -> bool:
+def move(row: Model, transition: Transition, changes: Mapping[str, object], *, where: Q | None = None) -> bool:
     """Write the new state, and `changes` with it, to the database; False, with nothing written, from another state.
 
     row: stays as it was read, for the transaction around this may still be rolled back; refresh it after that.

@@ -8,6 +8,8 @@ answers     whether a process answers
 backoff     how long a process waits that keeps ending
 settled     whether the models that should be loaded are
 process     one child: start, wait, stop, its log
+probes      whether a process answers
+readiness   whether the models that should be loaded are
 supervisor  starts, watches and restarts them; stops them in order
 guardian    ends what is left when `up` itself is killed
 recorder    what happened, as rows that pages read

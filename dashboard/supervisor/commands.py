@@ -3,21 +3,21 @@
 import os
 import signal
 import sys
+from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 from django.conf import settings
 
 from dashboard.shared.environment import BASE_DIR
 from dashboard.shared.exceptions import Invalid
 from dashboard.shared.heartbeat import heard_since_last
-from dashboard.supervisor.answers import grpc_answers, http_answers
-from dashboard.supervisor.process import ProcessSpec, Stop
+from dashboard.supervisor.probes import probe_grpc, probe_http
+from dashboard.supervisor.process import Probe, ProcessSpec, Stop
 
-# Requests under way have so long to finish when the inference server stops.
+# Seconds that requests under way have to finish when the inference server stops.
 EXIT_TIMEOUT_S = 30
 
-# Nothing new is asked of the server first; the pages go last, so that requests they pass on are answered.
+# The order of stopping: first what asks the server for more; last the pages, so that requests they pass on are answered.
 STAGES = (("watch", "worker"), ("server",), ("dashboard",))
 
 # Setting -> port, as `check_ports` wants them.
@@ -34,7 +34,7 @@ def ports() -> dict[str, int]:
 
 
 def reachable_host() -> str:
-    """Where this machine reaches its own listeners."""
+    """Return the address at which this machine reaches its own listeners."""
     host: str = settings.DASHBOARD_HOST
     return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
 
@@ -43,7 +43,14 @@ def process_specs() -> list[ProcessSpec]:
     return [_server(), _dashboard(), _watch(), _worker()]
 
 
-def _spec(name: str, title: str, *command: str, stop: Stop, **extra: Any) -> ProcessSpec:
+def _spec(
+    name: str,
+    title: str,
+    *command: str,
+    make_probe: Callable[[], Probe],
+    stop: Stop,
+    says_ready: bytes = b"",
+) -> ProcessSpec:
     return ProcessSpec(
         name=name,
         title=title,
@@ -51,9 +58,10 @@ def _spec(name: str, title: str, *command: str, stop: Stop, **extra: Any) -> Pro
         log=settings.LOG_DIR / f"{name}.log",
         folder=BASE_DIR,
         environment={"DJANGO_SETTINGS_MODULE": "dashboard.settings"},
+        make_probe=make_probe,
+        says_ready=says_ready,
         stop=stop,
         hung_after_s=settings.HUNG_AFTER_SECONDS,
-        **extra,
     )
 
 
@@ -64,7 +72,7 @@ def _dashboard() -> ProcessSpec:
 
     async def answers() -> bool:
         # 503 where the database does not answer: another process of the dashboard would not reach it either.
-        return await http_answers(reachable_host(), port, "/healthz", whatever=True)
+        return await probe_http(reachable_host(), port, "/healthz", any_status=True)
 
     return _spec(
         "dashboard",
@@ -96,9 +104,9 @@ def _server() -> ProcessSpec:
 
     async def answers() -> bool:
         return (
-            await http_answers(host, settings.SERVER_HTTP_PORT, "/v2/health/live")
-            and await grpc_answers(host, settings.SERVER_GRPC_PORT)
-            and await http_answers(host, settings.SERVER_METRICS_PORT, "/metrics")
+            await probe_http(host, settings.SERVER_HTTP_PORT, "/v2/health/live")
+            and await probe_grpc(host, settings.SERVER_GRPC_PORT)
+            and await probe_http(host, settings.SERVER_METRICS_PORT, "/metrics")
         )
 
     return _spec(
@@ -111,7 +119,7 @@ def _server() -> ProcessSpec:
 
 
 def server_arguments() -> list[str]:
-    """The inference server's own command line. Control routes need the key; the rest is tritonserver's."""
+    """Return the inference server's flags. Control routes take the key; the rest is tritonserver's."""
     host, key = settings.DASHBOARD_HOST, f"{settings.SERVER_CONTROL_HEADER}={settings.SERVER_CONTROL_KEY}"
     restricted = f"model-repository,shared-memory,logging,trace:{key}"
     arguments = {
@@ -137,7 +145,7 @@ def server_arguments() -> list[str]:
 
 
 def check_server_flags() -> None:
-    """Invalid where SLIPWAY_SERVER_FLAGS has what `up` gives by itself: the processes would lose each other."""
+    """Raise Invalid where SLIPWAY_SERVER_FLAGS has a flag that `up` gives itself: the processes would not find each other."""
     own = {argument.partition("=")[0] for argument in server_arguments()}
     taken = next((flag for flag in settings.SERVER_FLAGS if flag.partition("=")[0] in own), None)
     if taken is not None:
@@ -145,7 +153,7 @@ def check_server_flags() -> None:
 
 
 def _write_server_arguments() -> str:
-    """A file only we may read: a key on the command line could be read by every account of the machine."""
+    """Write the flags to a file and return its path: every account of the machine could read a key on a command line."""
     path = settings.DATA_DIR / "server.args"
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "w") as file:

@@ -1,8 +1,8 @@
-"""Ends the process groups that it was told of when its standard input closes: when `up` is gone, however it ended.
+"""Ends the process groups of `up` when `up` is gone, however it ended: then this process's standard input closes.
 
-Lines on standard input: "+<group>" a group started, "-<group>" it has ended, "?" is answered on standard output by "!", so that
-`up` knows that somebody reads. Standard library only: it runs as a script with
-`python -I -S`, in a session of its own, and outlives a SIGKILL of the process that started it.
+Lines on standard input: "+<group>": a group started; "-<group>": it has ended; "?" is answered with "!" on standard output, so
+that `up` knows that the guardian lives. It imports the standard library only: it runs as a script with `python -I -S`, in a
+session of its own, and outlives a SIGKILL of the process that started it.
 """
 
 import os
@@ -12,7 +12,7 @@ import time
 
 
 def read_groups() -> set[int]:
-    """The groups still running when the input ends."""
+    """Return the groups that still run when the input ends."""
     groups: set[int] = set()
     for line in sys.stdin:
         if line == "?\n":
@@ -31,7 +31,7 @@ def answer() -> None:
 
 
 def send(group: int, number: int) -> bool:
-    """False where nothing is left of the group."""
+    """Send a signal to a group; return False where nothing is left of it."""
     try:
         os.killpg(group, number)
     except (ProcessLookupError, PermissionError):

@@ -1,4 +1,4 @@
-"""What must be true before anything starts: nobody else runs on this data folder, and every port is free."""
+"""Checks what must be true before anything starts: no other `up` runs on this data folder, and every port is free."""
 
 import fcntl
 import os
@@ -9,14 +9,14 @@ from dashboard.shared.exceptions import Conflict, Invalid
 
 
 class DataFolderLock:
-    """Held by one `up` for a data folder; the kernel lets go of it when the process ends, however it ends."""
+    """A lock that one process holds on a data folder; the kernel releases it when the process ends, however it ends."""
 
     def __init__(self, folder: Path, name: str = "up") -> None:
         self.path = folder / f"{name}.lock"
         self._descriptor = -1
 
     def acquire(self) -> bool:
-        """False where another process holds it."""
+        """Take the lock; return False where another process holds it."""
         self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -28,7 +28,7 @@ class DataFolderLock:
         return True
 
     def holder(self) -> str:
-        """The process id that the holder wrote."""
+        """Return the process id that the holder wrote."""
         return self.path.read_text() or "unknown"
 
     def release(self) -> None:
@@ -36,6 +36,7 @@ class DataFolderLock:
 
 
 def lock_data_folder(folder: Path) -> DataFolderLock:
+    """Return the lock, held. Conflict: another `up` has it."""
     lock = DataFolderLock(folder)
     if not lock.acquire():
         who = f"Slipway already runs on this data folder (process {lock.holder()})"
@@ -44,7 +45,7 @@ def lock_data_folder(folder: Path) -> DataFolderLock:
 
 
 def check_ports(host: str, ports: dict[str, int]) -> None:
-    """`ports`: setting -> port. Conflict names every taken port and the setting that moves it."""
+    """Check ports, given by their settings. Conflict names every taken port and its setting; Invalid: two are the same."""
     _check_distinct(ports)
     taken = [(setting, port) for setting, port in ports.items() if not _is_free(host, port)]
     if taken:

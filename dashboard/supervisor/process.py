@@ -1,4 +1,4 @@
-"""One child process: its own session and group, its output in a rotated log, an orderly end."""
+"""One child process, in a session and a process group of its own; its output goes to a rotated log."""
 
 import asyncio
 import os
@@ -16,7 +16,7 @@ from repository.core import crash_trace
 # Bytes of a run's output that are kept to tell why it ended: the stacks of a hundred threads are long.
 KEPT_OUTPUT = 256 << 10
 
-# Whether a process does its work.
+# Says whether a process does its work.
 Probe = Callable[[], Awaitable[bool]]
 
 # Signals to send and seconds to wait for each; then the whole group is killed.
@@ -25,8 +25,8 @@ Stop = tuple[tuple[signal.Signals, float], ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessSpec:
-    """What to run. `make_probe`, called before each run, gives what tells whether the process does its work in that run;
-    without it, `says_ready` in its output does."""
+    """What to run. `make_probe` is called before each run, and gives the probe of that run; `says_ready` is in the output of a
+    process that has started."""
 
     name: str
     title: str
@@ -42,7 +42,7 @@ class ProcessSpec:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a child ended. `output`: the last of what it said."""
+    """How a child ended. `output`: the last KEPT_OUTPUT bytes of its output, as text."""
 
     code: int  # as subprocess says it: -N for signal N
     seconds: float
@@ -59,13 +59,13 @@ class Ending:
 
     @property
     def work(self) -> str:
-        """ " while loading version 1 of model 'x' (model.onnx)", where native code ended it and it said so; else ""."""
+        """What it was at: " while loading version 1 of model 'x' (model.onnx)"; "" where that is unknown."""
         works = crash_trace.works(self.output) if self.code < 0 else []
         return f" while {' or '.join(works)}" if works else ""
 
     @property
     def last_words(self) -> str:
-        """What a process that ended by itself said last, mostly why; "" without a word."""
+        """The last line of a process that failed, which mostly says why; "" without one."""
         if self.code < 0:
             return crash_trace.last_words(self.output)
         lines = [line for line in self.output.splitlines() if line.strip()]
@@ -86,7 +86,7 @@ class Child:
         self.said_ready = not spec.says_ready
 
     async def start(self) -> int:
-        """Its process id, which is its group's too."""
+        """Start it, and return its process id, which is the id of its group, too."""
         # A pipe of our own: asyncio's would hold up `wait` until every heir of the child had closed it.
         self._output, write_end = os.pipe()
         os.set_blocking(self._output, False)
@@ -107,7 +107,7 @@ class Child:
         return self._process.pid
 
     def _copy_output(self) -> bool:
-        """Into the log; False where there is no more for now, or at all."""
+        """Copy output into the log; return False where there is no more for now, or at all."""
         try:
             data = os.read(self._output, 64 << 10)
         except BlockingIOError:
@@ -127,7 +127,7 @@ class Child:
             self._said_bytes -= len(self._said.popleft())
 
     async def ended(self) -> Ending:
-        """Wait for its end; what is left of its group goes with it."""
+        """Wait for its end, and kill what is left of its group."""
         assert self._process is not None
         code = await self._process.wait()
         seconds = time.monotonic() - self._began
@@ -139,7 +139,7 @@ class Child:
         return Ending(code, seconds, b"".join(self._said).decode(errors="replace"))
 
     async def stop(self) -> None:
-        """Signal it until it ends, at last with SIGKILL to its group. `ended` must be awaited beside."""
+        """Send it the signals of its spec until it ends, at last SIGKILL to its group. `ended` must be awaited beside."""
         assert self._process is not None
         for number, seconds in self.spec.stop:
             try:
@@ -153,6 +153,6 @@ class Child:
         self.kill()
 
     def kill(self) -> None:
-        """The whole group, at once."""
+        """Kill the whole group at once."""
         if self._process is not None:
             send(self._process.pid, signal.SIGKILL)

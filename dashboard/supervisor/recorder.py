@@ -1,4 +1,4 @@
-"""What happens to the processes, as rows that pages read. Writing never holds up a restart."""
+"""Records what happens to the processes, as rows that pages read. Writing never holds up a restart."""
 
 import asyncio
 import logging
@@ -25,14 +25,14 @@ _STATES = {
     "stopped": ServerStatus.STOPPED,
 }
 
-# What is told of the processes beside the server: not that they start and stop with it.
+# The events that are recorded of the other processes: not that they start and stop with the server.
 _TROUBLE = ("crashed", "restarted")
 
 Change = tuple[Status, str, str]
 
 
 class Recorder:
-    """`report` is the supervisor's; `run` writes in the background, `flush` writes what is left."""
+    """The supervisor calls `report`; `run` writes in the background, and `flush` writes what is left at the end."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -52,7 +52,7 @@ class Recorder:
             await sync_to_async(self._write)(self._changes.get_nowait())
 
     def _write(self, change: Change) -> None:
-        """A database that does not answer costs a line in the history, never a process."""
+        """Write one change. A database that does not answer costs a line in the history, never a process."""
         status, kind, sentence = change
         close_old_connections()
         try:
@@ -83,8 +83,8 @@ class Recorder:
             server_event_record(server=self._server, kind=kind, message=sentence)
 
 
-async def follow_requests(server: Server, supervisor: Supervisor) -> None:
-    """Restarts of the inference server that somebody asked for on its page."""
+async def follow_restart_requests(server: Server, supervisor: Supervisor) -> None:
+    """Restart the inference server each time that somebody asks for it on its page."""
     while True:
         await asyncio.sleep(REQUEST_INTERVAL_S)
         try:

@@ -1,4 +1,4 @@
-"""What a data folder needs before the processes start. Done once; a second time it changes nothing."""
+"""Prepares a data folder before the processes start: database, administrator, examples. A second time it changes nothing."""
 
 from dataclasses import dataclass
 
@@ -18,7 +18,7 @@ from dashboard.uploads.examples import examples_publish
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """`password`: the new administrator's, to be shown once; "" when SLIPWAY_ADMIN_PASSWORD gave it."""
+    """What was done. `password` is the new administrator's, to be shown once; "" when SLIPWAY_ADMIN_PASSWORD gave it."""
 
     server: Server
     migrated: bool
@@ -31,7 +31,7 @@ class Prepared:
 def prepare() -> Prepared:
     migrated = migrate()
     server = server_ensure_local()
-    server_restart_take(server=server)  # what was asked of an earlier run is done by starting
+    server_restart_take(server=server)  # a restart that was asked of an earlier run is done by starting
     administrator, password = administrator_ensure() or ("", "")
     auth_file_write()
     examples, problem = _examples()
@@ -41,7 +41,7 @@ def prepare() -> Prepared:
 
 
 def _examples() -> tuple[list[str], str]:
-    """An example that cannot be published is no reason not to start."""
+    """Publish the examples; return their names, and a sentence where one could not be, which is no reason not to start."""
     try:
         return examples_publish(), ""
     except DashboardError as error:
@@ -49,7 +49,7 @@ def _examples() -> tuple[list[str], str]:
 
 
 def migrate() -> bool:
-    """Whether there was anything to migrate."""
+    """Apply the migrations, and return whether there were any."""
     executor = MigrationExecutor(connection)
     if not executor.migration_plan(executor.loader.graph.leaf_nodes()):
         return False

@@ -3,12 +3,11 @@
 import asyncio
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 from django.utils import timezone
 
@@ -19,9 +18,9 @@ from dashboard.supervisor.process import Child, Ending, Probe, ProcessSpec
 
 PROBE_INTERVAL_S = 0.1
 WATCH_INTERVAL_S = 5.0
-# Of a process that starts: how many times longer than later it may take to answer.
+# How many times longer than later a process may take to answer when it starts.
 START_FACTOR = 5.0
-# The longest that one question to a process can take; what is longer was our own pause (a stopped terminal job, say).
+# The longest that one probe can take; a longer time was a pause of our own (a stopped job of a terminal, say).
 ANSWER_S = 20.0
 # A terminal, `make` and others may each pass on one and the same Ctrl-C.
 SAME_SIGNAL_S = 1.0
@@ -44,7 +43,7 @@ Report = Callable[[Status, str, str], None]
 
 
 class Supervised:
-    """One process over all its runs."""
+    """One process, over all its runs."""
 
     def __init__(self, spec: ProcessSpec, report: Report, guard: "GuardPipe") -> None:
         self.spec = spec
@@ -62,7 +61,7 @@ class Supervised:
         self._wake = asyncio.Event()
 
     async def run(self) -> None:
-        """Until `stop` is called."""
+        """Run it, and start it again whenever it ends, until `stop` is called."""
         while not self._stopping:
             await self._run_and_wait()
         self._set("stopped", "stopped", f"The {self.spec.title} was stopped.")
@@ -95,7 +94,7 @@ class Supervised:
             self.status.pid = None
 
     async def _watch_answers(self) -> None:
-        """Notes when the process first answers, then watches that it goes on answering."""
+        """Note when the process first answers, then watch that it goes on answering."""
         began = asyncio.get_running_loop().time()
         if not await self._wait_for_silence(PROBE_INTERVAL_S, START_FACTOR * self.spec.hung_after_s, until_answer=True):
             return
@@ -111,7 +110,10 @@ class Supervised:
         await self._wait_for_silence(min(WATCH_INTERVAL_S, hung_after_s / 4), hung_after_s, until_answer=False)
 
     async def _wait_for_silence(self, interval_s: float, patience_s: float, *, until_answer: bool) -> bool:
-        """Kill it when it has not answered for so long; True, with `until_answer`, when it does."""
+        """Probe it every `interval_s` seconds, and kill it when it has not answered for `patience_s`: then return False.
+
+        until_answer: return True at its first answer.
+        """
         loop = asyncio.get_running_loop()
         silent_s = 0.0
         while silent_s < patience_s:
@@ -180,7 +182,7 @@ class Supervised:
 
 
 class GuardPipe:
-    """The guardian process and the pipe whose end tells it that we are gone. One that ends or hangs is replaced."""
+    """The guardian process, and the pipe by whose end it sees that we are gone. One that ends or hangs is replaced."""
 
     def __init__(self, deadline_s: float, hung_after_s: float, report: Report) -> None:
         self._deadline_s = deadline_s
@@ -248,7 +250,7 @@ class GuardPipe:
             )
 
     async def _until_silent(self) -> str:
-        """Ask it from time to time until it gives no answer: "" where it has ended, else what is wrong."""
+        """Ask it from time to time until it gives no answer; return "" where it has ended, else what is wrong."""
         assert self._process is not None
         assert self._process.stdout is not None
         while True:
@@ -262,7 +264,7 @@ class GuardPipe:
 
 
 class Supervisor:
-    """All processes. `stages`: names in the order in which they are stopped, those of a tuple together."""
+    """All processes. `stages`: their names in the order in which they are stopped, those of one tuple together."""
 
     def __init__(self, specs: Sequence[ProcessSpec], stages: Sequence[tuple[str, ...]], report: Report) -> None:
         grace = sum(max(sum(s for _, s in spec.stop) for spec in specs if spec.name in stage) for stage in stages)
@@ -273,7 +275,7 @@ class Supervisor:
         self._asked_at = 0.0
 
     async def run(self, on_live: Callable[[], Awaitable[None]]) -> None:
-        """Until SIGINT, SIGTERM or SIGHUP, then until all have ended. `on_live`: once everything answers."""
+        """Run until SIGINT, SIGTERM or SIGHUP, and then until all have ended. `on_live` is called once all answer."""
         self._catch_signals()
         await self._guard.start()
         runs = [asyncio.create_task(process.run()) for process in self.processes.values()]
@@ -316,8 +318,8 @@ class Supervisor:
             await asyncio.gather(*(self.processes[name].stop() for name in stage))
 
 
-async def _either(waiting: Coroutine[Any, Any, object], seconds: float) -> None:
-    """Until it is done, at most for so long."""
+async def _either(waiting: Awaitable[object], seconds: float) -> None:
+    """Wait until it is done, at most for so many seconds."""
     with suppress(TimeoutError):
         await asyncio.wait_for(waiting, seconds)
 

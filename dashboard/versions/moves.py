@@ -20,8 +20,9 @@ from dashboard.catalog.selectors import current_text
 from dashboard.catalog.storage import forget_version, managed_repository, remember_version
 from dashboard.configuration.needs import refuse_unmet, restore_needs, rights_of
 from dashboard.jobs.context import JobContext, undone_by
+from dashboard.jobs.kinds import Work
 from dashboard.jobs.progress import JobProgress
-from dashboard.jobs.runner import Work, job_run_here
+from dashboard.jobs.runner import job_run_here
 from dashboard.jobs.services import job_create
 from dashboard.models import Job, Model, Version
 from dashboard.shared.choices import DesiredState, VersionState

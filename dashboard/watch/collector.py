@@ -1,4 +1,4 @@
-"""The live feed of one server into history."""
+"""Stores the live feed of one server as history."""
 
 import logging
 from contextlib import aclosing
@@ -14,7 +14,7 @@ logger = logging.getLogger(__name__)
 
 
 class Collector:
-    """Stores the feed that `reader` reads, for ever."""
+    """Stores, for ever, the feed that `reader` reads. The reconciler has the same reader, and knows the process by it."""
 
     def __init__(self, client: AsyncServerClient, reader: FeedReader) -> None:
         self._client = client
@@ -39,7 +39,7 @@ class Collector:
 
 
 def next_second(last: int, tick: Tick) -> int:
-    """The second that a tick is filed under: consecutive ticks get consecutive ones, whatever their jitter."""
+    """Return the Unix second to file a tick under. Consecutive ticks get consecutive seconds, whatever their jitter."""
     nominal = int(tick.time)
     if tick.seconds < 1.5 and abs(nominal - last - 1) <= 1:
         return last + 1

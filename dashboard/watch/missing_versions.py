@@ -1,6 +1,6 @@
-"""Versions that should be served and are not, though the server has done what it was asked: somebody moved their folders.
+"""Finds versions that should be served and are not, though the server has done what it was asked: somebody moved their folders.
 
-A version whose folder is gone is told of; one whose folder is there (again) is loaded.
+Where a folder is gone, a person is told; where it is there, or there again, the model is loaded.
 """
 
 from collections.abc import Iterable
@@ -17,23 +17,26 @@ from repository.core.errors import RepositoryError
 
 @dataclass(frozen=True, slots=True)
 class MissingVersions:
-    """`loadable`: the folders are all there."""
+    """What of a model is not served. `loadable`: the folders are all there; `error`: a sentence about it."""
 
     loadable: bool
     error: str
 
 
 def missing_versions(wanted: Iterable[DesiredModel], statuses: Iterable[VersionStatus]) -> dict[str, MissingVersions]:
-    """By name: the models of which something is served, and not all that should be."""
+    """Return by name the models of which some versions are served, and not all that should be.
+
+    statuses: what the server says. Models whose present generation it has not applied yet are left out.
+    """
     served: dict[str, set[int]] = {}
     for status in statuses:
         if status.state in (ModelStatus.READY, ModelStatus.LOADING) or status.condition == Condition.ASLEEP:
             served.setdefault(status.name, set()).add(status.version)
-    settled = [
+    applied = [
         one.name for one in wanted if one.loaded and one.applied_generation == one.generation and one.name in served
     ]
-    live = live_versions_of_all() if settled else {}
-    missing = {name: sorted(set(live.get(name, ())) - served[name]) for name in settled}
+    live = live_versions_of_all() if applied else {}
+    missing = {name: sorted(set(live.get(name, ())) - served[name]) for name in applied}
     return {name: _missing_of(name, versions) for name, versions in missing.items() if versions}
 
 

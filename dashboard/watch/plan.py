@@ -1,13 +1,13 @@
-"""Desired state against actual state: what to load and unload now. No I/O, no clock of its own."""
+"""Compares desired with actual state: what to load and unload now. It does no I/O, and is given the time."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from dashboard.shared.choices import ModelStatus
 
-# Seconds until the next try after so many failed ones in a row.
+# Seconds until the next attempt, by the number of failed ones in a row.
 RETRY_S = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
-# The same for a model under whose load the server died; after the last one it waits for a person.
+# The same for a model during whose load the server ended; after the last one the model waits for a person.
 CRASH_RETRY_S = (0.0, 2.0, 10.0)
 
 
@@ -24,7 +24,7 @@ class DesiredModel:
 
 @dataclass(slots=True)
 class Attempts:
-    """What `watch` remembers of one model's tries. It forgets when the generation changes: a person did something."""
+    """The failed loads and unloads of one model. A new generation, by which a person did something, resets them."""
 
     generation: int = -1
     failures: int = 0
@@ -56,7 +56,7 @@ class Attempts:
 class Plan:
     load: list[DesiredModel]
     unload: list[DesiredModel]
-    pending: bool  # something that is wanted has not been tried to its end yet
+    pending: bool  # a call is under way, or something desired has not been tried yet
 
 
 def make_plan(
@@ -67,8 +67,11 @@ def make_plan(
     now: float,
     again: Collection[str] = (),
 ) -> Plan:
-    """`states`: model -> the states of its versions on the server; `busy`: models with a call under way; `again`: models
-    of which a version is missing there (watch.missing_versions)."""
+    """Return what to load and what to unload now.
+
+    states: for each model the states of its versions on the server. busy: models with a call under way. now: monotonic
+    seconds. again: loaded models of which a version is missing (watch.missing_versions).
+    """
     due = [one for one in wanted if _differs(one, states.get(one.name, set())) or (one.loaded and one.name in again)]
     ready = [one for one in due if one.name not in busy and attempts[one.name].next_at <= now]
     load = [one for one in ready if one.loaded]
@@ -90,7 +93,7 @@ def _failing(attempts: Attempts) -> bool:
 def _one_suspect_alone(
     load: list[DesiredModel], attempts: Mapping[str, Attempts], busy: set[str]
 ) -> list[DesiredModel]:
-    """Models under whose load the server died come last and one at a time, so that the guilty one is found."""
+    """Put models during whose load the server ended last, one at a time, so that it is found which of them ends it."""
     innocent = [one for one in load if not attempts[one.name].crashes]
     suspects = sorted((one for one in load if attempts[one.name].crashes), key=lambda one: attempts[one.name].crashes)
     if innocent or busy:

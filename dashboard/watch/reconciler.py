@@ -1,4 +1,4 @@
-"""Brings one server to what the database asks for, by load and unload, and writes down what the server says."""
+"""Brings one server to the desired state, by load and unload, and records what the server says."""
 
 import asyncio
 import logging
@@ -6,7 +6,6 @@ import time
 from collections import defaultdict
 from collections.abc import Coroutine
 from contextlib import suppress
-from typing import Any
 
 from asgiref.sync import sync_to_async
 from django.db import DatabaseError, close_old_connections
@@ -44,7 +43,7 @@ _CONDITIONS_BY_REASON = {"unloaded": Condition.UNLOADED}
 
 
 class Reconciler:
-    """`feed` knows the server's id of its process, as far as it is known."""
+    """The control loop of one server. `feed` knows which process of the server answers, once its first event has come."""
 
     def __init__(self, server: Server, client: AsyncServerClient, feed: FeedReader) -> None:
         self.server = server
@@ -59,10 +58,10 @@ class Reconciler:
         self._answers: bool | None = None
         self._returning = False  # the server was down, and its models are on their way back
         self._seen: tuple[bool, str] | None = None
-        self._missing: dict[str, MissingVersions] = {}  # as of the last look
-        self._mending: set[str] = set()  # models that are being loaded for their missing versions
+        self._missing: dict[str, MissingVersions] = {}  # as of the last step
+        self._reloading: set[str] = set()  # models that are being loaded for their missing versions
         self._index_at = self._seen_at = 0.0
-        self._wake = asyncio.Event()  # a call has ended: look at once
+        self._wake = asyncio.Event()  # a call has ended: take a step at once
 
     async def run(self) -> None:
         try:
@@ -76,7 +75,7 @@ class Reconciler:
                 call.cancel()
 
     async def _step_or_wait(self) -> float:
-        """Seconds until the next look."""
+        """Take one step, and return the seconds until the next."""
         try:
             return BUSY_INTERVAL_S if await self.step() else CALM_INTERVAL_S
         except DatabaseError as error:
@@ -85,8 +84,8 @@ class Reconciler:
             return INDEX_INTERVAL_S
 
     async def step(self) -> bool:
-        """One look; whether the next one should come soon."""
-        # What ends while we look is judged at the next look: what we read may be older than its end.
+        """Compare once what is desired with what is, and act on it. Return whether the next step should come soon."""
+        # A call that ends meanwhile is judged in the next step: what we read may be older than its end.
         busy = set(self._calls)
         wanted = await sync_to_async(self._read_wanted)()
         if self.server.bundled:
@@ -106,7 +105,7 @@ class Reconciler:
         return bool(self._calls)
 
     async def _announce(self, names: list[str]) -> None:
-        """Tell the server what it will be asked to load: should it come back without its models, it can say so."""
+        """Write the list of wanted models, by which a server that comes back without its models knows what will be loaded."""
         if names == self._announced:
             return
         try:
@@ -130,44 +129,44 @@ class Reconciler:
             states[status.name].add(state_for_plan(status))
         for one in wanted:
             self._attempts[one.name].renew(one.generation)
-        again = await self._report_missing(wanted, statuses, busy, now)
+        again = await self._record_missing(wanted, statuses, busy, now)
         plan = make_plan(wanted, states, self._attempts, busy, now, again)
-        self._mending |= {one.name for one in plan.load if one.name in again}
+        self._reloading |= {one.name for one in plan.load if one.name in again}
         for one in plan.load:
             self._begin(one, self._load(one, reload=ModelStatus.READY in states[one.name]))
         for one in plan.unload:
             self._begin(one, self._unload(one))
-        await self._write_down(statuses, ready=not plan.pending)
+        await self._record_states(statuses, ready=not plan.pending)
         if self._returning and not plan.pending:
             await self._returned([one.name for one in wanted if one.loaded], states)
 
-    async def _report_missing(
+    async def _record_missing(
         self, wanted: list[DesiredModel], statuses: list[VersionStatus], busy: set[str], now: float
     ) -> set[str]:
-        """Says which versions should be served and are not; the models to load again for it."""
-        settled = [one for one in wanted if one.name not in busy]
-        missing = await sync_to_async(missing_versions)(settled, statuses)
-        for one in settled:
-            found, told, attempts = missing.get(one.name), self._missing.pop(one.name, None), self._attempts[one.name]
-            tried = one.name in self._mending and attempts.next_at <= now
-            self._mending.discard(one.name)
-            if found is None and told is not None:
+        """Record which versions should be served and are not, and return the models to load again for it."""
+        idle = [one for one in wanted if one.name not in busy]
+        missing = await sync_to_async(missing_versions)(idle, statuses)
+        for one in idle:
+            found, before, attempts = missing.get(one.name), self._missing.pop(one.name, None), self._attempts[one.name]
+            tried = one.name in self._reloading and attempts.next_at <= now
+            self._reloading.discard(one.name)
+            if found is None and before is not None:
                 await sync_to_async(server_state.model_sync_recovered)(server=self.server, model_id=one.id)
             elif found is not None and tried:
                 attempts.failed(now, found.error)
-                await self._say_failed(one, found.error, attempts.failures)
-            elif found is not None and not found.loadable and found != told:
-                await self._say_failed(one, found.error, 1)
+                await self._record_failure(one, found.error, attempts.failures)
+            elif found is not None and not found.loadable and found != before:
+                await self._record_failure(one, found.error, 1)
         self._missing.update(missing)
         return {name for name, found in missing.items() if found.loadable}
 
-    async def _say_failed(self, one: DesiredModel, error: str, attempts: int) -> None:
+    async def _record_failure(self, one: DesiredModel, error: str, attempts: int) -> None:
         logger.warning("model %s: %s", one.name, error)
         await sync_to_async(server_state.model_sync_failed)(
             server=self.server, model_id=one.id, attempts=attempts, error=error
         )
 
-    async def _write_down(self, statuses: list[VersionStatus], *, ready: bool) -> None:
+    async def _record_states(self, statuses: list[VersionStatus], *, ready: bool) -> None:
         if statuses != self._statuses:
             await sync_to_async(server_state.model_states_record)(server=self.server, statuses=statuses)
             self._statuses = statuses
@@ -178,7 +177,7 @@ class Reconciler:
             self._seen_at = time.monotonic() + SEEN_INTERVAL_S
 
     async def _returned(self, names: list[str], states: dict[str, set[str]]) -> None:
-        """The end of what began with a crash, in a sentence."""
+        """Record, as an event, that the models of a server that was down are loaded again, or which of them are not."""
         self._returning = False
         missing = [name for name in names if ModelStatus.READY not in states[name]]
         if not names:
@@ -196,7 +195,7 @@ class Reconciler:
         self._answers, self._statuses, self._seen = False, None, None
 
     # -- calls -----------------------------------------------------------------------------------------------------
-    def _begin(self, one: DesiredModel, work: Coroutine[Any, Any, None]) -> None:
+    def _begin(self, one: DesiredModel, work: Coroutine[object, object, None]) -> None:
         task = self._calls[one.name] = asyncio.create_task(work)
         task.add_done_callback(lambda done: self._ended(one, done))
 
@@ -240,7 +239,7 @@ class Reconciler:
         attempts = self._attempts[one.name]
         attempts.failures = attempts.crashes = 0
         attempts.next_at = 0.0
-        # A model that only returns is no news; see `_returned`.
+        # That a model is only loaded again is no event; see `_returned`.
         news = one.generation != one.applied_generation
         took = f" in {seconds:.1f} s" if seconds >= 0.1 else ""
         await sync_to_async(server_state.model_sync_succeeded)(
@@ -254,7 +253,7 @@ class Reconciler:
     async def _failed(self, one: DesiredModel, error: str) -> None:
         attempts = self._attempts[one.name]
         attempts.failed(time.monotonic(), error)
-        await self._say_failed(one, error, attempts.failures)
+        await self._record_failure(one, error, attempts.failures)
 
     async def _crashed(self, one: DesiredModel) -> None:
         attempts = self._attempts[one.name]
@@ -269,8 +268,11 @@ class Reconciler:
 
 
 def state_for_plan(status: VersionStatus) -> str:
-    """A model that sleeps until its first request is as much there as one that serves: loading it would change nothing. The
-    same holds for an ensemble of which a step is not ready: loading it would bring that step back against what is wanted."""
+    """Return the state of a version for make_plan: READY also for one that a load would not improve.
+
+    That is a version which sleeps until its first request, and an ensemble of which a step is not ready: loading the ensemble
+    would load that step against what is desired.
+    """
     return ModelStatus.READY if status.condition in (Condition.ASLEEP, Condition.STEPLESS) else status.state
 
 

@@ -1,4 +1,4 @@
-"""All that `watch` does, until it is told to stop."""
+"""Runs all that `watch` does, until it is told to stop."""
 
 import asyncio
 import logging
@@ -11,22 +11,22 @@ from dashboard.models import Server
 from dashboard.servers.client import AsyncServerClient
 from dashboard.servers.selectors import servers
 from dashboard.shared import heartbeat
-from dashboard.watch.clocks import clocks, run_clock
 from dashboard.watch.collector import Collector
+from dashboard.watch.periodic import periodic_tasks, run_periodically
 from dashboard.watch.reconciler import Reconciler
 
 logger = logging.getLogger(__name__)
 
 
 async def watch() -> None:
-    """Until SIGINT or SIGTERM. A part that fails ends the whole: `up` starts it again."""
+    """Run until SIGINT or SIGTERM. A part that fails ends the whole process, which `up` starts again."""
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     found = await sync_to_async(lambda: list(servers()))()
     parts = [asyncio.create_task(watch_server(server)) for server in found]
-    parts += [asyncio.create_task(run_clock(clock)) for clock in clocks()]
+    parts += [asyncio.create_task(run_periodically(task)) for task in periodic_tasks()]
     parts.append(asyncio.create_task(give_heartbeats()))
     stopping = asyncio.create_task(stop.wait())
     logger.info("watching %d server%s", len(found), "" if len(found) == 1 else "s")
@@ -43,13 +43,14 @@ async def watch() -> None:
 
 
 async def give_heartbeats() -> None:
-    """While this loop runs, and the one thread on which its parts reach the database."""
+    """Give heartbeats while this loop runs, and with it the one thread on which its parts reach the database."""
     while True:
         await sync_to_async(heartbeat.beat)("watch")
         await asyncio.sleep(heartbeat.HEARTBEAT_S)
 
 
 async def watch_server(server: Server) -> None:
+    """Reconcile one server and store its metrics, until cancelled."""
     async with AsyncServerClient(server) as client, asyncio.TaskGroup() as group:
         reader = FeedReader()
         group.create_task(Reconciler(server, client, reader).run())

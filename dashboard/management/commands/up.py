@@ -13,8 +13,8 @@ from dashboard.shared.startup import check_database, one_sentence
 from dashboard.supervisor import commands
 from dashboard.supervisor.preflight import check_ports, lock_data_folder
 from dashboard.supervisor.process import ProcessSpec
-from dashboard.supervisor.recorder import Recorder, follow_requests
-from dashboard.supervisor.settled import models_settled
+from dashboard.supervisor.readiness import wait_for_models
+from dashboard.supervisor.recorder import Recorder, follow_restart_requests
 from dashboard.supervisor.setup import Prepared, prepare
 from dashboard.supervisor.supervisor import Status, Supervisor
 
@@ -52,7 +52,7 @@ class Command(BaseCommand):
         supervisor = Supervisor(specs, commands.STAGES, report)
         beside = [
             asyncio.create_task(part)
-            for part in (recorder.run(), follow_requests(server, supervisor), self._give_heartbeats())
+            for part in (recorder.run(), follow_restart_requests(server, supervisor), self._give_heartbeats())
         ]
         try:
             await supervisor.run(on_live=lambda: self._invite(server))
@@ -71,9 +71,9 @@ class Command(BaseCommand):
             await asyncio.sleep(heartbeat.HEARTBEAT_S)
 
     async def _invite(self, server: Server) -> None:
-        settled = await models_settled(server)
+        loaded = await wait_for_models(server)
         self._say_addresses()
-        if not settled:
+        if not loaded:
             self._say("Some models are still loading; the overview shows which.")
 
     def _say(self, line: str) -> None:

@@ -17,7 +17,7 @@ from dashboard.catalog.services import model_delete
 from dashboard.models import ApiToken, AuditEntry, ServerEvent, Version
 from dashboard.shared.choices import EventKind
 from dashboard.shared.exceptions import StorageFull
-from dashboard.watch.clocks import clocks
+from dashboard.watch.periodic import periodic_tasks
 
 pytestmark = pytest.mark.django_db
 
@@ -117,7 +117,7 @@ def test_watch_mends_a_file_that_says_something_else(damage: str, token: ApiToke
 
 
 def test_watch_looks_every_second() -> None:
-    assert [clock.seconds for clock in clocks() if clock.work is auth_file_repair] == [1.0]
+    assert [task.seconds for task in periodic_tasks() if task.work is auth_file_repair] == [1.0]
 
 
 def test_a_deleted_models_name_opens_nothing_on_a_token_any_more(

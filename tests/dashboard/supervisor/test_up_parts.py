@@ -14,9 +14,9 @@ from dashboard.shared.environment import VARIABLES
 from dashboard.shared.exceptions import Conflict, Invalid
 from dashboard.shared.log_files import KEPT, Follower, RotatingLog, tail
 from dashboard.supervisor import commands
-from dashboard.supervisor.answers import http_answers
 from dashboard.supervisor.backoff import DELAYS_S, STABLE_S, Backoff
 from dashboard.supervisor.preflight import DataFolderLock, check_ports, lock_data_folder
+from dashboard.supervisor.probes import probe_http
 
 HOST = "127.0.0.1"
 
@@ -152,7 +152,7 @@ def test_a_dashboard_that_says_that_its_database_is_away_does_not_hang() -> None
 
         server = await asyncio.start_server(answer, HOST, 0)
         async with server:
-            return await http_answers(HOST, server.sockets[0].getsockname()[1], "/healthz", **how)
+            return await probe_http(HOST, server.sockets[0].getsockname()[1], "/healthz", **how)
 
-    assert asyncio.run(ask(whatever=True))
+    assert asyncio.run(ask(any_status=True))
     assert not asyncio.run(ask())

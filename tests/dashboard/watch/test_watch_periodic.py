@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from dashboard.accounts.tokens import auth_file_write
-from dashboard.watch.clocks import Clock, clocks, run_clock
+from dashboard.watch.periodic import PeriodicTask, periodic_tasks, run_periodically
 from tests.support.serving_process import PATIENCE_S
 
 
@@ -20,7 +20,7 @@ def test_a_turn_that_fails_does_not_stop_the_clock(caplog: pytest.LogCaptureFixt
         return len(turns)
 
     async def scenario() -> None:
-        clock = asyncio.create_task(run_clock(Clock("count turns", 0.01, work)))
+        clock = asyncio.create_task(run_periodically(PeriodicTask("count turns", 0.01, work)))
         async with asyncio.timeout(PATIENCE_S):
             while len(turns) < 3:
                 await asyncio.sleep(0.01)
@@ -33,7 +33,7 @@ def test_a_turn_that_fails_does_not_stop_the_clock(caplog: pytest.LogCaptureFixt
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize("clock", clocks(), ids=lambda clock: clock.name)
-def test_every_clock_has_nothing_to_do_on_an_empty_data_folder(clock: Clock):
+@pytest.mark.parametrize("task", periodic_tasks(), ids=lambda task: task.name)
+def test_every_task_has_nothing_to_do_on_an_empty_data_folder(task: PeriodicTask):
     auth_file_write()  # as `up` does before it starts `watch`
-    assert not clock.work()
+    assert not task.work()

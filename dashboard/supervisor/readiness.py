@@ -1,4 +1,4 @@
-"""Whether the models that should be loaded are: what `up` waits for before it invites the first request."""
+"""Waits until the models that should be loaded are, before `up` says that it is ready."""
 
 import asyncio
 
@@ -11,22 +11,22 @@ PATIENCE_S = 60.0
 INTERVAL_S = 0.1
 
 
-async def models_settled(server: Server) -> bool:
-    """True once each wanted model serves or has failed with a reason; False when that takes longer than PATIENCE_S."""
+async def wait_for_models(server: Server) -> bool:
+    """Return True once each desired model serves or has failed with a reason; False when that takes longer than PATIENCE_S."""
     wanted = {
         name async for name in Model.objects.filter(desired_state=DesiredState.LOADED).values_list("name", flat=True)
     }
     async with AsyncServerClient(server) as client:
         try:
             async with asyncio.timeout(PATIENCE_S):
-                while not wanted <= await _settled(client):
+                while not wanted <= await _done(client):
                     await asyncio.sleep(INTERVAL_S)
         except TimeoutError:
             return False
     return True
 
 
-async def _settled(client: AsyncServerClient) -> set[str]:
+async def _done(client: AsyncServerClient) -> set[str]:
     try:
         rows = await client.index()
     except DashboardError:  # it has just ended; it is started again

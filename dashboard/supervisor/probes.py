@@ -1,4 +1,4 @@
-"""Whether a process answers: one cheap exchange on its own protocol, bounded in time."""
+"""Probes of whether a process answers: one cheap exchange in its own protocol, of TIMEOUT_S at most."""
 
 import asyncio
 
@@ -7,22 +7,22 @@ TIMEOUT_S = 5.0
 _HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\x00\x00\x00\x04\x00\x00\x00\x00\x00"
 
 
-async def http_answers(host: str, port: int, path: str, *, whatever: bool = False) -> bool:
-    """True for any 200 on GET `path`; with `whatever` for any other status too: who says that it cannot does not hang."""
+async def probe_http(host: str, port: int, path: str, *, any_status: bool = False) -> bool:
+    """Return whether GET `path` is answered with 200; with `any_status` whether it is answered at all."""
     name = f"[{host}]" if ":" in host else host
     request = f"GET {path} HTTP/1.1\r\nHost: {name}:{port}\r\nConnection: close\r\n\r\n".encode()
     head = await _exchange(host, port, request, 12)
-    return head.startswith(b"HTTP/1.") and (whatever or head.endswith(b" 200"))
+    return head.startswith(b"HTTP/1.") and (any_status or head.endswith(b" 200"))
 
 
-async def grpc_answers(host: str, port: int) -> bool:
-    """True where an HTTP/2 server listens."""
+async def probe_grpc(host: str, port: int) -> bool:
+    """Return whether an HTTP/2 server answers."""
     frame = await _exchange(host, port, _HTTP2_PREFACE, 9)
     return len(frame) == 9 and frame[3] == 4
 
 
 async def _exchange(host: str, port: int, request: bytes, answer_bytes: int) -> bytes:
-    """The first bytes of the answer, b"" without one."""
+    """Send a request, and return the first bytes of the answer; b"" where there are not as many."""
     try:
         async with asyncio.timeout(TIMEOUT_S):
             reader, writer = await asyncio.open_connection(host, port)

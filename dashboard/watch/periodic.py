@@ -1,0 +1,81 @@
+"""The work that `watch` does periodically: expiry, lost jobs, pruning, repairs."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from django.contrib.sessions.models import Session
+from django.db import close_old_connections
+from django.utils import timezone
+
+from dashboard.accounts.sign_in import sign_in_forget
+from dashboard.accounts.tokens import auth_file_repair
+from dashboard.configuration.drift import drift_check
+from dashboard.jobs.services import jobs_requeue_lost
+from dashboard.metrics.services import metrics_prune
+from dashboard.shared.exceptions import DashboardError
+from dashboard.uploads.publication import publications_recover
+from dashboard.uploads.services import uploads_expire
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class PeriodicTask:
+    """One kind of work. `name` completes "could not"; it runs every `seconds`; `work` returns what it did, for the log."""
+
+    name: str
+    seconds: float
+    work: Callable[[], object]
+
+
+def _prune_metrics() -> int:
+    return metrics_prune(time.time())
+
+
+def _clear_sessions() -> int:
+    return Session.objects.filter(expire_date__lt=timezone.now()).delete()[0]
+
+
+def periodic_tasks() -> tuple[PeriodicTask, ...]:
+    """Return all of them, each with what it remembers from one run to the next."""
+    return (
+        PeriodicTask("keep auth.json as the tokens are", 1.0, auth_file_repair),
+        PeriodicTask("queue lost jobs again", 10.0, jobs_requeue_lost),
+        PeriodicTask("finish broken-off publications", 30.0, publications_recover),
+        PeriodicTask("notice changes by hand", 20.0, partial(drift_check, {})),
+        PeriodicTask("expire uploads", 60.0, uploads_expire),
+        PeriodicTask("prune metrics", 60.0, _prune_metrics),
+        PeriodicTask("forget failed sign-ins", 600.0, sign_in_forget),
+        PeriodicTask("clear sessions", 3600.0, _clear_sessions),
+    )
+
+
+def _work(task: PeriodicTask) -> object:
+    """Run it in a thread of its own: hashing a large file must not hold up the reconcilers, which share one."""
+    try:
+        return task.work()
+    finally:
+        close_old_connections()
+
+
+async def run_periodically(task: PeriodicTask) -> None:
+    """Run it for ever. A failure is logged, and the next run comes all the same; what the run before said is not repeated."""
+    said: object = None
+    while True:
+        try:
+            done = await asyncio.to_thread(_work, task)
+        except DashboardError as error:
+            if error.message != said:
+                logger.error("could not %s: %s", task.name, error.message)
+            said = error.message
+        except Exception:
+            logger.exception("could not %s", task.name)
+        else:
+            if done and done != said:
+                logger.info("%s: %s", task.name, done)
+            said = done
+        await asyncio.sleep(task.seconds)
