@@ -126,9 +126,9 @@ class Connection(asyncio.BufferedProtocol):
         context = self._context
         pending = self._pending
         if pending:
-            del pending[: self._consumed]
+            # Not changed in place: an error that is still held has views of it, in the frames of its traceback.
+            pending = self._pending = pending[self._consumed :] + context.read_view[:count]
             self._consumed = 0
-            pending += context.read_view[:count]
             self._consume(pending, memoryview(pending), 0, len(pending))
         else:
             self._consume(context.read_buffer, context.read_view, 0, count)
@@ -209,7 +209,7 @@ class Connection(asyncio.BufferedProtocol):
             if head.content_length > route.max_body:
                 raise too_large(route.max_body)
             if incomplete and route.refusal is not None:
-                raise route.refusal
+                raise route.refusal()
             if incomplete and not self._context.authoriser.open:
                 self._authorise(head, route)
         except (HttpError, ServingError) as error:
@@ -265,7 +265,7 @@ class Connection(asyncio.BufferedProtocol):
             pipeline.closing = True
         try:
             if route.refusal is not None:
-                raise route.refusal
+                raise route.refusal()
             if not self._context.authoriser.open:
                 self._authorise(head, route)
             if "content-encoding" in head.headers:

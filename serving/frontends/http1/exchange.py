@@ -41,7 +41,8 @@ class RouteMatch:
     """Where a request's path and method lead: to a handler, or to a refusal.
 
     `group` is the API group that the authoriser knows. `params` are the named segments of the path. `max_body` is in bytes.
-    `error_body` makes the JSON of an error in the form of the protocol that the path belongs to.
+    `error_body` makes the JSON of an error in the form of the protocol that the path belongs to. `refusal` makes a new error
+    for each request: one that is raised again keeps the frames of all the times before.
     """
 
     max_body: int = 0
@@ -49,7 +50,7 @@ class RouteMatch:
     handler: Handler | None = None
     group: str = ""
     params: dict[str, str] = field(default_factory=dict)
-    refusal: HttpError | None = None
+    refusal: Callable[[], HttpError] | None = None
 
 
 NO_ROUTE = RouteMatch()

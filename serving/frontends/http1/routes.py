@@ -78,7 +78,7 @@ class RouteTable:
         if head.path == "*" and head.method == "OPTIONS":
             match.handler = partial(_options, "GET, HEAD, POST, OPTIONS")
         else:
-            match.refusal = HttpError(404, f"there is no route '{head.path[:200]}'")
+            match.refusal = partial(HttpError, 404, f"there is no route '{head.path[:200]}'")
         return match
 
 
@@ -93,7 +93,7 @@ def _choose(match: RouteMatch, head: Head, methods: dict[str, tuple[str, Handler
         match.handler = partial(_options, allowed)
         return
     message = f"method {head.method} is not allowed for '{head.path[:200]}', expected {allowed}"
-    match.refusal = HttpError(405, message, (("Allow", allowed),))
+    match.refusal = partial(HttpError, 405, message, (("Allow", allowed),))
 
 
 def _options(allowed: str, exchange: Exchange) -> Reply:

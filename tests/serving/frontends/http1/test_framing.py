@@ -1,7 +1,10 @@
 """However a client cuts its bytes, its requests are answered whole, in order; broken framing ends that connection alone."""
 
+import asyncio
+import gc
 import json
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,6 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving.frontends.http1.body import ChunkedBody
+from serving.frontends.http1.exchange import Exchange
+from tests.serving.frontends.http_in_process import connection, http_frontend, read_answer
 from tests.serving.frontends.raw_http import RawClient, build, infer_body, samples, tensor
 from tests.support.serving_process import ServerProcess, wait_until
 
@@ -53,6 +58,33 @@ def test_pipelined_requests_are_answered_in_order(raw: RawClient) -> None:
         assert (answer["id"], answer["outputs"][0]["data"]) == (str(number), [float(number)] * 4)
         assert raw.answer().status == 200
     sender.join()
+
+
+@pytest.mark.parametrize(("method", "path", "status"), [("GET", "/nowhere", 404), ("DELETE", "/v2", 405)])
+def test_a_request_whose_parts_surround_a_refused_one_is_answered(
+    raw: RawClient, method: str, path: str, status: int
+) -> None:
+    refused, good = build(method, path), build("GET", "/v2/models/add_sub/ready")
+    raw.send(build("GET", "/v2") + refused[:10])
+    assert raw.answer().status == 200
+    raw.send(refused[10:] + good[:10])
+    assert raw.answer().status == status
+    raw.send(good[10:])
+    assert raw.answer().status == 200
+
+
+def test_refused_requests_leave_nothing_in_memory(tmp_path: Path) -> None:
+    request = build("GET", "/nowhere")
+
+    async def run() -> int:
+        async with http_frontend(tmp_path) as (frontend, _), connection(frontend) as (reader, writer):
+            for _ in range(100):
+                writer.write(request)
+                assert (await read_answer(reader))[0] == 404
+            gc.collect()
+            return sum(isinstance(each, Exchange) for each in gc.get_objects())
+
+    assert asyncio.run(run()) < 10
 
 
 def test_a_slow_request_does_not_let_a_later_one_overtake_it(raw: RawClient) -> None:
