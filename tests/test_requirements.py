@@ -45,11 +45,19 @@ def pins(name: str) -> dict[str, str]:
     return found
 
 
+def run_time_nodes(node: ast.AST) -> Iterator[ast.AST]:
+    """Every node of a module that runs: what stands under `if TYPE_CHECKING` is for mypy, which development brings."""
+    yield node
+    for child in ast.iter_child_nodes(node):
+        if not (isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING"):
+            yield from run_time_nodes(child)
+
+
 def imported(folders: list[str]) -> dict[str, str]:
     """Third-party top-level module -> a file that imports it."""
     found: dict[str, str] = {}
     for path in (path for folder in folders for path in (ROOT / folder).rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in run_time_nodes(ast.parse(path.read_text())):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             if isinstance(node, ast.ImportFrom) and node.module and not node.level:
                 names = [node.module]
