@@ -86,7 +86,8 @@ function imports(kind, { inputs, token, decoupled }) {
   const needsBase64 = inputs.some(({ bytes }) => bytes);
   const modules = [needsBase64 && "base64", token && "os", decoupled && "queue"].filter(Boolean);
   const standard = modules.length ? [...modules.map((name) => `import ${name}`), ""] : [];
-  return [...standard, "import numpy as np", `import tritonclient.${kind} as triton`];
+  const install = `# pip install "tritonclient[${kind}]"`;
+  return [install, ...standard, "import numpy as np", `import tritonclient.${kind} as triton`];
 }
 
 /**
