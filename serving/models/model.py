@@ -118,7 +118,7 @@ class Model:
     @property
     def labels(self) -> Labels:
         """Return the labels of the label files; an ensemble without its own takes those of the step that makes the output."""
-        if self._step_labels is None or not isinstance(self.scheduler, EnsembleScheduler):
+        if self._step_labels is None:
             return self._labels
         own = {name: labels for name, labels in self._labels.items() if labels}
         return inherited_labels(self.config, self._step_labels) | own

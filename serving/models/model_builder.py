@@ -53,7 +53,7 @@ class ModelBuilder:
         )
 
     async def effective_config(self, source: VersionSource) -> ModelConfig:
-        return await self._runtime.loop.run_in_executor(self._runtime.executor, self._effective_config, source)
+        return await self._runtime.in_thread(self._effective_config, source)
 
     async def build(self, version: ModelVersion, source: VersionSource, config: ModelConfig) -> Model | SleepingModel:
         """Build a version, asleep where its residency allows that. What serves is replaced by what serves."""
@@ -92,7 +92,7 @@ class ModelBuilder:
         """Return what the model held the last time; else the size of its files, on each GPU that it may go to as well."""
         if version.memory_awake is not None:
             return version.memory_awake
-        size = await self._runtime.loop.run_in_executor(self._runtime.executor, files_bytes, spec.version_dir)
+        size = await self._runtime.in_thread(files_bytes, spec.version_dir)
         gpus = sorted({gpu for group in spec.config.instance_group for gpu in group.gpus})
         return MemoryUse(size, tuple((gpu, size) for gpu in gpus), FILES)
 

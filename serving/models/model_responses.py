@@ -111,10 +111,7 @@ class ModelResponses:
         if answer is None or request.stream is not None:
             self.streamed(request, answer, final=True)
             return
-        self._keep(request, answer.outputs)
-        finished = self._finish(request, answer)
-        self._statistics.count_success(request, time.monotonic_ns())
-        request.respond(finished)
+        self._succeed(request, answer)
 
     @_answering
     def streamed(self, request: InFlightRequest, response: Answer, final: bool) -> None:
@@ -153,6 +150,10 @@ class ModelResponses:
             self._statistics.count_failure(request, "BACKEND")
             request.respond(answer)
             return
+        self._succeed(request, answer)
+
+    def _succeed(self, request: InFlightRequest, answer: InferenceResponse) -> None:
+        """Answer with the model's one response, and keep it in the response cache."""
         self._keep(request, answer.outputs)
         finished = self._finish(request, answer)
         self._statistics.count_success(request, time.monotonic_ns())

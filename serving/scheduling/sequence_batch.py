@@ -81,7 +81,6 @@ class SequenceBatchScheduler(InstanceScheduler):
         self._vacating: dict[Instance, asyncio.Future[None]] = {}  # take no new sequences
         self._sequences: dict[int | str, _Sequence] = {}  # those that may take further requests
         self._of: dict[InFlightRequest, _Sequence] = {}  # waiting or running
-        self._asked: dict[InFlightRequest, tuple[str, ...]] = {}
         self._backlog: deque[_Sequence] = deque()
         self._ids = count(1)  # of iterative sequences, which clients do not name
         self._pending = 0
@@ -303,7 +302,6 @@ class SequenceBatchScheduler(InstanceScheduler):
         sequence = self._of.pop(request, None)
         if sequence is None:
             return (request,)
-        self._asked.pop(request, None)
         if request in sequence.requests:
             sequence.requests.remove(request)
             self._pending -= 1
@@ -349,7 +347,6 @@ class SequenceBatchScheduler(InstanceScheduler):
         self._pending -= 1
         if request.sequence.start:
             sequence.state = {}
-        self._asked[request] = request.requested_outputs
         self._controls.prepare(request, sequence.state, ready=True)
 
     def _executed(self, batch: Batch) -> None:
@@ -367,22 +364,21 @@ class SequenceBatchScheduler(InstanceScheduler):
     def _step_done(self, request: InFlightRequest, answer: Answer, again: bool) -> None:
         sequence = self._of[request]
         sequence.last = self._loop.time()
-        asked = self._asked[request]
         if isinstance(answer, InferenceResponse):
-            self._controls.keep_state(answer.outputs, asked, sequence.state)
+            self._controls.keep_state(answer.outputs, request.asked.requested_outputs, sequence.state)
         sequence.running = False
-        del self._of[request], self._asked[request]
+        del self._of[request]
         if again and not request.finished:
-            self._again(sequence, request, asked)
+            self._again(sequence, request)
             return
         ended = request.sequence.end or self._sequences.get(sequence.id) is not sequence
         if ended and not sequence.requests:
             self._end(sequence)
 
-    def _again(self, sequence: _Sequence, request: InFlightRequest, asked: tuple[str, ...]) -> None:
+    def _again(self, sequence: _Sequence, request: InFlightRequest) -> None:
         """Put a request that the model wants once more before whatever waits in its sequence."""
         request.sequence = request.sequence._replace(start=False)
-        request.requested_outputs = asked
+        request.requested_outputs = request.asked.requested_outputs
         request.queued_ns = time.monotonic_ns()
         sequence.requests.appendleft(request)
         self._of[request] = sequence

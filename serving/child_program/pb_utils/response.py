@@ -21,7 +21,7 @@ class InferenceResponse:
     ) -> None:
         self._outputs = checked_tensors("output_tensors", output_tensors)
         self._error = error
-        self._parameters = checked_parameters(parameters, "response") if parameters is not None else {}
+        self._parameters = checked_parameters(parameters, "response")
         if error is not None and not isinstance(error, TritonError):
             raise TypeError(f"error must be a pb_utils.TritonError, not {type(error).__name__}")
 

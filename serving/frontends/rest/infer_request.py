@@ -34,11 +34,11 @@ from serving.frontends.rest.json_input import (
     MAX_TENSORS,
     NotFlatError,
     array_from_json,
+    check_count,
     is_array,
     load_json,
     numbers,
     split_arrays,
-    too_many,
 )
 
 MAX_DIMS = 32
@@ -204,8 +204,7 @@ def check_header(value: object) -> InferHeader:
     inputs = value.get("inputs")
     if not isinstance(inputs, list):
         raise invalid("expected 'inputs' to be an array of objects")
-    if len(inputs) > MAX_TENSORS:
-        raise too_many("'inputs'", inputs, MAX_TENSORS)
+    check_count("'inputs'", inputs, MAX_TENSORS)
     header = InferHeader([_check_input(item) for item in inputs])
     names = {spec.name for spec in header.inputs}
     if len(names) != len(header.inputs):
@@ -286,8 +285,7 @@ def _read_parameters(header: InferHeader, parameters: JsonMembers) -> None:
 def _read_outputs(header: InferHeader, outputs: object) -> None:
     if not isinstance(outputs, list):
         raise invalid("expected 'outputs' to be an array of objects")
-    if len(outputs) > MAX_TENSORS:
-        raise too_many("'outputs'", outputs, MAX_TENSORS)
+    check_count("'outputs'", outputs, MAX_TENSORS)
     for item in outputs:
         name = item.get("name") if isinstance(item, dict) else None
         if not isinstance(name, str) or not name:
@@ -312,8 +310,7 @@ def _parameters(value: JsonMembers) -> JsonMembers:
     parameters = value.get("parameters", _NONE)
     if not isinstance(parameters, dict):
         raise _wrong_type("parameters", dict)
-    if len(parameters) > MAX_PARAMETERS:
-        raise too_many("'parameters'", parameters, MAX_PARAMETERS)
+    check_count("'parameters'", parameters, MAX_PARAMETERS)
     return parameters
 
 

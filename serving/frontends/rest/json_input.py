@@ -195,12 +195,9 @@ def is_array(value: object) -> TypeGuard[list[object] | simdjson.Array]:
 
 
 def check_count(what: str, members: Sized, limit: int) -> None:
+    """Raise INVALID_ARG where there are more members than `limit`."""
     if len(members) > limit:
-        raise too_many(what, members, limit)
-
-
-def too_many(what: str, members: Sized, limit: int) -> ServingError:
-    return invalid(f"expected at most {limit} members in {what}, got {len(members)}")
+        raise invalid(f"expected at most {limit} members in {what}, got {len(members)}")
 
 
 def _load_leniently(body: Chunk, error: Exception) -> object:

@@ -17,6 +17,7 @@ from serving.core.errors import ServingError, unsupported
 from serving.core.in_flight import Execution, InFlightRequest
 from serving.core.response import Answer, InferenceResponse
 from serving.telemetry.traces.frontend_timestamps import FrontendTimestamps
+from serving.telemetry.traces.trace_settings import Sampler
 
 if TYPE_CHECKING:  # optional packages
     from opentelemetry.context import Context
@@ -52,9 +53,7 @@ class OpenTelemetryTrace:
         self._provider.add_span_processor(processor)
         self._tracer = self._provider.get_tracer("slipway")
         self._propagator = TraceContextTextMapPropagator()
-        self._config = config
-        self._left = config.count
-        self._seen = 0
+        self._sampler = Sampler(("TIMESTAMPS",), config.rate, config.count, log_frequency=0)
 
     @classmethod
     def from_options(cls, options: Options) -> "OpenTelemetryTrace | None":
@@ -71,7 +70,7 @@ class OpenTelemetryTrace:
         """Trace this request if it carries a context, or if it is its turn."""
         given = {name: headers[name] for name in _CONTEXT if name in headers} if headers else {}
         context = self._propagator.extract(given) if given else None
-        if not context and not self._is_its_turn():
+        if not context and not self._sampler.takes_next():
             return
         offset = time.time_ns() - time.monotonic_ns()
         began_ns = min(received[0], request.arrival_ns) if received else request.arrival_ns
@@ -80,15 +79,6 @@ class OpenTelemetryTrace:
         request.trace_sending(root)
         root.receive(received, request.arrival_ns)
         request.observe(_ModelSpan(self._tracer, request, span, offset, root))
-
-    def _is_its_turn(self) -> bool:
-        if not self._config.rate or not self._left:
-            return False
-        self._seen += 1
-        if self._seen % self._config.rate:
-            return False
-        self._left -= self._left > 0
-        return True
 
     def close(self, timeout_s: float = 3.0) -> None:
         """Send what waits, as far as the receiver takes it in this time."""
