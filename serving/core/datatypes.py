@@ -17,6 +17,7 @@ from serving.core.errors import invalid
 # the host unless the request has `device_outputs`; inputs may lie on either.
 Tensor = NDArray[Any]
 Dtype = np.dtype[Any]
+COPIED_BYTES = 64 << 10  # smaller outputs are cheaper to copy than to refer to
 
 
 class Datatype(NamedTuple):
@@ -77,6 +78,16 @@ def serialize_bytes(tensor: Tensor) -> bytes:
         parts.append(len(value).to_bytes(4, "little"))
         parts.append(value)
     return b"".join(parts)
+
+
+def raw_bytes(tensor: Tensor) -> bytes | memoryview:
+    """Return a host tensor's data, little-endian and row-major, BYTES with their lengths. A large contiguous one is not copied:
+    the answer is then a view of its bytes."""
+    if tensor.dtype.kind in "OSU":
+        return serialize_bytes(tensor)
+    if tensor.nbytes <= COPIED_BYTES or not tensor.flags.c_contiguous:
+        return tensor.tobytes()
+    return tensor.reshape(-1).view(np.uint8).data
 
 
 def deserialize_bytes(buffer: Buffer, count: int) -> Tensor:

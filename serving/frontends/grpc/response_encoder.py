@@ -6,15 +6,13 @@ that protobuf runs once for each kind of response; raw tensors are put behind th
 Source: KServe's grpc_service.proto, and protobuf's encoding (protobuf.dev/programming-guides/encoding).
 """
 
-import numpy as np
 from tritonclient.grpc import service_pb2 as pb
 
-from serving.core.datatypes import Tensor, datatype_of, serialize_bytes
+from serving.core.datatypes import datatype_of, raw_bytes
 from serving.core.response import InferenceResponse
 from serving.frontends.http2.stream import Buffer
 
 _KEPT_HEADS = 1024
-_COPIED = 64 * 1024  # bytes: smaller outputs are cheaper to copy than to reference
 
 # field number << 3 | wire type 2 (length-delimited)
 _ID = bytes([3 << 3 | 2])
@@ -54,9 +52,8 @@ class ResponseEncoder:
             size += len(identifier)
         for name, array in outputs.items():
             # An output in shared memory has an empty place among the raw ones: clients count them.
-            data, length = (
-                (b"", 0) if response.in_shared_memory and name in response.in_shared_memory else _raw_output(array)
-            )
+            data = b"" if response.in_shared_memory and name in response.in_shared_memory else raw_bytes(array)
+            length = len(data)
             prefix = _raw_output_prefix(length)
             parts += (prefix, data)
             size += len(prefix) + length
@@ -117,17 +114,6 @@ def _set_parameter(parameter: pb.InferParameter, value: "str | int | float | boo
         parameter.double_param = value
     else:
         parameter.string_param = value
-
-
-def _raw_output(array: Tensor) -> tuple[Buffer, int]:
-    """Return a buffer of the array in row-major order, and its size in bytes."""
-    kind = array.dtype.kind
-    if kind in "OSU":
-        data = serialize_bytes(array)
-        return data, len(data)
-    if array.nbytes <= _COPIED or not array.flags.c_contiguous:
-        return array.tobytes(), array.nbytes
-    return array.reshape(-1).view(np.uint8).data, array.nbytes
 
 
 def _varint(value: int) -> bytes:

@@ -6,12 +6,8 @@ Source: KServe V2 REST, Inference; Triton docs/protocol/extension_binary_data.md
 """
 
 import asyncio
-from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from serving.core.datatypes import DATATYPES, Datatype, datatype_of, serialize_bytes
+from serving.core.datatypes import datatype_of, raw_bytes
 from serving.core.errors import ServingError, unsupported
 from serving.core.in_flight import Responder
 from serving.core.response import Answer, InferenceResponse
@@ -22,7 +18,6 @@ from serving.frontends.rest.json_output import LARGE_ARRAY, array_to_json, dump_
 from serving.frontends.shared.compression import deflate
 from serving.frontends.shared.worker_threads import in_thread
 
-VIEW_FROM = 64 << 10  # bytes; larger outputs are sent from the array's own memory
 THREAD_FROM = 64 << 10  # bytes; larger answers are compressed in a thread
 SMALL = 2048  # bytes; shorter answers are compressed with little memory
 
@@ -78,7 +73,7 @@ def encode(response: InferenceResponse, header: InferHeader) -> tuple[bytes, lis
         if response.in_shared_memory is not None and name in response.in_shared_memory:
             pass  # without parameters: where there are any, NVIDIA's C++ client wants a binary_data_size among them
         elif header.binary.get(name, header.binary_default):
-            part = raw_bytes(array, row)
+            part = raw_bytes(array)
             output["parameters"] = {"binary_data_size": len(part)}
             parts.append(part)
         else:
@@ -99,15 +94,6 @@ def takes_long(response: InferenceResponse, header: InferHeader) -> bool:
         if array.size >= LARGE_ARRAY and not header.binary.get(name, header.binary_default):
             return response.in_shared_memory is None or name not in response.in_shared_memory
     return False
-
-
-def raw_bytes(array: NDArray[Any], row: Datatype) -> Chunk:
-    """Return a tensor's data, little-endian and row-major, BYTES with their lengths. A large contiguous array is not copied."""
-    if row is DATATYPES["BYTES"]:
-        return serialize_bytes(array)
-    if array.nbytes < VIEW_FROM or not array.flags.c_contiguous:
-        return array.tobytes()
-    return array.reshape(-1).view(np.uint8).data
 
 
 def _answer(exchange: Exchange, json_part: bytes, parts: list[Chunk]) -> None:
