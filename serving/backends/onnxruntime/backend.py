@@ -150,6 +150,8 @@ class OnnxRuntimeInstance(ArrayInstance):
         }
         self._text_inputs = [node.name for node in session.get_inputs() if node.type == "tensor(string)"]
         self._text_outputs = {node.name for node in session.get_outputs() if node.type == "tensor(string)"}
+        self._converts_inputs = bool(scalars or self._text_inputs)
+        self._converts_outputs = bool(self._text_outputs) or not self._batches
         usual = not (self._on_gpu or self._ragged or self._text_inputs)
         self._preallocated = PreallocatedOutputs(spec.config, session) if usual else None
         self._buffers: OutputBuffers | None = None  # of the batch that runs
@@ -160,23 +162,34 @@ class OnnxRuntimeInstance(ArrayInstance):
         super().execute(batch)
 
     def run(self, inputs: dict[str, Tensor], outputs: list[str]) -> Outputs:
-        if self._scalar_inputs:
-            inputs = {**inputs, **{name: inputs[name].reshape(()) for name in self._scalar_inputs if name in inputs}}
-        if self._text_inputs:
-            inputs = {**inputs, **{name: _decoded(inputs[name], name) for name in self._text_inputs if name in inputs}}
+        if self._converts_inputs:
+            inputs = self._as_session_takes(inputs)
         run = self._run if self._buffers is None else self._run_into_buffers
         try:
-            results = dict(zip(outputs, run(outputs, inputs, self._options), strict=True))
+            results = run(outputs, inputs, self._options)
         except Exception as error:
             raise run_error(error, self._shapes_vary) from None
-        for name in self._text_outputs & results.keys():
-            results[name] = _encoded(host_array(results[name]))
+        named = dict(zip(outputs, results, strict=True))
+        return self._as_clients_take(named) if self._converts_outputs else named
+
+    def _as_session_takes(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+        converted = dict(inputs)
+        for name in self._scalar_inputs:
+            if name in inputs:
+                converted[name] = inputs[name].reshape(())
+        for name in self._text_inputs:
+            if name in inputs:
+                converted[name] = _decoded(converted[name], name)
+        return converted
+
+    def _as_clients_take(self, outputs: dict[str, "Tensor | DeviceTensor"]) -> dict[str, "Tensor | DeviceTensor"]:
+        for name in self._text_outputs & outputs.keys():
+            outputs[name] = _encoded(host_array(outputs[name]))
         if not self._batches:
-            results = {
-                name: array if array.shape else array.reshape(self._scalar_shapes[name])
-                for name, array in results.items()
-            }
-        return results
+            for name, array in outputs.items():
+                if not array.shape:
+                    outputs[name] = array.reshape(self._scalar_shapes[name])
+        return outputs
 
     def close(self) -> None:
         """Let go of the session: its memory is freed with the last instance and the backend."""
