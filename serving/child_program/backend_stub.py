@@ -13,7 +13,7 @@ from typing import cast
 import numpy as np
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
-from serving.backends.base.backend import ModelSpec
+from serving.backends.base.backend import BlockingInstance, ModelSpec
 from serving.backends.channel.messages import (
     CompleteConfig,
     Initialize,
@@ -78,7 +78,9 @@ class BackendStub(Stub):
         )
         self._backend = backend_class(config.backend)(spec)
         self._backend.load()
-        self._instance = self._backend.create_instance(Device(*settings["device"]), settings["name"])
+        instance = self._backend.create_instance(Device(*settings["device"]), settings["name"])
+        assert isinstance(instance, BlockingInstance)  # nothing that runs in a process of its own is isolated once more
+        self._instance = instance
 
     def execute(self, requests: list[RequestMessage], memory: Memory, writer: TensorWriter) -> list[ResponseBody]:
         batch = SharedBatch(

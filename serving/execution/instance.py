@@ -1,21 +1,33 @@
-"""A model instance: one thread that makes one backend instance and executes batches on it, one at a time."""
+"""A model instance: one backend instance, and the thread that makes it, executes batches on it and closes it.
+
+There are three ways to execute, by what the backend's instance is; a scheduler cannot tell them apart:
+
+thread   a BlockingInstance: the instance's thread executes what is handed to it, one batch after the other.
+loop     a BlockingInstance that may run on any thread, while its executions are short: on the loop's own thread, inside
+         `execute`. Handing over and back would take longer than executing.
+async    an AsyncInstance: begun on the loop's thread, executed elsewhere.
+
+Whichever it is, `on_batch_done` is called once for each batch, on the loop's thread.
+"""
 
 import asyncio
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from queue import SimpleQueue
 
-from serving.backends.base.backend import Backend, BackendInstance
+from serving.backends.base.backend import AsyncInstance, Backend, BackendInstance, BlockingInstance
 from serving.cli.option_values import Cores
 from serving.core.batch import Batch, Send
-from serving.core.errors import ServingError, internal, unavailable, without_addresses, without_paths
+from serving.core.errors import ServingError, internal, unavailable, unexpected, without_addresses, without_paths
 from serving.core.in_flight import InFlightRequest
 from serving.core.response import Answer, InferenceResponse
 from serving.core.response_flow import OVERHEAD
 from serving.execution.crash_trace import runner
+from serving.execution.execution_times import ExecutionTimes
 from serving.execution.instance_groups import Placement
 from serving.extensions.tensor_parameters import write_large_outputs
 from serving.resources.host_policy import bind_thread
@@ -24,9 +36,14 @@ log = logging.getLogger(__name__)
 
 OnBatchDone = Callable[["Instance", Batch], None]
 
+SHORT_NS = 100_000  # executions below it run on the loop's thread
+
 
 class Instance:
-    """Owned by a scheduler. One hand-off to the thread and one back for each batch."""
+    """Owned by a scheduler.
+
+    slots: how many batches it takes before the first has come back. bound: how many it has; the scheduler counts.
+    """
 
     def __init__(
         self,
@@ -40,12 +57,14 @@ class Instance:
     ) -> None:
         """Both callbacks are called on the loop's thread.
 
-        on_batch_done: takes each batch that has been executed. on_sent: takes what the model answers outside of a batch's
-        responses. decoupled: it answers all its requests so. cores: which the thread is bound to.
+        on_batch_done: takes each batch that has been executed, perhaps before `execute` returns. on_sent: takes what the model
+        answers outside of a batch's responses. decoupled: it answers all its requests so. cores: which the thread is bound to.
         """
         self.placement = placement
         self.name = placement.name
         self.device = placement.device
+        self.slots = 1
+        self.bound = 0
         self._on_batch_done = on_batch_done
         self._on_sent = on_sent
         self._decoupled = decoupled
@@ -53,8 +72,12 @@ class Instance:
         self._executing = runner("executing", backend.spec.name, backend.spec.version, backend.spec.model_file)
         self._cores = cores
         self._impl: BackendInstance | None = None  # from when it is loaded until it is closed
+        self._begin: Callable[[Batch], None] = self._hand_over
+        self._times = ExecutionTimes(SHORT_NS)
         self._loop = loop
-        self._batches: SimpleQueue[Batch | None] = SimpleQueue()
+        self._work: SimpleQueue[Batch | None] = SimpleQueue()  # for the thread
+        self._finished: deque[Batch] = deque()  # by the thread, for the loop
+        self._announced = False  # that there are some
         self._started: asyncio.Future[None] = loop.create_future()
         self._stopped: asyncio.Future[None] = loop.create_future()
         self._thread: threading.Thread | None = None
@@ -64,12 +87,21 @@ class Instance:
         self._thread = threading.Thread(target=self._run, args=(warmup,), name=self.name, daemon=True)
         self._thread.start()
         await self._started
+        impl = self._impl
+        if isinstance(impl, AsyncInstance):
+            self.slots = impl.slots
+            self._begin = self._begin_elsewhere
+            for batch in warmup:
+                await self._warm_up(impl, batch)
+        elif isinstance(impl, BlockingInstance) and impl.any_thread and self._cores is None and not self._decoupled:
+            impl.enter_loop()
+            self._begin = self._run_or_hand_over
 
     def execute(self, batch: Batch) -> None:
-        """Hand a batch over; `on_batch_done` is called when it has run."""
+        """Execute a batch, or hand it over to be executed: `on_batch_done` is called when it has run."""
         for request in batch.requests:
             request.started = True
-        self._batches.put(batch)
+        self._begin(batch)
 
     def send(self, request: InFlightRequest, answer: Answer, final: bool) -> None:
         """Hand an answer to the loop's thread at once, outside of a batch's responses. Any thread but the loop's: it waits
@@ -105,8 +137,66 @@ class Instance:
     async def stop(self) -> None:
         """Free the instance. Nothing may be executing."""
         if self._thread is not None:
-            self._batches.put(None)
+            self._work.put(None)
             await self._stopped
+
+    # -- on the loop's thread --------------------------------------------------------------------------------------
+    def _hand_over(self, batch: Batch) -> None:
+        self._work.put(batch)
+
+    def _run_or_hand_over(self, batch: Batch) -> None:
+        impl = self._impl
+        if not self._times.short(batch.size) or not isinstance(impl, BlockingInstance):
+            self._work.put(batch)
+            return
+        self._execute(impl, batch)
+        self._done(batch)
+
+    def _begin_elsewhere(self, batch: Batch) -> None:
+        impl = self._impl
+        assert isinstance(impl, AsyncInstance)
+        self._begin_stream(batch)
+        self._begin_on(impl, batch, self._executed_elsewhere)
+
+    def _begin_on(self, impl: AsyncInstance, batch: Batch, done: Callable[[Batch], None]) -> None:
+        batch.started_ns = time.monotonic_ns()
+        try:
+            impl.begin(batch, done)
+        except Exception as error:
+            batch.fail(self._as_error(error))
+            self._loop.call_soon(done, batch)  # not inside `execute`, as nothing that runs elsewhere is
+
+    def _executed_elsewhere(self, batch: Batch) -> None:
+        batch.ended_ns = time.monotonic_ns()
+        for request in batch.requests:
+            if request.asked.output_targets:  # the thread writes what is large into shared memory
+                self._work.put(batch)
+                return
+        self._on_batch_done(self, batch)
+
+    async def _warm_up(self, impl: AsyncInstance, batch: Batch) -> None:
+        done: asyncio.Future[Batch] = self._loop.create_future()
+        self._begin_on(impl, batch, done.set_result)
+        self._check_warm_up(await done)
+
+    def _check_warm_up(self, batch: Batch) -> None:
+        failed = next((answer for answer in batch.responses if isinstance(answer, ServingError)), None)
+        if failed is not None:
+            raise ServingError(failed.code, f"failed to run warmup: {failed.message}")
+
+    def _take_finished(self) -> None:
+        """Take all that the thread has finished; it announces what comes after this again."""
+        self._announced = False
+        finished = self._finished
+        while finished:
+            try:
+                self._done(finished.popleft())
+            except Exception as error:  # the others of this turn are answered all the same
+                unexpected(error, "taking a batch back")
+
+    def _done(self, batch: Batch) -> None:
+        self._times.add(batch.size, batch.ended_ns - batch.started_ns)
+        self._on_batch_done(self, batch)
 
     # -- on the instance's thread ----------------------------------------------------------------------------------
     def _run(self, warmup: list[Batch]) -> None:
@@ -120,11 +210,10 @@ class Instance:
             self._tell(self._stopped)
             return
         try:
-            for batch in warmup:
-                self._execute(impl, batch)
-                failed = next((answer for answer in batch.responses if isinstance(answer, ServingError)), None)
-                if failed is not None:
-                    raise ServingError(failed.code, f"failed to run warmup: {failed.message}")
+            if isinstance(impl, BlockingInstance):
+                for batch in warmup:
+                    self._execute(impl, batch)
+                    self._check_warm_up(batch)
         except BaseException as error:
             self._tell(self._started, self._as_error(error))
         else:
@@ -139,25 +228,40 @@ class Instance:
             self._tell(self._stopped)
 
     def _serve(self, impl: BackendInstance) -> None:
-        get = self._batches.get
-        call_soon = self._loop.call_soon_threadsafe
+        get, finished = self._work.get, self._finished
         while (batch := get()) is not None:
-            self._execute(impl, batch)
-            call_soon(self._done, batch)
+            if isinstance(impl, BlockingInstance):
+                self._execute(impl, batch)
+            else:
+                self._write_large(batch)
+            finished.append(batch)
             del batch  # or its tensors would stay until the next batch comes
+            if not self._announced:
+                self._announced = True
+                self._loop.call_soon_threadsafe(self._take_finished)
 
-    def _execute(self, impl: BackendInstance, batch: Batch) -> None:
+    # -- on either ----------------------------------------------------------------------------------------------------
+    def _execute(self, impl: BlockingInstance, batch: Batch) -> None:
         batch.started_ns = time.monotonic_ns()
+        self._begin_stream(batch)
+        try:
+            self._executing(impl.execute, batch)
+        except BaseException as error:  # a model may raise SystemExit: its thread has to go on
+            batch.fail(self._as_error(error))
+        self._write_large(batch)
+        batch.ended_ns = time.monotonic_ns()
+
+    def _begin_stream(self, batch: Batch) -> None:
         if self._decoupled:
             for request in batch.requests:
                 if request.stream is not None:
                     request.stream.begin(batch.started_ns)
+
+    def _write_large(self, batch: Batch) -> None:
         try:
-            self._executing(impl.execute, batch)
             write_large_outputs(batch.requests, batch.responses)
-        except BaseException as error:  # a model may raise SystemExit: its thread has to go on
+        except Exception as error:
             batch.fail(self._as_error(error))
-        batch.ended_ns = time.monotonic_ns()
 
     def _tell(self, future: "asyncio.Future[None]", error: ServingError | None = None) -> None:
         def settle() -> None:
@@ -178,7 +282,3 @@ class Instance:
         log.error("instance %s failed", self.name, exc_info=error)
         text = without_paths(without_addresses(str(error)))
         return internal(f"{type(error).__name__}: {text}" if text else type(error).__name__)
-
-    # -- on the loop's thread --------------------------------------------------------------------------------------
-    def _done(self, batch: Batch) -> None:
-        self._on_batch_done(self, batch)

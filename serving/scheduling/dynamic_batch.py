@@ -51,12 +51,8 @@ class DynamicBatchScheduler(InstanceScheduler):
 
     def submit(self, request: InFlightRequest) -> None:
         self._queue.append(request)
-        if not self._idle or self._dispatch_scheduled:
-            return
-        if self._merge:
+        if self._open and not self._dispatch_scheduled:
             self._wake()
-        else:  # nothing to wait for: what else came with it runs by itself
-            self._dispatch()
 
     def remove(self, request: InFlightRequest) -> bool:
         self._wake()  # what it held back may go
@@ -65,6 +61,8 @@ class DynamicBatchScheduler(InstanceScheduler):
     def _choose(self, instance: Instance) -> list[InFlightRequest]:
         if not self._merge:
             return [next(iter(self._queue))]
+        if instance.bound and len(self._queue) < self._rules.max_rows:
+            return []  # until it is free more may come, for a larger batch
         requests, _, wait_ns = self._rules.choose(self._queue, time.monotonic_ns())
         if wait_ns:
             self._wake_in(wait_ns)

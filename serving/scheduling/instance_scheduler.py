@@ -1,7 +1,9 @@
 """What schedulers with instances share: who is idle, handing out batches, taking instances away, ordered delivery.
 
 A batch's life begins in `_run_on` and ends in `batch_done`, and nowhere else: whatever is raised there, its requests are
-answered and its instance is idle again. What a scheduler does by itself later goes through `_later`, which guards it likewise.
+answered and its instance is free again. An instance may execute at once, inside `_run_on`: so requests are never dispatched
+while they are submitted, and no answer comes while a frontend is still asking. What a scheduler does by itself later goes
+through `_later`, which guards it likewise.
 """
 
 import asyncio
@@ -18,6 +20,8 @@ from serving.scheduling.base import Reject, Scheduler
 
 OnBatchDone = Callable[[Batch], None]
 
+TURN_NS = 1_000_000  # executions on the loop's own thread, until the loop gets its turn
+
 
 class InstanceScheduler(Scheduler):
     """Subclasses say which batch an idle instance should run; `on_done` receives each executed batch, and never raises."""
@@ -31,17 +35,21 @@ class InstanceScheduler(Scheduler):
         self._on_done = on_done
         self._preserve_ordering = False
         self._instances: set[Instance] = set()
-        self._idle: deque[Instance] = deque()
+        self._open: deque[Instance] = deque()  # those that may be given a batch, idle ones first
         self._leaving: dict[Instance, asyncio.Future[None]] = {}
         self._ordered: deque[Batch] = deque()  # dispatched, not yet delivered; used with preserve_ordering
         self._finished: set[Batch] = set()
         self._dispatch_scheduled = False
+        self._dispatching = False
+        self._turn_ns = 0  # executed on the loop's thread since the dispatch began
         self._timer: asyncio.Handle | None = None
         self._timer_at = 0.0  # of the loop's clock
 
     @abstractmethod
     def _choose(self, instance: Instance) -> list[InFlightRequest]:
-        """Return the requests that this idle instance should run now; none where it pays to wait. They stay in the queue."""
+        """Return the requests that this instance should run now; none where it pays to wait. They stay in the queue.
+
+        Where it has batches already (`bound`) it will run them after those."""
 
     @abstractmethod
     def _take(self, instance: Instance, chosen: list[InFlightRequest]) -> Batch:
@@ -58,7 +66,7 @@ class InstanceScheduler(Scheduler):
     def add_instance(self, instance: Instance) -> None:
         """Give the scheduler a started instance."""
         self._instances.add(instance)
-        self._idle.append(instance)
+        self._open.append(instance)
         self._wake()
 
     def vacated(self, instance: Instance) -> "asyncio.Future[None] | None":
@@ -67,10 +75,11 @@ class InstanceScheduler(Scheduler):
         return None
 
     async def remove_instance(self, instance: Instance) -> None:
-        """Take an instance away; returns when the batch that it runs is done."""
+        """Take an instance away; returns when the batches that it has are done."""
         self._instances.discard(instance)
-        if instance in self._idle:
-            self._idle.remove(instance)
+        if instance in self._open:
+            self._open.remove(instance)
+        if not instance.bound:
             return
         self._leaving[instance] = self._loop.create_future()
         await self._leaving[instance]
@@ -107,39 +116,71 @@ class InstanceScheduler(Scheduler):
         except Exception as error:
             self._fail(self._waiting(), error)
 
-    def _dispatch(self) -> None:
-        self._dispatch_scheduled = False
-        for _ in range(len(self._idle)):
-            if not self.pending:
-                return
-            self._run_on(self._idle.popleft())
+    def _capacity(self, instance: Instance) -> int:
+        """Return how many batches an instance may have at once. Resources are held while one executes, and by one alone."""
+        return instance.slots if self._limiter is None else 1
 
-    def _run_on(self, instance: Instance) -> None:
-        """Give an instance what it should run now. It stays idle unless it executes."""
+    def _dispatch(self) -> None:
+        """Give batches to the free instances until none takes another one, or the loop needs its turn."""
+        self._dispatch_scheduled = False
+        self._dispatching = True
+        self._turn_ns = 0
+        open_ = self._open
+        offered = 0  # instances in a row that took nothing
+        while offered < len(open_) and self.pending:
+            if self._turn_ns > TURN_NS:
+                self._wake()
+                break
+            if self._run_on(open_[0]):
+                offered = 0
+            else:
+                offered += 1
+                open_.rotate(-1)
+        self._dispatching = False
+
+    def _run_on(self, instance: Instance) -> bool:
+        """Give a free instance what it should run next; return whether it took something."""
         chosen: list[InFlightRequest] = []
+        batch: Batch | None = None
         limiter = self._limiter
-        acquired = executes = False
+        acquired = False
         try:
             if len(self._instances) > 1 and not self._may_take(instance):
-                return
+                return False
             if limiter is not None and not limiter.acquire(instance, self._wake):
-                return
+                return False
             acquired = limiter is not None
             chosen = self._choose(instance)
-            if not chosen:
-                return
-            batch = self._take(instance, chosen)
-            instance.execute(batch)
-            executes = True
-            if self._preserve_ordering or self._ordered:
-                self._ordered.append(batch)
+            if chosen:
+                batch = self._take(instance, chosen)
+                self._bind(instance, batch)
+                instance.execute(batch)
+                return True
         except Exception as error:
+            if batch is not None:
+                self._unbind(instance, batch)
             self._fail(chosen or self._waiting(), error)
-        finally:
-            if not executes:
-                self._idle.append(instance)
-                if acquired and limiter is not None:
-                    safely("releasing resources", limiter.release, instance)
+        if acquired and limiter is not None:
+            safely("releasing resources", limiter.release, instance)
+        return False
+
+    def _bind(self, instance: Instance, batch: Batch) -> None:
+        instance.bound += 1
+        if instance.bound >= self._capacity(instance):
+            self._open.remove(instance)
+        elif len(self._open) > 1:  # others first
+            self._open.remove(instance)
+            self._open.append(instance)
+        if self._preserve_ordering or self._ordered:
+            self._ordered.append(batch)
+
+    def _unbind(self, instance: Instance, batch: Batch) -> None:
+        """Undo `_bind`: the batch was not handed over."""
+        instance.bound -= 1
+        if instance not in self._open:
+            self._open.append(instance)
+        if batch in self._ordered:
+            self._ordered.remove(batch)
 
     def _fail(self, requests: Iterable[InFlightRequest], error: Exception) -> None:
         """Answer requests that cannot run, because of what was raised when they were to."""
@@ -158,12 +199,20 @@ class InstanceScheduler(Scheduler):
         self._executed(batch)
         if self._limiter is not None:
             safely("releasing resources", self._limiter.release, instance)
-        leaving = self._leaving.pop(instance, None)
-        if leaving is not None:
-            leaving.set_result(None)
+        instance.bound -= 1
+        if self._leaving and instance in self._leaving:
+            if not instance.bound:
+                self._leaving.pop(instance).set_result(None)
         else:
-            self._idle.append(instance)
-            self._dispatch()  # before the answers are written: the instance should not wait for that
+            if instance not in self._open:
+                self._open.append(instance)
+            elif not instance.bound:  # before those that are busy
+                self._open.remove(instance)
+                self._open.appendleft(instance)
+            if self._dispatching:
+                self._turn_ns += batch.ended_ns - batch.started_ns
+            else:
+                self._dispatch()  # before the answers are written: the instance should not wait for that
         self._deliver(batch)
 
     def _executed(self, batch: Batch) -> None:

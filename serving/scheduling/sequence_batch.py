@@ -264,6 +264,9 @@ class SequenceBatchScheduler(InstanceScheduler):
             self._place_backlog()
 
     # -- batches ---------------------------------------------------------------------------------------------------
+    def _capacity(self, instance: Instance) -> int:
+        return 1  # the next request of a sequence needs the state that the one before it leaves
+
     def _may_take(self, instance: Instance) -> bool:
         return True  # no other instance knows its sequences
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
-from serving.backends.base.backend import Backend, BackendInstance
+from serving.backends.base.backend import Backend, BackendInstance, BlockingInstance
 from serving.backends.table import BACKENDS
 from serving.core.batch import Batch
 from serving.core.devices import Device
@@ -54,7 +54,7 @@ class StreamingBackend(Backend):
         return _Instance(device)
 
 
-class _Instance(BackendInstance):
+class _Instance(BlockingInstance):
     def execute(self, batch: Batch) -> None:
         for request in batch.requests:
             self._answer(batch, request)

@@ -4,15 +4,16 @@
     backend.complete_config(config, version_dir)      classmethod: fill in what the file knows, refuse contradictions
     backend.load()                                    worker thread: read weights that instances share
     instance = backend.create_instance(device, name)  on the instance's own thread
-    instance.execute(batch)                           on that thread, one batch at a time
+    instance.execute(batch)                           on that thread, one batch at a time (BlockingInstance)
+    instance.begin(batch, done)                       on the loop's thread, up to `slots` at a time (AsyncInstance)
     instance.close(); backend.unload()                after the last request; must free all memory
 
-Only `execute` is on the hot path. Everything raises ServingError with one sentence; any other exception is reported as
-INTERNAL with its text.
+Only `execute` and `begin` are on the hot path. Everything raises ServingError with one sentence; any other exception is
+reported as INTERNAL with its text.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,19 +52,11 @@ class ModelSpec:
         return self.runtime
 
 
-class BackendInstance(ABC):
-    """One execution context on one device, used by one thread."""
+class BackendInstance(ABC):  # noqa: B024
+    """One execution context on one device: a BlockingInstance or an AsyncInstance."""
 
     def __init__(self, device: Device) -> None:
         self.device = device
-
-    @abstractmethod
-    def execute(self, batch: Batch) -> None:
-        """Answer the batch (see Batch). `batch.requests` is never empty.
-
-        Inputs may be DeviceTensors. Outputs are host arrays, unless every request of the batch has `device_outputs` and
-        the backend finds it cheaper to leave them on the device.
-        """
 
     def processes(self) -> list[int]:
         """Return the ids of the processes that hold the model, where the server's own does not. Any thread."""
@@ -82,10 +75,49 @@ class BackendInstance(ABC):
         return None
 
     def close(self) -> None:  # noqa: B027
-        """Free what this instance holds. Called once, on its thread."""
+        """Free what this instance holds. Called once, on the thread that made it, when no batch is under way."""
 
 
-class ArrayInstance(BackendInstance):
+class BlockingInstance(BackendInstance):
+    """Executes batches one at a time, on the thread that asks: the instance's own, unless `any_thread`.
+
+    any_thread: it may execute on any thread of the server, one batch at a time: it never waits for a device or a process, and
+    runs no code of users. While its executions are short they run on the event loop's own thread.
+    """
+
+    any_thread = False
+
+    def enter_loop(self) -> None:
+        """Prepare the loop's thread, on which it is called, for short executions of an instance with `any_thread`."""
+
+    @abstractmethod
+    def execute(self, batch: Batch) -> None:
+        """Answer the batch (see Batch). `batch.requests` is never empty.
+
+        Inputs may be DeviceTensors. Outputs are host arrays, unless every request of the batch has `device_outputs` and
+        the backend finds it cheaper to leave them on the device.
+        """
+
+
+class AsyncInstance(BackendInstance):
+    """Executes elsewhere, in a process of its own say, while the event loop goes on: no thread waits for it.
+
+    slots: how many batches it takes before it has answered the first, so that the next is there when one ends.
+    """
+
+    slots = 2
+
+    @abstractmethod
+    def begin(self, batch: Batch, done: Callable[[Batch], None]) -> None:
+        """Begin to execute a batch; called on the event loop's thread, at most `slots` times ahead of `done`.
+
+        It must not block. Later, never before it has returned, it calls `done(batch)` once, on the loop's thread, with
+        `batch.responses` filled (see Batch) or `batch.fail` called. What it raises itself fails the batch instead, and `done`
+        is not called then. `batch.started_ns` is set; where the batch first waits for the one before it, say when it began.
+        """
+
+
+class ArrayInstance(BlockingInstance):
     """For backends that map arrays to arrays: implement `run`; this class gathers, splits and takes the times."""
 
     def __init__(self, spec: ModelSpec, device: Device) -> None:

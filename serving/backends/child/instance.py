@@ -10,7 +10,7 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from repository.config.model_config import get_parameter
 from repository.config.validation_parameters import EXECUTION_TIMEOUT
-from serving.backends.base.backend import BackendInstance, ModelSpec
+from serving.backends.base.backend import BlockingInstance, ModelSpec
 from serving.backends.channel.channel import ProtocolError, close_all
 from serving.backends.channel.messages import Execute, Failed, Initialize, Received, ResponseBody, Result
 from serving.backends.channel.shared_memory import KEEP_BYTES
@@ -35,7 +35,7 @@ from serving.core.in_flight import InFlightRequest
 from serving.core.response import InferenceResponse
 
 
-class ChildInstance(BackendInstance):
+class ChildInstance(BlockingInstance):
     """A model instance in a child process of its own.
 
     initialize: the child's first message. python: the interpreter that it runs under.

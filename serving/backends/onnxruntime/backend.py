@@ -138,6 +138,7 @@ class OnnxRuntimeInstance(ArrayInstance):
         self._session: ort.InferenceSession | None = session
         types = {node.type for node in (*session.get_inputs(), *session.get_outputs())}
         self._on_gpu = device.kind == "gpu"
+        self.any_thread = not self._on_gpu
         self._stay_on_device = False
         self._run: Run = self._run_bound if self._on_gpu or "tensor(bfloat16)" in types else session.run
         self._shapes_vary = any(-1 in entry.dims for entry in spec.config.input)

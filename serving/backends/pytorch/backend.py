@@ -250,8 +250,12 @@ class PytorchInstance(ArrayInstance):
         self._string_dims = {entry.name: [1] * (len(entry.dims) - inner) for entry in config.output}
         self._shapes_vary = any(-1 in entry.dims for entry in config.input)
         self._stay_on_device = False
+        self.any_thread = device.kind == "cpu"
         if device.kind == "cpu":
             torch.set_num_threads(settings.threads)  # for this thread: OpenMP counts them for each thread that asks
+
+    def enter_loop(self) -> None:
+        torch.set_num_threads(1)  # executions that are worth a second thread do not run here
 
     def execute(self, batch: Batch) -> None:
         self._stay_on_device = self._stream is not None and all(
