@@ -23,6 +23,7 @@ from serving.frontends.shared.authorisation import Authoriser
 from serving.resources.allocator import bound_arenas
 from serving.server.inference_server import InferenceServer
 from serving.telemetry.logs import LogSettings, configure_logging
+from serving.workers.pool import FrontendWorkers
 
 log = logging.getLogger("serving")
 
@@ -77,9 +78,13 @@ async def _serve(options: Options, log_settings: LogSettings) -> int:
     frontends: dict[str, Frontend] = {}
     status = 0
     try:
-        frontends = _frontends(server, options)
+        workers = FrontendWorkers(server, options) if options.frontend_workers else None
+        frontends = _frontends(server, options, workers)
         for name, frontend in frontends.items():
             await _start(name, frontend, options)
+        if workers is not None:
+            await workers.start()
+        for name, frontend in frontends.items():
             log.info("%s listens on %s", name, _shown(frontend))
         _warn_if_open(options, frontends)
         if options.address_file is not None:
@@ -152,16 +157,18 @@ async def _shut_down(server: InferenceServer, frontends: "dict[str, Frontend]", 
     await asyncio.gather(*(frontend.close() for frontend in frontends.values()), return_exceptions=True)
 
 
-def _frontends(server: InferenceServer, options: Options) -> "dict[str, Frontend]":
+def _frontends(server: InferenceServer, options: Options, workers: FrontendWorkers | None) -> "dict[str, Frontend]":
     found: dict[str, Frontend] = {}
     if options.allow_http:
         from serving.frontends.http_server import HttpServer
 
-        found["http"] = HttpServer(server, options, Authoriser.from_options(options, "http"))
+        http = Authoriser.from_options(options, "http")
+        found["http"] = workers.frontend("http") if workers is not None else HttpServer(server, options, http)
     if options.allow_grpc:
         from serving.frontends.grpc_server import GrpcServer
 
-        found["grpc"] = GrpcServer(server, options, Authoriser.from_options(options, "grpc"))
+        grpc = Authoriser.from_options(options, "grpc")
+        found["grpc"] = workers.frontend("grpc") if workers is not None else GrpcServer(server, options, grpc)
     if options.allow_metrics:
         from serving.frontends.metrics_server import MetricsServer
 

@@ -35,6 +35,7 @@ from serving.cli.option_values import (
     seconds,
     verbosity,
     whole,
+    workers,
 )
 from serving.cli.options import Options
 from serving.cli.trace_config import DEPRECATED_TRACE_FLAGS, trace_setting, trace_setting_of
@@ -46,6 +47,7 @@ OWN_FLAGS = frozenset(
         "--address-file",
         "--allow-client-shm",
         "--auth-file",
+        "--frontend-workers",
         "--gpu-memory-budget",
         "--grpc-infer-thread-count",
         "--grpc-max-message-size",
@@ -304,6 +306,11 @@ def _scheduling_flags(add: Add) -> None:
 
 
 def _http_flags(add: Add) -> None:
+    add(
+        "--frontend-workers",
+        workers,
+        "processes that speak HTTP and gRPC for this one, which then only runs models; 0 for none",
+    )
     _tls_flags(add, "http")
     add("--allow-http", boolean, "serve HTTP")
     add("--http-address", address, "address to bind; every interface by default, as tritonserver does")

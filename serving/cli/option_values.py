@@ -30,6 +30,8 @@ RESTRICTABLE = (
     "logging",
 )
 
+MAX_WORKERS = 256
+
 HostPolicySetting = tuple[str, str, str]  # policy, setting, value
 Cores = frozenset[int]
 
@@ -56,6 +58,12 @@ def boolean(text: str) -> bool:
 def whole(text: str) -> int:
     if not text.isdigit():
         raise argparse.ArgumentTypeError(f"expected a whole number, got '{text}'")
+    return int(text)
+
+
+def workers(text: str) -> int:
+    if not text.isdigit() or int(text) > MAX_WORKERS:
+        raise argparse.ArgumentTypeError(f"expected a number of processes from 0 to {MAX_WORKERS}, got '{text}'")
     return int(text)
 
 

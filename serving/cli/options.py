@@ -42,6 +42,7 @@ class Options:
     grpc_stream_idle_secs: float = 3600.0
     rate_limit: str = "off"
     rate_limit_resource: tuple[tuple[str, int, int | None], ...] = ()
+    frontend_workers: int = 0
     allow_http: bool = True
     http_address: str = "0.0.0.0"
     http_port: int = 8000

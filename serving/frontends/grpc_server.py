@@ -3,12 +3,14 @@
 import asyncio
 import contextlib
 import logging
+import socket
 import time
+from collections.abc import Callable, Sequence
 
 from serving.cli.option_values import header_pattern
 from serving.cli.options import Options
 from serving.cli.tls import TlsFiles, listener_options, server_context
-from serving.frontends.grpc.call import CallServices
+from serving.frontends.grpc.call import CallServices, Method
 from serving.frontends.grpc.call_headers import CallHead, parse_head
 from serving.frontends.grpc.compression import LEVELS
 from serving.frontends.grpc.methods import find_method
@@ -33,7 +35,14 @@ _BACKLOG = 1024
 class GrpcServer:
     """Serves `inference.GRPCInferenceService` on --grpc-address, --grpc-port."""
 
-    def __init__(self, server: InferenceServer, options: Options, authoriser: Authoriser) -> None:
+    def __init__(
+        self,
+        server: InferenceServer,
+        options: Options,
+        authoriser: Authoriser,
+        find_method: Callable[[str], Method] = find_method,
+    ) -> None:
+        """find_method: returns the method of a path."""
         self._services = CallServices(
             server,
             authoriser,
@@ -42,19 +51,20 @@ class GrpcServer:
             options.grpc_max_message_size,
             LEVELS[options.grpc_infer_response_compression_level],
         )
+        self._find_method = find_method
         self._options = options
         self._timeouts = ClientTimeouts.from_options(options)
         self._keepalive = KeepaliveSettings.from_options(options)
         self._scratch = make_scratch()
         self._connections: set[Connection[CallHead]] = set()
-        self._listener: asyncio.Server | None = None
+        self._listeners: list[asyncio.Server] = []
         self._watcher: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Listen; OSError where the address cannot be bound."""
         loop = asyncio.get_running_loop()
         tls = server_context(TlsFiles.of_grpc(self._options), "h2")
-        self._listener = await loop.create_server(
+        listener = await loop.create_server(
             self._connection,
             self._options.grpc_address,
             self._options.grpc_port,
@@ -62,19 +72,28 @@ class GrpcServer:
             reuse_port=self._options.reuse_grpc_port,
             **listener_options(tls),
         )
+        self._listeners.append(listener)
+        self._watcher = loop.create_task(self._watch())
+
+    async def start_on(self, sockets: Sequence[socket.socket]) -> None:
+        """Listen on sockets that are bound already."""
+        loop = asyncio.get_running_loop()
+        tls = server_context(TlsFiles.of_grpc(self._options), "h2")
+        for bound in sockets:
+            self._listeners.append(
+                await loop.create_server(self._connection, sock=bound, backlog=_BACKLOG, **listener_options(tls))
+            )
         self._watcher = loop.create_task(self._watch())
 
     @property
     def address(self) -> tuple[str, int]:
         """The host and port that the server listens on; port 0 of the options stands for any."""
-        assert self._listener is not None
-        host, port = self._listener.sockets[0].getsockname()[:2]
+        host, port = self._listeners[0].sockets[0].getsockname()[:2]
         return host, port
 
     async def drain(self) -> None:
         """Stop listening, tell the clients, and return when the calls under way have been answered."""
-        if self._listener is not None:
-            self._listener.close()
+        self._stop_listening()
         for connection in list(self._connections):
             connection.drain()
         while self._connections:
@@ -82,14 +101,17 @@ class GrpcServer:
 
     async def close(self) -> None:
         """End what is left."""
-        if self._listener is not None:
-            self._listener.close()
+        self._stop_listening()
         if self._watcher is not None:
             self._watcher.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._watcher
         for connection in list(self._connections):
             connection.close()
+
+    def _stop_listening(self) -> None:
+        for listener in self._listeners:
+            listener.close()
 
     def _connection(self) -> Connection[CallHead]:
         return Connection(
@@ -103,7 +125,7 @@ class GrpcServer:
         )
 
     def _make_call(self, connection: Connection[CallHead], stream_id: int, head: CallHead) -> Stream:
-        method = find_method(head.path)
+        method = self._find_method(head.path)
         return method.call(connection, stream_id, head, self._services, method)
 
     async def _watch(self) -> None:

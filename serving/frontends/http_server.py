@@ -4,6 +4,8 @@ A new route is one line in ROUTES and its handler in the room of its protocol.
 Source: KServe V2 REST; Triton docs/protocol/extension_*.md; OpenAI API reference.
 """
 
+from collections.abc import Sequence
+
 from serving.cli.option_values import header_pattern
 from serving.cli.options import Options
 from serving.cli.tls import TlsFiles, server_context
@@ -72,16 +74,13 @@ class HttpServer:
         self._server = server
         self._options = options
         self._authoriser = authoriser
-        self._limits = limits or Limits.from_options(options)
+        self._limits = limits
         self._listener: Listener | None = None
         self.address = ("", 0)
 
     async def start(self) -> None:
         options = self._options
-        forwarded = header_pattern(options.http_header_forward_pattern)
-        context = Context(self._authoriser, self._server.request_memory, self._limits, forwarded)
-        routes = RouteTable(ROUTES, self._server, options.http_max_input_size, ERROR_BODIES)
-        self._listener = Listener(routes, context)
+        self._listener = make_listener(self._server, options, self._authoriser, self._limits)
         tls = server_context(TlsFiles.of_http(options), "http/1.1")
         self.address = await self._listener.start(options.http_address, options.http_port, tls, options.reuse_http_port)
 
@@ -92,3 +91,16 @@ class HttpServer:
     async def close(self) -> None:
         if self._listener is not None:
             await self._listener.close()
+
+
+def make_listener(
+    server: InferenceServer,
+    options: Options,
+    authoriser: Authoriser,
+    limits: Limits | None = None,
+    routes: Sequence[Route[InferenceServer]] = ROUTES,
+) -> Listener:
+    """Return what serves the routes, and does not listen yet."""
+    forwarded = header_pattern(options.http_header_forward_pattern)
+    context = Context(authoriser, server.request_memory, limits or Limits.from_options(options), forwarded)
+    return Listener(RouteTable(routes, server, options.http_max_input_size, ERROR_BODIES), context)

@@ -33,14 +33,17 @@ class RequestMemory:
     def take(self, size: int) -> None:
         """Take room for `size` bytes more; Exhausted where there is none."""
         if self.taken + size > self.limit:
-            raise Exhausted(
-                f"the server holds as much of clients' requests as it may, {self.limit} bytes "
-                "(--request-memory-limit): try again later"
-            )
+            raise self.exhausted()
         self.taken += size
 
     def give(self, size: int) -> None:
         self.taken -= size
+
+    def exhausted(self) -> Exhausted:
+        return Exhausted(
+            f"the server holds as much of clients' requests as it may, {self.limit} bytes "
+            "(--request-memory-limit): try again later"
+        )
 
 
 def machine_memory() -> int:

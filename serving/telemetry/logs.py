@@ -66,6 +66,10 @@ class LogSettings:
         for name, value in changes.items():
             if value is not None:
                 values = _changed(values, name, value)
+        self.replace(values)
+
+    def replace(self, values: LogValues) -> None:
+        """Put these settings in force."""
         self.current = values
         for listener in self._listeners:
             listener(values)

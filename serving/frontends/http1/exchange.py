@@ -167,6 +167,10 @@ class Exchange:
         closing = not self.chunked or self.pipeline.closes_after(self)
         self._add(f"{start}{connection_header(self.head, closing)}\r\n".encode())
 
+    def start_relay(self, on_drained: Callable[[], None], on_abandoned: Callable[["Exchange"], None]) -> None:
+        """Begin an answer that another server has encoded: what `write` gets goes out as it is."""
+        self.on_drained, self.on_abandoned = on_drained, on_abandoned
+
     def write(self, data: bytes) -> None:
         """Write a piece of a stream, never empty."""
         self._add(b"%x\r\n%b\r\n" % (len(data), data) if self.chunked else data)
@@ -254,7 +258,16 @@ class Pipeline:
     counts bytes of the memory for requests whose answers are complete and have not left yet.
     """
 
-    __slots__ = ("_on_empty", "closing", "context", "exchanges", "memory_until_sent", "transport", "write_paused")
+    __slots__ = (
+        "_on_empty",
+        "closing",
+        "context",
+        "exchanges",
+        "memory_until_sent",
+        "on_abandoned",
+        "transport",
+        "write_paused",
+    )
 
     def __init__(self, context: Context, on_empty: Callable[[], None]) -> None:
         """on_empty is called whenever the last answer has been written."""
@@ -264,6 +277,7 @@ class Pipeline:
         self.closing = False
         self.write_paused = False  # the client does not take what has been written
         self.memory_until_sent = 0
+        self.on_abandoned: Callable[[Pipeline], None] | None = None  # called when the client has gone
         self._on_empty: Callable[[], None] | None = on_empty
 
     def closes_after(self, exchange: Exchange) -> bool:
@@ -313,6 +327,8 @@ class Pipeline:
         for exchange in exchanges:
             exchange.abandon()
         self.release_memory()
+        if self.on_abandoned is not None:
+            self.on_abandoned(self)
 
     def _tell_drained(self) -> None:
         """Tell the first exchange, if it is a stream, that all it has written is on its way."""

@@ -1,6 +1,7 @@
 """POST .../infer: decode, and hand over to the server; InferResponder answers when it calls back."""
 
 import asyncio
+from collections.abc import Callable
 
 from serving.core.errors import invalid
 from serving.core.in_flight import InFlightRequest
@@ -15,23 +16,27 @@ from serving.server.inference_server import InferenceServer
 Received = tuple[int, int] | None  # when a request began to come, and when it was there (monotonic ns)
 
 
-def infer(server: InferenceServer, exchange: Exchange) -> None:
-    """Infer once; the responder of the request answers the exchange."""
+def infer(
+    server: InferenceServer, exchange: Exchange, on_error: Callable[[Exchange, Exception], None] = Exchange.fail
+) -> None:
+    """Infer once; the responder of the request answers the exchange. on_error: takes what is raised after the return."""
     received = exchange.received() if server.tracing else None
     if len(exchange.body) >= LARGE:
-        exchange.task = asyncio.ensure_future(_infer_large(server, exchange, received))
+        exchange.task = asyncio.ensure_future(_infer_large(server, exchange, received, on_error))
     else:
         _forward_and_submit(server, exchange, _decode(server, exchange), received)
 
 
-async def _infer_large(server: InferenceServer, exchange: Exchange, received: Received) -> None:
+async def _infer_large(
+    server: InferenceServer, exchange: Exchange, received: Received, on_error: Callable[[Exchange, Exception], None]
+) -> None:
     """Decode on another thread, piece by piece, JSON that would hold up the event loop."""
     try:
         request = await in_thread(_decode, server, exchange)
         exchange.task = None
         _forward_and_submit(server, exchange, request, received)
     except Exception as error:
-        exchange.fail(error)
+        on_error(exchange, error)
 
 
 def _decode(server: InferenceServer, exchange: Exchange) -> InFlightRequest:

@@ -1,0 +1,58 @@
+"""Answers on their way from the core to a worker.
+
+(number, version, outputs, rest)        outputs: name, character of the datatype, shape and data of each, in one tuple
+                                        rest: None, or (parameters, whether the trace wants to know when it is sent)
+(number, None, error, rest)             error: (kind, code, message), or None where a decoupled model would answer
+"""
+
+from typing import Any
+
+from serving.core.datatypes import Tensor
+from serving.core.errors import (
+    Code,
+    Exhausted,
+    NotYet,
+    PermissionDenied,
+    ServingError,
+    Unauthenticated,
+)
+from serving.core.request import Parameters
+from serving.workers.link.shared_area import AreaReader, AreaWriter
+from serving.workers.link.tensors import pack, unpack
+
+Outputs = tuple[Any, ...]
+ErrorParts = tuple[str, str, str]
+Rest = tuple[Parameters, bool] | None
+
+_KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in (Exhausted, NotYet, PermissionDenied, Unauthenticated)}
+
+
+def write_outputs(outputs: dict[str, Tensor], area: AreaWriter) -> Outputs:
+    parts: list[object] = []
+    for name, tensor in outputs.items():
+        parts += (name, tensor.dtype.char, tensor.shape, pack(tensor, area))
+    return tuple(parts)
+
+
+def read_outputs(parts: Outputs, area: AreaReader) -> dict[str, Tensor]:
+    return {
+        parts[index]: unpack(parts[index + 1], parts[index + 2], parts[index + 3], area)
+        for index in range(0, len(parts), 4)
+    }
+
+
+def discard_outputs(parts: Outputs, area: AreaReader) -> None:
+    """Give back the places of outputs for which nobody waits any more."""
+    for payload in parts[3::4]:
+        if type(payload) is tuple:
+            area.freed.append(payload[0])
+
+
+def write_error(error: ServingError) -> ErrorParts:
+    return type(error).__name__, error.code.value, error.message
+
+
+def read_error(parts: ErrorParts) -> ServingError:
+    kind, code, message = parts
+    made: ServingError = _KINDS[kind](message) if kind in _KINDS else ServingError(Code(code), message)
+    return made

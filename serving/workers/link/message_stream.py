@@ -1,0 +1,95 @@
+"""Messages over a connected socket between the core and a worker: values that marshal takes, each behind its length.
+
+What happens in one turn of the loop travels as one message. Both ends run the same Python, so marshal's format is the same, and
+no other encoding of the standard library is as quick.
+"""
+
+import asyncio
+import marshal
+from abc import abstractmethod
+from typing import Any, cast
+
+_LENGTH = 4  # bytes of a message's length, little-endian
+_ROOM = 256 << 10  # bytes read at once
+
+
+class MessageStream(asyncio.BufferedProtocol):
+    """One end. Subclasses take the messages, and say what `flush` sends."""
+
+    def __init__(self) -> None:
+        self.transport: asyncio.Transport | None = None
+        self._loop = asyncio.get_running_loop()
+        self._buffer = memoryview(bytearray(_ROOM))
+        self._filled = 0
+        self._scheduled = False
+
+    # -- for subclasses ----------------------------------------------------------------------------------------------
+    @abstractmethod
+    def on_message(self, message: Any) -> None:
+        """Take one message."""
+
+    @abstractmethod
+    def outgoing(self) -> Any:
+        """Return the message of what has come together since the last one."""
+
+    @abstractmethod
+    def on_closed(self) -> None:
+        """The other side has gone, or the connection was ended."""
+
+    def wake(self) -> None:
+        """Send what has come together when this turn of the loop is over."""
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._send)
+
+    @property
+    def backlog(self) -> int:
+        """Bytes that the other side has not taken yet."""
+        return 0 if self.transport is None else self.transport.get_write_buffer_size()
+
+    def _send(self) -> None:
+        self._scheduled = False
+        if self.transport is not None:
+            data = marshal.dumps(self.outgoing())
+            self.transport.writelines((len(data).to_bytes(_LENGTH, "little"), data))
+
+    # -- asyncio -----------------------------------------------------------------------------------------------------
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.transport = None
+        self.on_closed()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._buffer[self._filled :]
+
+    def buffer_updated(self, count: int) -> None:
+        buffer = self._buffer
+        filled = self._filled + count
+        start = 0
+        while filled - start >= _LENGTH:
+            end = start + _LENGTH + int.from_bytes(buffer[start : start + _LENGTH], "little")
+            if end > filled:
+                break
+            message = marshal.loads(buffer[start + _LENGTH : end])
+            start = end
+            self.on_message(message)
+        self._filled = filled - start
+        if start == filled:
+            if len(buffer) > _ROOM:
+                self._buffer = memoryview(bytearray(_ROOM))
+        else:
+            self._make_room(buffer[start:filled])
+
+    def _make_room(self, rest: memoryview) -> None:
+        """Keep the beginning of a message where all of it has room."""
+        needed = _LENGTH
+        if len(rest) >= _LENGTH:
+            needed += int.from_bytes(rest[:_LENGTH], "little")
+        if needed <= len(self._buffer):
+            self._buffer[: len(rest)] = rest
+        else:
+            buffer = memoryview(bytearray(needed))
+            buffer[: len(rest)] = rest
+            self._buffer = buffer

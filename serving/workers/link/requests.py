@@ -1,0 +1,154 @@
+"""Requests on their way from a worker to the core.
+
+Clients repeat themselves: what most requests have in common is their kind, which the worker defines when it first meets it, and
+names by a number from then on. A request is one tuple in the message of its turn:
+
+    (number, kind, id, arrival_ns, data, rest)      kind: its number, or (number, definition) where it is new
+                                                    data: of all tensors, behind one another; of tensors one by one where
+                                                    some are BYTES, whose sizes differ; rest: None where there is none
+
+The worker counts the numbers of requests; by them answers and cancelling find their request.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from serving.core.in_flight import InFlightRequest
+from serving.core.output_target import OutputRule, OutputTarget
+from serving.core.request import NO_SEQUENCE, InferenceRequest, ParameterValue, SequencePosition
+from serving.workers.link.shared_area import AreaReader, AreaWriter
+from serving.workers.link.tensors import DTYPES, INLINE, TEXT, Payload, aligned, pack, unpack
+
+MAX_KINDS = 1024
+
+TensorKind = tuple[str, str, tuple[int, ...]]  # name, character of the datatype, shape
+Definition = tuple[str, str, str, tuple[str, ...], tuple[TensorKind, ...]]
+Peer = tuple[str, int] | None
+Received = tuple[int, int] | None
+
+
+class Rest(NamedTuple):
+    """What few requests have; travels as a plain tuple.
+
+    classes: output -> how many classes are asked for. peer: address of the client. headers: those that a trace reads.
+    received: when it began to come, and when it was there (monotonic ns).
+    """
+
+    parameters: Mapping[str, ParameterValue]
+    priority: int
+    timeout_us: int
+    sequence: SequencePosition
+    classes: dict[str, int]
+    peer: Peer
+    headers: dict[str, str]
+    received: Received
+
+
+class RequestKind:
+    """What requests of one kind have in common.
+
+    tensors: name, dtype, shape, and the place within the data. size: bytes of the data. fixed: no tensor is BYTES.
+    """
+
+    __slots__ = ("fixed", "model_name", "model_version", "protocol", "requested", "size", "tensor_kinds", "tensors")
+
+    def __init__(self, definition: Definition) -> None:
+        self.protocol, self.model_name, self.model_version, self.requested, self.tensor_kinds = definition
+        self.tensors = []
+        self.size = 0
+        for name, char, shape in self.tensor_kinds:
+            dtype = DTYPES.get(char, DTYPES["O"])
+            self.tensors.append((name, dtype, shape, self.size))
+            self.size += aligned(math.prod(shape) * dtype.itemsize)
+        self.fixed = not any(char in TEXT for _, char, _ in self.tensor_kinds)
+
+
+class RequestWriter:
+    """The worker's end."""
+
+    def __init__(self, area: AreaWriter) -> None:
+        self._area = area
+        self._kinds: dict[Definition, tuple[int, RequestKind]] = {}
+
+    def write(self, number: int, request: InFlightRequest, protocol: str, rest: Rest) -> tuple[object, ...]:
+        """Return what travels."""
+        asked = request.asked
+        tensors = tuple([(name, tensor.dtype.char, tensor.shape) for name, tensor in asked.inputs.items()])
+        definition = (protocol, asked.model_name, asked.model_version, asked.requested_outputs, tensors)
+        known = self._kinds.get(definition)
+        if known is None:
+            known = self._define(definition)
+            named: object = (known[0], definition)
+        else:
+            named = known[0]
+        data: object
+        if known[1].fixed:
+            data = self._data(asked, known[1])
+        else:
+            data = tuple([pack(tensor, self._area) for tensor in asked.inputs.values()])
+        return number, named, asked.id, request.arrival_ns, data, None if rest == NOTHING else _plain(rest)
+
+    def _data(self, asked: InferenceRequest, kind: RequestKind) -> "bytes | int":
+        """Return the data of all tensors, or the place where it lies."""
+        place = self._area.place(kind.size) if kind.size > INLINE else -1
+        if place < 0:
+            parts = [tensor.tobytes() for tensor in asked.inputs.values()]
+            if len(parts) == 1:
+                return parts[0]
+            return b"".join([part.ljust(aligned(len(part)), b"\0") for part in parts])
+        for tensor, (_, dtype, shape, offset) in zip(asked.inputs.values(), kind.tensors, strict=True):
+            self._area.array(place + offset, shape, dtype)[...] = tensor
+        return place
+
+    def _define(self, definition: Definition) -> tuple[int, RequestKind]:
+        """Give a kind a number; where there are too many, that of the one which was defined first."""
+        kinds = self._kinds
+        number = len(kinds) if len(kinds) < MAX_KINDS else kinds.pop(next(iter(kinds)))[0]
+        known = kinds[definition] = number, RequestKind(definition)
+        return known
+
+
+NOTHING = Rest({}, 0, 0, NO_SEQUENCE, {}, None, {}, None)
+
+
+def _plain(rest: Rest) -> tuple[object, ...]:
+    """Return what marshal takes: it knows no named tuples."""
+    return tuple([tuple(value) if isinstance(value, tuple) else value for value in rest])
+
+
+class RequestReader:
+    """The core's end."""
+
+    def __init__(self, area: AreaReader) -> None:
+        self._area = area
+        self._kinds: dict[int, RequestKind] = {}
+
+    def kind(self, named: Any) -> RequestKind:
+        """Return the kind of a request, which is new where it comes with its definition."""
+        if type(named) is int:
+            return self._kinds[named]
+        number, definition = named
+        kind = self._kinds[number] = RequestKind(definition)
+        return kind
+
+    def read(self, kind: RequestKind, identifier: str, data: Any, rest: "Rest | None") -> InferenceRequest:
+        """Return the request; its tensors are views of what has come."""
+        inputs = {}
+        if kind.fixed:
+            if type(data) is int:
+                data = self._area.view(data, kind.size)
+            for name, dtype, shape, offset in kind.tensors:
+                inputs[name] = np.ndarray(shape, dtype, data, offset)
+        else:
+            payloads: tuple[Payload, ...] = data
+            for (name, char, shape), payload in zip(kind.tensor_kinds, payloads, strict=True):
+                inputs[name] = unpack(char, shape, payload, self._area)
+        asked = InferenceRequest(kind.model_name, inputs, kind.model_version, identifier, kind.requested)
+        if rest is not None:
+            asked.parameters, asked.priority, asked.timeout_us, sequence, classes = rest[:5]
+            asked.sequence = SequencePosition(*sequence)
+            asked.output_targets = {name: OutputTarget(OutputRule(count)) for name, count in classes.items()}
+        return asked

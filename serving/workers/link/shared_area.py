@@ -1,0 +1,104 @@
+"""A shared memory area with places for large tensors: one process gives out places and fills them, the other one reads.
+
+The area has no name, and is sparse: it may be as large as all that requests may hold, and takes memory only where it was
+written.
+A reader's views of a place hold a `_Lease`; when the last of them has gone, the place is to be given back (`Reader.freed`).
+"""
+
+import mmap
+import os
+from bisect import bisect_left, insort
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+PAGE = 4096  # bytes; places begin and end at multiples of it
+KEPT = 64 << 20  # bytes that stay allocated while nothing is in use
+
+
+def create_area(size: int) -> int:
+    """Return the descriptor of an area of at least `size` bytes, which this process passes on and closes."""
+    descriptor = os.memfd_create("slipway-worker", os.MFD_CLOEXEC)
+    os.ftruncate(descriptor, -(-max(size, PAGE) // PAGE) * PAGE)
+    return descriptor
+
+
+class AreaWriter:
+    """Gives out places of the area, the first that is large enough."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._memory = mmap.mmap(descriptor, 0)
+        self._view = memoryview(self._memory)
+        self._size = len(self._memory)
+        self._free: list[tuple[int, int]] = [(0, self._size)]  # (begin, end), in order, never touching each other
+        self._used: dict[int, int] = {}  # begin -> end
+        self._touched = 0  # end of what was ever used since the memory was last given back
+
+    def place(self, size: int) -> int:
+        """Return where `size` bytes may be written, -1 where there is no room."""
+        needed = -(-size // PAGE) * PAGE
+        for index, (begin, end) in enumerate(self._free):
+            if end - begin >= needed:
+                stop = begin + needed
+                if stop == end:
+                    del self._free[index]
+                else:
+                    self._free[index] = (stop, end)
+                self._used[begin] = stop
+                self._touched = max(self._touched, stop)
+                return begin
+        return -1
+
+    def write(self, place: int, data: "bytes | memoryview") -> None:
+        self._view[place : place + len(data)] = data
+
+    def array(self, place: int, shape: tuple[int, ...], dtype: "np.dtype[Any]") -> NDArray[Any]:
+        """Return an array to be filled at a place; it is not to be kept."""
+        return np.ndarray(shape, dtype, self._memory, place)
+
+    def give_back(self, place: int) -> None:
+        """Take a place back that the reader does not look at any more."""
+        begin, end = place, self._used.pop(place)
+        free = self._free
+        index = bisect_left(free, (begin, end))
+        if index < len(free) and free[index][0] == end:
+            end = free.pop(index)[1]
+        if index and free[index - 1][1] == begin:
+            begin = free.pop(index - 1)[0]
+        insort(free, (begin, end))
+        if not self._used and self._touched > KEPT:
+            self._memory.madvise(mmap.MADV_REMOVE, KEPT, self._touched - KEPT)
+            self._touched = KEPT
+
+
+class AreaReader:
+    """Views of the places that the other side has filled. `freed`: those that nobody views any more, to be told to it."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._memory = mmap.mmap(descriptor, 0)
+        self.freed: deque[int] = deque()  # appended to on whichever thread drops the last view
+
+    def view(self, place: int, size: int) -> NDArray[np.uint8]:
+        """Return the bytes at a place, [size]. The place is free when neither they nor a view of them are referred to."""
+        lease = _Lease(size, np.uint8, self._memory, place)
+        lease.release = self.freed.append
+        lease.place = place
+        return lease
+
+    def take_freed(self) -> list[int]:
+        """Return the places in `freed`, which it forgets."""
+        return [self.freed.popleft() for _ in range(len(self.freed))]
+
+
+class _Lease(np.ndarray[Any, Any]):
+    """Bytes at a place. Views of it have this class or hold it as their base; only the first one gives the place back."""
+
+    release: Callable[[int], None] | None = None
+    place = 0
+
+    def __del__(self) -> None:
+        if self.release is not None:
+            self.release(self.place)

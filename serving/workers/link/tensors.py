@@ -1,0 +1,50 @@
+"""Tensors between the core and a worker: small ones are bytes within a message, large ones lie in shared memory.
+
+A datatype is written as the character that numpy has for it; BYTES tensors travel as the protocol writes them.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from serving.core.datatypes import DATATYPES, Tensor, deserialize_bytes, serialize_bytes
+from serving.workers.link.shared_area import AreaReader, AreaWriter
+
+INLINE = 8 << 10  # bytes; copying fewer twice costs less than a place in shared memory
+ALIGNMENT = 16  # of tensors behind one another, as of the data of a bytes object
+
+DTYPES: dict[str, "np.dtype[Any]"] = {row.dtype.char: row.dtype for row in DATATYPES.values()}
+DTYPES |= {"q": np.dtype(np.int64), "Q": np.dtype(np.uint64)}  # the same as "l" and "L" here, where a library made them
+TEXT = "OSU"  # kinds of BYTES
+
+Payload = bytes | tuple[int, int]  # the data, or the place and the size of it
+
+
+def aligned(size: int) -> int:
+    return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+def pack(tensor: Tensor, area: AreaWriter) -> Payload:
+    """Return what travels of a tensor's data."""
+    if tensor.dtype.char in TEXT:
+        data = serialize_bytes(tensor)
+        place = area.place(len(data)) if len(data) > INLINE else -1
+        if place < 0:
+            return data
+        area.write(place, data)
+        return place, len(data)
+    size = tensor.nbytes
+    place = area.place(size) if size > INLINE else -1
+    if place < 0:
+        return tensor.tobytes()
+    area.array(place, tensor.shape, tensor.dtype)[...] = tensor
+    return place, size
+
+
+def unpack(char: str, shape: tuple[int, ...], payload: Payload, area: AreaReader) -> Tensor:
+    """Return the tensor, a view of what has come; BYTES are copied."""
+    data: Any = payload if isinstance(payload, bytes) else area.view(*payload)
+    if char in TEXT:
+        return deserialize_bytes(data, math.prod(shape)).reshape(shape)
+    return np.ndarray(shape, DTYPES[char], data)

@@ -1,0 +1,57 @@
+"""The listening sockets of all workers: one for each worker and address, between which the system spreads the connections.
+
+They belong to the core, which hands them on to its workers: what waits to be accepted survives a worker that dies.
+"""
+
+import socket
+from collections.abc import Sequence
+from typing import Any
+
+from serving.frontends.http1.listener import BACKLOG
+
+
+def listen(address: str, port: int, workers: int, reuse_port: bool) -> list[list[socket.socket]]:
+    """Return the sockets of each worker, bound and listening; OSError where the address cannot be bound, or is another
+    program's unless `reuse_port`. Port 0 takes a free one, the same for all."""
+    found: list[list[socket.socket]] = [[] for _ in range(workers)]
+    try:
+        for family, place in _resolved(address, port):
+            if not port and found[0]:
+                place = (place[0], found[0][0].getsockname()[1], *place[2:])
+            for number, sockets in enumerate(found):
+                if number:
+                    place = found[0][-1].getsockname()
+                sockets.append(_bound(family, place, shared=reuse_port or number > 0))
+        for sockets in found:
+            for one in sockets:
+                one.listen(BACKLOG)
+    except OSError:
+        for sockets in found:
+            for one in sockets:
+                one.close()
+        raise
+    return found
+
+
+def _resolved(address: str, port: int) -> "Sequence[tuple[int, Any]]":
+    rows = socket.getaddrinfo(address or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    return list(dict.fromkeys((family, place) for family, _, _, _, place in rows))
+
+
+def _bound(family: int, place: Any, shared: bool) -> socket.socket:
+    """Return a socket on an address that others of ours share from then on; `shared`: from the beginning."""
+    made = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        if shared:
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        made.bind(place)
+        # Bound alone first: so nobody else had it.
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        made.setblocking(False)
+    except OSError:
+        made.close()
+        raise
+    return made

@@ -1,0 +1,172 @@
+"""`--frontend-workers`: all workers of a server, and what they listen on.
+
+A worker that ends is started again after a delay, which grows while it keeps ending. Those who wait to be connected to it wait
+for the next one: the listening sockets are the core's.
+"""
+
+import asyncio
+import itertools
+import logging
+import os
+import socket
+import time
+
+from serving.cli.options import Options
+from serving.core.errors import unavailable
+from serving.server.inference_server import InferenceServer
+from serving.telemetry.logs import LogValues
+from serving.workers.internal_connections import InternalConnections
+from serving.workers.link.setup import BEAT_S
+from serving.workers.link.shared_page import SharedPage, SharedRequestMemory
+from serving.workers.listening import listen
+from serving.workers.worker_process import WorkerProcess
+
+log = logging.getLogger(__name__)
+
+_FIRST_DELAY_S, _LAST_DELAY_S = 0.2, 30.0  # before a worker is started again
+_LONG_RUN_S = 20.0  # after which the delays begin anew
+_FAILED_STARTS = 3  # in a row, until the server gives up to start at all
+
+
+class FrontendWorkers:
+    """Made before the server's frontends: from here on its memory for requests is that of all processes together."""
+
+    def __init__(self, server: InferenceServer, options: Options) -> None:
+        self._server = server
+        self._options = options
+        self._page, self._page_descriptor = SharedPage.create(options.frontend_workers)
+        server.request_memory = SharedRequestMemory(options.request_memory_limit, self._page.held, 0)
+        self._internal = InternalConnections(server, options)
+        self._sockets: list[dict[str, list[socket.socket]]] = [{} for _ in range(options.frontend_workers)]
+        self._processes: list[WorkerProcess | None] = [None] * options.frontend_workers
+        self._tasks: list[asyncio.Task[None]] = []
+        self._stopping = False
+
+    def frontend(self, protocol: str) -> "WorkersFrontend":
+        """Return the listener of a protocol ("http", "grpc") that is all workers together."""
+        return WorkersFrontend(self, protocol)
+
+    # -- life --------------------------------------------------------------------------------------------------------
+    def listen(self, protocol: str) -> tuple[str, int]:
+        """Bind the sockets of a protocol; return their address. OSError where that fails."""
+        options = self._options
+        address, port, shared = {
+            "http": (options.http_address, options.http_port, options.reuse_http_port),
+            "grpc": (options.grpc_address, options.grpc_port, options.reuse_grpc_port),
+        }[protocol]
+        found = listen(address, port, options.frontend_workers, shared)
+        for mine, sockets in zip(self._sockets, found, strict=True):
+            mine[protocol] = sockets
+        host, bound = found[0][0].getsockname()[:2]
+        return host, bound
+
+    async def start(self) -> None:
+        """Start the workers; return when all of them listen. UNAVAILABLE where one cannot be started."""
+        loop = asyncio.get_running_loop()
+        self._server.trace_settings.subscribe(self._show_tracing)
+        self._server.log_settings.subscribe(self._tell_log_values)
+        ready = []
+        for index in range(len(self._processes)):
+            ready.append(loop.create_future())
+            self._tasks.append(loop.create_task(self._keep(index, ready[-1])))
+        self._tasks.append(loop.create_task(self._watch()))
+        await asyncio.gather(*ready)
+
+    async def drain(self, protocol: str) -> None:
+        """Listen no more; return when the connections of a protocol have been answered and are closed."""
+        self._stopping = True
+        for sockets in self._sockets:
+            for one in sockets.pop(protocol, ()):
+                one.close()
+        await asyncio.gather(*(process.drain(protocol) for process in self._processes if process is not None))
+
+    async def close(self) -> None:
+        """End the workers."""
+        self._stopping = True
+        for sockets in self._sockets:
+            for one in itertools.chain.from_iterable(sockets.values()):
+                one.close()
+            sockets.clear()
+        await asyncio.gather(*(process.close() for process in self._processes if process is not None))
+        tasks, self._tasks = self._tasks, []
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._internal.close()
+        if self._page_descriptor >= 0:
+            os.close(self._page_descriptor)
+            self._page_descriptor = -1
+
+    async def _keep(self, index: int, ready: "asyncio.Future[None]") -> None:
+        """Keep a worker running. `ready` is done when it first listens, or when it cannot be started."""
+        delay_s = _FIRST_DELAY_S
+        failed = 0
+        while True:
+            began = time.monotonic()
+            reason = await self._run(index, ready)
+            self._page.held[index + 1] = 0
+            if self._stopping:
+                return
+            failed += 1
+            if failed == _FAILED_STARTS and not ready.done():
+                ready.set_exception(
+                    unavailable(f"failed to start the frontend workers: one {reason}; the log says why")
+                )
+                return
+            delay_s = _FIRST_DELAY_S if time.monotonic() - began >= _LONG_RUN_S else min(2 * delay_s, _LAST_DELAY_S)
+            log.error("frontend worker %d %s; it is started again in %g s", index + 1, reason, delay_s)
+            await asyncio.sleep(delay_s)
+
+    async def _run(self, index: int, ready: "asyncio.Future[None]") -> str:
+        """Run a worker once; return how it ended."""
+        process = WorkerProcess(index + 1, self._server, self._page, self._internal)
+        try:
+            await process.start(self._options, self._page_descriptor, self._sockets[index])
+        except OSError as error:
+            return f"cannot be started ({error.strerror})"
+        self._processes[index] = process
+        process.ready.add_done_callback(lambda _: None if ready.done() else ready.set_result(None))
+        try:
+            return await process.ended()
+        finally:
+            self._processes[index] = None
+
+    # -- all of them ---------------------------------------------------------------------------------------------------
+    async def _watch(self) -> None:
+        last = time.monotonic()
+        while True:
+            await asyncio.sleep(BEAT_S)
+            now = time.monotonic()
+            self._show_tracing()
+            for process in self._processes:
+                if process is not None:
+                    # At most as much as they had to show it: the core itself may have been stopped.
+                    process.beat(min(now - last, 2 * BEAT_S), self._options.process_heartbeat_timeout_secs)
+            last = now
+
+    def _show_tracing(self) -> None:
+        self._page.tracing = self._server.tracing
+
+    def _tell_log_values(self, values: LogValues) -> None:
+        for process in self._processes:
+            if process is not None:
+                process.send("log", [getattr(values, name) for name in LogValues.__slots__])
+
+
+class WorkersFrontend:
+    """The listeners of one protocol in all workers; see serving/frontends/__init__.py for what a listener has."""
+
+    def __init__(self, workers: FrontendWorkers, protocol: str) -> None:
+        self._workers = workers
+        self._protocol = protocol
+        self.address = ("", 0)
+
+    async def start(self) -> None:
+        """Bind. Connections wait until the workers run."""
+        self.address = self._workers.listen(self._protocol)
+
+    async def drain(self) -> None:
+        await self._workers.drain(self._protocol)
+
+    async def close(self) -> None:
+        await self._workers.close()

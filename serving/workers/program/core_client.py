@@ -1,0 +1,220 @@
+"""What a worker knows of the core: it stands in for the InferenceServer in the frontends.
+
+Infer requests travel over the link; whatever else a client asks travels over an internal connection of its own, whose other
+end the frontends of the core serve. Who finds out that a request cannot travel over the link raises NeedsCoreError.
+"""
+
+import asyncio
+import marshal
+import socket
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn, TypeVar
+
+from serving.cli import trace_config
+from serving.cli.options import Options
+from serving.core.errors import unavailable
+from serving.core.in_flight import InFlightRequest
+from serving.core.response import InferenceResponse
+from serving.resources.request_memory import RequestMemory
+from serving.workers.link.answers import Rest as AnswerRest
+from serving.workers.link.answers import discard_outputs, read_error, read_outputs
+from serving.workers.link.message_stream import MessageStream
+from serving.workers.link.requests import Received, RequestWriter, Rest
+from serving.workers.link.shared_area import AreaReader, AreaWriter
+from serving.workers.link.shared_page import SharedPage
+
+_TRACE_CONTEXT = ("traceparent", "tracestate")
+
+P = TypeVar("P", bound=asyncio.BaseProtocol)
+
+
+class NeedsCoreError(Exception):
+    """The request needs what only the core has: it is to be passed on as it came."""
+
+
+class NoSharedMemory:
+    """In place of the clients' shared memory, which is the core's."""
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise NeedsCoreError
+
+
+class CoreClient(MessageStream):
+    """See the module's docstring. All methods run on the loop's thread."""
+
+    def __init__(
+        self,
+        options: Options,
+        page: SharedPage,
+        memory: RequestMemory,
+        areas: tuple[AreaWriter, AreaReader],
+        control: socket.socket,
+        on_closed: Callable[[], None],
+    ) -> None:
+        """areas: of requests and of responses. control: where descriptors are passed to the core."""
+        super().__init__()
+        self.options = options
+        self.request_memory = memory
+        self.shared_memory = NoSharedMemory()
+        self._page = page
+        self._requests_area, self._responses_area = areas
+        self._writer = RequestWriter(areas[0])
+        self._control = control
+        self._on_closed = on_closed
+        self._shows_peer = options.request_log_client != "off"
+        config = trace_config.read(options.trace_config)
+        self._shows_headers = config is not None and config.timestamps
+        self._next_number = 0
+        self._in_flight: dict[int, InFlightRequest] = {}
+        self._requests: list[tuple[object, ...]] = []
+        self._cancelled: list[int] = []
+        self._sent: list[int] = []
+
+    # -- as an InferenceServer -----------------------------------------------------------------------------------------
+    @property
+    def tracing(self) -> bool:
+        """Return whether a trace may ask when its request was received."""
+        return self._page.tracing
+
+    def infer(
+        self,
+        request: InFlightRequest,
+        protocol: str = "",
+        transport: asyncio.BaseTransport | None = None,
+        headers: Mapping[str, str] | None = None,
+        received: Received = None,
+    ) -> None:
+        """Send the request to the core, which checks it; its answer, or what is wrong with it, goes to its responder."""
+        asked = request.asked
+        if self.transport is None:
+            raise unavailable("the server is ending")
+        number = self._next_number
+        self._next_number = number + 1
+        peer = transport.get_extra_info("peername") if self._shows_peer and transport is not None else None
+        rest = Rest(
+            dict(asked.parameters),
+            asked.priority,
+            asked.timeout_us,
+            asked.sequence,
+            {name: target.rule.classes for name, target in asked.output_targets.items()},
+            peer and tuple(peer[:2]),
+            _trace_context(headers) if self._shows_headers else {},
+            received,
+        )
+        self._requests.append(self._writer.write(number, request, protocol, rest))
+        self._in_flight[number] = request
+        request.accept(_Sent(self, number))
+        if received is not None:
+            request.trace = _SentTrace(self, number)
+        # They are in the shared memory or in the message now, and may be large.
+        asked.inputs = request.inputs = {}
+        if not self._scheduled:
+            self.wake()
+
+    def request_cancelled(self, number: int) -> None:
+        self._cancelled.append(number)
+        self.wake()
+
+    def request_ended(self, number: int) -> None:
+        self._in_flight.pop(number, None)
+
+    def answer_sent(self, number: int) -> None:
+        """Tell the core's trace that the client has taken the answer."""
+        self._sent.append(number)
+        self.wake()
+
+    # -- the link ----------------------------------------------------------------------------------------------------
+    def outgoing(self) -> Any:
+        message = (self._requests, self._cancelled, self._responses_area.take_freed(), self._sent)
+        self._requests, self._cancelled, self._sent = [], [], []
+        return message
+
+    def on_message(self, message: Any) -> None:
+        answers, freed = message
+        for number, version, outputs, rest in answers:
+            request = self._in_flight.get(number)
+            if request is not None:
+                self._answer(request, version, outputs, rest)
+            elif version is not None:
+                discard_outputs(outputs, self._responses_area)
+        for place in freed:
+            self._requests_area.give_back(place)
+        if self._responses_area.freed:
+            self.wake()
+
+    def _answer(self, request: InFlightRequest, version: int | None, outputs: Any, rest: AnswerRest) -> None:
+        if rest is not None and isinstance(request.trace, _SentTrace):
+            request.trace.wanted = rest[1]
+        if version is None:
+            request.respond(None if outputs is None else read_error(outputs))
+            return
+        asked = request.asked
+        response = InferenceResponse(asked.model_name, version, asked.id, read_outputs(outputs, self._responses_area))
+        if rest is not None:
+            response.parameters = rest[0]
+        request.respond(response)
+
+    def on_closed(self) -> None:
+        left, self._in_flight = self._in_flight, {}
+        for request in left.values():
+            request.respond(unavailable("the server has ended"))
+        self._on_closed()
+
+    # -- internal connections ----------------------------------------------------------------------------------------
+    async def connect(self, kind: str, peer: Any, factory: Callable[[], P]) -> P:
+        """Open a connection to the core's frontend of `kind` ("http", "grpc") in the name of the client at `peer`."""
+        mine, theirs = socket.socketpair()
+        with theirs:
+            try:
+                address = (str(peer[0]), int(peer[1])) if peer else None
+                socket.send_fds(self._control, [marshal.dumps((kind, address))], [theirs.fileno()])
+            except OSError:
+                mine.close()
+                raise unavailable("the server is ending") from None
+        mine.setblocking(False)
+        _, protocol = await self._loop.create_unix_connection(factory, sock=mine)
+        return protocol
+
+
+def _trace_context(headers: Mapping[str, str] | None) -> dict[str, str]:
+    return {name: headers[name] for name in _TRACE_CONTEXT if name in headers} if headers else {}
+
+
+class _Sent:
+    """The owner of a request that is under way in the core."""
+
+    __slots__ = ("_client", "_number")
+
+    def __init__(self, client: CoreClient, number: int) -> None:
+        self._client = client
+        self._number = number
+
+    def request_cancelled(self, request: InFlightRequest) -> None:
+        self._client.request_cancelled(self._number)
+
+    def request_ended(self, request: InFlightRequest) -> None:
+        self._client.request_ended(self._number)
+
+
+class _SentTrace:
+    """A SendTrace: tells the core when the answer has been sent, if it has a trace. wanted: whether it has one."""
+
+    __slots__ = ("_client", "_number", "wanted")
+
+    def __init__(self, client: CoreClient, number: int) -> None:
+        self._client = client
+        self._number = number
+        self.wanted = False
+
+    def sending(self) -> None:
+        """The core has noted that already: the answer left it."""
+
+    def sent(self, waiting: Callable[[], bool]) -> None:
+        if self.wanted:
+            self._look(waiting)
+
+    def _look(self, waiting: Callable[[], bool]) -> None:
+        if waiting():
+            asyncio.get_running_loop().call_later(0.01, self._look, waiting)
+        else:
+            self._client.answer_sent(self._number)

@@ -1,0 +1,182 @@
+"""Requests that the core answers: passed on over an internal connection, and the answer passed back byte by byte.
+
+Each client's connection has internal ones of its own, one for each of its requests under way, which end with it: so the core
+knows the client, and hears when it goes. What has come of a request is whole and decompressed. The answer is not decoded: only
+its end is looked for.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from typing import cast
+from urllib.parse import quote
+
+import httptools
+
+from serving.core.errors import unavailable
+from serving.frontends.http1.exchange import Exchange, Pipeline
+from serving.workers.program.core_client import CoreClient
+
+# Of one connection, not of the request (RFC 9110, section 7.6.1); or not true any more of a body that has come.
+_LEFT_OUT = frozenset(
+    (
+        "connection",
+        "content-encoding",
+        "content-length",
+        "expect",
+        "keep-alive",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    )
+)
+
+
+class HttpRelay:
+    """The internal connections of all clients."""
+
+    def __init__(self, core: CoreClient) -> None:
+        self._core = core
+        self._idle: dict[Pipeline, list[_CoreConnection]] = {}
+
+    async def answer(self, exchange: Exchange) -> None:
+        """Pass the request on; its answer comes when it comes."""
+        pipeline = exchange.pipeline
+        idle = self._idle.get(pipeline)
+        if idle is None:
+            idle = self._idle[pipeline] = []
+            pipeline.on_abandoned = self._client_gone
+        if idle:
+            connection = idle.pop()
+        else:
+            transport = pipeline.transport
+            peer = transport.get_extra_info("peername") if transport is not None else None
+            connection = await self._core.connect("http", peer, lambda: _CoreConnection(self))
+        connection.begin(exchange)
+
+    def keep(self, connection: "_CoreConnection", pipeline: Pipeline) -> None:
+        """Keep a connection whose request is answered for the next one of its client."""
+        idle = self._idle.get(pipeline)
+        if idle is None:
+            connection.close()
+        else:
+            idle.append(connection)
+            connection.idle_in = idle
+
+    def _client_gone(self, pipeline: Pipeline) -> None:
+        for connection in self._idle.pop(pipeline, ()):
+            connection.idle_in = None
+            connection.close()
+
+
+class _CoreConnection(asyncio.Protocol):
+    """One internal connection, and the request that it is busy with. idle_in: where it waits for the next one."""
+
+    def __init__(self, relay: HttpRelay) -> None:
+        self.idle_in: list[_CoreConnection] | None = None
+        self._relay = relay
+        self._transport: asyncio.Transport | None = None
+        self._exchange: Exchange | None = None
+        self._parser = httptools.HttpResponseParser(self)
+        self._started = self._complete = self._paused = False
+
+    def begin(self, exchange: Exchange) -> None:
+        """Send the request."""
+        self.idle_in = None
+        if self._transport is None:
+            raise unavailable("the server is ending")
+        self._exchange = exchange
+        self._parser = httptools.HttpResponseParser(self)
+        self._started = self._complete = False
+        exchange.start_relay(self._drained, self._abandoned)
+        self._transport.writelines([_head(exchange), exchange.body, exchange.binary])
+        exchange.body = exchange.binary = b""
+        if exchange.memory_taken:
+            exchange.give(exchange.memory_taken)  # the core counts it from here on
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    # -- the answer --------------------------------------------------------------------------------------------------
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        exchange = self._exchange
+        if exchange is None or self._transport is None:
+            return
+        self._started = True
+        self._parser.feed_data(data)
+        if self._complete:
+            self._end(exchange, data)
+            return
+        exchange.write(data)
+        if (exchange.chunks or exchange.pipeline.write_paused) and not self._paused:
+            self._paused = True
+            self._transport.pause_reading()
+
+    def on_headers_complete(self) -> None:
+        if self._exchange is not None and self._exchange.head.method == "HEAD":
+            self._complete = True  # whatever length it names
+
+    def on_message_complete(self) -> None:
+        self._complete = True
+
+    def _end(self, exchange: Exchange, data: bytes) -> None:
+        self._exchange = None
+        keep = self._parser.should_keep_alive()
+        pipeline = exchange.pipeline
+        if not keep:
+            pipeline.closing = True
+        exchange.chunks.append(data)
+        exchange.end()
+        if keep and self._transport is not None:
+            self._relay.keep(self, pipeline)
+        else:
+            self.close()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._transport = None
+        if self.idle_in is not None and self in self.idle_in:
+            self.idle_in.remove(self)
+        exchange, self._exchange = self._exchange, None
+        if exchange is None:
+            return
+        exchange.on_abandoned = None
+        if not self._started:
+            exchange.fail(unavailable("the server is ending"))
+        elif exchange.head.http_1_0:  # the end of an answer without a length
+            exchange.end()
+        elif exchange.pipeline.transport is not None:
+            exchange.pipeline.transport.abort()
+
+    # -- the client --------------------------------------------------------------------------------------------------
+    def _drained(self) -> None:
+        if self._paused and self._transport is not None:
+            self._paused = False
+            self._transport.resume_reading()
+
+    def _abandoned(self, exchange: Exchange) -> None:
+        self._exchange = None
+        self.close()
+
+
+def _head(exchange: Exchange) -> bytes:
+    return "".join(_head_lines(exchange)).encode("latin-1", "replace")
+
+
+def _head_lines(exchange: Exchange) -> Iterator[str]:
+    head = exchange.head
+    target = "*" if head.path == "*" else quote(head.path)
+    yield f"{head.method} {target} HTTP/1.{'0' if head.http_1_0 else '1'}\r\n"
+    for name, value in head.as_sent():
+        if name.lower() not in _LEFT_OUT:
+            yield f"{name}: {value}\r\n"
+    size = len(exchange.body) + len(exchange.binary)
+    if size or "content-length" in head.headers or "transfer-encoding" in head.headers:
+        yield f"Content-Length: {size}\r\n"
+    closing = not head.keep_alive or exchange.pipeline.closes_after(exchange)
+    yield "Connection: close\r\n" if closing else "Connection: keep-alive\r\n" if head.http_1_0 else ""
+    yield "\r\n"

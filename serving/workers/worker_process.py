@@ -1,0 +1,204 @@
+"""One process of a worker: started with what it shares with the core, listened to, ended."""
+
+import asyncio
+import contextlib
+import logging
+import marshal
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from serving.backends.channel.channel import close_all
+from serving.cli.options import Options
+from serving.server.inference_server import InferenceServer
+from serving.workers.internal_connections import InternalConnections
+from serving.workers.link.setup import Setup
+from serving.workers.link.shared_area import AreaReader, AreaWriter, create_area
+from serving.workers.link.shared_page import SharedPage
+from serving.workers.worker_link import WorkerLink
+
+log = logging.getLogger(__name__)
+
+_ROOT = str(Path(__file__).resolve().parents[2])
+_END_S = 2.0  # in which it ends by itself, told so
+_MAX_COMMAND = 1 << 16  # bytes
+
+Sockets = Mapping[str, Sequence[socket.socket]]  # "http", "grpc" -> listening sockets
+
+
+class WorkerProcess:
+    """All methods run on the loop's thread, which is the main one: the kernel ends the process when that thread ends."""
+
+    def __init__(self, number: int, server: InferenceServer, page: SharedPage, internal: InternalConnections) -> None:
+        self._number = number
+        self._server = server
+        self._page = page
+        self._internal = internal
+        self._loop = asyncio.get_running_loop()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._pidfd = -1
+        self._control: socket.socket | None = None
+        self._link: WorkerLink | None = None
+        self._reason = ""  # why it had to be killed
+        self._beats = page.beats[number]
+        self._silent_s = 0.0
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._drained: dict[str, asyncio.Future[None]] = {}
+        self._over: asyncio.Future[None] = self._loop.create_future()
+        self.ready: asyncio.Future[None] = self._loop.create_future()
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    async def start(self, options: Options, page_descriptor: int, sockets: Sockets) -> None:
+        """Start it; OSError where that fails."""
+        mine, theirs = socket.socketpair()
+        self._control, their_control = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        size = self._server.request_memory.limit
+        areas = create_area(size), create_area(size)
+        try:
+            self._link = WorkerLink(self._server, AreaReader(areas[0]), AreaWriter(areas[1]), self._on_link_closed)
+            setup = Setup(
+                options=options,
+                log_values=self._server.log_settings.current,
+                number=self._number,
+                workers=options.frontend_workers,
+                page=page_descriptor,
+                link=theirs.fileno(),
+                control=their_control.fileno(),
+                requests=areas[0],
+                responses=areas[1],
+                http=tuple(one.fileno() for one in sockets.get("http", ())),
+                grpc=tuple(one.fileno() for one in sockets.get("grpc", ())),
+            )
+            self._process = _spawn(setup)
+        finally:
+            theirs.close()
+            their_control.close()
+            close_all(areas)
+        self._pidfd = os.pidfd_open(self._process.pid)
+        self._loop.add_reader(self._pidfd, self._on_ended)
+        self._control.setblocking(False)
+        self._loop.add_reader(self._control, self._on_control)
+        mine.setblocking(False)
+        link = self._link
+        await self._loop.create_unix_connection(lambda: link, sock=mine)
+
+    async def ended(self) -> str:
+        """Return how it ended, when it has and all that it held is free."""
+        await self._over
+        assert self._process is not None
+        status = self._process.wait()
+        return self._reason or (f"ended with exit status {status}" if status >= 0 else f"was ended by signal {-status}")
+
+    def kill(self, reason: str) -> None:
+        if self._pidfd >= 0:
+            self._reason = self._reason or reason
+            signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+
+    # -- what it is told -----------------------------------------------------------------------------------------------
+    def send(self, command: str, value: Any) -> None:
+        if self._control is not None:
+            with contextlib.suppress(OSError):  # it has gone, or is stopped
+                self._control.send(marshal.dumps((command, value)))
+
+    async def drain(self, protocol: str) -> None:
+        """Return when its connections of a protocol are closed, or it has ended."""
+        drained = self._drained[protocol] = self._loop.create_future()
+        self.send("drain", protocol)
+        await asyncio.wait((drained, self._over), return_when=asyncio.FIRST_COMPLETED)
+
+    async def close(self) -> None:
+        """Let it end by itself, and kill it when that takes too long."""
+        if self._link is not None and self._link.transport is not None:
+            self._link.transport.close()
+        _, pending = await asyncio.wait((self._over,), timeout=_END_S)
+        if pending:
+            self.kill("did not end")
+            await self._over
+
+    def beat(self, elapsed_s: float, timeout_s: float) -> None:
+        """Kill it where it has given no sign of life for so long; called every second or so."""
+        beats = self._page.beats[self._number]
+        self._silent_s = 0.0 if beats != self._beats else self._silent_s + elapsed_s
+        self._beats = beats
+        if self._silent_s > timeout_s:
+            self.kill(f"gave no sign of life for {timeout_s:g} s and was killed")
+        elif self._link is not None:
+            self._link.beat()
+
+    # -- what it tells -------------------------------------------------------------------------------------------------
+    def _on_control(self) -> None:
+        assert self._control is not None
+        try:
+            data, descriptors, _, _ = socket.recv_fds(self._control, _MAX_COMMAND, 1)
+        except OSError:
+            return
+        if not data:
+            self._loop.remove_reader(self._control)
+            return
+        what, value = marshal.loads(data)
+        if descriptors:
+            task = self._loop.create_task(self._accept(what, socket.socket(fileno=descriptors[0]), value))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        elif what == "ready":
+            self.ready.set_result(None)
+        elif what == "drained" and not self._drained[value].done():
+            self._drained[value].set_result(None)
+
+    async def _accept(self, kind: str, connected: socket.socket, peer: "tuple[str, int] | None") -> None:
+        try:
+            await self._internal.accept(kind, connected, peer)
+        except OSError as error:
+            connected.close()
+            log.warning("a connection of frontend worker %d was not taken: %s", self._number, error.strerror)
+
+    # -- its end -------------------------------------------------------------------------------------------------------
+    def _on_link_closed(self) -> None:
+        """Without its link it cannot do anything more; most often it is ending."""
+        self._loop.call_later(_END_S, self.kill, "closed its link")
+
+    def _on_ended(self) -> None:
+        assert self._control is not None
+        self._loop.remove_reader(self._pidfd)
+        os.close(self._pidfd)
+        self._pidfd = -1
+        self._loop.remove_reader(self._control)
+        self._control.close()
+        self._control = None
+        if self._link is not None and self._link.transport is not None:
+            self._link.transport.abort()
+        self._over.set_result(None)
+
+
+def _spawn(setup: Setup) -> "subprocess.Popen[bytes]":
+    descriptor = os.memfd_create("slipway-worker-setup", os.MFD_CLOEXEC)
+    with os.fdopen(descriptor, "w+b") as file:
+        pickle.dump(setup, file)
+        file.flush()
+        file.seek(0)
+        handed = (setup.page, setup.link, setup.control, setup.requests, setup.responses, *setup.http, *setup.grpc)
+        # A group of its own: a Ctrl-C meant for the server must not interrupt what it still wants to finish.
+        return subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "serving.workers.program",
+                str(descriptor),
+                str(os.getpid()),
+                f"frontend-worker-{setup.number}",
+            ],
+            stdin=subprocess.DEVNULL,
+            pass_fds=(descriptor, *handed),
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, (_ROOT, os.environ.get("PYTHONPATH"))))},
+            process_group=0,
+        )
