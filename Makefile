@@ -11,7 +11,7 @@ SUITE = -n auto --no-loadscope-reorder -m "not soak and not gpu$(if $(filter no,
 # Containers often set it; every server that a test starts would then compile its modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test coverage check lock bench bench-memory bench-perf-analyzer fuzz soak screenshots examples clean help
+.PHONY: run test coverage check lock bench bench-instructions bench-memory bench-perf-analyzer fuzz soak screenshots examples clean help
 .DEFAULT_GOAL := help
 
 run: $(VENV)/.installed  ## Start the dashboard and the inference server; Ctrl-C stops all of it.
@@ -36,6 +36,9 @@ check: $(VENV)/.installed-dev node_modules/.installed  ## Look for errors withou
 
 bench: $(VENV)/.installed-dev  ## Measure requests per second and latency beside a plain FastAPI server.
 	$(BIN)/python -m benchmarks
+
+bench-instructions: $(VENV)/.installed-dev  ## Count each path's instructions; fails at 10 % more than recorded. RECORD=yes records anew.
+	$(BIN)/python -m benchmarks.instructions $(if $(filter yes,$(RECORD)),--record)
 
 bench-memory: $(VENV)/.installed-dev  ## Measure what loading, a thousand models and large tensors cost in memory.
 	$(BIN)/python -m benchmarks.load_cycles

@@ -1,0 +1,32 @@
+"""The table of paths whose instructions are counted; a new one is a line."""
+
+from typing import NamedTuple
+
+from benchmarks.instructions.models import BATCH
+
+
+class Case(NamedTuple):
+    """One path. protocol: a key of clients.CLIENTS. at_once: requests under way together. flags: of the server."""
+
+    name: str
+    protocol: str
+    model: str
+    at_once: int = 1
+    flags: tuple[str, ...] = ()
+
+
+CASES = (
+    Case("JSON", "json", "plain"),
+    Case("binary", "binary", "plain"),
+    Case("gRPC", "grpc", "plain"),
+    Case(f"binary, {BATCH} at once", "binary", "plain", BATCH),
+    Case(f"gRPC, {BATCH} at once", "grpc", "plain", BATCH),
+    Case(f"JSON, batches of {BATCH}", "json", "batched", BATCH),
+    Case(f"binary, batches of {BATCH}", "binary", "batched", BATCH),
+    Case(f"gRPC, batches of {BATCH}", "grpc", "batched", BATCH),
+    Case("Python model, binary", "binary", "python"),
+    Case("Python model, gRPC", "grpc", "python"),
+    Case(f"Python model, binary, {BATCH} at once", "binary", "python", BATCH),
+    Case(f"Python model, binary, batches of {BATCH}", "binary", "python_batched", BATCH),
+    Case("ensemble of a Python model, binary", "binary", "ensemble"),
+)

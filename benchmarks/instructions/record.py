@@ -1,0 +1,49 @@
+"""The recorded figures, and the comparison with what was counted."""
+
+import json
+import platform
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+PATH = Path(__file__).parent / "recorded.json"
+TOLERANCE = 0.10
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Instructions for each request by path, and what the yardstick took under the same Python."""
+
+    python: str
+    yardstick: int
+    paths: dict[str, int]
+
+
+def python_build() -> str:
+    return f"{platform.python_implementation()} {platform.python_version()}, {platform.python_compiler()}"
+
+
+def read() -> Figures:
+    return Figures(**json.loads(PATH.read_text()))
+
+
+def write(figures: Figures) -> None:
+    PATH.write_text(json.dumps(asdict(figures), indent=2) + "\n")
+
+
+def expected_here(recorded: Figures, yardstick: int) -> dict[str, float]:
+    """Return the recorded figure of each path as this build of Python would have counted it."""
+    return {name: figure * yardstick / recorded.yardstick for name, figure in recorded.paths.items()}
+
+
+def faults(counted: dict[str, int], expected: dict[str, float]) -> list[str]:
+    """Return a sentence for each path that costs too much, or that only one of the two knows."""
+    found = []
+    for name in counted.keys() | expected.keys():
+        if name not in expected:
+            found.append(f"{name}: no figure is recorded")
+        elif name not in counted:
+            found.append(f"{name}: recorded, but no such path is counted")
+        elif counted[name] > expected[name] * (1 + TOLERANCE):
+            more = counted[name] / expected[name] - 1
+            found.append(f"{name}: {counted[name]:,} instructions for each request, {more:.0%} more than recorded")
+    return sorted(found)
