@@ -2,10 +2,12 @@
 
 import asyncio
 import contextlib
+import dataclasses
 import logging
 import socket
 import time
 from collections.abc import Callable, Sequence
+from typing import Any, cast
 
 from serving.cli.option_values import header_pattern
 from serving.cli.options import Options
@@ -22,6 +24,7 @@ from serving.frontends.http2.keepalive import KeepaliveSettings
 from serving.frontends.http2.stream import Stream
 from serving.frontends.shared.authorisation import Authoriser
 from serving.frontends.shared.client_limits import ClientTimeouts
+from serving.frontends.shared.forwarded_transport import ForwardedTransport, PeerName
 from serving.server.inference_server import InferenceServer
 
 log = logging.getLogger(__name__)
@@ -30,6 +33,17 @@ _WATCH_S = 1.0
 MAX_STREAMS = 8192  # of all connections together
 MIN_STREAMS = 16  # that each connection may have in any case
 _BACKLOG = 1024
+
+
+class _ForwardedConnection(Connection[CallHead]):
+    __slots__ = ("_peer",)
+
+    def __init__(self, peer: PeerName | None, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        self._peer = peer
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(ForwardedTransport(cast(asyncio.Transport, transport), self._peer))
 
 
 class GrpcServer:
@@ -122,6 +136,19 @@ class GrpcServer:
             self._keepalive,
             self._timeouts,
             self._services.server.request_memory,
+        )
+
+    def forwarded_connection(self, peer: PeerName | None) -> Connection[CallHead]:
+        """Return the protocol for a connection over which another process forwards calls of the client at `peer`. That process
+        watches the client: how it takes its answers, and its keepalive."""
+        return _ForwardedConnection(
+            peer,
+            parse_head,
+            self._make_call,
+            self._connections,
+            self._scratch,
+            timeouts=dataclasses.replace(self._timeouts, unread_s=0),
+            memory=self._services.server.request_memory,
         )
 
     def _make_call(self, connection: Connection[CallHead], stream_id: int, head: CallHead) -> Stream:

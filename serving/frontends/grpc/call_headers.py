@@ -83,6 +83,15 @@ def _call_head(pseudo: dict[bytes, bytes], headers: dict[str, str]) -> CallHead:
     return CallHead(path, headers, int(match[1]) * _UNIT_S[match[2]], encoding)
 
 
+def request_fields(head: CallHead, timeout_s: float | None = None) -> HeaderList:
+    """Return the fields of which `parse_head` makes this head again; `timeout_s` is what is left of its own."""
+    pseudo = [(b":method", b"POST"), (b":scheme", b"http"), (b":path", head.path.encode("latin-1"))]
+    headers = head.headers
+    if timeout_s is not None:
+        headers = headers | {"grpc-timeout": f"{max(0, int(timeout_s * 1000))}m"}
+    return pseudo + [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
+
+
 @functools.cache
 def response_headers(encoding: str = "") -> bytes:
     """Return the header block before a call's first message; `encoding` is that of compressed messages."""

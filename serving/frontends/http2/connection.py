@@ -9,7 +9,7 @@ import logging
 import socket
 import time
 from collections.abc import Callable
-from typing import Generic, cast
+from typing import Generic, Protocol, cast
 
 from serving.frontends.http2 import frames as h2
 from serving.frontends.http2.frame_reader import RECEIVED_FRAME_SIZE, FrameReader
@@ -44,6 +44,13 @@ _OUR_SETTINGS = h2.settings(
 ) + h2.window_update(0, CONNECTION_WINDOW - h2.DEFAULT_WINDOW)
 
 
+class Companion(Protocol):
+    """What lives as long as a connection, for its streams."""
+
+    def close(self) -> None:
+        """The connection has ended."""
+
+
 class Connection(FrameReader, Generic[Head]):
     """Frames in, streams out. Every public method runs on the event loop's thread.
 
@@ -65,6 +72,7 @@ class Connection(FrameReader, Generic[Head]):
         "_refusing",
         "_since",
         "_streams",
+        "companion",
         "limit",
         "receive_window",
         "transport",
@@ -92,6 +100,7 @@ class Connection(FrameReader, Generic[Head]):
         self._progress = ProgressWatch(timeouts, memory or RequestMemory())
         self.limit = ConcurrencyLimit(MAX_CONCURRENT_STREAMS)
         self.receive_window = STREAM_WINDOW
+        self.companion: Companion | None = None
         self._draining = self._refusing = False
         self._since = time.monotonic()  # of the state that a timeout watches: preface, stalled, closing
         self._handlers = {
@@ -118,6 +127,8 @@ class Connection(FrameReader, Generic[Head]):
         self.closing = True
         self._connections.discard(self)
         self._abort_streams()
+        if self.companion is not None:
+            self.companion.close()
 
     def pause_writing(self) -> None:
         self.writer.paused = True
@@ -133,7 +144,10 @@ class Connection(FrameReader, Generic[Head]):
         ends = bool(flags & h2.FLAG_END_STREAM)
         stream = self._receive(stream_id, len(data), ends)
         if flags & h2.FLAG_PADDED:
+            padded = len(data)
             data = h2.without_padding(data)
+            if stream is not None:
+                stream.padded(padded - len(data))
         if not data and not ends:
             self._flood.charge()
         if stream is not None:
@@ -343,6 +357,13 @@ class Connection(FrameReader, Generic[Head]):
         for stream in self._streams.close_all():
             self.writer.drop(stream)
             stream.aborted()
+
+    def replace(self, stream: Stream) -> None:
+        """Let `stream` take the place of the one with its identifier, of which nothing has been answered."""
+        replaced = self._streams.by_id[stream.id]
+        stream.send_window, stream.receive_window = replaced.send_window, replaced.receive_window
+        stream.remote_ended = replaced.remote_ended
+        self._streams.by_id[stream.id] = stream
 
     @property
     def open_streams(self) -> int:

@@ -41,13 +41,13 @@ class FrameReader(asyncio.BufferedProtocol):
         "_part_left",
         "_part_of",
         "_rest",
-        "_scratch",
         "closing",
         "expects_settings",
+        "scratch",
     )
 
     def __init__(self, scratch: memoryview) -> None:
-        self._scratch = scratch
+        self.scratch = scratch
         self.closing = False  # whatever comes now is ignored
         self.expects_settings = True
         self._expects_preface = True
@@ -92,12 +92,12 @@ class FrameReader(asyncio.BufferedProtocol):
 
     # -- asyncio -----------------------------------------------------------------------------------------------------
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self._scratch
+        return self.scratch
 
     def buffer_updated(self, count: int) -> None:
         if self.closing:
             return
-        data: bytes | memoryview = self._scratch[:count]
+        data: bytes | memoryview = self.scratch[:count]
         if self._rest:
             self._rest += data
             if len(self._rest) < self._needed:

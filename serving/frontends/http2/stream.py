@@ -104,6 +104,9 @@ class Stream(ABC):
     def closed(self) -> None:  # noqa: B027
         """All of the response has been sent, or the rest of it is dropped: nothing is kept for this stream any more."""
 
+    def padded(self, size: int) -> None:  # noqa: B027
+        """The peer has sent `size` bytes of padding, which count as received."""
+
     def drained(self) -> None:  # noqa: B027
         """All that had to wait has been sent, and the response goes on."""
 

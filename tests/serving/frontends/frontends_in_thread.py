@@ -42,7 +42,7 @@ class Frontends:
         options = self._options
         self.server = InferenceServer(options)
         http = HttpServer(self.server, options, Authoriser.from_options(options, "http"))
-        grpc = GrpcServer(self.server, options, Authoriser.from_options(options, "grpc"))
+        grpc = self.grpc_server = GrpcServer(self.server, options, Authoriser.from_options(options, "grpc"))
         try:
             await self.server.start()
             await http.start()

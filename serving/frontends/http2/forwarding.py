@@ -1,0 +1,264 @@
+"""Streams that another process answers: what a client sends goes there frame by frame, and what comes back goes to the client.
+
+An `OriginConnection` is the client's side of HTTP/2 to that process, the origin, where a `Connection` answers as it answers
+everybody. Each connection of a client has one of its own, so that what bounds a connection at the origin bounds that client.
+
+Flow control goes through: the client may send what the origin takes, so that nothing waits here, and the origin may send at
+most ORIGIN_WINDOW more on a stream than the client has taken. Both ends are this program, and need not wait for each other's
+settings.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, cast
+
+from serving.frontends.http2 import frames as h2
+from serving.frontends.http2.connection import STREAM_WINDOW, Connection
+from serving.frontends.http2.frame_reader import RECEIVED_FRAME_SIZE, FrameReader
+from serving.frontends.http2.frames import ErrorCode, Setting, StreamFailure
+from serving.frontends.http2.headers import HeaderList, encode_headers
+from serving.frontends.http2.stream import Stream
+
+log = logging.getLogger(__name__)
+
+# Connects the protocol that the function makes with the origin.
+Connect = Callable[[Callable[[], asyncio.BaseProtocol]], Awaitable[object]]
+
+ORIGIN_WINDOW = 256 << 10  # bytes that the origin may send on a stream before the client has taken them
+_CONNECTION_WINDOW = 1 << 30  # bytes: each stream has a bound of its own
+_BEGINNING = (
+    h2.PREFACE
+    + h2.settings({Setting.INITIAL_WINDOW_SIZE: ORIGIN_WINDOW, Setting.MAX_FRAME_SIZE: RECEIVED_FRAME_SIZE})
+    + h2.window_update(0, _CONNECTION_WINDOW - h2.DEFAULT_WINDOW)
+)
+
+
+class OriginConnection(FrameReader):
+    """The connection to the origin for the streams of one client.
+
+    `connect` makes it from a protocol's factory; OSError where it cannot. It ends with the client's connection, whose
+    companion it is; when the origin ends it first, the client's connection ends too where streams were open.
+    """
+
+    __slots__ = ("_client", "_connecting", "_early", "_last_id", "_received", "_streams", "_transport")
+
+    def __init__(self, client: Connection[Any], connect: Connect) -> None:
+        super().__init__(client.scratch)
+        self._expects_preface = False
+        self._client = client
+        self._streams: dict[int, ForwardedStream] = {}
+        self._last_id = -1
+        self._received = 0  # bytes of DATA since the last WINDOW_UPDATE of the connection
+        self._transport: asyncio.Transport | None = None
+        self._early: list[bytes] = [_BEGINNING]  # what waits for the transport
+        self._connecting = asyncio.get_running_loop().create_task(self._connect(connect))
+
+    @classmethod
+    def of(cls, client: Connection[Any], connect: Connect) -> "OriginConnection":
+        """Return the one of this client, made where there is none yet or none any more."""
+        found = client.companion
+        if not isinstance(found, cls) or found.closing:
+            found = client.companion = cls(client, connect)
+        return found
+
+    async def _connect(self, connect: Connect) -> None:
+        try:
+            await connect(lambda: self)
+        except OSError as error:
+            log.error("there is no connection for forwarded calls: %s", error.strerror)
+            self.connection_lost(error)
+
+    # -- asyncio -----------------------------------------------------------------------------------------------------
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=1 << 20)
+        self._transport.write(b"".join(self._early))
+        self._early.clear()
+        if self.closing:
+            self._transport.close()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.closing = True
+        streams, self._streams = self._streams, {}
+        if streams:
+            self._client.close()
+
+    def pause_writing(self) -> None:
+        """The origin does not keep up: what the client sends waits in the client's socket."""
+        if not self._client.closing:
+            self._client.transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        if not self._client.closing:
+            self._client.transport.resume_reading()
+
+    def close(self) -> None:
+        """Let go of the origin: it gives up what is still under way."""
+        self.closing = True
+        self._streams.clear()
+        if self._transport is not None:
+            self._transport.close()
+
+    # -- for the streams ---------------------------------------------------------------------------------------------
+    def open(self, stream: "ForwardedStream", fields: HeaderList) -> int:
+        """Open a stream at the origin with these request headers, whose answer goes to `stream`; return its identifier."""
+        self._last_id += 2
+        self._streams[self._last_id] = stream
+        block = encode_headers(fields)
+        self.write(h2.frame(h2.HEADERS, h2.FLAG_END_HEADERS, self._last_id, block))
+        return self._last_id
+
+    def reset(self, stream_id: int) -> None:
+        """Cancel a stream at the origin, unless it is over."""
+        if self._streams.pop(stream_id, None) is not None:
+            self.write(h2.rst_stream(stream_id, ErrorCode.CANCEL))
+
+    def write(self, data: bytes) -> None:
+        if self._transport is None:
+            self._early.append(data)
+        elif not self.closing:
+            self._transport.write(data)
+
+    # -- frames of the origin ----------------------------------------------------------------------------------------
+    def on_data(self, stream_id: int, flags: int, data: "bytes | memoryview") -> None:
+        self.on_part_begins(stream_id, len(data), False)
+        self.on_part(stream_id, cast(memoryview, data), False)
+
+    def on_part_begins(self, stream_id: int, length: int, ends: bool) -> None:
+        self._received += length
+        if self._received >= _CONNECTION_WINDOW // 4:
+            self.write(h2.window_update(0, self._received))
+            self._received = 0
+
+    def on_part(self, stream_id: int, data: memoryview, ends: bool) -> None:
+        stream = self._streams.get(stream_id)
+        if stream is not None:
+            stream.origin_sent(bytes(data))
+
+    def on_header_block(self, stream_id: int, block: bytes, ends: bool) -> None:
+        """Pass a header block on as it is: the origin's touch no dynamic table. An answer ends with its trailers."""
+        stream = self._streams.pop(stream_id, None) if ends else self._streams.get(stream_id)
+        if stream is None:
+            return
+        stream.origin_ended = ends
+        headers, trailers = (b"", block) if ends else (block, b"")
+        stream.connection.writer.send(stream, headers, trailers=trailers)
+
+    def on_frame(self, kind: int, stream_id: int, flags: int, payload: bytes) -> None:
+        if kind == h2.WINDOW_UPDATE and stream_id in self._streams:
+            self._streams[stream_id].origin_takes(h2.read_increment(stream_id, payload))
+        elif kind == h2.RST_STREAM and stream_id in self._streams:
+            stream = self._streams.pop(stream_id)
+            stream.origin_ended = True
+            stream.connection.reset(stream, ErrorCode(int.from_bytes(payload, "big")))
+        elif kind == h2.SETTINGS and not flags & h2.FLAG_ACK:
+            self.expects_settings = False
+            self.write(h2.SETTINGS_ACK)
+        elif kind == h2.PING and not flags & h2.FLAG_ACK:
+            self.write(h2.frame(h2.PING, h2.FLAG_ACK, 0, payload))
+        # GOAWAY needs no answer: this server tells the client itself, and the origin refuses what comes too late.
+
+    def on_stream_failure(self, failure: StreamFailure) -> None:
+        self.fail(failure.code, "the origin broke a stream")
+
+    def fail(self, code: ErrorCode, message: str) -> None:
+        """The origin broke the protocol, which is a fault of this program."""
+        log.error("a forwarded connection ends: %s: %s", code.name, message)
+        self._client.close()
+
+
+class ForwardedStream(Stream):
+    """A stream of a client that the origin answers, as it answers a request with the header fields `fields`."""
+
+    __slots__ = (
+        "_ends",
+        "_fields",
+        "_given",
+        "_origin",
+        "_origin_id",
+        "_unsent",
+        "_untaken",
+        "_window",
+        "origin_ended",
+    )
+
+    def __init__(self, connection: Connection[Any], stream_id: int, fields: HeaderList, connect: Connect) -> None:
+        super().__init__(connection, stream_id)
+        self._fields = fields
+        self._origin = OriginConnection.of(connection, connect)
+        self._origin_id = 0
+        self.origin_ended = False  # it has answered, or nobody wants its answer any more
+        self._window = STREAM_WINDOW  # bytes that the origin takes
+        self._unsent = bytearray()  # what it does not take yet
+        self._ends = False  # the request ends behind that
+        self._untaken = 0  # bytes of the answer that the client has not taken
+        self._given = 0  # bytes that it has taken since the origin was told
+
+    # -- from the client ---------------------------------------------------------------------------------------------
+    def opened(self) -> None:
+        self._origin_id = self._origin.open(self, self._fields)
+
+    def receive(self, data: "bytes | memoryview", end: bool) -> None:
+        if self.origin_ended or not (data or end):
+            return
+        if self._unsent or len(data) > min(self._window, RECEIVED_FRAME_SIZE):
+            self._unsent += data
+            self._ends = end
+            self._send_unsent()
+        else:
+            self._send(data, end)
+
+    def _send_unsent(self) -> None:
+        while self._unsent and self._window > 0:
+            size = min(len(self._unsent), self._window, RECEIVED_FRAME_SIZE)
+            data = bytes(memoryview(self._unsent)[:size])
+            del self._unsent[:size]
+            self._send(data, self._ends and not self._unsent)
+
+    def _send(self, data: "bytes | memoryview", end: bool) -> None:
+        self._window -= len(data)
+        header = h2.frame_header(len(data), h2.DATA, h2.FLAG_END_STREAM if end else 0, self._origin_id)
+        self._origin.write(b"".join((header, data)))
+
+    def wants_more(self) -> bool:
+        """Return False: the client may send more when the origin says so, and `connection.replenish` is not asked."""
+        return False
+
+    def padded(self, size: int) -> None:
+        self._let_send(size)
+
+    def aborted(self) -> None:
+        self.origin_ended = True
+        self._origin.reset(self._origin_id)
+
+    def drained(self) -> None:
+        untaken, self._untaken = self._untaken, 0
+        self._client_took(untaken)
+
+    # -- from the origin ---------------------------------------------------------------------------------------------
+    def origin_takes(self, increment: int) -> None:
+        """The origin takes `increment` bytes more."""
+        self._window += increment
+        self._send_unsent()
+        self._let_send(increment)
+
+    def origin_sent(self, data: bytes) -> None:
+        """Pass a piece of the answer on."""
+        self.connection.writer.send(self, b"", (data,), len(data))
+        if self.outgoing:
+            self._untaken += len(data)
+        else:
+            self._client_took(len(data))
+
+    # -- flow control ------------------------------------------------------------------------------------------------
+    def _let_send(self, increment: int) -> None:
+        if not self.remote_ended:
+            self.receive_window += increment
+            self.connection.transport.write(h2.window_update(self.id, increment))
+
+    def _client_took(self, size: int) -> None:
+        self._given += size
+        if self._given > ORIGIN_WINDOW // 2 and not self.origin_ended:
+            self._origin.write(h2.window_update(self._origin_id, self._given))
+            self._given = 0
