@@ -9,14 +9,16 @@ import asyncio
 import socket
 from functools import partial
 from math import inf
-from typing import Any, cast
+from typing import cast
 
 from serving.cli.options import Options
+from serving.frontends.grpc_server import GrpcServer
 from serving.frontends.http1.connection import Connection, Connections
 from serving.frontends.http1.context import Context, Limits
 from serving.frontends.http1.routes import RouteTable
 from serving.frontends.http_server import make_listener
 from serving.frontends.shared.authorisation import Authoriser
+from serving.frontends.shared.forwarded_transport import ForwardedTransport
 from serving.server.inference_server import InferenceServer
 from serving.workers.link.requests import Peer
 
@@ -28,6 +30,11 @@ class InternalConnections:
 
     def __init__(self, server: InferenceServer, options: Options) -> None:
         self._http = make_listener(server, options, Authoriser.from_options(options, "http"), LIMITS)
+        self._grpc = GrpcServer(server, options, Authoriser.from_options(options, "grpc"))
+
+    async def start(self) -> None:
+        """Watch the connections to come."""
+        await self._grpc.start_on(())
 
     async def accept(self, kind: str, connected: socket.socket, peer: Peer) -> None:
         """Serve a connection of this kind ("http", "grpc") to the client at `peer`."""
@@ -35,10 +42,17 @@ class InternalConnections:
         if kind == "http":
             await self._http.adopt(connected, partial(_HttpConnection, peer))
         else:
-            connected.close()
+            await asyncio.get_running_loop().connect_accepted_socket(
+                lambda: self._grpc.forwarded_connection(peer), connected
+            )
+
+    async def drain(self, protocol: str) -> None:
+        """Let calls of this protocol that only wait end; return when all are answered and the connections are closed."""
+        if protocol == "grpc":
+            await self._grpc.drain()
 
     async def close(self) -> None:
-        await self._http.close()
+        await asyncio.gather(self._http.close(), self._grpc.close())
 
 
 class _HttpConnection(Connection):
@@ -49,21 +63,7 @@ class _HttpConnection(Connection):
         self._peer = peer
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        super().connection_made(cast(asyncio.BaseTransport, PeerTransport(transport, self._peer)))
-
-
-class PeerTransport:
-    """A transport that tells another peer's address."""
-
-    def __init__(self, transport: asyncio.BaseTransport, peer: Peer) -> None:
-        self._transport = transport
-        self._peer = peer
-
-    def get_extra_info(self, name: str, default: Any = None) -> Any:
-        return self._peer if name == "peername" else self._transport.get_extra_info(name, default)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
+        super().connection_made(ForwardedTransport(cast(asyncio.Transport, transport), self._peer))
 
 
 def client_at(peer: Peer) -> asyncio.BaseTransport:

@@ -65,6 +65,7 @@ class FrontendWorkers:
         loop = asyncio.get_running_loop()
         self._server.trace_settings.subscribe(self._show_tracing)
         self._server.log_settings.subscribe(self._tell_log_values)
+        await self._internal.start()
         ready = []
         for index in range(len(self._processes)):
             ready.append(loop.create_future())
@@ -78,7 +79,8 @@ class FrontendWorkers:
         for sockets in self._sockets:
             for one in sockets.pop(protocol, ()):
                 one.close()
-        await asyncio.gather(*(process.drain(protocol) for process in self._processes if process is not None))
+        drains = [process.drain(protocol) for process in self._processes if process is not None]
+        await asyncio.gather(self._internal.drain(protocol), *drains)
 
     async def close(self) -> None:
         """End the workers."""

@@ -32,7 +32,7 @@ from serving.frontends.grpc.request_decoder import RequestDecoder
 from serving.frontends.grpc.response_encoder import ResponseEncoder
 from serving.frontends.grpc.status import CallError, Status, status_of
 from serving.frontends.http2.frames import ErrorCode
-from serving.frontends.http2.stream import Buffer, StreamConnection
+from serving.frontends.http2.stream import Buffer, Stream, StreamConnection
 from serving.frontends.shared.authorisation import Authoriser
 from serving.frontends.shared.client_limits import CONTROL_BODY, Awaited
 from serving.server.inference_server import InferenceServer
@@ -58,7 +58,7 @@ class CallServices:
 class Method(NamedTuple):
     """A method that clients may call, and how its calls run.
 
-    group: of --grpc-restricted-protocol.
+    group: of --grpc-restricted-protocol. call: makes a call, most often a subclass of Call.
     request, handle: of a unary method, the class of its request message, and the function that makes the response message
         (or a coroutine of it).
     large: takes messages up to --grpc-max-message-size, and not only CONTROL_BODY.
@@ -66,7 +66,7 @@ class Method(NamedTuple):
 
     name: str
     group: str
-    call: "type[Call]"
+    call: "Callable[[StreamConnection, int, CallHead, CallServices, Method], Stream]"
     request: type[Message] | None = None
     handle: "Callable[[InferenceServer, Any], Message | Coroutine[Any, Any, Message]] | None" = None
     large: bool = False

@@ -13,6 +13,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
+from serving.core.errors import ServingError
 from serving.frontends.http2 import frames as h2
 from serving.frontends.http2.connection import STREAM_WINDOW, Connection
 from serving.frontends.http2.frame_reader import RECEIVED_FRAME_SIZE, FrameReader
@@ -37,8 +38,8 @@ _BEGINNING = (
 class OriginConnection(FrameReader):
     """The connection to the origin for the streams of one client.
 
-    `connect` makes it from a protocol's factory; OSError where it cannot. It ends with the client's connection, whose
-    companion it is; when the origin ends it first, the client's connection ends too where streams were open.
+    `connect` makes it from a protocol's factory; OSError or ServingError where it cannot. It ends with the client's
+    connection, whose companion it is; when the origin ends it first, the client's connection ends too where streams were open.
     """
 
     __slots__ = ("_client", "_connecting", "_early", "_last_id", "_received", "_streams", "_transport")
@@ -65,8 +66,8 @@ class OriginConnection(FrameReader):
     async def _connect(self, connect: Connect) -> None:
         try:
             await connect(lambda: self)
-        except OSError as error:
-            log.error("there is no connection for forwarded calls: %s", error.strerror)
+        except (OSError, ServingError) as error:
+            log.error("there is no connection for forwarded calls: %s", error)
             self.connection_lost(error)
 
     # -- asyncio -----------------------------------------------------------------------------------------------------

@@ -57,7 +57,7 @@ class Forwarding:
     async def _start(self) -> GrpcServer:
         options = Options(model_repository=(), grpc_address="127.0.0.1", grpc_port=0)
         authoriser = Authoriser.from_options(options, "grpc")
-        grpc = GrpcServer(self.core.server, options, authoriser, lambda path: Method(path, "", self._call))  # type: ignore[arg-type]
+        grpc = GrpcServer(self.core.server, options, authoriser, lambda path: Method(path, "", self._call))
         await grpc.start()
         return grpc
 
