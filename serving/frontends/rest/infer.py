@@ -21,10 +21,10 @@ def infer(
 ) -> None:
     """Infer once; the responder of the request answers the exchange. on_error: takes what is raised after the return."""
     received = exchange.received() if server.tracing else None
-    if len(exchange.body) >= LARGE:
-        exchange.task = asyncio.ensure_future(_infer_large(server, exchange, received, on_error))
+    if len(exchange.body) < LARGE:
+        _submit_checked(server, exchange, _decode(server, exchange), received)
     else:
-        _forward_and_submit(server, exchange, _decode(server, exchange), received)
+        exchange.task = asyncio.ensure_future(_infer_large(server, exchange, received, on_error))
 
 
 async def _infer_large(
@@ -34,7 +34,7 @@ async def _infer_large(
     try:
         request = await in_thread(_decode, server, exchange)
         exchange.task = None
-        _forward_and_submit(server, exchange, request, received)
+        _submit_checked(server, exchange, request, received)
     except Exception as error:
         on_error(exchange, error)
 
@@ -47,16 +47,14 @@ def _decode(server: InferenceServer, exchange: Exchange) -> InFlightRequest:
     if header_length == 0:
         asked, header = decode_raw(server.model_config(model, version), exchange.binary, version)
     else:
-        if header_length is not None and header_length > len(exchange.body):
-            length = len(exchange.body)
-            raise invalid(f"inference header size should be in range (0, {length}), got: {header_length}")
-        asked, header = decode(exchange.body, exchange.binary, model, version, server.shared_memory)
+        body = exchange.body
+        if header_length is not None and header_length > len(body):
+            raise invalid(f"inference header size should be in range (0, {len(body)}), got: {header_length}")
+        asked, header = decode(body, exchange.binary, model, version, server.shared_memory)
     return InFlightRequest(asked, InferResponder(exchange, header))
 
 
-def _forward_and_submit(
-    server: InferenceServer, exchange: Exchange, request: InFlightRequest, received: Received
-) -> None:
+def _submit_checked(server: InferenceServer, exchange: Exchange, request: InFlightRequest, received: Received) -> None:
     forwarded = exchange.pipeline.context.forwarded
     if forwarded is not None:
         forward_headers(forwarded, exchange.head.as_sent(), request.asked)

@@ -7,14 +7,14 @@ Source: KServe V2 REST, Inference; Triton docs/protocol/extension_binary_data.md
 
 import asyncio
 
-from serving.core.datatypes import datatype_of, raw_bytes
 from serving.core.errors import ServingError, unsupported
 from serving.core.in_flight import Responder
 from serving.core.response import Answer, InferenceResponse
-from serving.frontends.http1.exchange import Exchange
+from serving.frontends.http1.exchange import JOIN_BELOW, Exchange
 from serving.frontends.http1.message import Chunk, Reply
-from serving.frontends.rest.infer_request import InferHeader
-from serving.frontends.rest.json_output import LARGE_ARRAY, array_to_json, dump_json
+from serving.frontends.rest.infer_header import InferHeader
+from serving.frontends.rest.json_output import LARGE_ARRAY
+from serving.frontends.rest.response_outline import ResponseOutline
 from serving.frontends.shared.compression import deflate
 from serving.frontends.shared.worker_threads import in_thread
 
@@ -40,7 +40,8 @@ class InferResponder(Responder):
                 exchange.task = asyncio.ensure_future(_answer_large(exchange, response, self.header))
                 return
             try:
-                _answer(exchange, *encode(response, self.header))
+                json_part, parts = encode(response, self.header)
+                _answer(exchange, json_part, parts)
             except Exception as error:
                 exchange.fail(error)
         elif isinstance(response, ServingError):
@@ -65,51 +66,44 @@ async def _answer_large(exchange: Exchange, response: InferenceResponse, header:
 def encode(response: InferenceResponse, header: InferHeader) -> tuple[bytes, list[Chunk]]:
     """Return the JSON, and the binary data of the outputs asked for in that form, in order. INVALID_ARG for an output that
     JSON cannot hold."""
-    outputs: list[dict[str, object]] = []
-    parts: list[Chunk] = []
-    for name, array in response.outputs.items():
-        row = datatype_of(array)
-        output: dict[str, object] = {"name": name, "datatype": row.name, "shape": array.shape}
-        if response.in_shared_memory is not None and name in response.in_shared_memory:
-            pass  # without parameters: where there are any, NVIDIA's C++ client wants a binary_data_size among them
-        elif header.binary.get(name, header.binary_default):
-            part = raw_bytes(array)
-            output["parameters"] = {"binary_data_size": len(part)}
-            parts.append(part)
-        else:
-            output["data"] = array_to_json(name, row, array)
-        outputs.append(output)
-    value: dict[str, object] = {"id": response.id} if response.id else {}
-    value["model_name"] = response.model_name
-    value["model_version"] = str(response.model_version)
-    if response.parameters:
-        value["parameters"] = response.parameters
-    value["outputs"] = outputs
-    return dump_json(value), parts
+    elsewhere = response.in_shared_memory or ()
+    usual = not elsewhere and not response.parameters
+    outline = header.outlines.get(response.model_name) if usual else None
+    filled = None if outline is None else outline.fill(response)
+    if filled is None:
+        outline = ResponseOutline(response, lambda name: header.binary.get(name, header.binary_default), elsewhere)
+        if usual:
+            header.outlines.remember(response.model_name, outline)
+        filled = outline.fill(response)
+        assert filled is not None
+    return filled
 
 
 def takes_long(response: InferenceResponse, header: InferHeader) -> bool:
     """Return whether `encode` writes so much JSON that it should not run on the event loop's thread."""
-    for name, array in response.outputs.items():
-        if array.size >= LARGE_ARRAY and not header.binary.get(name, header.binary_default):
+    outputs = response.outputs
+    for name in outputs:
+        if outputs[name].size >= LARGE_ARRAY and not header.binary.get(name, header.binary_default):
             return response.in_shared_memory is None or name not in response.in_shared_memory
     return False
 
 
 def _answer(exchange: Exchange, json_part: bytes, parts: list[Chunk]) -> None:
     head = exchange.head
-    size = len(json_part) + sum(map(len, parts))
+    size = len(json_part)
+    for part in parts:
+        size += len(part)
     if head.accept or head.http_1_0 or exchange.pipeline.closing:
         _answer_in_full(exchange, json_part, parts, size)
-    elif parts:
+        return
+    if parts:
         start = (
             b"HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\n"
             b"Inference-Header-Content-Length: %d\r\nContent-Length: %d\r\n\r\n" % (len(json_part), size)
         )
-        exchange.send([start, json_part, *parts])
     else:
         start = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % size
-        exchange.send([start, json_part])
+    exchange.send([b"".join((start, json_part, *parts))] if size < JOIN_BELOW else [start, json_part, *parts])
 
 
 def _answer_in_full(exchange: Exchange, json_part: bytes, parts: list[Chunk], size: int) -> None:

@@ -1,8 +1,8 @@
 """Requests as JSON, and the tensors in it: lists of numbers, booleans or strings, flat or nested in row-major order.
 
-Two ways lead through a body. `split_arrays` cuts flat arrays of numbers out of it: the rest, the outline, is the same for each
-request of most clients and need not be parsed again, and `numbers` reads the arrays. What is made otherwise `load_json`
-parses whole: large bodies by simdjson, whose arrays give their numbers as one buffer without a Python object for each.
+Two ways lead through a body. `cut_arrays` cuts the flat arrays out of it: the rest, the outline, is the same for each request
+of most clients and need not be parsed again. What is made otherwise `load_json` parses whole: large bodies by simdjson, whose
+arrays give their numbers as one buffer without a Python object for each.
 
 A parser in C holds the interpreter's lock until it is done: 6 ms for each megabyte, for which the event loop stands still, on
 whichever thread the parser runs. Large arrays are therefore read in pieces, between which the loop gets its turn.
@@ -20,13 +20,14 @@ import orjson
 import simdjson
 from numpy.typing import NDArray
 
-from serving.core.datatypes import Datatype
+from serving.core.datatypes import DATATYPES, Datatype
 from serving.core.errors import ServingError, invalid
 from serving.frontends.http1.message import Chunk
 from serving.frontends.shared.worker_threads import checkpoint
 
 LARGE = 256 << 10  # bytes of a body; below, a parser takes less than 2 ms
 _WINDOW = 128 << 10  # bytes looked at or parsed at a time
+_DATA = b'"data":'
 _KEY = re.compile(b'"data"')
 _END = re.compile(b"]")
 _KEY_SIZE = 6
@@ -38,6 +39,7 @@ _BUFFER_KINDS: dict[str, tuple[Literal["d", "i", "u"], np.dtype[Any]]] = {
     "u": ("u", np.dtype(np.uint64)),
 }
 SIMDJSON_FROM = 2048  # bytes; below, orjson is faster
+SMALL_TEXT = 1024  # bytes of an array; below, Python objects are faster than numpy's checks of all elements
 MAX_TENSORS = 4096  # inputs or outputs of one request
 MAX_PARAMETERS = 4096  # of one request, or of one of its tensors
 MAX_PARAMETERS_TEXT = 1 << 20  # bytes
@@ -47,32 +49,54 @@ _TENSOR = ("name", "datatype", "shape", "data", "parameters")
 _CHECKED = 8 << 10  # elements between two looks at whether anybody still waits
 _MISSING = object()
 _SCALARS = frozenset((bool, int, float))
+_TEXTS = frozenset((str,))
+# Datatype -> the smallest and the largest integer that it holds.
+_LIMITS = {
+    row.name: (int(np.iinfo(row.dtype).min), int(np.iinfo(row.dtype).max))
+    for row in DATATYPES.values()
+    if row.dtype.kind in "iu"
+}
 
 
-# -- flat arrays of numbers, apart from the rest -----------------------------------------------------------------------
+# -- flat arrays, apart from the rest ----------------------------------------------------------------------------------
 class NotFlatError(Exception):
-    """The body is to be parsed whole: it may be wrong, or just not made of flat arrays of numbers."""
+    """The body is to be parsed whole: it may be wrong, or just not made of flat arrays."""
 
 
-def split_arrays(body: Chunk) -> tuple[bytes, list[Chunk]]:
-    """Return the outline, with [0], [1], ... in place of each flat array under a key "data", and the texts of the arrays.
+def cut_arrays(body: bytes, mark: bytes) -> tuple[bytes, list[Chunk]]:
+    """Return the outline, with `mark` in place of each flat array under a key "data", and the texts of the arrays.
 
-    Both are still to be parsed, and the outline must turn out to have each array as the data of an input. NotFlatError where
-    the body is not made so. Inside a string the key's quotes would be escaped, so that what is found is a key, if the body is
-    JSON at all.
+    Both are still to be parsed: a text may be anything that ends with a bracket, and the outline must turn out to have each
+    mark as the data of an input. Inside a string the key's quotes would be escaped, so that what is found is a key, if the body
+    is JSON at all. NotFlatError where there are too many.
     """
+    pieces = body.split(_DATA)
+    if len(pieces) > MAX_ARRAYS:
+        raise NotFlatError
+    texts: list[Chunk] = []
+    for number in range(1, len(pieces)):
+        piece = pieces[number]
+        stop = piece.find(b"]") + 1
+        texts.append(piece[:stop])
+        pieces[number] = piece[stop:]
+    return (_DATA + mark).join(pieces), texts
+
+
+def cut_large_arrays(body: Chunk, mark: bytes) -> tuple[bytes, list[Chunk]]:
+    """Do the same without holding the interpreter's lock for long. NotFlatError where there is anything else than a flat array
+    under a key "data"."""
     pieces: list[Chunk] = []
-    arrays: list[Chunk] = []
+    texts: list[Chunk] = []
     position = 0
     while (found := _find(body, _KEY, position)) >= 0:
-        start = _behind(body, _behind(body, found + _KEY_SIZE, b":"), b"[")
-        stop = _find(body, _END, start)
-        if stop < 0 or body[found - 1] == ord("\\") or len(arrays) == MAX_ARRAYS:
+        start = _behind(body, _behind(body, found + _KEY_SIZE, b":"), b"[") - 1
+        stop = _find(body, _END, start) + 1
+        if not stop or body[found - 1] == ord("\\") or len(texts) == MAX_ARRAYS:
             raise NotFlatError
-        pieces += (body[position:start], b"%d" % len(arrays))
-        arrays.append(body[start:stop])
+        pieces += (body[position:start], mark)
+        texts.append(body[start:stop])
         position = stop
-    return b"".join((*pieces, body[position:])), arrays
+    return b"".join((*pieces, body[position:])), texts
 
 
 def _find(body: Chunk, token: re.Pattern[bytes], position: int) -> int:
@@ -112,9 +136,9 @@ def numbers(text: Chunk, row: Datatype) -> NDArray[Any]:
     if len(text) <= _WINDOW:
         return _parsed(bytes(text), row)
     parts = []
-    for piece in _pieces(text):
+    for piece in _pieces(text[_behind(text, 0, b"[") : -1]):
         checkpoint()
-        part = _parsed(piece, row)
+        part = _parsed(b"[%b]" % piece, row)
         with np.errstate(over="ignore"):
             parts.append(part.astype(row.dtype) if row.dtype.kind == "f" else part)
     return np.concatenate(parts)
@@ -122,7 +146,7 @@ def numbers(text: Chunk, row: Datatype) -> NDArray[Any]:
 
 def _parsed(text: bytes, row: Datatype) -> NDArray[Any]:
     try:
-        elements = simdjson.Parser().parse(b"[%b]" % text)
+        elements = simdjson.Parser().parse(text)
         found = from_buffer(row, elements) if isinstance(elements, simdjson.Array) else None
     except (ValueError, RuntimeError):  # the latter for integers beyond 64 bits and for what is nested deeply
         raise NotFlatError from None
@@ -237,30 +261,38 @@ def array_from_json(name: str, row: Datatype, shape: tuple[int, ...], count: int
 def _numbers(name: str, row: Datatype, data: list[Any] | simdjson.Array) -> NDArray[Any]:
     """Return numbers that come as Python objects. numpy makes an array of texts as wide as the longest one out of a list
     with one text in it, so that what is no number never gets there."""
-    flat_list: list[object]
-    if isinstance(data, list) and _SCALARS.issuperset(map(type, data)):
-        flat_list = data
-    else:
-        flat_list = []
-        for element in _flattened(name, data):
-            if type(element) not in _SCALARS:
-                raise invalid(f"input '{name}': expected {row.name} elements in 'data', got something else")
-            flat_list.append(element)
+    elements = _flattened(name, data)
+    if not _SCALARS.issuperset(map(type, elements)):
+        raise invalid(f"input '{name}': expected {row.name} elements in 'data', got something else")
     try:
-        flat = np.array(flat_list)
+        flat = np.array(elements)
     except OverflowError:
         raise invalid(f"input '{name}': a number in 'data' is too large") from None
     if row.name == "UINT64" and flat.dtype.kind == "f":
-        flat = _wide_integers(flat, flat_list)  # numpy makes a float of small and huge integers together
+        flat = _wide_integers(flat, elements)  # numpy makes a float of small and huge integers together
     allowed = {"b": "b", "f": "fiu"}.get(row.dtype.kind, "iu")
     if flat.size and flat.dtype.kind not in allowed:
         raise invalid(f"input '{name}': expected {row.name} elements in 'data', got something else")
     return flat
 
 
-def _flattened(name: str, data: list[Any] | simdjson.Array) -> Iterator[object]:
-    """Yield the elements in row-major order, whatever they are. Arrays are nested evenly: those of one depth are as long as
+def _flattened(name: str, data: list[Any] | simdjson.Array) -> list[Any]:
+    """Return the elements in row-major order, whatever they are. Arrays are nested evenly: those of one depth are as long as
     each other, and elements stand at one depth."""
+    if isinstance(data, simdjson.Array):
+        return list(_elements(name, data))
+    for _ in range(MAX_DEPTH):
+        kinds = set(map(type, data))
+        if list not in kinds:
+            return data
+        if len(kinds) > 1 or len(set(map(len, data))) > 1:
+            break
+        data = list(itertools.chain.from_iterable(data))
+    raise _uneven(name)
+
+
+def _elements(name: str, data: simdjson.Array) -> Iterator[object]:
+    """Yield the elements of a large array, between which the work may be given up."""
     lengths: dict[int, int] = {}
     depth_of_elements = 0
     pending = [iter(data)]
@@ -277,7 +309,7 @@ def _flattened(name: str, data: list[Any] | simdjson.Array) -> Iterator[object]:
             length = counts.pop()
             if lengths.setdefault(depth, length) != length:
                 raise _uneven(name)
-        elif isinstance(element, list | simdjson.Array):
+        elif isinstance(element, simdjson.Array):
             if depth in (MAX_DEPTH, depth_of_elements):
                 raise _uneven(name)
             pending.append(iter(element))
@@ -304,20 +336,19 @@ def _wide_integers(flat: NDArray[Any], data: list[object]) -> NDArray[Any]:
 def _cast(name: str, row: Datatype, flat: NDArray[Any]) -> NDArray[Any]:
     if flat.dtype == row.dtype:
         return flat
-    if row.dtype.kind in "iu" and flat.size:
-        limits = np.iinfo(row.dtype)
-        if int(flat.min()) < limits.min or int(flat.max()) > limits.max:
-            raise invalid(f"input '{name}': an element of 'data' is outside the range of {row.name}")
-    with np.errstate(over="ignore"):
-        return flat.astype(row.dtype)
+    limits = _LIMITS.get(row.name)
+    if limits is None:
+        with np.errstate(over="ignore"):
+            return flat.astype(row.dtype)
+    if flat.size and (int(flat.min()) < limits[0] or int(flat.max()) > limits[1]):
+        raise invalid(f"input '{name}': an element of 'data' is outside the range of {row.name}")
+    return flat.astype(row.dtype)
 
 
 def _strings(name: str, data: list[Any] | simdjson.Array) -> NDArray[Any]:
-    flat: list[bytes] = []
-    for element in _flattened(name, data):
-        if not isinstance(element, str):
-            raise invalid(f"input '{name}': expected strings in 'data', got something else")
-        flat.append(element.encode("utf-8", "surrogatepass"))
-    result = np.empty(len(flat), dtype=np.object_)
-    result[:] = flat
+    elements = _flattened(name, data)
+    if not _TEXTS.issuperset(map(type, elements)):
+        raise invalid(f"input '{name}': expected strings in 'data', got something else")
+    result = np.empty(len(elements), dtype=np.object_)
+    result[:] = [element.encode("utf-8", "surrogatepass") for element in elements]
     return result

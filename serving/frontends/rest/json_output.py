@@ -5,9 +5,9 @@ runs on another thread. JSON has no NaN or infinity; like Triton this writes the
 """
 
 import json
+from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import orjson
 from numpy.typing import NDArray
 
@@ -19,10 +19,11 @@ LARGE_ARRAY = 32 << 10  # elements of an answer
 _ELEMENTS = 8 << 10  # written at a time
 
 
-def array_to_json(name: str, row: Datatype, array: NDArray[Any]) -> NDArray[Any] | list[str] | orjson.Fragment:
-    """Return what orjson writes as the flat `data` of an output. INVALID_ARG for what JSON cannot hold."""
-    values = flat_values(name, row, array)
-    return numbers_as_json(values) if isinstance(values, np.ndarray) and len(values) >= LARGE_ARRAY else values
+def json_writer(name: str, row: Datatype, size: int) -> Callable[[NDArray[Any]], bytes]:
+    """Return what writes the flat `data` of an output of `size` elements; it raises INVALID_ARG for what JSON cannot hold."""
+    if row.name in ("BYTES", "FP16", "BF16"):
+        return lambda array: orjson.dumps(flat_values(name, row, array))
+    return _numbers if size < LARGE_ARRAY else _many_numbers
 
 
 def flat_values(name: str, row: Datatype, array: NDArray[Any]) -> NDArray[Any] | list[str]:
@@ -31,7 +32,7 @@ def flat_values(name: str, row: Datatype, array: NDArray[Any]) -> NDArray[Any] |
     if row.name in ("FP16", "BF16"):
         raise invalid(f"output '{name}': {row.name} has no JSON form, request it as binary data")
     if row.name != "BYTES":
-        return np.ascontiguousarray(array).reshape(-1)
+        return array.ravel()
     try:
         return [element if isinstance(element, str) else bytes(element).decode() for element in array.reshape(-1)]
     except UnicodeDecodeError:
@@ -39,25 +40,35 @@ def flat_values(name: str, row: Datatype, array: NDArray[Any]) -> NDArray[Any] |
 
 
 def dump_json(value: dict[str, object]) -> bytes:
-    """Return a value as JSON; numbers that are not finite become the tokens NaN, Infinity and -Infinity."""
+    """Return a value as JSON; numbers of arrays that are not finite become the tokens NaN, Infinity and -Infinity."""
     try:
         text = orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY)
         if b"null" in text:
             text = orjson.dumps(value, default=lambda array: orjson.Fragment(exact_json(array)))
     except (orjson.JSONEncodeError, ServingError):
-        raise invalid("the answer cannot be written as JSON, request its outputs as binary data") from None
+        raise not_json() from None
     return text
 
 
-def numbers_as_json(array: NDArray[Any]) -> orjson.Fragment:
-    """Return a flat array for orjson, written in pieces; what is not finite are the tokens NaN, Infinity and -Infinity."""
+def not_json() -> ServingError:
+    return invalid("the answer cannot be written as JSON, request its outputs as binary data")
+
+
+def _numbers(array: NDArray[Any]) -> bytes:
+    """Return the elements; those that are not finite become the tokens NaN, Infinity and -Infinity."""
+    flat = array.ravel()
+    text = orjson.dumps(flat, None, orjson.OPT_SERIALIZE_NUMPY)
+    return exact_json(flat) if b"null" in text else text
+
+
+def _many_numbers(array: NDArray[Any]) -> bytes:
+    """Do the same in pieces."""
+    flat = array.ravel()
     pieces = []
-    for start in range(0, len(array), _ELEMENTS):
+    for start in range(0, len(flat), _ELEMENTS):
         checkpoint()
-        part = array[start : start + _ELEMENTS]
-        text = orjson.dumps(part, option=orjson.OPT_SERIALIZE_NUMPY)
-        pieces.append(exact_json(part)[1:-1] if b"null" in text else text[1:-1])
-    return orjson.Fragment(b"[" + b",".join(pieces) + b"]")
+        pieces.append(_numbers(flat[start : start + _ELEMENTS])[1:-1])
+    return b"[" + b",".join(pieces) + b"]"
 
 
 def exact_json(array: NDArray[Any]) -> bytes:

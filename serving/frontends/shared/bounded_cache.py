@@ -1,0 +1,22 @@
+"""What was worked out before, for as many inputs as there is room for: a full cache forgets one entry, the oldest."""
+
+import threading
+from typing import TypeVar
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class BoundedCache(dict[K, V]):
+    """A dictionary that is read as any other, on any thread, and filled by `remember`."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__()
+        self._limit = limit
+        self._lock = threading.Lock()  # between two that fill it
+
+    def remember(self, key: K, value: V) -> None:
+        with self._lock:
+            if len(self) >= self._limit and key not in self:
+                del self[next(iter(self))]
+            self[key] = value
