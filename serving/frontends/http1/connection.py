@@ -21,6 +21,7 @@ from serving.resources.request_memory import COUNTED_FROM
 MAX_HEAD = 16 << 10  # bytes
 MAX_PIPELINED = 32  # requests of one connection under way at once; further ones wait unread
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+UNKNOWN = b"\r\n", UNKNOWN_HEAD, NO_ROUTE  # no head begins with an empty line
 
 
 class Connections:
@@ -73,9 +74,10 @@ class Connection(asyncio.BufferedProtocol):
         self._routes = routes
         self._connections = connections
         self._pipeline = Pipeline(context, self._all_answered)
-        self._pending = bytearray()  # received: part of a head, or requests beyond those that may be under way
+        self._pending = b""  # received: part of a head, or requests beyond those that may be under way
         self._consumed = 0  # bytes of it that have been taken
-        self._searched = 0  # bytes of an unfinished head in which its end was looked for
+        self._searched = 0  # bytes of an unfinished head in which its end does not begin
+        self._last = UNKNOWN  # head and what it means: a client repeats the head of its last request
         self._incoming: IncomingBody | None = None  # the body that is being received
         self._incoming_route = NO_ROUTE
         self._memory_taken = 0  # bytes of the memory for requests that it has
@@ -123,15 +125,11 @@ class Connection(asyncio.BufferedProtocol):
         if incoming is not None and incoming.buffer is not None:
             self._received_body(incoming, count)
             return
-        context = self._context
-        pending = self._pending
-        if pending:
-            # Not changed in place: an error that is still held has views of it, in the frames of its traceback.
-            pending = self._pending = pending[self._consumed :] + context.read_view[:count]
+        data = bytes(self._context.read_view[:count])
+        if self._pending:
+            data = self._pending = self._pending[self._consumed :] + data
             self._consumed = 0
-            self._consume(pending, memoryview(pending), 0, len(pending))
-        else:
-            self._consume(context.read_buffer, context.read_view, 0, count)
+        self._consume(data, 0)
 
     def _received_body(self, incoming: IncomingBody, count: int) -> None:
         incoming.filled(count)
@@ -145,12 +143,14 @@ class Connection(asyncio.BufferedProtocol):
             self._set_reading()
 
     # -- framing ---------------------------------------------------------------------------------------------------
-    def _consume(self, data: bytearray, view: memoryview, position: int, end: int) -> None:
-        """Take whole requests from data[position:end]; what remains is kept in `_pending`, and not copied if it lies there."""
+    def _consume(self, data: bytes, position: int) -> None:
+        """Take whole requests from data[position:]; what remains is kept in `_pending`, and not copied if it lies there."""
+        end = len(data)
+        pipeline = self._pipeline
         self._consuming = True
         try:
             while position < end and not self._blocked():
-                taken = self._take(data, view, position, end)
+                taken = self._take(data, position, end)
                 if taken == position:
                     break
                 position = taken
@@ -161,46 +161,59 @@ class Connection(asyncio.BufferedProtocol):
             self._consuming = False
         if self._discarding:
             return
-        if position < end and self._pipeline.transport is not None:
+        if position < end and pipeline.transport is not None:
             if data is self._pending:
                 self._consumed = position
             else:
-                self._pending = bytearray(view[position:end])
+                self._pending = data[position:]
         elif self._pending:
             self._forget_pending()
-        self._set_reading()
+        if not self._reading or pipeline.write_paused or len(pipeline.exchanges) >= MAX_PIPELINED:
+            self._set_reading()
 
     def _forget_pending(self) -> None:
-        self._pending = bytearray()
+        self._pending = b""
         self._consumed = self._searched = 0
 
-    def _take(self, data: bytearray, view: memoryview, position: int, end: int) -> int:
+    def _take(self, data: bytes, position: int, end: int) -> int:
         """Take one request, or a piece of a body; return the position behind it."""
         if self._incoming is not None:
-            return position + self._feed(self._incoming, view[position:end])
-        stop = data.find(b"\r\n\r\n", position + max(self._searched - 3, 0), end)
-        if stop < 0 or stop - position > MAX_HEAD:
-            if end - position > MAX_HEAD:
-                raise HttpError(431, f"expected a request head of at most {MAX_HEAD} bytes")
-            if not self._searched:
-                self._since = self._connections.tick
-                self._began_ns = time.monotonic_ns()
-            self._searched = end - position
-            return position
+            return position + self._feed(self._incoming, memoryview(data)[position:])
+        known, head, route = self._last
+        stop = position + len(known)
+        if data[position:stop] != known:
+            stop = data.find(b"\r\n\r\n", position + self._searched) + 4
+            if stop < 4 or stop - position > MAX_HEAD + 4:
+                self._wait_for_head(end - position)
+                return position
+            known = data[position:stop]
+            head, route = self._routes.find(known)
+            self._last = known, head, route
         self._searched = 0
-        stop += 4
-        head, route = self._routes.find(bytes(view[position:stop]))
         length = head.content_length
-        self._check(head, route, length > end - stop or length < 0)
-        if self._discarding:
-            return end
-        if 0 <= length <= end - stop:
-            if length > COUNTED_FROM:
-                self._take_memory(length)
-            split = length if head.header_length is None else min(length, head.header_length)
-            self._dispatch(head, route, bytes(view[stop : stop + split]), bytes(view[stop + split : stop + length]))
-            return stop + length
-        return stop + self._begin_body(head, route, view[stop:end])
+        if length < 0 or length > end - stop or length > route.max_body:
+            self._check(head, route, length < 0 or length > end - stop)
+            if self._discarding:
+                return end
+            return stop + self._begin_body(head, route, memoryview(data)[stop:])
+        if length > COUNTED_FROM:
+            self._take_memory(length)
+        end = stop + length
+        if head.header_length is None:
+            self._dispatch(head, route, data[stop:end], b"")
+        else:
+            split = min(stop + head.header_length, end)
+            self._dispatch(head, route, data[stop:split], data[split:end])
+        return end
+
+    def _wait_for_head(self, received: int) -> None:
+        """Note that the end of a head is not among the bytes received of it."""
+        if received > MAX_HEAD:
+            raise HttpError(431, f"expected a request head of at most {MAX_HEAD} bytes")
+        if not self._began_ns:
+            self._since = self._connections.tick
+            self._began_ns = time.monotonic_ns()
+        self._searched = max(received - 3, 0)
 
     def _check(self, head: Head, route: RouteMatch, incomplete: bool) -> None:
         """Refuse before the body is read what will be refused anyway. Small refused bodies are read, to keep the
@@ -258,17 +271,19 @@ class Connection(asyncio.BufferedProtocol):
     # -- requests --------------------------------------------------------------------------------------------------
     def _dispatch(self, head: Head, route: RouteMatch, body: Chunk, binary: Chunk) -> None:
         pipeline = self._pipeline
-        exchange = Exchange(pipeline, head, route, body, binary, self._began_ns, self._memory_taken)
-        self._memory_taken = self._began_ns = 0
+        exchange = Exchange(pipeline, head, route, body, binary)
+        if self._began_ns or self._memory_taken:
+            exchange.began_ns, exchange.memory_taken = self._began_ns, self._memory_taken
+            self._began_ns = self._memory_taken = 0
         pipeline.exchanges.append(exchange)
-        if not head.keep_alive or self._draining:
+        if self._draining or not head.keep_alive:
             pipeline.closing = True
         try:
             if route.refusal is not None:
                 raise route.refusal()
             if not self._context.authoriser.open:
                 self._authorise(head, route)
-            if "content-encoding" in head.headers:
+            if head.encoding:
                 exchange.task = asyncio.get_running_loop().create_task(_decompress(exchange))
             else:
                 _handle(exchange)
@@ -323,7 +338,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _resume(self) -> None:
         if self._pending and not self._blocked():
-            self._consume(self._pending, memoryview(self._pending), self._consumed, len(self._pending))
+            self._consume(self._pending, self._consumed)
         self._set_reading()
 
     # -- time and end ----------------------------------------------------------------------------------------------
@@ -380,13 +395,15 @@ class Connection(asyncio.BufferedProtocol):
 
 # -- what becomes of a request -----------------------------------------------------------------------------------------
 def _handle(exchange: Exchange) -> None:
-    handler = exchange.route.handler
-    assert handler is not None
-    answer = handler(exchange)
-    if type(answer) is Reply:
-        exchange.reply(answer)
-    elif answer is not None:
-        exchange.task = asyncio.get_running_loop().create_task(_await(exchange, cast(Awaitable[Reply | None], answer)))
+    """Let the route's handler answer, now or later."""
+    assert exchange.route.handler is not None
+    answer = exchange.route.handler(exchange)
+    if answer is not None:
+        if type(answer) is Reply:
+            exchange.reply(answer)
+        else:
+            later = _await(exchange, cast(Awaitable[Reply | None], answer))
+            exchange.task = asyncio.get_running_loop().create_task(later)
 
 
 async def _await(exchange: Exchange, answer: Awaitable[Reply | None]) -> None:
@@ -401,7 +418,7 @@ async def _await(exchange: Exchange, answer: Awaitable[Reply | None]) -> None:
 async def _decompress(exchange: Exchange) -> None:
     """Handle the exchange when its body is decompressed."""
     head = exchange.head
-    encoding = head.headers["content-encoding"].strip().lower()
+    encoding = head.encoding
     try:
         if encoding != "identity":
             packed = b"".join((exchange.body, exchange.binary)) if exchange.binary else exchange.body

@@ -9,7 +9,7 @@ from serving.frontends.shared.authorisation import Authoriser
 from serving.frontends.shared.client_limits import ClientTimeouts
 from serving.resources.request_memory import RequestMemory
 
-READ_SIZE = 256 << 10  # bytes read at once
+READ_SIZE = 64 << 10  # bytes read at once, but for large bodies, which have buffers of their own
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +44,8 @@ class Context:
     limits: Limits = Limits()
     forwarded: re2._Regexp | None = None
     timeouts: ClientTimeouts = field(init=False)
-    read_buffer: bytearray = field(init=False, repr=False)
     read_view: memoryview = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         self.timeouts = self.limits.timeouts()
-        self.read_buffer = bytearray(READ_SIZE)
-        self.read_view = memoryview(self.read_buffer)
+        self.read_view = memoryview(bytearray(READ_SIZE))

@@ -77,26 +77,15 @@ class Exchange:
         "traced",
     )
 
-    def __init__(
-        self,
-        pipeline: "Pipeline",
-        head: Head,
-        route: RouteMatch,
-        body: Chunk,
-        binary: Chunk = b"",
-        began_ns: int = 0,
-        memory_taken: int = 0,
-    ) -> None:
-        """body: the whole body, or its first Inference-Header-Content-Length bytes; `binary` is what follows those.
-        began_ns: when the first bytes came (monotonic), 0 where the request came at once.
-        memory_taken: bytes of the server's memory for requests that this one has."""
+    def __init__(self, pipeline: "Pipeline", head: Head, route: RouteMatch, body: Chunk, binary: Chunk = b"") -> None:
+        """body: the whole body, or its first Inference-Header-Content-Length bytes; `binary` is what follows those."""
         self.pipeline = pipeline
         self.head = head
         self.route = route
         self.body = body
         self.binary = binary
-        self.began_ns = began_ns
-        self.memory_taken = memory_taken
+        self.began_ns = 0  # when the first bytes came (monotonic), 0 where the request came at once
+        self.memory_taken = 0  # bytes of the server's memory for requests that this one has
         self.chunks: list[Chunk] = []  # encoded, waiting for the answers before it
         self.done = False
         self.chunked = False  # the answer has no known length, and the client reads it in chunks
@@ -124,16 +113,19 @@ class Exchange:
 
     def send(self, chunks: list[Chunk]) -> None:
         """Send the whole answer, already encoded. The client may have gone meanwhile."""
-        if not self.done:
-            self.chunks = chunks
-            self.done = True
-            if self.traced:
-                self.sending()
-            self.pipeline.flush()
+        if self.done:
+            return
+        self.chunks = chunks
+        self.done = True
+        if self.traced:
+            self.sending()
+        pipeline = self.pipeline
+        pipeline.flush()
+        if self.memory_taken or pipeline.memory_until_sent:
             self._complete()
-            if self.traced:
-                self._tell_sent()
-            self.requests = ()  # they refer back: left alone, only the garbage collector would free their tensors
+        if self.traced:
+            self._tell_sent()
+        self.requests = ()  # they refer back: left alone, only the garbage collector would free their tensors
 
     def fail(self, error: Exception) -> None:
         """Answer with the error; what the models may still answer is not wanted. What the client is not told is logged."""
@@ -204,10 +196,9 @@ class Exchange:
     def _complete(self) -> None:
         """Go on counting the request until the client has taken the answer, which may be as large."""
         pipeline = self.pipeline
-        if self.memory_taken or pipeline.memory_until_sent:
-            pipeline.memory_until_sent += self.memory_taken
-            self.memory_taken = 0
-            pipeline.release_memory()
+        pipeline.memory_until_sent += self.memory_taken
+        self.memory_taken = 0
+        pipeline.release_memory()
 
     # -- traces ----------------------------------------------------------------------------------------------------
     def sending(self) -> None:
@@ -295,9 +286,13 @@ class Pipeline:
             return
         while exchanges:
             first = exchanges[0]
-            if first.chunks:
-                _write(transport, first.chunks)
+            chunks = first.chunks
+            if chunks:
                 first.chunks = []
+                if len(chunks) == 1 and len(chunks[0]) < JOIN_BELOW:
+                    transport.write(chunks[0])
+                else:
+                    _write(transport, chunks)
             if not first.done:
                 self._tell_drained()
                 return
@@ -339,9 +334,7 @@ class Pipeline:
 
 
 def _write(transport: asyncio.Transport, chunks: list[Chunk]) -> None:
-    if len(chunks) == 1 and len(chunks[0]) < JOIN_BELOW:
-        transport.write(chunks[0])
-    elif sum(map(len, chunks)) < JOIN_BELOW:
+    if sum(map(len, chunks)) < JOIN_BELOW:
         transport.write(b"".join(chunks))
     else:
         write_large(transport, chunks)

@@ -64,6 +64,7 @@ class Head:
     content_length: int
     header_length: int | None  # Inference-Header-Content-Length
     expects_continue: bool
+    encoding: str = ""  # of the body
     accept: str = ""  # "gzip" or "deflate" where the client takes compressed answers
     names: dict[str, str] = field(default_factory=dict)
 
@@ -130,6 +131,7 @@ def parse_head(data: bytes) -> Head:
         content_length=_content_length(headers),
         header_length=_header_length(headers),
         expects_continue=headers.get("expect", "").lower() == "100-continue",
+        encoding=headers.get("content-encoding", "").strip().lower(),
         accept=_accepted_encoding(headers.get("accept-encoding", "")),
         names=collector.names,
     )
