@@ -31,7 +31,7 @@ from serving.frontends.grpc.message_stream import PREFIX_SIZE, MessageStream
 from serving.frontends.grpc.request_decoder import RequestDecoder
 from serving.frontends.grpc.response_encoder import ResponseEncoder
 from serving.frontends.grpc.status import CallError, Status, status_of
-from serving.frontends.http2.frames import ErrorCode
+from serving.frontends.http2.frames import NO_HEADERS, ErrorCode
 from serving.frontends.http2.stream import Buffer, Stream, StreamConnection
 from serving.frontends.shared.authorisation import Authoriser
 from serving.frontends.shared.client_limits import CONTROL_BODY, Awaited
@@ -80,8 +80,10 @@ class Call(MessageStream):
     def __init__(
         self, connection: StreamConnection, stream_id: int, head: CallHead, services: CallServices, method: Method
     ) -> None:
-        limit = services.max_message_size if method.large else min(services.max_message_size, CONTROL_BODY)
-        super().__init__(connection, stream_id, head, services.server.request_memory, limit)
+        limit = services.max_message_size
+        if not method.large and limit > CONTROL_BODY:
+            limit = CONTROL_BODY
+        MessageStream.__init__(self, connection, stream_id, head, services.server.request_memory, limit)
         self.services = services
         self.method = method
         self.headers_sent = False
@@ -100,26 +102,32 @@ class Call(MessageStream):
 
     # -- the HTTP/2 stream -------------------------------------------------------------------------------------------
     def opened(self) -> None:
+        if not (self.head.usual or self._may_go_on()):
+            return
+        if not self.services.authoriser.open:
+            try:
+                self.authorise(None)  # before a large message is taken from someone who may not send it
+            except ServingError as error:
+                self.fail_with(error)
+
+    def _may_go_on(self) -> bool:
+        """Take what the headers ask beside the usual, a deadline; answer what is wrong with them, and return False then."""
         head = self.head
         if head.malformed:
             self.answered = True
             self.connection.reset(self, ErrorCode.PROTOCOL_ERROR)
         elif head.http_status != 200:
             self.answered = True
-            self.connection.writer.send(self, b"", trailers=http_error(head.http_status))
+            self.connection.writer.send(self, NO_HEADERS, trailers=http_error(head.http_status))
         elif head.error:
             self.fail(Status.INVALID_ARGUMENT, head.error)
         elif head.encoding not in ENCODINGS:
             self.fail(
                 Status.UNIMPLEMENTED, f"grpc-encoding is '{head.encoding[:40]}'; expected one of {', '.join(ENCODINGS)}"
             )
-        else:
-            if head.timeout_s is not None:
-                self.deadline = asyncio.get_running_loop().call_later(head.timeout_s, self._expired)
-            try:
-                self.authorise(None)  # before a large message is taken from someone who may not send it
-            except ServingError as error:
-                self.fail_with(error)
+        elif head.timeout_s is not None:
+            self.deadline = asyncio.get_running_loop().call_later(head.timeout_s, self._expired)
+        return not self.answered
 
     def aborted(self) -> None:
         self._finish()
@@ -139,8 +147,14 @@ class Call(MessageStream):
         `compressible`: as --grpc-infer-response-compression-level says."""
         if self.answered:
             return
-        level = self.services.compression_level if compressible else 0
-        encoding = accepted_encoding(self.head.headers) if level else ""
+        if compressible and self.services.compression_level:
+            self._respond_compressed(parts, size, final)
+        else:
+            self.send(parts, size, final)
+
+    def _respond_compressed(self, parts: Iterable[Buffer], size: int, final: bool) -> None:
+        level = self.services.compression_level
+        encoding = accepted_encoding(self.head.headers)
         if encoding and (self.compressing or size > COMPRESSED_ON_LOOP):
             if self.compressing is None:
                 self.compressing = CompressionQueue(self, encoding, level)
@@ -151,14 +165,14 @@ class Call(MessageStream):
         else:
             self.send(parts, size, final, encoding)
 
-    def send(self, parts: Iterable[Buffer], size: int, final: bool, encoding: str, flag: bytes = b"\0") -> None:
+    def send(self, parts: Iterable[Buffer], size: int, final: bool, encoding: str = "", flag: bytes = b"\0") -> None:
         """Send one message as it is; `flag` says whether it is compressed, in `encoding`."""
-        headers = b"" if self.headers_sent else response_headers(encoding) if encoding else RESPONSE_HEADERS
+        headers = NO_HEADERS if self.headers_sent else response_headers(encoding) if encoding else RESPONSE_HEADERS
         self.headers_sent = True
-        body = (flag + size.to_bytes(4, "big"), *parts)
         if final:
             self._finish()
-        self.connection.writer.send(self, headers, body, PREFIX_SIZE + size, OK_TRAILERS if final else b"")
+        body = (flag, size.to_bytes(4, "big"), *parts)
+        self.connection.writer.send(self, headers, body, PREFIX_SIZE + size, OK_TRAILERS if final else NO_HEADERS)
 
     def unsent(self) -> bool:
         """Return whether the client has still to take some of the response; for a trace."""
@@ -174,7 +188,7 @@ class Call(MessageStream):
             self.compressing.end()
             return
         self._finish()
-        headers = b"" if self.headers_sent else RESPONSE_HEADERS
+        headers = NO_HEADERS if self.headers_sent else RESPONSE_HEADERS
         self.connection.writer.send(self, headers, trailers=OK_TRAILERS)
 
     def fail(self, status: Status, message: str) -> None:
@@ -182,8 +196,8 @@ class Call(MessageStream):
         if self.answered:
             return
         self._finish()
-        block = (status_trailers if self.headers_sent else error_response)(status, message[:MAX_STATUS_MESSAGE])
-        self.connection.writer.send(self, b"", trailers=block)
+        trailers = (status_trailers if self.headers_sent else error_response)(status, message[:MAX_STATUS_MESSAGE])
+        self.connection.writer.send(self, NO_HEADERS, trailers=trailers)
 
     def fail_with(self, error: ServingError) -> None:
         """End the call with the error's status."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from urllib.parse import quote_from_bytes
 
 from serving.frontends.grpc.status import Status
+from serving.frontends.http2.frames import HeaderFrame, header_frame
 from serving.frontends.http2.headers import HeaderList, encode_headers
 
 ENCODINGS = ("identity", "deflate", "gzip")
@@ -27,6 +28,7 @@ class CallHead:
     headers: lower-case name -> value; values of a name that is repeated are joined by commas.
     timeout_s: grpc-timeout, in seconds. encoding: grpc-encoding.
     malformed: this is no valid HTTP/2 request. http_status: 200, or what answers HTTP that is no gRPC.
+    usual: nothing is wrong, and no deadline is asked for.
     """
 
     path: str = ""
@@ -36,6 +38,7 @@ class CallHead:
     malformed: bool = False
     http_status: int = 200
     error: str = ""  # INVALID_ARGUMENT, from the headers alone
+    usual: bool = False
 
 
 def parse_head(fields: HeaderList) -> CallHead:
@@ -74,7 +77,7 @@ def _call_head(pseudo: dict[bytes, bytes], headers: dict[str, str]) -> CallHead:
     encoding = headers.get("grpc-encoding", "identity")
     timeout = headers.get("grpc-timeout")
     if timeout is None:
-        return CallHead(path, headers, encoding=encoding)
+        return CallHead(path, headers, encoding=encoding, usual=encoding in ENCODINGS)
     match = _TIMEOUT.fullmatch(timeout)
     if match is None:
         return CallHead(
@@ -93,8 +96,8 @@ def request_fields(head: CallHead, timeout_s: float | None = None) -> HeaderList
 
 
 @functools.cache
-def response_headers(encoding: str = "") -> bytes:
-    """Return the header block before a call's first message; `encoding` is that of compressed messages."""
+def response_headers(encoding: str = "") -> HeaderFrame:
+    """Return the headers before a call's first message; `encoding` is that of compressed messages."""
     fields = [
         (b":status", b"200"),
         (b"content-type", b"application/grpc"),
@@ -102,11 +105,11 @@ def response_headers(encoding: str = "") -> bytes:
     ]
     if encoding:
         fields.append((b"grpc-encoding", encoding.encode()))
-    return encode_headers(fields)
+    return header_frame(encode_headers(fields))
 
 
 RESPONSE_HEADERS = response_headers()
-OK_TRAILERS = encode_headers([(b"grpc-status", b"0")])
+OK_TRAILERS = header_frame(encode_headers([(b"grpc-status", b"0")]), ends=True)
 
 
 def _status_fields(status: Status, message: str) -> list[tuple[bytes, bytes]]:
@@ -120,21 +123,21 @@ def _status_fields(status: Status, message: str) -> list[tuple[bytes, bytes]]:
 
 
 @functools.lru_cache(256)
-def status_trailers(status: Status, message: str) -> bytes:
-    """Return the trailer block of a call that fails after its response headers have been sent."""
-    return encode_headers(_status_fields(status, message))
+def status_trailers(status: Status, message: str) -> HeaderFrame:
+    """Return the trailers of a call that fails after its response headers have been sent."""
+    return header_frame(encode_headers(_status_fields(status, message)), ends=True)
 
 
 @functools.lru_cache(256)
-def error_response(status: Status, message: str) -> bytes:
-    """Return the one header block of a call that fails before anything has been sent ("Trailers-Only")."""
+def error_response(status: Status, message: str) -> HeaderFrame:
+    """Return the only headers of a call that fails before anything has been sent ("Trailers-Only")."""
     fields = [(b":status", b"200"), (b"content-type", b"application/grpc")]
     if status is Status.UNIMPLEMENTED:
         fields.append((b"grpc-accept-encoding", ",".join(ENCODINGS).encode()))
-    return encode_headers(fields + _status_fields(status, message))
+    return header_frame(encode_headers(fields + _status_fields(status, message)), ends=True)
 
 
 @functools.cache
-def http_error(http_status: int) -> bytes:
-    """Return the header block for a request that is no gRPC call."""
-    return encode_headers([(b":status", str(http_status).encode())])
+def http_error(http_status: int) -> HeaderFrame:
+    """Return the headers for a request that is no gRPC call."""
+    return header_frame(encode_headers([(b":status", str(http_status).encode())]), ends=True)

@@ -24,21 +24,23 @@ class InferCall(Call, Responder):
     def __init__(
         self, connection: StreamConnection, stream_id: int, head: CallHead, services: CallServices, method: Method
     ) -> None:
-        super().__init__(connection, stream_id, head, services, method)
-        self.began_ns = time.monotonic_ns() if self.services.server.tracing else 0
+        Call.__init__(self, connection, stream_id, head, services, method)
+        self.began_ns = time.monotonic_ns() if services.server.tracing else 0
         self.request: InFlightRequest | None = None
 
     def message(self, body: "bytes | memoryview", start: int) -> None:
         if self.request is not None:
             raise CallError(Status.INVALID_ARGUMENT, "ModelInfer takes one message")
-        asked = self.services.decoder.decode(body, start, self.head.headers)
-        self.authorise(asked.model_name)
+        services = self.services
+        asked = services.decoder.decode(body, start, self.head.headers)
+        if not services.authoriser.open:
+            self.authorise(asked.model_name)
         self.request = InFlightRequest(asked, self)
 
     def half_closed(self) -> None:
-        if self.request is None:
-            raise CallError(Status.INVALID_ARGUMENT, "ModelInfer takes one message, but none came")
         request = self.request
+        if request is None:
+            raise CallError(Status.INVALID_ARGUMENT, "ModelInfer takes one message, but none came")
         received = (self.began_ns, time.monotonic_ns()) if self.began_ns else None
         self.services.server.infer(request, "grpc", self.connection.transport, self.head.headers, received)
         if request.stream is not None:
@@ -49,11 +51,11 @@ class InferCall(Call, Responder):
             return
         trace = self.request.trace if self.request is not None else None
         try:
-            if isinstance(response, InferenceResponse) and final:
-                message = self.services.encoder.encode(response)
+            if final and isinstance(response, InferenceResponse):
+                parts, size = self.services.encoder.encode(response)
                 if trace is not None:
                     trace.sending()
-                self.respond(*message, compressible=True)
+                self.respond(parts, size, True, compressible=True)
             else:
                 if trace is not None:
                     trace.sending()
@@ -65,9 +67,11 @@ class InferCall(Call, Responder):
 
     def abandon(self) -> None:
         """Cancel the request and let go of it: it refers to this call, and its tensors would wait for the cycle collector."""
-        request, self.request = self.request, None
+        request = self.request
         if request is not None:
-            request.cancel()
+            self.request = None
+            if not request.finished:
+                request.cancel()
 
 
 def _decoupled() -> ServingError:

@@ -99,15 +99,6 @@ class MessageReader:
         self._store(memoryview(begun)[PREFIX_SIZE:])
 
 
-def _is_one_message(data: "bytes | memoryview", max_size: int) -> bool:
-    """Return whether `data` is exactly one uncompressed message: nearly every small call consists of just that."""
-    return (
-        len(data) >= PREFIX_SIZE
-        and not data[0]
-        and int.from_bytes(data[1:PREFIX_SIZE], "big") == len(data) - PREFIX_SIZE <= max_size
-    )
-
-
 class MessageStream(Stream):
     """A stream whose body is read message by message, each of at most `max_message_size` bytes, compressed or not.
 
@@ -137,7 +128,7 @@ class MessageStream(Stream):
         memory: RequestMemory,
         max_message_size: int,
     ) -> None:
-        super().__init__(connection, stream_id)
+        Stream.__init__(self, connection, stream_id)
         self.head = head
         self.memory = memory
         self.max_message_size = max_message_size
@@ -169,13 +160,19 @@ class MessageStream(Stream):
         if self.answered:
             return
         try:
-            if end and self.reader is None and _is_one_message(data, self.max_message_size):
-                if len(data) > COUNTED_FROM:
-                    self.message_memory = self.take(len(data))
-                self.message(bytes(data), PREFIX_SIZE)
-                self.half_closed()
-                return
             if self.reader is None:
+                size = len(data)
+                if (  # exactly one uncompressed message: nearly every small call consists of just that
+                    end
+                    and size >= PREFIX_SIZE
+                    and not data[0]
+                    and int.from_bytes(data[1:PREFIX_SIZE], "big") == size - PREFIX_SIZE <= self.max_message_size
+                ):
+                    if size > COUNTED_FROM:
+                        self.message_memory = self.take(size)
+                    self.message(bytes(data), PREFIX_SIZE)
+                    self.half_closed()
+                    return
                 self.reader = MessageReader(self.max_message_size, self.head.encoding)
             self.take(len(data))
             self.reader.add(data)

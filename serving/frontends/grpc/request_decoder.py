@@ -1,8 +1,9 @@
 """ModelInferRequest bytes -> InferenceRequest.
 
-Clients repeat themselves: all of a request but its id and tensors is mostly the same bytes as last time. What these bytes say
-is kept, so that protobuf runs once for each kind of request; the outermost layer of the message is read by hand, so that
-tensors are not copied.
+Clients repeat themselves: all of a request but its id and the contents of its tensors is mostly the same bytes as last time.
+What these bytes say is kept, with where the tensors lie among them (`RequestForm`), so that a request of a known form is only
+compared with it. Of others the outermost layer is read by hand, so that tensors are not copied, and protobuf runs once for each
+head.
 
 Source: KServe's grpc_service.proto, and protobuf's encoding (protobuf.dev/programming-guides/encoding).
 """
@@ -12,24 +13,28 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+import numpy as np
 import re2
 from google.protobuf.message import DecodeError
 from tritonclient.grpc import service_pb2 as pb
 
-from serving.core.datatypes import Tensor
+from serving.core.datatypes import Dtype, Tensor
 from serving.core.errors import ServingError, invalid
 from serving.core.output_target import OutputRule
 from serving.core.request import NO_SEQUENCE, NO_TARGETS, InferenceRequest, Parameters, SequencePosition
 from serving.extensions.shared_memory import SharedMemory
 from serving.extensions.tensor_parameters import all_on_device, find_targets, output_rule, read_input
 from serving.frontends.grpc.input_tensors import InputSpec, from_raw, input_spec, plain_parameters, typed_inputs
+from serving.frontends.shared.bounded_cache import BoundedCache
 from serving.frontends.shared.forwarded_headers import forward_headers
 
-_KEPT_HEADS = 1024
-_KEPT_HEAD_SIZE = 4096  # bytes
+_KEPT = 1024  # heads, and forms
+_KEPT_SIZE = 4096  # bytes of a head
 _MAX_FIELDS = 16_384  # of one request: each costs a little time, and protobuf some memory
 
 # field number << 3 | wire type 2 (length-delimited)
+_MODEL_NAME = 1 << 3 | 2
+_MODEL_VERSION = 2 << 3 | 2
 _ID = 3 << 3 | 2
 _RAW_INPUT_CONTENTS = 7 << 3 | 2
 _KNOWN_FIELDS = frozenset(number << 3 | 2 for number in range(1, 8))
@@ -66,6 +71,29 @@ class RequestHead:
     regions: int
 
 
+class RawTensor(NamedTuple):
+    """A tensor of a known size among the bytes of a request: what stands between the one before it and its data, and that."""
+
+    name: str
+    dtype: Dtype
+    shape: tuple[int, ...]
+    before: bytes
+    size: int
+
+
+@dataclass(slots=True)
+class RequestForm:
+    """A request as most clients write it: name and version of the model, the id, the rest of the head, the raw tensors.
+    Requests of one form differ in the id and in the data of their tensors alone."""
+
+    head: RequestHead
+    tensors: list[RawTensor]
+
+
+# A form is found by the bytes up to the id and the number of those behind it.
+_FormKey = tuple[bytes, int]
+
+
 class RequestDecoder:
     """Decodes the requests of all connections.
 
@@ -76,13 +104,42 @@ class RequestDecoder:
     def __init__(self, memory: SharedMemory, forwarded_headers: "re2._Regexp | None" = None) -> None:
         self._memory = memory
         self._forwarded_headers = forwarded_headers
-        self._heads: dict[bytes, RequestHead] = {}
+        self._heads: BoundedCache[bytes, RequestHead] = BoundedCache(_KEPT)
+        self._forms: BoundedCache[_FormKey, RequestForm] = BoundedCache(_KEPT)
 
     def decode(
         self, body: "bytes | memoryview", start: int, headers: Mapping[str, str] = NO_HEADERS
     ) -> InferenceRequest:
         """Return the request whose message begins at `start` of `body`, in a call with these headers. INVALID_ARG or
         UNSUPPORTED for what is wrong with it. Where `body` is a memoryview, the tensors are views of it."""
+        end = len(body)
+        try:  # a request without a name, or one that is cut off, is of no form that is kept
+            id_at = stop = start + 2 + body[start + 1]
+            if body[id_at] == _MODEL_VERSION:
+                id_at = stop = id_at + 2 + body[id_at + 1]
+            if body[id_at] == _ID and body[id_at + 1] < 0x80:
+                stop = id_at + 2 + body[id_at + 1]
+        except IndexError:
+            id_at = stop = end
+        key = bytes(body[start:id_at]), end - stop
+        form = self._forms.get(key)
+        if form is None:
+            return self._decode_unknown(body, start, id_at, stop, headers)
+        inputs = {}
+        at = stop
+        for name, dtype, shape, before, size in form.tensors:
+            begin = at + len(before)
+            if body[at:begin] != before:
+                return self._decode_unknown(body, start, id_at, stop, headers)
+            at = begin + size
+            array = np.ndarray(shape, dtype, body[begin:at])
+            inputs[name] = array if body.__class__ is bytes or array.flags.aligned else array.copy()
+        return self._request(form.head, _text(bytes(body[id_at + 2 : stop])), inputs, headers)
+
+    def _decode_unknown(
+        self, body: "bytes | memoryview", start: int, id_at: int, stop: int, headers: Mapping[str, str]
+    ) -> InferenceRequest:
+        """Decode what is of no known form, and keep its form where the id, if there is one, lies from `id_at` to `stop`."""
         parts = _split_request(body, start)
         if parts is None:
             return self._decode_message(_parse(bytes(body[start:])), headers)
@@ -94,8 +151,14 @@ class RequestDecoder:
                 message.id = _text(parts.id)
                 message.raw_input_contents.extend(bytes(data) for data in parts.raw)
                 return self._decode_message(message, headers)
-            self._keep(parts.head, head)
-        return self._request(head, _text(parts.id), self._raw_inputs(head, parts.raw), headers)
+            if len(parts.head) <= _KEPT_SIZE:
+                self._heads.remember(parts.head, head)
+        inputs = self._raw_inputs(head, parts.raw)
+        if len(parts.head) <= _KEPT_SIZE:
+            form = _form_of(body, start, id_at, stop, head, parts)
+            if form is not None:
+                self._forms.remember((bytes(body[start:id_at]), len(body) - stop), form)
+        return self._request(head, _text(parts.id), inputs, headers)
 
     def _decode_message(self, message: pb.ModelInferRequest, headers: Mapping[str, str]) -> InferenceRequest:
         """Decode by protobuf alone: typed contents, or fields that we do not know."""
@@ -159,13 +222,6 @@ class RequestDecoder:
             for spec in head.specs
         }
 
-    def _keep(self, data: bytes, head: RequestHead) -> None:
-        if len(data) > _KEPT_HEAD_SIZE:
-            return
-        if len(self._heads) >= _KEPT_HEADS:
-            self._heads.clear()
-        self._heads[data] = head
-
 
 # -- the outermost layer of the message ------------------------------------------------------------------------------
 class RequestParts(NamedTuple):
@@ -226,6 +282,50 @@ def _split_request(body: "bytes | memoryview", start: int) -> RequestParts | Non
     if kept < end:
         pieces.append(bytes(body[kept:end]))
     return RequestParts(pieces[0] if len(pieces) == 1 else b"".join(pieces), identifier, raw)
+
+
+def _form_of(
+    body: "bytes | memoryview", start: int, id_at: int, stop: int, head: RequestHead, parts: RequestParts
+) -> RequestForm | None:
+    """Return the form of a request that has been decoded; None where it is written in another order, where its tensors have
+    other sizes next time (BYTES) or lie elsewhere."""
+    if head.regions or not head.specs or not all(spec.row.itemsize and spec.elements for spec in head.specs):
+        return None
+    before_raw = [_raw_prefix(len(data)) for data in parts.raw]
+    middle = bytes(body[stop : len(body) - sum(map(len, before_raw)) - sum(map(len, parts.raw))])
+    beginning = bytes(body[start:id_at])
+    if beginning != _beginning(head) or parts.head != beginning + middle or parts.id != bytes(body[id_at + 2 : stop]):
+        return None
+    before_raw[0] = middle + before_raw[0]
+    tensors = [
+        RawTensor(spec.name, spec.row.dtype, spec.shape, before, len(data))
+        for spec, before, data in zip(head.specs, before_raw, parts.raw, strict=True)
+    ]
+    at = stop
+    for tensor in tensors:  # raw tensors may stand among the other fields
+        if body[at : at + len(tensor.before)] != tensor.before:
+            return None
+        at += len(tensor.before) + tensor.size
+    return RequestForm(head, tensors)
+
+
+def _beginning(head: RequestHead) -> bytes | None:
+    """Return name and version as they stand at the beginning of a request; None where one takes more bytes than usual."""
+    name, version = head.model_name.encode(), head.model_version.encode()
+    if max(len(name), len(version)) >= 0x80:
+        return None
+    fields = bytes((_MODEL_NAME, len(name))) + name
+    return fields + bytes((_MODEL_VERSION, len(version))) + version if version else fields
+
+
+def _raw_prefix(size: int) -> bytes:
+    """Return what stands before `size` bytes of raw_input_contents."""
+    prefix = bytearray([_RAW_INPUT_CONTENTS])
+    while size >= 0x80:
+        prefix.append(size & 0x7F | 0x80)
+        size >>= 7
+    prefix.append(size)
+    return bytes(prefix)
 
 
 def _skip_unknown(body: "bytes | memoryview", position: int) -> int:

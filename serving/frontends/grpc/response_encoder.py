@@ -1,18 +1,22 @@
 """InferenceResponse -> ModelInferResponse bytes, alone or inside of a ModelStreamInferResponse.
 
-Clients repeat themselves: a response's names, datatypes and shapes are mostly those of the last one. Their bytes are kept, so
-that protobuf runs once for each kind of response; raw tensors are put behind them by hand, so that large ones are not copied.
+Clients repeat themselves: a response's names, datatypes and shapes are mostly those of the last one. Their bytes are kept, with
+what stands before each tensor (`ResponseForm`), so that protobuf runs once for each kind of response; raw tensors are put
+between them by hand, so that large ones are not copied.
 
 Source: KServe's grpc_service.proto, and protobuf's encoding (protobuf.dev/programming-guides/encoding).
 """
 
+from typing import NamedTuple
+
 from tritonclient.grpc import service_pb2 as pb
 
-from serving.core.datatypes import datatype_of, raw_bytes
+from serving.core.datatypes import COPIED_BYTES, datatype_of, raw_bytes
 from serving.core.response import InferenceResponse
 from serving.frontends.http2.stream import Buffer
+from serving.frontends.shared.bounded_cache import BoundedCache
 
-_KEPT_HEADS = 1024
+_KEPT_FORMS = 1024
 
 # field number << 3 | wire type 2 (length-delimited)
 _ID = bytes([3 << 3 | 2])
@@ -23,40 +27,49 @@ _INFER_RESPONSE = bytes([2 << 3 | 2])  # of ModelStreamInferResponse
 RequestIdentity = tuple[str, str, str]  # id, model name and model version, as the client gave them
 
 
+class ResponseForm(NamedTuple):
+    """What responses of the same names, datatypes and shapes share.
+
+    head: all but the id and the raw tensors. prefixes: what stands before each of those; empty where its size differs (BYTES).
+    size: bytes of all of that and of the tensors. small: all tensors have few bytes, and are copied.
+    """
+
+    head: bytes
+    prefixes: list[bytes]
+    size: int
+    small: bool
+
+
 class ResponseEncoder:
     """Encodes the responses of all connections."""
 
     def __init__(self) -> None:
-        self._heads: dict[tuple[object, ...], bytes] = {}
+        self._forms: BoundedCache[tuple[object, ...], ResponseForm] = BoundedCache(_KEPT_FORMS)
 
     def encode(self, response: InferenceResponse) -> tuple[list[Buffer], int]:
         """Return the message as buffers to be joined at once, and their size in bytes."""
+        if response.parameters or response.in_shared_memory:
+            return _encode(response, _form_of(response))
         outputs = response.outputs
-        key = (
-            response.model_name,
-            response.model_version,
-            *[(name, array.dtype, array.shape) for name, array in outputs.items()],
-        )
-        head = None if response.parameters or response.in_shared_memory else self._heads.get(key)
-        if head is None:
-            head = _response_head(response)
-            if not response.parameters and not response.in_shared_memory:
-                if len(self._heads) >= _KEPT_HEADS:
-                    self._heads.clear()
-                self._heads[key] = head
-        parts: list[Buffer] = [head]
-        size = len(head)
+        key: list[object] = [response.model_name, response.model_version]
+        for name, array in outputs.items():
+            key += (name, array.dtype, array.shape)
+        kind = tuple(key)
+        form = self._forms.get(kind)
+        if form is None:
+            form = _form_of(response)
+            self._forms.remember(kind, form)
+        if not form.small:
+            return _encode(response, form)
+        parts: list[Buffer] = [form.head]
+        size = form.size
         if response.id:
             identifier = _id_field(response.id)
             parts.append(identifier)
             size += len(identifier)
-        for name, array in outputs.items():
-            # An output in shared memory has an empty place among the raw ones: clients count them.
-            data = b"" if response.in_shared_memory and name in response.in_shared_memory else raw_bytes(array)
-            length = len(data)
-            prefix = _raw_output_prefix(length)
-            parts += (prefix, data)
-            size += len(prefix) + length
+        prefixes = form.prefixes
+        for index, array in enumerate(outputs.values()):
+            parts += (prefixes[index], array.tobytes())
         return parts, size
 
     def encode_for_stream(self, response: InferenceResponse, final: bool) -> tuple[list[Buffer], int]:
@@ -86,6 +99,29 @@ def _final_flag(final: bool) -> bytes:
 
 _FINAL = _final_flag(True)
 _NOT_FINAL = _final_flag(False)
+
+
+def _encode(response: InferenceResponse, form: ResponseForm) -> tuple[list[Buffer], int]:
+    """Return the message as `encode` does, of tensors of any kind."""
+    parts: list[Buffer] = [form.head, _id_field(response.id) if response.id else b""]
+    for prefix, (name, array) in zip(form.prefixes, response.outputs.items(), strict=True):
+        # An output in shared memory has an empty place among the raw ones: clients count them.
+        data = b"" if response.in_shared_memory and name in response.in_shared_memory else raw_bytes(array)
+        parts += (prefix or _raw_output_prefix(len(data)), data)
+    return parts, sum(map(len, parts))
+
+
+def _form_of(response: InferenceResponse) -> ResponseForm:
+    head = _response_head(response)
+    size = len(head)
+    prefixes: list[bytes] = []
+    for array in response.outputs.values():
+        fixed = array.dtype.kind not in "OSU" and not response.in_shared_memory
+        prefix = _raw_output_prefix(array.nbytes) if fixed else b""
+        prefixes.append(prefix)
+        size += len(prefix) + array.nbytes
+    small = all(prefixes) and all(array.nbytes <= COPIED_BYTES for array in response.outputs.values())
+    return ResponseForm(head, prefixes, size, small)
 
 
 def _response_head(response: InferenceResponse) -> bytes:

@@ -28,6 +28,7 @@ MAX_CONCURRENT_STREAMS = 1024
 STREAM_WINDOW = 16 << 20  # bytes
 CONNECTION_WINDOW = 1 << 30  # bytes: what has come is consumed at once, and backpressure is on streams
 _UPDATE_AFTER = CONNECTION_WINDOW // 4
+_REPLENISH_BELOW = STREAM_WINDOW // 2
 
 PREFACE_TIMEOUT_S = 10.0
 STALLED_TIMEOUT_S = 60.0  # for a peer that reads nothing of what has been written
@@ -110,7 +111,6 @@ class Connection(FrameReader, Generic[Head]):
             h2.PUSH_PROMISE: self._on_push_promise,
             h2.PING: self._on_ping,
             h2.GOAWAY: self._on_goaway,
-            h2.WINDOW_UPDATE: self._on_window_update,
         }
 
     # -- asyncio -----------------------------------------------------------------------------------------------------
@@ -141,7 +141,7 @@ class Connection(FrameReader, Generic[Head]):
 
     # -- DATA and what may be received (sections 5.2 and 6.1) ----------------------------------------------------------
     def on_data(self, stream_id: int, flags: int, data: "bytes | memoryview") -> None:
-        ends = bool(flags & h2.FLAG_END_STREAM)
+        ends = flags & h2.FLAG_END_STREAM != 0
         stream = self._receive(stream_id, len(data), ends)
         if flags & h2.FLAG_PADDED:
             padded = len(data)
@@ -179,16 +179,15 @@ class Connection(FrameReader, Generic[Head]):
     def _deliver(self, stream: Stream, data: "bytes | memoryview", ends: bool) -> None:
         if ends:
             stream.remote_ended = True
-        else:
+        elif stream.receive_window < _REPLENISH_BELOW:
             self.replenish(stream)
         stream.receive(data, ends)
 
     def replenish(self, stream: Stream) -> None:
         """Open the stream's receive window again when half of it is used, if the stream takes more."""
-        used = STREAM_WINDOW - stream.receive_window
-        if used > STREAM_WINDOW // 2 and not stream.remote_ended and stream.wants_more():
+        if stream.receive_window < _REPLENISH_BELOW and not stream.remote_ended and stream.wants_more():
+            self.transport.write(h2.window_update(stream.id, STREAM_WINDOW - stream.receive_window))
             stream.receive_window = STREAM_WINDOW
-            self.transport.write(h2.window_update(stream.id, used))
 
     # -- HEADERS (section 6.2) ---------------------------------------------------------------------------------------
     def on_header_block(self, stream_id: int, block: bytes, ends: bool) -> None:
@@ -216,6 +215,17 @@ class Connection(FrameReader, Generic[Head]):
             self._deliver(stream, b"", True)
 
     # -- the other frames (sections 6.3 to 6.9) ------------------------------------------------------------------------
+    def on_window_update(self, stream_id: int, payload: bytes) -> None:
+        if stream_id > self._streams.last_id:
+            raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, f"WINDOW_UPDATE on idle stream {stream_id}")
+        writer = self.writer
+        self._flood.charge_window_update(writer.frames_sent)
+        increment = h2.read_increment(stream_id, payload)
+        if not stream_id:
+            writer.open_connection_window(increment)
+        elif (stream := self._streams.by_id.get(stream_id)) is not None:
+            writer.open_stream_window(stream, increment)
+
     def on_frame(self, kind: int, stream_id: int, flags: int, payload: bytes) -> None:
         handler = self._handlers.get(kind)
         if handler is not None:
@@ -266,16 +276,6 @@ class Connection(FrameReader, Generic[Head]):
         self._flood.charge()
         self._draining = self._refusing = True
         self._close_if_done()
-
-    def _on_window_update(self, stream_id: int, flags: int, payload: bytes) -> None:
-        if stream_id > self._streams.last_id:
-            raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, f"WINDOW_UPDATE on idle stream {stream_id}")
-        self._flood.charge_window_update(self.writer.frames_sent)
-        increment = h2.read_increment(stream_id, payload)
-        if not stream_id:
-            self.writer.open_connection_window(increment)
-        elif (stream := self._streams.by_id.get(stream_id)) is not None:
-            self.writer.open_stream_window(stream, increment)
 
     def _reply(self, data: bytes) -> None:
         """Answer a control frame, unless the peer reads none of the answers."""

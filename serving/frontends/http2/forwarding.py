@@ -143,13 +143,16 @@ class OriginConnection(FrameReader):
         if stream is None:
             return
         stream.origin_ended = ends
-        headers, trailers = (b"", block) if ends else (block, b"")
+        frame = h2.header_frame(block, ends)
+        headers, trailers = (h2.NO_HEADERS, frame) if ends else (frame, h2.NO_HEADERS)
         stream.connection.writer.send(stream, headers, trailers=trailers)
 
-    def on_frame(self, kind: int, stream_id: int, flags: int, payload: bytes) -> None:
-        if kind == h2.WINDOW_UPDATE and stream_id in self._streams:
+    def on_window_update(self, stream_id: int, payload: bytes) -> None:
+        if stream_id in self._streams:
             self._streams[stream_id].origin_takes(h2.read_increment(stream_id, payload))
-        elif kind == h2.RST_STREAM and stream_id in self._streams:
+
+    def on_frame(self, kind: int, stream_id: int, flags: int, payload: bytes) -> None:
+        if kind == h2.RST_STREAM and stream_id in self._streams:
             stream = self._streams.pop(stream_id)
             stream.origin_ended = True
             stream.connection.reset(stream, ErrorCode(int.from_bytes(payload, "big")))
@@ -246,7 +249,7 @@ class ForwardedStream(Stream):
 
     def origin_sent(self, data: bytes) -> None:
         """Pass a piece of the answer on."""
-        self.connection.writer.send(self, b"", (data,), len(data))
+        self.connection.writer.send(self, h2.NO_HEADERS, (data,), len(data))
         if self.outgoing:
             self._untaken += len(data)
         else:

@@ -9,16 +9,37 @@ import asyncio
 import logging
 from abc import abstractmethod
 
-from serving.frontends.http2 import frames as h2
-from serving.frontends.http2.frames import ConnectionFailure, ErrorCode, StreamFailure
+from serving.frontends.http2.frames import (
+    CONTINUATION,
+    DATA,
+    DEFAULT_MAX_FRAME_SIZE,
+    FLAG_ACK,
+    FLAG_END_HEADERS,
+    FLAG_END_STREAM,
+    FLAG_PADDED,
+    FLAG_PRIORITY,
+    FRAME_HEADER,
+    HEADER_SIZE,
+    HEADERS,
+    MAX_WINDOW,
+    PREFACE,
+    SETTINGS,
+    WINDOW_UPDATE,
+    ConnectionFailure,
+    ErrorCode,
+    StreamFailure,
+    header_fragment,
+)
 from serving.frontends.http2.headers import MAX_HEADER_LIST_SIZE
 
 log = logging.getLogger(__name__)
 
 RECEIVED_FRAME_SIZE = 256 * 1024  # our SETTINGS_MAX_FRAME_SIZE
 # What is longer has no use, and is collected before it is looked at.
-_LONGEST = {h2.DATA: RECEIVED_FRAME_SIZE, h2.HEADERS: RECEIVED_FRAME_SIZE, h2.CONTINUATION: RECEIVED_FRAME_SIZE}
+_LONGEST = {DATA: RECEIVED_FRAME_SIZE, HEADERS: RECEIVED_FRAME_SIZE, CONTINUATION: RECEIVED_FRAME_SIZE}
 MAX_CONTINUATIONS = 16
+_FORM = FLAG_END_HEADERS | FLAG_PADDED | FLAG_PRIORITY  # what tells how a HEADERS frame is to be read
+_read_header = FRAME_HEADER.unpack_from
 _COPIED = 16 * 1024  # bytes read at once: small frames are cheaper to cut out of bytes than out of a memoryview
 
 
@@ -79,6 +100,10 @@ class FrameReader(asyncio.BufferedProtocol):
         """HEADERS with all its CONTINUATION frames."""
 
     @abstractmethod
+    def on_window_update(self, stream_id: int, payload: bytes) -> None:
+        """WINDOW_UPDATE, which stock clients send twice for each call."""
+
+    @abstractmethod
     def on_frame(self, kind: int, stream_id: int, flags: int, payload: bytes) -> None:
         """Any other frame."""
 
@@ -117,33 +142,35 @@ class FrameReader(asyncio.BufferedProtocol):
         """Handle every whole frame, and what there is of an unfinished DATA frame; keep the rest."""
         position = 0
         end = len(data)
-        self._needed = h2.HEADER_SIZE
+        self._needed = HEADER_SIZE
         if self._expects_preface:
             position = self._skip_preface(data)
         while not self.closing and not self._expects_preface:
             if self._part_left:
                 position = self._continue_part(data, position)
-            if end - position < h2.HEADER_SIZE:
+            if end - position < HEADER_SIZE:
                 break
-            high, low, kind, flags, stream_id = h2.FRAME_HEADER.unpack_from(data, position)
-            stream_id &= h2.MAX_WINDOW
+            high, low, kind, flags, stream_id = _read_header(data, position)
+            stream_id &= MAX_WINDOW
             length = high << 8 | low
-            start = position + h2.HEADER_SIZE
+            start = position + HEADER_SIZE
             stop = start + length
-            if self.expects_settings or self._block is not None or length > h2.DEFAULT_MAX_FRAME_SIZE:
+            if self.expects_settings or self._block is not None or length > DEFAULT_MAX_FRAME_SIZE:
                 self._check_order(kind, stream_id, flags, length)
-            if stop > end and (kind != h2.DATA or flags & h2.FLAG_PADDED):
+            if stop > end and (kind != DATA or flags & FLAG_PADDED):
                 self._needed = stop - position
                 break
             try:
                 if stop > end:
                     stop = start
                     self._begin_part(stream_id, flags, length)
-                elif kind == h2.DATA:
+                elif kind == DATA:
                     self.on_data(stream_id, flags, data[start:stop])
-                elif kind == h2.HEADERS:
+                elif kind == HEADERS:
                     self._on_headers(stream_id, flags, bytes(data[start:stop]))
-                elif kind == h2.CONTINUATION:
+                elif kind == WINDOW_UPDATE:
+                    self.on_window_update(stream_id, bytes(data[start:stop]))
+                elif kind == CONTINUATION:
                     self._on_continuation(stream_id, flags, bytes(data[start:stop]))
                 else:
                     self.on_frame(kind, stream_id, flags, bytes(data[start:stop]))
@@ -153,28 +180,28 @@ class FrameReader(asyncio.BufferedProtocol):
         self._rest = bytearray(data[position:]) if position < end else b""
 
     def _skip_preface(self, data: "bytes | memoryview") -> int:
-        if not h2.PREFACE.startswith(bytes(data[: len(h2.PREFACE)])):
+        if not PREFACE.startswith(bytes(data[: len(PREFACE)])):
             raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, "expected HTTP/2; this port speaks gRPC")
-        if len(data) < len(h2.PREFACE):
+        if len(data) < len(PREFACE):
             self._needed = 0  # each byte may show that this is not HTTP/2
             return 0
         self._expects_preface = False
-        return len(h2.PREFACE)
+        return len(PREFACE)
 
     def _check_order(self, kind: int, stream_id: int, flags: int, length: int) -> None:
         """Raise for what a frame may not be whatever it holds: too long, before SETTINGS, inside a header block."""
-        longest = _LONGEST.get(kind, h2.DEFAULT_MAX_FRAME_SIZE)
+        longest = _LONGEST.get(kind, DEFAULT_MAX_FRAME_SIZE)
         if length > longest:
             raise ConnectionFailure(ErrorCode.FRAME_SIZE_ERROR, f"a frame is over {longest} bytes")
-        if self.expects_settings and (kind != h2.SETTINGS or flags & h2.FLAG_ACK):
+        if self.expects_settings and (kind != SETTINGS or flags & FLAG_ACK):
             raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, "the first frame is not SETTINGS")
-        if self._block is not None and (kind != h2.CONTINUATION or stream_id != self._block_of):
+        if self._block is not None and (kind != CONTINUATION or stream_id != self._block_of):
             raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, "a header block was interrupted")
 
     def _begin_part(self, stream_id: int, flags: int, length: int) -> None:
         self._part_of = stream_id
         self._part_left = length
-        self._part_ends = bool(flags & h2.FLAG_END_STREAM)
+        self._part_ends = bool(flags & FLAG_END_STREAM)
         self.on_part_begins(stream_id, length, self._part_ends)
 
     def _continue_part(self, data: "bytes | memoryview", position: int) -> int:
@@ -186,11 +213,14 @@ class FrameReader(asyncio.BufferedProtocol):
         return stop
 
     def _on_headers(self, stream_id: int, flags: int, block: bytes) -> None:
+        if flags & _FORM == FLAG_END_HEADERS and stream_id & 1 and len(block) <= MAX_HEADER_LIST_SIZE:
+            self.on_header_block(stream_id, block, flags & FLAG_END_STREAM != 0)
+            return
         if not stream_id & 1:
             raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, f"a client cannot open stream {stream_id}")
-        block = h2.header_fragment(flags, block)
-        ends = bool(flags & h2.FLAG_END_STREAM)
-        if flags & h2.FLAG_END_HEADERS:
+        block = header_fragment(flags, block)
+        ends = bool(flags & FLAG_END_STREAM)
+        if flags & FLAG_END_HEADERS:
             self._hand_over_block(stream_id, block, ends)
             return
         self._block = bytearray(block)
@@ -205,7 +235,7 @@ class FrameReader(asyncio.BufferedProtocol):
         self._continuations += 1
         if len(self._block) > MAX_HEADER_LIST_SIZE or self._continuations > MAX_CONTINUATIONS:
             raise ConnectionFailure(ErrorCode.ENHANCE_YOUR_CALM, "the header block is too long")
-        if flags & h2.FLAG_END_HEADERS:
+        if flags & FLAG_END_HEADERS:
             whole = bytes(self._block)
             self._block = None
             self._hand_over_block(stream_id, whole, self._block_ends)

@@ -2,7 +2,7 @@
 
 import struct
 from enum import IntEnum
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 Payload = TypeVar("Payload", bytes, "bytes | memoryview")
 
@@ -77,6 +77,22 @@ def frame_header(length: int, kind: int, flags: int, stream_id: int) -> bytes:
 def frame(kind: int, flags: int, stream_id: int, payload: bytes = b"") -> bytes:
     """Return a whole frame."""
     return frame_header(len(payload), kind, flags, stream_id) + payload
+
+
+class HeaderFrame(NamedTuple):
+    """A HEADERS frame but for the stream identifier, which stands between `start` (length, type, flags) and `block`."""
+
+    start: bytes
+    block: bytes
+
+
+def header_frame(block: bytes, ends: bool = False) -> HeaderFrame:
+    """Return the HEADERS frame of a whole header block, the last frame of its stream where `ends`."""
+    flags = FLAG_END_HEADERS | FLAG_END_STREAM if ends else FLAG_END_HEADERS
+    return HeaderFrame(frame_header(len(block), HEADERS, flags, 0)[:-4], block)
+
+
+NO_HEADERS = HeaderFrame(b"", b"")
 
 
 def settings(values: dict[Setting, int]) -> bytes:

@@ -3,25 +3,26 @@
 import asyncio
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from serving.frontends.http2.frames import (
     DATA,
     DEFAULT_MAX_FRAME_SIZE,
     DEFAULT_WINDOW,
-    FLAG_END_HEADERS,
-    FLAG_END_STREAM,
-    HEADERS,
     MAX_WINDOW,
+    NO_HEADERS,
     ConnectionFailure,
     ErrorCode,
+    HeaderFrame,
     StreamFailure,
     frame_header,
 )
 from serving.frontends.http2.peer_limits import ConcurrencyLimit
 from serving.frontends.shared.client_limits import Awaited
 from serving.frontends.shared.large_write import write_large
+
+_DATA_TYPE = bytes((DATA, 0))  # and no flags
 
 Buffer = bytes | bytearray | memoryview
 
@@ -125,15 +126,19 @@ class FrameWriter:
         self._waiting: dict[int, Stream] = {}
 
     def send(
-        self, stream: Stream, headers: bytes, body: Iterable[Buffer] = (), size: int = 0, trailers: bytes = b""
+        self,
+        stream: Stream,
+        headers: HeaderFrame,
+        body: Sequence[Buffer] = (),
+        size: int = 0,
+        trailers: HeaderFrame = NO_HEADERS,
     ) -> None:
-        """Send header block, body (buffers of `size` bytes in all, which nobody changes any more) and trailer block, which ends
-        the stream; each may be empty. What cannot be sent now waits in `stream.outgoing`."""
-        head = frame_header(len(headers), HEADERS, FLAG_END_HEADERS, stream.id) + headers if headers else b""
-        tail = b""
-        if trailers:
-            flags = FLAG_END_HEADERS | FLAG_END_STREAM
-            tail = frame_header(len(trailers), HEADERS, flags, stream.id) + trailers
+        """Send headers, body (buffers of `size` bytes in all, which nobody changes any more) and trailers, which end the
+        stream; each may be empty. What cannot be sent now waits in `stream.outgoing`."""
+        identifier = stream.id.to_bytes(4, "big")
+        before, block = headers
+        after, end = trailers
+        if after:
             stream.response_complete = True
         if (  # one DATA frame holds it all, now; comparisons are cheaper than min
             size <= self._window
@@ -144,13 +149,29 @@ class FrameWriter:
             and not stream.outgoing
         ):
             self.frames_sent += 1
-            self._window -= size
-            stream.send_window -= size
-            data_header = frame_header(size, DATA, 0, stream.id) if size else b""
-            self._transport.write(b"".join((head, data_header, *body, tail)))
-            if tail:
+            if size:
+                self._window -= size
+                stream.send_window -= size
+                start = size.to_bytes(3, "big") + _DATA_TYPE
+                frames = (
+                    before,
+                    before and identifier,
+                    block,
+                    start,
+                    identifier,
+                    *body,
+                    after,
+                    after and identifier,
+                    end,
+                )
+            else:
+                frames = (before, before and identifier, block, after, after and identifier, end)
+            self._transport.write(b"".join(frames))
+            if after:
                 stream.connection.response_sent(stream)
             return
+        head = before + identifier + block if before else b""
+        tail = after + identifier + end if after else b""
         self._queue(stream, [head, *_views(body), tail])
 
     def _queue(self, stream: Stream, items: "list[bytes | memoryview]") -> None:
