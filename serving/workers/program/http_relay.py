@@ -79,7 +79,7 @@ class _CoreConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._exchange: Exchange | None = None
         self._parser = httptools.HttpResponseParser(self)
-        self._started = self._complete = self._paused = False
+        self._started = self._complete = self._keep_alive = self._paused = False
 
     def begin(self, exchange: Exchange) -> None:
         """Send the request."""
@@ -118,6 +118,7 @@ class _CoreConnection(asyncio.Protocol):
             self._transport.pause_reading()
 
     def on_headers_complete(self) -> None:
+        self._keep_alive = self._parser.should_keep_alive()  # llhttp forgets it once a message without a body is over
         if self._exchange is not None and self._exchange.head.method == "HEAD":
             self._complete = True  # whatever length it names
 
@@ -126,7 +127,7 @@ class _CoreConnection(asyncio.Protocol):
 
     def _end(self, exchange: Exchange, data: bytes) -> None:
         self._exchange = None
-        keep = self._parser.should_keep_alive()
+        keep = self._keep_alive
         pipeline = exchange.pipeline
         if not keep:
             pipeline.closing = True
@@ -148,6 +149,7 @@ class _CoreConnection(asyncio.Protocol):
         if not self._started:
             exchange.fail(unavailable("the server is ending"))
         elif exchange.head.http_1_0:  # the end of an answer without a length
+            exchange.pipeline.closing = True
             exchange.end()
         elif exchange.pipeline.transport is not None:
             exchange.pipeline.transport.abort()
