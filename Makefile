@@ -11,7 +11,7 @@ SUITE = -n auto --no-loadscope-reorder -m "not soak and not gpu$(if $(filter no,
 # Containers often set it; every server that a test starts would then compile its modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test coverage check lock bench bench-instructions bench-memory bench-perf-analyzer fuzz soak screenshots examples clean help
+.PHONY: run test test-workers coverage check lock bench bench-instructions bench-memory bench-perf-analyzer fuzz soak screenshots examples clean help
 .DEFAULT_GOAL := help
 
 run: $(VENV)/.installed  ## Start the dashboard and the inference server; Ctrl-C stops all of it.
@@ -20,6 +20,9 @@ run: $(VENV)/.installed  ## Start the dashboard and the inference server; Ctrl-C
 test: $(VENV)/.installed-dev chromium  ## Run every test, two processes for each core. TESTS=FOLDER narrows it; BROWSER=no needs no Chromium.
 	$(BIN)/node --test --test-timeout=120000 --test-reporter=dot "tests/javascript/**/*.test.js"
 	$(PYTEST) $(SUITE)
+
+test-workers: export TEST_FRONTEND_WORKERS = 2
+test-workers: test  ## Run every test, with two frontend workers in every server that a test starts.
 
 coverage: $(VENV)/.installed-dev chromium  ## Run the tests, slower by a third, and print how many lines and branches they reach.
 	$(BIN)/coverage erase

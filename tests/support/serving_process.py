@@ -18,6 +18,8 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
+from tests.support.frontend_workers import FLAGS
+
 ROOT = Path(__file__).resolve().parents[2]
 START_TIMEOUT_S = 120.0
 PATIENCE_S = 60.0  # for what comes soon: a loaded machine is slow, and only what hangs takes as long
@@ -202,6 +204,7 @@ class ServerProcess:
             "--grpc-port=0",
             "--metrics-port=0",
             f"--address-file={self._address_file}",
+            *FLAGS,
             *self.flags,
         ]
 

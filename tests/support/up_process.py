@@ -10,6 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from tests.support.frontend_workers import FLAGS
 from tests.support.ports import HOST, free_ports
 from tests.support.serving_process import PATIENCE_S, ROOT, START_TIMEOUT_S, descendants, wait_until
 
@@ -30,6 +31,7 @@ class Up:
             "SLIPWAY_DATA": str(data),
             **numbers,
             **environment,
+            "SLIPWAY_SERVER_FLAGS": " ".join([environment.get("SLIPWAY_SERVER_FLAGS", ""), *FLAGS]),
         }
         self._output = Path(tempfile.mkstemp(prefix="slipway-up-")[1])
         self.process: subprocess.Popen[bytes] | None = None
