@@ -49,13 +49,13 @@ def main() -> None:
         end.set_inheritable(False)
     # The script's own folder makes way for the project's root, and that goes again: a model's imports are its own.
     sys.path[0] = str(Path(__file__).resolve().parents[2])
-    from serving.backends.channel.channel import Channel
+    from serving.backends.channel.packet_channel import PacketChannel
     from serving.child_program import loop
 
     sys.argv[1:] = []
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-    loop.serve(Channel(ends[0]), ends[1])
+    loop.serve(PacketChannel(ends[0]), ends[1])
 
 
 if __name__ == "__main__":

@@ -40,7 +40,7 @@ class SharedBatch(Batch):
 
     __slots__ = ("_memory", "_rows")
 
-    def __init__(self, requests: list[InFlightRequest], rows: list[list[TensorRow]], memory: Memory) -> None:
+    def __init__(self, requests: list[InFlightRequest], rows: list[Sequence[TensorRow]], memory: Memory) -> None:
         super().__init__(requests, sum(request.batch_size for request in requests))
         self._rows = rows
         self._memory = memory
@@ -82,9 +82,11 @@ class BackendStub(Stub):
         assert isinstance(instance, BlockingInstance)  # nothing that runs in a process of its own is isolated once more
         self._instance = instance
 
-    def execute(self, requests: list[RequestMessage], memory: Memory, writer: TensorWriter) -> list[ResponseBody]:
+    def execute(
+        self, key: int, requests: Sequence[RequestMessage], memory: Memory, writer: TensorWriter
+    ) -> list[ResponseBody]:
         batch = SharedBatch(
-            [_request(message, memory) for message in requests], [message["inputs"] for message in requests], memory
+            [_request(message, memory) for message in requests], [rows for _, _, rows, _ in requests], memory
         )
         self._instance.execute(batch)
         return [_describe(response, writer) for response in batch.responses]
@@ -109,22 +111,21 @@ def _view(kind: str, shape: Sequence[int], memory: Memory, offset: int, length: 
 
 
 def _request(message: RequestMessage, memory: Memory) -> InFlightRequest:
+    identifier, batch_size, rows, given = message
+    details = given or {}
+    flags = details.get("flags", 0)
     asked = InferenceRequest(
         model_name="",
-        inputs={
-            name: _view(kind, shape, memory, offset, length) for name, kind, shape, offset, length in message["inputs"]
-        },
-        id=message["id"],
-        requested_outputs=tuple(message.get("requested", ())),
-        parameters=message.get("parameters", {}),
-        priority=message.get("priority", 0),
-        timeout_us=message.get("timeout", 0),
-        sequence=SequencePosition(
-            message.get("sequence", 0), bool(message.get("flags", 0) & 1), bool(message.get("flags", 0) & 2)
-        ),
+        inputs={name: _view(kind, shape, memory, offset, length) for name, kind, shape, offset, length in rows},
+        id=identifier,
+        requested_outputs=tuple(details.get("requested", ())),
+        parameters=details.get("parameters", {}),
+        priority=details.get("priority", 0),
+        timeout_us=details.get("timeout", 0),
+        sequence=SequencePosition(details.get("sequence", 0), bool(flags & 1), bool(flags & 2)),
     )
     request = InFlightRequest.unanswered(asked)  # the server's side answers
-    request.batch_size = message["batch_size"]
+    request.batch_size = batch_size
     return request
 
 

@@ -6,7 +6,7 @@ import sys
 import traceback
 from typing import cast
 
-from serving.backends.channel.channel import Channel, Closed, close_all
+from serving.backends.channel.channel import Closed, close_all
 from serving.backends.channel.messages import (
     CompleteConfig,
     Completed,
@@ -16,6 +16,7 @@ from serving.backends.channel.messages import (
     ResponseBody,
     Result,
 )
+from serving.backends.channel.packet_channel import PacketChannel
 from serving.backends.channel.shared_memory import SharedMemoryMap, SharedMemoryPool
 from serving.backends.channel.tensors import TensorWriter
 from serving.child_program.failures import failed
@@ -27,7 +28,7 @@ STUBS: dict[str, str] = {
 }
 
 
-def serve(channel: Channel, link: socket.socket) -> None:
+def serve(channel: PacketChannel, link: socket.socket) -> None:
     """Do what the first message says: complete a configuration and end, or load a model and execute its batches."""
     received, _ = channel.receive()
     message = cast("Initialize | CompleteConfig", received)
@@ -53,7 +54,7 @@ def serve(channel: Channel, link: socket.socket) -> None:
 
 
 class _Loop:
-    def __init__(self, channel: Channel, stub: Stub, folder: str) -> None:
+    def __init__(self, channel: PacketChannel, stub: Stub, folder: str) -> None:
         self._channel = channel
         self._stub = stub
         self._folder = folder
@@ -61,24 +62,28 @@ class _Loop:
         self._outputs = SharedMemoryPool()
 
     def run(self) -> None:
+        receive = self._channel.receive
         while True:
-            message, descriptors = self._channel.receive()
-            if message["op"] == "execute":
-                self._execute(cast("Execute", message), descriptors)
-            else:
+            message, descriptors = receive()
+            if not isinstance(message, list):
                 self._finalize()
                 return
+            self._execute(cast("Execute", message), descriptors)
 
     def _execute(self, message: Execute, descriptors: list[int]) -> None:
-        self._inputs.drop(message["dropped"])
-        for identifier in message["freed"]:
+        segment, key, requests, freed, dropped = message
+        if dropped:
+            self._inputs.drop(dropped)
+        for identifier in freed:
             self._outputs.release(identifier)
-        identifier = message["segment"]
-        memory = self._inputs.open(identifier, descriptors[0]) if descriptors else self._inputs.get(identifier)
-        close_all(descriptors)
+        if descriptors:
+            memory = self._inputs.open(segment, descriptors[0])
+            close_all(descriptors)
+        else:
+            memory = self._inputs.get(segment)
         writer = TensorWriter()
         try:
-            responses = self._stub.execute(message["requests"], memory, writer)
+            responses = self._stub.execute(key, requests, memory, writer)
         except Closed:
             raise
         except BaseException as error:
@@ -87,16 +92,17 @@ class _Loop:
             self._answer(responses, writer)
 
     def _answer(self, responses: list[ResponseBody], writer: TensorWriter) -> None:
-        result: Result = {"op": "result", "segment": 0, "dropped": [], "responses": responses}
         if not writer.size:
-            self._channel.send(result)
+            self._channel.send((0, responses, ()))
             return
         segment = self._outputs.acquire(writer.size)
         writer.write(segment.memory)
-        result["segment"] = segment.id
-        result["dropped"] = self._outputs.take_dropped()
-        self._channel.send(result, [segment.descriptor] if segment.fresh else [])
-        self._outputs.sent(segment)
+        result: Result = segment.id, responses, self._outputs.take_dropped()
+        if segment.fresh:
+            self._channel.send(result, [segment.descriptor])
+            self._outputs.sent(segment)
+        else:
+            self._channel.send(result)
 
     def _finalize(self) -> None:
         try:

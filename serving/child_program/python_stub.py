@@ -4,7 +4,7 @@ import inspect
 import socket
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from pathlib import Path
 from typing import cast
 from weakref import WeakValueDictionary
@@ -16,6 +16,7 @@ from serving.backends.channel.messages import (
     Initialize,
     InitializePython,
     IsReady,
+    RequestDetails,
     RequestMessage,
     ResponseBody,
     Taken,
@@ -68,8 +69,10 @@ class PythonStub(Stub):
             )
         return result.as_dict()
 
-    def execute(self, requests: list[RequestMessage], memory: Memory, writer: TensorWriter) -> list[ResponseBody]:
-        return self._executor.execute(requests, memory, writer)
+    def execute(
+        self, key: int, requests: Sequence[RequestMessage], memory: Memory, writer: TensorWriter
+    ) -> list[ResponseBody]:
+        return self._executor.execute(key, requests, memory, writer)
 
     def finalize(self) -> None:
         self._model.finalize()
@@ -94,11 +97,16 @@ class _Executor(ABC):
         self._instance = settings["args"]["model_instance_name"]
 
     @abstractmethod
-    def execute(self, messages: list[RequestMessage], memory: Memory, writer: TensorWriter) -> list[ResponseBody]:
+    def execute(
+        self, key: int, messages: Sequence[RequestMessage], memory: Memory, writer: TensorWriter
+    ) -> list[ResponseBody]:
         """See Stub."""
 
-    def _received(self, messages: list[RequestMessage], memory: Memory) -> list[ReceivedRequest]:
-        return [ReceivedRequest(message, memory, self._outputs, self._link) for message in messages]
+    def _received(self, key: int, messages: Sequence[RequestMessage], memory: Memory) -> list[ReceivedRequest]:
+        """Return the requests of the messages, and note that what the model asks of other models is for them."""
+        served_keys.set(range(key, key + len(messages)))
+        outputs, link = self._outputs, self._link
+        return [ReceivedRequest(message, own, memory, outputs, link) for own, message in enumerate(messages, key)]
 
     def _failure(self, error: BaseException) -> ErrorPair:
         """Return what the client is told of an exception of the model's; its traceback goes to the log."""
@@ -112,9 +120,10 @@ class _Executor(ABC):
 class _BatchExecutor(_Executor):
     """Of a model that is not decoupled: `execute` returns the responses, or a sender takes the one of a request."""
 
-    def execute(self, messages: list[RequestMessage], memory: Memory, writer: TensorWriter) -> list[ResponseBody]:
-        requests = self._received(messages, memory)
-        served_keys.set([request.key for request in requests])
+    def execute(
+        self, key: int, messages: Sequence[RequestMessage], memory: Memory, writer: TensorWriter
+    ) -> list[ResponseBody]:
+        requests = self._received(key, messages, memory)
         try:
             result = self._model.execute(requests)
             if inspect.iscoroutine(result):
@@ -136,14 +145,14 @@ class _BatchExecutor(_Executor):
     def _describe(
         self, request: ReceivedRequest, response: pb_utils.InferenceResponse | None, writer: TensorWriter
     ) -> ResponseBody:
-        wanted = request.requested_output_names()
-        if response is None and request.rescheduled:
+        if response is not None:
+            return encode_response(response, request.outputs, writer)
+        if request.rescheduled:
             return {"again": True}
-        if response is None:
-            assert request.sender is not None
-            self._link.connect()
-            response = request.sender.executed(ResponseStream(self._link, request.key, wanted))
-        return {"later": True} if response is None else encode_response(response, wanted, writer)
+        assert request.sender is not None
+        self._link.connect()
+        sent = request.sender.executed(ResponseStream(self._link, request.key, request.outputs))
+        return {"later": True} if sent is None else encode_response(sent, request.outputs, writer)
 
     def _failed_after_some(
         self, requests: list[ReceivedRequest], error: BaseException, writer: TensorWriter
@@ -152,7 +161,7 @@ class _BatchExecutor(_Executor):
         failure: ResponseBody = {"error": self._failure(error)}
         sent = [None if request.sender is None else request.sender.response for request in requests]
         return [
-            failure if response is None else encode_response(response, request.requested_output_names(), writer)
+            failure if response is None else encode_response(response, request.outputs, writer)
             for request, response in zip(requests, sent, strict=True)
         ]
 
@@ -173,13 +182,16 @@ class _DecoupledExecutor(_Executor):
         super().__init__(model, link, settings)
         self._windows = windows
 
-    def execute(self, messages: list[RequestMessage], memory: Memory, writer: TensorWriter) -> list[ResponseBody]:
+    def execute(
+        self, key: int, messages: Sequence[RequestMessage], memory: Memory, writer: TensorWriter
+    ) -> list[ResponseBody]:
         if len(memory) <= KEEP_BYTES:  # the server will write this segment again
-            used = max((row[3] + row[4] for message in messages for row in message["inputs"]), default=0)
+            used = max((row[3] + row[4] for _, _, rows, _ in messages for row in rows), default=0)
             memory = bytearray(memory[:used])
-        requests = self._received(messages, memory)
-        streams = [self._open_stream(request, message) for request, message in zip(requests, messages, strict=True)]
-        served_keys.set([request.key for request in requests])
+        requests = self._received(key, messages, memory)
+        streams = [
+            self._open_stream(request, details) for request, (*_, details) in zip(requests, messages, strict=True)
+        ]
         try:
             result = self._model.execute(requests)
             if inspect.iscoroutine(result):
@@ -201,8 +213,8 @@ class _DecoupledExecutor(_Executor):
                 stream.release()
         return [{"again": comes_again} for comes_again in again] if any(again) else []
 
-    def _open_stream(self, request: ReceivedRequest, message: RequestMessage) -> ResponseStream:
-        window = ResponseWindow(*message["window"]) if "window" in message else None
+    def _open_stream(self, request: ReceivedRequest, details: RequestDetails | None) -> ResponseStream:
+        window = ResponseWindow(*details["window"]) if details is not None and "window" in details else None
         if window is not None:
             self._windows[request.key] = window
         return request.open_stream(window)
@@ -259,7 +271,8 @@ def _responses(requests: list[ReceivedRequest], result: object) -> list[pb_utils
     if len(result) != len(requests):
         raise pb_utils.TritonModelException(f"execute returned {len(result)} responses for {len(requests)} requests")
     for request, response in zip(requests, result, strict=True):
-        if response is None and (request.rescheduled or request.sender is not None):
+        sender = request.sender
+        if response is None and (request.rescheduled or sender is not None):
             continue
         if not isinstance(response, pb_utils.InferenceResponse):
             raise pb_utils.TritonModelException(
@@ -267,6 +280,6 @@ def _responses(requests: list[ReceivedRequest], result: object) -> list[pb_utils
             )
         if request.rescheduled:
             raise pb_utils.TritonModelException("execute must return None for a request that it asks for again")
-        if request.sender is not None and request.sender.response is not None:
+        if sender is not None and sender.response is not None:
             raise pb_utils.TritonModelException("execute must return None for a request that its sender has answered")
     return result

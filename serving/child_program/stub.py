@@ -2,6 +2,7 @@
 
 import socket
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 
 from serving.backends.channel.messages import CompleteConfig, Initialize, RequestMessage, ResponseBody
 from serving.backends.channel.tensors import Memory, TensorWriter
@@ -17,10 +18,13 @@ class Stub(ABC):
         """Load the model. `link` leads to the server, for a model that speaks to it by itself (see ServerLink)."""
 
     @abstractmethod
-    def execute(self, requests: list[RequestMessage], memory: Memory, writer: TensorWriter) -> list[ResponseBody]:
+    def execute(
+        self, key: int, requests: Sequence[RequestMessage], memory: Memory, writer: TensorWriter
+    ) -> list[ResponseBody]:
         """Return one response for each request; none where a decoupled model sends them by itself.
 
-        memory: what the inputs lie in; it is written again when this has returned. writer: takes the outputs.
+        key: the server's number for the first request; the others have those that follow. memory: what the inputs lie in; it is
+        written again when this has returned. writer: takes the outputs.
         """
 
     def finalize(self) -> None:  # noqa: B027

@@ -1,12 +1,18 @@
 """Backend instances driven without a server: make one for a model folder, give it batches."""
 
+import asyncio
 import contextlib
+import dataclasses
+import threading
+import time
 from collections.abc import Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 from repository.config import model_config
-from serving.backends.base.backend import BackendInstance, ModelSpec
+from serving.backends.base.backend import AsyncInstance, BackendInstance, BlockingInstance, ModelSpec
 from serving.backends.table import make_backend
 from serving.configuration.effective_config import auto_complete_config
 from serving.core.batch import Batch
@@ -17,6 +23,11 @@ from serving.core.response import InferenceResponse
 from serving.resources.runtime import Runtime
 from tests.serving.requests import in_flight
 from tests.support.model_factory import python_model, tensors_text
+from tests.support.serving_process import PATIENCE_S
+
+LOOP = asyncio.new_event_loop()
+"""The loop that a server would have, in a thread of its own: the tests wait for it."""
+threading.Thread(target=LOOP.run_forever, name="loop of the tests", daemon=True).start()
 
 Tensors = list[tuple[str, str, list[int]]]
 FP32 = [("INPUT0", "FP32", [-1])], [("OUTPUT0", "FP32", [-1])]
@@ -49,7 +60,9 @@ def written_model(
 
 
 def spec_of(folder: Path, version: int = 1, runtime: Runtime | None = None) -> ModelSpec:
-    """What the server would load, completed."""
+    """What the server would load, completed. It has a runtime whose loop is LOOP."""
+    runtime = runtime or Runtime(LOOP, Mock(), Mock(), Mock())
+    runtime = dataclasses.replace(runtime, loop=LOOP, executor=None)
     config = auto_complete_config(model_config.read(folder), folder, version)
     version_dir = folder / str(version)
     file = version_dir / config.default_model_filename
@@ -89,10 +102,29 @@ def execute(instance: BackendInstance, *requests: InFlightRequest) -> list[Any]:
     """The answers of one batch; an exception that fails the whole batch is the answer of each."""
     batch = Batch(list(requests), sum(one.batch_size for one in requests))
     try:
-        instance.execute(batch)
+        run(instance, batch)
     except ServingError as error:
         return [error if answer is None else answer for answer in batch.responses]
     return batch.responses
+
+
+def run(instance: BackendInstance, batch: Batch) -> None:
+    """Have a batch executed as a model instance would, and wait for its end."""
+    if isinstance(instance, BlockingInstance):
+        instance.execute(batch)
+        return
+    assert isinstance(instance, AsyncInstance)
+    done: Future[Batch] = Future()
+
+    def begin() -> None:
+        try:
+            instance.begin(batch, done.set_result)
+        except Exception as error:
+            done.set_exception(error)
+
+    batch.started_ns = time.monotonic_ns()
+    LOOP.call_soon_threadsafe(begin)
+    done.result(PATIENCE_S)
 
 
 def infer(instance: BackendInstance, inputs: Any, **fields: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Control messages between the server and a child process: JSON over a Unix stream socket, descriptors beside it.
+"""The link between the server and a child process: JSON over a Unix stream socket, descriptors beside it.
 
 A frame is `<I B>` (length of the JSON text, number of descriptors sent with it) and the text. Whatever comes from the
 other side is checked against the limits here before it is used.
@@ -24,7 +24,9 @@ _HEADER = struct.Struct("<IB")
 MAX_MESSAGE_BYTES = 64 << 20
 MAX_DESCRIPTORS = 8
 _CHUNK = 64 << 10
-_CONTROL_BYTES = socket.CMSG_SPACE(MAX_DESCRIPTORS * 4)
+CONTROL_BYTES = socket.CMSG_SPACE(MAX_DESCRIPTORS * 4)
+TRUNCATED = int(socket.MSG_CTRUNC)  # plain numbers: enum computes in Python
+_CLOSE_ON_EXEC = int(socket.MSG_CMSG_CLOEXEC)
 
 
 def _standard_dumps(value: object) -> bytes:
@@ -56,6 +58,15 @@ class ProtocolError(ChannelError):
 def close_all(descriptors: Sequence[int]) -> None:
     for descriptor in descriptors:
         os.close(descriptor)
+
+
+def received_descriptors(ancillary: Sequence[tuple[int, int, bytes]]) -> list[int]:
+    """Return the descriptors in the control data of a `recvmsg`."""
+    rights = array.array("i")
+    for level, kind, payload in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            rights.frombytes(payload[: len(payload) - len(payload) % rights.itemsize])
+    return rights.tolist()
 
 
 class Channel:
@@ -142,15 +153,11 @@ class Channel:
 
     def _read(self) -> None:
         try:
-            data, ancillary, flags, _ = self._socket.recvmsg(_CHUNK, _CONTROL_BYTES, socket.MSG_CMSG_CLOEXEC)
+            data, ancillary, flags, _ = self._socket.recvmsg(_CHUNK, CONTROL_BYTES, _CLOSE_ON_EXEC)
         except OSError as error:
             raise Closed(str(error)) from None
-        for level, kind, payload in ancillary:
-            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-                rights = array.array("i")
-                rights.frombytes(payload[: len(payload) - len(payload) % rights.itemsize])
-                self._descriptors.extend(rights)
-        if flags & socket.MSG_CTRUNC or len(self._descriptors) > MAX_DESCRIPTORS:
+        self._descriptors.extend(received_descriptors(ancillary))
+        if flags & TRUNCATED or len(self._descriptors) > MAX_DESCRIPTORS:
             raise ProtocolError("more descriptors came than a message may have")
         if not data:
             raise Closed("the other end was closed")

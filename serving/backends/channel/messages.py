@@ -1,11 +1,13 @@
-"""The messages between the server and a child process: JSON objects, of which `op` says which one it is.
+"""The messages between the server and a child process: JSON objects, of which `op` says which one it is; arrays for batches.
 
-On the first socket the server speaks first and waits for the answer:
+On the first socket, the way of batches, the server speaks first:
 
     Initialize        Ready, or Failed
     CompleteConfig    Completed, or Failed
     Execute           Result, or Failed
     Finalize          Finalized
+
+It waits for each answer but those to batches: the next may be there before the last is answered. They are answered in order.
 
 On the second one, the link, the child speaks first, at any time. A question has an `id`; its `Answer`s come back with it. The
 server speaks by itself on the link too: `IsReady`, which the model answers, and `Taken`.
@@ -91,34 +93,29 @@ class Completed(TypedDict):
 
 
 # -- executing ---------------------------------------------------------------------------------------------------------
-class RequestMessage(TypedDict):
-    """One request of a batch. What is missing has the default of serving.core.request.InferenceRequest."""
+class RequestDetails(TypedDict, total=False):
+    """What few requests have. What is missing has the default of serving.core.request.InferenceRequest."""
 
-    id: str
-    inputs: list[TensorRow]
-    batch_size: int
-    key: NotRequired[int]  # the server's number for it; always there when it is sent
-    requested: NotRequired[Sequence[str]]
-    parameters: NotRequired[dict[str, ParameterValue]]
-    priority: NotRequired[int]
-    timeout: NotRequired[int]  # microseconds
-    sequence: NotRequired[int | str]
-    flags: NotRequired[int]  # TRITONSERVER_REQUEST_FLAG_*: 1 for a sequence's start, 2 for its end
-    trace: NotRequired[str]  # the context of a traced request
-    window: NotRequired[tuple[int, int, float]]  # of a decoupled model: see ResponseWindow
+    requested: Sequence[str]
+    parameters: dict[str, ParameterValue]
+    priority: int
+    timeout: int  # microseconds
+    sequence: int | str
+    flags: int  # TRITONSERVER_REQUEST_FLAG_*: 1 for a sequence's start, 2 for its end
+    trace: str  # the context of a traced request
+    window: tuple[int, int, float]  # of a decoupled model: see ResponseWindow
 
 
-class Execute(TypedDict):
-    """Execute a batch whose inputs lie in `segment`; its descriptor comes along with the first message that names it.
+RequestMessage = tuple[str, int, Sequence[TensorRow], RequestDetails | None]
+"""One request of a batch: id, batch size, inputs, details."""
 
-    dropped: segments of the server's that the child should forget. freed: segments of the child's that it may write again.
-    """
+Execute = tuple[int, int, Sequence[RequestMessage], Sequence[int], Sequence[int]]
+"""Execute a batch: segment, key, requests, freed, dropped.
 
-    op: Literal["execute"]
-    segment: int
-    dropped: list[int]
-    freed: list[int]
-    requests: list[RequestMessage]
+segment: what the inputs lie in; its descriptor comes along with the first message that names it. key: the server's number for
+the first request, the others have those that follow. freed: segments of the child's that it may write again. dropped: segments
+of the server's that the child should forget.
+"""
 
 
 class ResponseBody(TypedDict, total=False):
@@ -131,13 +128,12 @@ class ResponseBody(TypedDict, total=False):
     later: bool  # a response sender answers it, over the link
 
 
-class Result(TypedDict):
-    """One response for each request, in their order; none where a decoupled model has executed. `segment` 0: no tensors."""
+Result = tuple[int, Sequence[ResponseBody], Sequence[int]]
+"""A batch is executed: segment, responses, dropped.
 
-    op: Literal["result"]
-    segment: int
-    dropped: list[int]
-    responses: list[ResponseBody]
+segment: what the outputs lie in, with its descriptor at first; 0: no tensors. responses: one for each request, in their order;
+none where a decoupled model has executed. dropped: segments of the child's that the server should forget.
+"""
 
 
 class Finalize(TypedDict):

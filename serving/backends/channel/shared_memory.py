@@ -8,9 +8,11 @@ A segment up to KEEP_BYTES stays mapped on both sides and is written again after
 one is used once: an idle instance must not hold the largest batch that it ever saw.
 """
 
+import contextlib
 import fcntl
 import mmap
 import os
+from collections.abc import Sequence
 
 from serving.backends.channel.channel import Channel, ProtocolError
 from serving.backends.channel.messages import Message
@@ -19,6 +21,18 @@ from serving.backends.channel.tensors import TensorWriter
 KEEP_BYTES = 32 << 20
 MIN_BYTES = 64 << 10
 _SPARE = 3  # free segments that a pool keeps
+
+
+def memory_file(size: int) -> tuple[int, mmap.mmap]:
+    """Return the descriptor of a new memory file of `size` bytes, sealed, and its mapping."""
+    descriptor = os.memfd_create("slipway", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        os.ftruncate(descriptor, size)
+        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
+        return descriptor, mmap.mmap(descriptor, size)
+    except BaseException:
+        os.close(descriptor)
+        raise
 
 
 class Segment:
@@ -30,14 +44,7 @@ class Segment:
         self.id = identifier
         self.size = size
         self.fresh = True
-        self.descriptor = os.memfd_create("slipway", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        try:
-            os.ftruncate(self.descriptor, size)
-            fcntl.fcntl(self.descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
-            self.memory = mmap.mmap(self.descriptor, size)
-        except BaseException:
-            os.close(self.descriptor)
-            raise
+        self.descriptor, self.memory = memory_file(size)
 
     @property
     def kept(self) -> bool:
@@ -46,7 +53,8 @@ class Segment:
 
     def close(self) -> None:
         """Give up this side's hold; the memory itself goes when nobody views it."""
-        self.memory.close()
+        with contextlib.suppress(BufferError):  # somebody does
+            self.memory.close()
         os.close(self.descriptor)
 
 
@@ -55,36 +63,37 @@ class SharedMemoryPool:
 
     def __init__(self) -> None:
         self._next_id = 1
-        self._segments: dict[int, Segment] = {}
+        self._lent: dict[int, Segment] = {}  # those that are written again
         self._free: list[Segment] = []
         self._dropped: list[int] = []
 
     def acquire(self, size: int) -> Segment:
         """Return a segment of at least `size` bytes that no reader uses."""
-        fitting = [segment for segment in self._free if segment.size >= size]
-        if fitting:
-            segment = min(fitting, key=lambda one: one.size)
-            self._free.remove(segment)
-            return segment
-        if size <= KEEP_BYTES:
-            self._drop_free()
+        for index, segment in enumerate(self._free):
+            if segment.size >= size:
+                del self._free[index]
+                self._lent[segment.id] = segment
+                return segment
+        if size <= KEEP_BYTES:  # all free segments are too small: the batches have grown
+            for segment in self._free:
+                self._drop(segment)
+            self._free.clear()
         segment = Segment(self._next_id, _rounded(size))
         self._next_id += 1
         if segment.kept:
-            self._segments[segment.id] = segment
+            self._lent[segment.id] = segment
         return segment
 
     def sent(self, segment: Segment) -> None:
-        """Note that the reader has a segment now, or will; one that is used once is given up here."""
-        if segment.fresh:
-            segment.fresh = False
-            if not segment.kept:
-                segment.close()
+        """Note that the reader has a fresh segment now; one that is used once is given up here."""
+        segment.fresh = False
+        if not segment.kept:
+            segment.close()
 
     def release(self, identifier: int) -> None:
         """Note that the reader is done with a segment; unknown ids and those used once need nothing."""
-        segment = self._segments.get(identifier)
-        if segment is None or segment in self._free:
+        segment = self._lent.pop(identifier, None)
+        if segment is None:
             return
         if len(self._free) < _SPARE:
             self._free.append(segment)
@@ -93,23 +102,18 @@ class SharedMemoryPool:
 
     def take_dropped(self) -> list[int]:
         """Return the ids that the reader should forget."""
+        if not self._dropped:
+            return []
         dropped, self._dropped = self._dropped, []
         return dropped
 
     def close(self) -> None:
-        for segment in self._segments.values():
+        for segment in (*self._lent.values(), *self._free):
             segment.close()
-        self._segments.clear()
-        self._free.clear()
-
-    def _drop_free(self) -> None:
-        """All free segments are too small: the batches have grown."""
-        for segment in self._free:
-            self._drop(segment)
+        self._lent.clear()
         self._free.clear()
 
     def _drop(self, segment: Segment) -> None:
-        del self._segments[segment.id]
         segment.close()
         if not segment.fresh:
             self._dropped.append(segment.id)
@@ -148,7 +152,7 @@ class SharedMemoryMap:
     def clear(self) -> None:
         self._maps.clear()
 
-    def drop(self, identifiers: list[int]) -> None:
+    def drop(self, identifiers: Sequence[int]) -> None:
         for identifier in identifiers:
             self._maps.pop(identifier, None)
 

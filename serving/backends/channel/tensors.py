@@ -6,7 +6,7 @@ little-endian uint32, in row-major order (Open Inference Protocol, binary tensor
 
 import mmap
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -114,22 +114,26 @@ class TensorWriter:
 
     def __init__(self) -> None:
         self.size = 0
-        self._pending: list[tuple[int, Array | bytes]] = []
+        self._pending: list[tuple[int, int, Array | bytes]] = []
 
     def add(self, name: str, kind: str, array: Array, align: bool = True) -> TensorRow:
         """Give an array the next place; behind the previous one, without a gap, where `align` is False."""
-        data: Array | bytes = serialize(array) if kind == "BYTES" else array
-        length = len(data) if isinstance(data, bytes) else data.nbytes
-        offset = aligned(self.size) if align else self.size
+        data: Array | bytes = array
+        length = array.nbytes
+        if kind == "BYTES":
+            data = serialize(array)
+            length = len(data)
+        offset = aligned(self.size) if align and self.size else self.size
         self.size = offset + length
         if length:
-            self._pending.append((offset, data))
+            self._pending.append((offset, length, data))
         return name, kind, array.shape, offset, length
 
     def write(self, memory: mmap.mmap) -> None:
         """Copy each array into its place."""
-        for offset, data in self._pending:
-            if isinstance(data, bytes):
-                memory[offset : offset + len(data)] = data
-            else:
-                np.ndarray(data.shape, data.dtype, memory, offset)[...] = data
+        for offset, length, data in self._pending:
+            try:
+                memory[offset : offset + length] = cast("bytes", data)  # any buffer
+            except ValueError:  # an array of other strides
+                array = cast("Array", data)
+                np.ndarray(array.shape, array.dtype, memory, offset)[...] = array

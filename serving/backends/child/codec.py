@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from serving.backends.channel.channel import ProtocolError
-from serving.backends.channel.messages import AnswerBody, Infer, RequestMessage, ResponseBody, TensorRow
+from serving.backends.channel.messages import AnswerBody, Infer, RequestDetails, RequestMessage, ResponseBody, TensorRow
 from serving.backends.channel.tensors import Array, Memory, TensorWriter, type_of
 from serving.core.datatypes import DATATYPES, Tensor, deserialize_bytes
 from serving.core.device_tensor import host_array
@@ -40,40 +40,68 @@ None where there is none, or comes later."""
 
 
 # -- to the child ------------------------------------------------------------------------------------------------------
-def encode_requests(requests: Sequence[InFlightRequest]) -> tuple[list[RequestMessage], TensorWriter]:
-    """Return the requests of a batch, without keys, and the inputs to write.
+class RequestEncoder:
+    """Describes the requests of one model to its child process.
 
-    Tensors of one input lie side by side, in the requests' order.
+    outputs: all outputs of the model: a request that asks for them all, in that order, need not say so. window: what a
+    ResponseWindow is made of, for a decoupled model.
     """
-    writer = TensorWriter()
+
+    def __init__(self, outputs: Sequence[str], window: tuple[int, int, float] | None = None) -> None:
+        self._outputs = tuple(outputs)
+        self._window = window
+
+    def encode(self, requests: Sequence[InFlightRequest]) -> tuple[list[RequestMessage], TensorWriter]:
+        """Return the requests of a batch, and the inputs to write.
+
+        Tensors of one input lie side by side, in the requests' order.
+        """
+        writer = TensorWriter()
+        if len(requests) == 1:
+            inputs = requests[0].inputs
+            rows = [[_add(writer, name, tensor) for name, tensor in inputs.items()]]
+        else:
+            rows = _joined_rows(requests, writer)
+        return [
+            (request.asked.id, request.batch_size, mine, self._details(request))
+            for request, mine in zip(requests, rows, strict=True)
+        ], writer
+
+    def _details(self, request: InFlightRequest) -> RequestDetails | None:
+        asked, sequence, requested = request.asked, request.sequence, request.requested_outputs
+        details: RequestDetails = {}
+        if requested and requested != self._outputs:
+            details["requested"] = requested
+        if asked.parameters:
+            details["parameters"] = dict(asked.parameters)
+        if asked.priority:
+            details["priority"] = asked.priority
+        if asked.timeout_us:
+            details["timeout"] = asked.timeout_us
+        if sequence.id:
+            details["sequence"] = sequence.id
+            details["flags"] = sequence.start + 2 * sequence.end
+        if request.observers:
+            details["trace"] = next(filter(None, (observer.context() for observer in request.observers)), "")
+        if self._window is not None and request.responder.flow is not None:
+            details["window"] = self._window
+        return details or None
+
+
+def _joined_rows(requests: Sequence[InFlightRequest], writer: TensorWriter) -> list[list[TensorRow]]:
     rows: list[list[TensorRow]] = [[] for _ in requests]
     for name in dict.fromkeys(name for request in requests for name in request.inputs):
         first = True
         for request, mine in zip(requests, rows, strict=True):
             if name in request.inputs:
-                array = host_array(request.inputs[name])
-                mine.append(writer.add(name, type_of(array).name, array, align=first))
+                mine.append(_add(writer, name, request.inputs[name], align=first))
                 first = False
-    return [_request_message(request, mine) for request, mine in zip(requests, rows, strict=True)], writer
+    return rows
 
 
-def _request_message(request: InFlightRequest, rows: list[TensorRow]) -> RequestMessage:
-    asked, sequence = request.asked, request.sequence
-    message: RequestMessage = {"id": asked.id, "inputs": rows, "batch_size": request.batch_size}
-    if request.requested_outputs:
-        message["requested"] = request.requested_outputs
-    if asked.parameters:
-        message["parameters"] = dict(asked.parameters)
-    if asked.priority:
-        message["priority"] = asked.priority
-    if asked.timeout_us:
-        message["timeout"] = asked.timeout_us
-    if sequence.id:
-        message["sequence"] = sequence.id
-        message["flags"] = sequence.start + 2 * sequence.end
-    if request.observers:
-        message["trace"] = next(filter(None, (observer.context() for observer in request.observers)), "")
-    return message
+def _add(writer: TensorWriter, name: str, tensor: Tensor, align: bool = True) -> TensorRow:
+    array = host_array(tensor)
+    return writer.add(name, type_of(array).name, array, align)
 
 
 def encode_answer(answer: Answer, writer: TensorWriter) -> AnswerBody:
@@ -84,10 +112,7 @@ def encode_answer(answer: Answer, writer: TensorWriter) -> AnswerBody:
         return {"error": (answer.code.value, answer.message)}
     if not isinstance(answer, InferenceResponse):
         return answer
-    rows = []
-    for name, value in answer.outputs.items():
-        array = host_array(value)
-        rows.append(writer.add(name, type_of(array).name, array))
+    rows = [_add(writer, name, tensor) for name, tensor in answer.outputs.items()]
     return {"outputs": rows, "parameters": answer.parameters}
 
 
@@ -132,9 +157,11 @@ def used_bytes(rows: Iterable[TensorRow], memory: Memory) -> int:
 def decode_tensor(row: TensorRow, memory: SharedMemory) -> Array:
     """Return the array that a row describes; ProtocolError unless it lies inside the memory and has the size of its shape."""
     name, kind, shape, offset, length = row
-    numbers = [*shape, offset, length]
-    if len(numbers) > _MAX_DIMS + 2 or not all(type(number) is int and number >= 0 for number in numbers):
+    if len(shape) > _MAX_DIMS:
         raise ProtocolError(f"output '{name}' is badly described")
+    for number in (offset, length, *shape):
+        if type(number) is not int or number < 0:
+            raise ProtocolError(f"output '{name}' is badly described")
     if offset + length > len(memory):
         raise ProtocolError(f"output '{name}' lies outside its segment")
     datatype = DATATYPES[kind]

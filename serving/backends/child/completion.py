@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-from serving.backends.channel.channel import close_all
 from serving.backends.channel.messages import CompleteConfig, Received
 from serving.backends.child.process import ChildDied, ChildProcess
 from serving.backends.environments.interpreter import Interpreter
@@ -28,9 +27,7 @@ def complete_in_child(
         "config": config,
     }
     try:
-        answer, received = child.exchange(message, timeout_s=COMPLETE_TIMEOUT_S)
-        close_all(received)
-        return answer
+        return child.exchange(message, timeout_s=COMPLETE_TIMEOUT_S)
     except ChildDied as died:
         raise internal(f"{died} {place}: {child.last_words()}".removesuffix(": ")) from None
     except TimeoutError:

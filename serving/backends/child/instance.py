@@ -1,85 +1,83 @@
-"""A model instance in a child process: writes batches to shared memory, waits no longer than its bound, reads the answers."""
+"""A model instance in a child process, to which the event loop speaks by itself: no thread stands between.
 
-import weakref
-from collections.abc import Sequence
-from concurrent.futures import Future
-from typing import cast
+Batches are sent as they come, the next before the last is answered, and answered in their order. The tensors lie in shared
+memory. What would take the loop long (large copies, many strings) is done on a worker thread.
+"""
 
-import numpy as np
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future, wait
+from functools import partial
+from typing import NamedTuple
+
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from repository.config.model_config import get_parameter
 from repository.config.validation_parameters import EXECUTION_TIMEOUT
-from serving.backends.base.backend import BlockingInstance, ModelSpec
-from serving.backends.channel.channel import ProtocolError, close_all
-from serving.backends.channel.messages import Execute, Failed, Initialize, Received, ResponseBody, Result
-from serving.backends.channel.shared_memory import KEEP_BYTES
-from serving.backends.child.codec import (
-    COPY_BYTES,
-    MALFORMED,
-    SharedMemory,
-    decode_error,
-    decode_parameters,
-    decode_tensor,
-    encode_requests,
-    requested_outputs,
-    used_bytes,
-)
-from serving.backends.child.process import ChildDied
+from serving.backends.base.backend import AsyncInstance, ModelSpec
+from serving.backends.channel.channel import Closed, ProtocolError, close_all
+from serving.backends.channel.messages import Execute, Initialize, RequestMessage
+from serving.backends.channel.shared_memory import Segment
+from serving.backends.child.codec import MALFORMED, RequestEncoder
+from serving.backends.child.open_requests import ResponsePace, quietly
+from serving.backends.child.results import ResultReader
 from serving.backends.child.supervisor import ChildSupervisor, ModelChild
 from serving.backends.environments.interpreter import Interpreter
 from serving.core.batch import Batch
 from serving.core.devices import Device
-from serving.core.errors import ServingError, internal, invalid
-from serving.core.in_flight import InFlightRequest
-from serving.core.response import InferenceResponse
+from serving.core.errors import ServingError, internal, unexpected
+
+log = logging.getLogger(__name__)
+
+LOOP_BYTES = 1 << 20  # what the loop copies by itself: some 0.1 ms
+_CLOSED_GRACE_S = 1.0  # for the end of a process that has closed its connection
+_LET_GO_S = 10.0  # for a loop that is busy while an instance is closed
+
+Done = Callable[[Batch], None]
 
 
-class ChildInstance(BlockingInstance):
+class _Sent(NamedTuple):
+    """A batch that the child has: its first request's key, and the segment of its inputs."""
+
+    batch: Batch
+    done: Done
+    key: int
+    segment: int
+
+
+class ChildInstance(AsyncInstance):
     """A model instance in a child process of its own.
 
-    initialize: the child's first message. python: the interpreter that it runs under.
+    A batch that the child executes when it ends fails; what it had not begun goes to the next one.
     """
 
     def __init__(self, spec: ModelSpec, device: Device, name: str, initialize: Initialize, python: Interpreter) -> None:
+        """initialize: the child's first message. python: the interpreter that it runs under."""
         super().__init__(device)
-        self._spec = spec
-        self._failure = (
-            f"Failed to process the request(s) for model '{spec.name}', message: "
-            if initialize["stub"] == "python"
-            else ""
-        )
-        self._iterative = spec.config.sequence_batching.iterative_sequence
-        self._decoupled = spec.config.model_transaction_policy.decoupled
+        decoupled = spec.config.model_transaction_policy.decoupled
+        self.slots = 1 if decoupled else 2
+        self._name = name
+        self._model = spec.name
+        self._runtime = spec.require_runtime()
+        self._loop = self._runtime.loop
         bound_s = execution_timeout(spec.config)
-        self._bound_s = None if self._decoupled else bound_s  # a stream is bounded by the time between its responses
-        self._supervisor = ChildSupervisor(spec, name, initialize, python, bound_s)
-        self._outputs = [output.name for output in spec.config.output]
-
-    def execute(self, batch: Batch) -> None:
-        with self._supervisor.in_use:
-            child = self._supervisor.child()
-            try:
-                self._execute(child, batch)
-            except ChildDied as died:
-                self._supervisor.restart()
-                raise internal(
-                    f"model '{self._spec.name}': {died} during this request; it is being restarted"
-                ) from None
-            except TimeoutError:
-                child.end(grace_s=0)
-                self._supervisor.restart()
-                raise internal(
-                    f"model '{self._spec.name}': the batch took longer than {self._bound_s:g} s, which is its bound by "
-                    "slipway.execution_timeout_s; its process is being restarted"
-                ) from None
-            self._supervisor.succeeded()
+        self._bound_s = None if decoupled else bound_s  # a stream is bounded by the time between its responses
+        self._timer: asyncio.TimerHandle | None = None
+        self._encoder = RequestEncoder(
+            [output.name for output in spec.config.output], ResponsePace.limits if decoupled else None
+        )
+        self._results = ResultReader(spec, initialize)
+        self._child: ModelChild | None = None  # that batches can be sent to
+        self._closed = False
+        self._sent: deque[_Sent] = deque()  # the first one executes
+        self._waiting: deque[tuple[Batch, Done]] = deque()  # for a child
+        self._supervisor = ChildSupervisor(spec, name, initialize, python, self._adopt, self._refuse, bound_s)
 
     def processes(self) -> list[int]:
         return self._supervisor.processes()
-
-    def close(self) -> None:
-        self._supervisor.close()
 
     def available(self) -> bool:
         return self._supervisor.available()
@@ -90,102 +88,210 @@ class ChildInstance(BlockingInstance):
     def readiness(self) -> "Future[bool] | None":
         return self._supervisor.readiness()
 
-    # -- inside ----------------------------------------------------------------------------------------------------
-    def _execute(self, child: ModelChild, batch: Batch) -> None:
-        requests, writer = encode_requests(batch.requests)
-        segment = child.inputs.acquire(max(writer.size, 1))
-        writer.write(segment.memory)
-        message: Execute = {
-            "op": "execute",
-            "segment": segment.id,
-            "dropped": child.inputs.take_dropped(),
-            "freed": [child.freed.popleft() for _ in range(len(child.freed))],
-            "requests": requests,
-        }
-        batch.input_done()
-        descriptors = [segment.descriptor] if segment.fresh else []
-        keys = child.calls.requests.begin(batch, requests)
-        answer, received = child.exchange(message, descriptors, self._bound_s)
-        batch.infer_done()
-        open_still = self._decoupled and answer.get("op") == "result"
-        child.calls.requests.executed([] if open_still else _answered(keys, answer))
-        child.inputs.sent(segment)
-        child.inputs.release(segment.id)
-        try:
-            self._decode(child, cast("Result | Failed", answer), received, batch)
-        except (ProtocolError, *MALFORMED) as error:
-            raise child.broke(ProtocolError(str(error))) from None
-        finally:
-            close_all(received)
+    def close(self) -> None:
+        let_go: Future[None] = Future()
+        quietly(self._loop.call_soon_threadsafe, self._let_go, let_go)
+        if self._loop.is_running():
+            wait([let_go], _LET_GO_S)
+        self._supervisor.close()
 
-    def _decode(self, child: ModelChild, answer: Result | Failed, received: list[int], batch: Batch) -> None:
-        """Give each request of the batch what the child answered. ServingError where the whole batch failed."""
-        if answer["op"] == "failed":
-            raise decode_error((answer["code"], answer["message"]), self._failure)
-        responses = answer["responses"]
-        if self._decoupled and answer["op"] == "result" and responses == []:
+    # -- to the child ----------------------------------------------------------------------------------------------
+    def begin(self, batch: Batch, done: Done) -> None:
+        child = self._child
+        if child is not None:
+            self._send(child, batch, done)
             return
-        if answer["op"] != "result" or len(responses) != len(batch.requests):
-            raise ProtocolError(f"{len(batch.requests)} responses were expected")
-        memory = _open(child, answer, received)
-        for index, (request, response) in enumerate(zip(batch.requests, responses, strict=True)):
-            if response.get("again"):
-                self._reschedule(batch, index)
-            elif response.get("later"):
-                batch.later.add(request)
-            elif not self._decoupled:
-                batch.responses[index] = self._response(request, response, memory)
+        refusal = self._supervisor.refusal()
+        if refusal is not None:
+            raise refusal
+        self._waiting.append((batch, done))
 
-    def _reschedule(self, batch: Batch, index: int) -> None:
-        if self._iterative:
-            batch.rescheduled.add(batch.requests[index])
+    def _send(self, child: ModelChild, batch: Batch, done: Done) -> None:
+        requests, writer = self._encoder.encode(batch.requests)
+        segment = child.inputs.acquire(writer.size or 1)
+        if writer.size <= LOOP_BYTES:
+            writer.write(segment.memory)
+            self._tell(child, batch, done, requests, segment)
         else:
-            batch.responses[index] = invalid(
-                f"model '{self._spec.name}' asked for a request again, which needs sequence_batching with "
-                "iterative_sequence: true"
-            )
+            copied = self._loop.run_in_executor(self._runtime.executor, writer.write, segment.memory)
+            copied.add_done_callback(partial(self._copied, child, batch, done, requests, segment))
 
-    def _response(
-        self, request: InFlightRequest, response: ResponseBody, memory: SharedMemory
-    ) -> InferenceResponse | ServingError:
-        if "error" in response:
-            return decode_error(response["error"])
-        found = {row[0]: row for row in response["outputs"]}
-        outputs = {
-            name: decode_tensor(found[name], memory) for name in requested_outputs(request, self._outputs, found)
-        }
-        return InferenceResponse(
-            self._spec.name, self._spec.version, request.asked.id, outputs, decode_parameters(response)
+    def _copied(
+        self,
+        child: ModelChild,
+        batch: Batch,
+        done: Done,
+        requests: list[RequestMessage],
+        segment: Segment,
+        copied: "asyncio.Future[None]",
+    ) -> None:
+        """Send a batch whose inputs lie in the segment now; to another child where this one has gone meanwhile."""
+        try:
+            if child is not self._child:
+                self.begin(batch, done)
+                return
+            copied.result()
+            self._tell(child, batch, done, requests, segment)
+        except Exception as error:
+            batch.fail(unexpected(error, "handing a batch to a model's process"))
+            done(batch)
+
+    def _tell(
+        self, child: ModelChild, batch: Batch, done: Done, requests: list[RequestMessage], segment: Segment
+    ) -> None:
+        """Send the message of a batch."""
+        key = child.calls.requests.begin(batch)
+        message: Execute = segment.id, key, requests, child.take_freed(), child.inputs.take_dropped()
+        batch.input_done()
+        try:
+            if segment.fresh:
+                child.channel.send(message, [segment.descriptor])
+                child.inputs.sent(segment)
+            else:
+                child.channel.send(message)
+        except Closed:  # it has ended, which is about to be noticed
+            child.calls.requests.failed(key)
+            self._waiting.append((batch, done))
+            return
+        except ProtocolError as error:
+            self._loop.call_soon(self._broke, child, error)
+        self._sent.append(_Sent(batch, done, key, segment.id))
+        if self._bound_s is not None and self._timer is None:
+            self._timer = self._loop.call_later(self._bound_s, self._check_bound)
+
+    # -- from the child --------------------------------------------------------------------------------------------
+    def _read(self, child: ModelChild) -> bool:
+        """Take the next answer; whether there was one."""
+        try:
+            answer, received = child.channel.receive()
+        except BlockingIOError:
+            return False
+        except Closed:
+            self._loop.remove_reader(child.channel.fileno())
+            self._loop.call_later(_CLOSED_GRACE_S, child.give_up, "")
+            return False
+        except ProtocolError as error:
+            self._broke(child, error)
+            return False
+        try:
+            if not self._sent:
+                raise ProtocolError("it answers what nobody asked")
+            batch, done, key, segment = self._sent[0]
+            batch.infer_done()
+            executed = self._results.read(child, answer, received, batch)
+        except (ProtocolError, *MALFORMED) as error:
+            self._broke(child, error)
+            return False
+        except Exception as error:
+            batch.fail(unexpected(error, "reading the answer of a model's process"))
+            executed = False
+        finally:
+            if received:
+                close_all(received)
+        self._sent.popleft()
+        if executed:
+            child.calls.requests.executed(key)
+        else:
+            child.calls.requests.failed(key)
+        child.inputs.release(segment)
+        self._supervisor.succeeded()
+        if self._sent:  # the child is at the next one
+            following = self._sent[0].batch
+            following.started_ns = following.input_done_ns = batch.infer_done_ns
+        done(batch)
+        return True
+
+    # -- the child's life ------------------------------------------------------------------------------------------
+    def _adopt(self, child: ModelChild) -> None:
+        """Send batches to this child from now on."""
+        if self._closed:
+            return
+        self._child = child
+        self._loop.add_reader(child.channel.fileno(), self._read, child)
+        self._loop.add_reader(child.pidfd, self._ended, child)
+        waiting, self._waiting = self._waiting, deque()
+        for batch, done in waiting:
+            batch.started_ns = time.monotonic_ns()
+            self._send_or_fail(child, batch, done)
+
+    def _send_or_fail(self, child: ModelChild, batch: Batch, done: Done) -> None:
+        try:
+            self._send(child, batch, done)
+        except Exception as error:
+            batch.fail(unexpected(error, "handing a batch to a model's process"))
+            done(batch)
+
+    def _ended(self, child: ModelChild) -> None:
+        """The process has ended: take what it had answered, and start another one."""
+        while self._child is child and self._read(child):
+            pass
+        if self._child is child:
+            self._lose(child, child.wait_ended())
+
+    def _broke(self, child: ModelChild, error: Exception) -> None:
+        if self._child is child:
+            child.kill()
+            self._lose(child, f"the model's process was ended because it broke the protocol: {error}")
+
+    def _lose(self, child: ModelChild, how: str) -> None:
+        if not self._sent:
+            log.warning("%s: %s between two requests", self._name, how)
+        self._replace(child, f"model '{self._model}': {how} during this request; it is being restarted")
+
+    def _check_bound(self) -> None:
+        """End a child whose batch takes too long."""
+        self._timer = None
+        child, bound_s = self._child, self._bound_s
+        if child is None or bound_s is None or not self._sent:
+            return
+        left_s = bound_s - (time.monotonic_ns() - self._sent[0].batch.started_ns) / 1e9
+        if left_s > 0:
+            self._timer = self._loop.call_later(left_s, self._check_bound)
+            return
+        child.kill()
+        self._replace(
+            child,
+            f"model '{self._model}': the batch took longer than {bound_s:g} s, which is its bound by "
+            "slipway.execution_timeout_s; its process is being restarted",
         )
+
+    def _replace(self, child: ModelChild, reason: str) -> None:
+        """Have another child started. The batch that this one was at fails for the reason; the others wait."""
+        self._detach(child)
+        executing = self._sent.popleft() if self._sent else None
+        self._waiting.extendleft((sent.batch, sent.done) for sent in reversed(self._sent))
+        self._sent.clear()
+        self._supervisor.restart(child)
+        refusal = self._supervisor.refusal()
+        if refusal is not None:
+            self._refuse(refusal)
+        if executing is not None:
+            executing.batch.fail(internal(reason))
+            executing.done(executing.batch)
+
+    def _refuse(self, reason: ServingError) -> None:
+        """Fail what waits for a child."""
+        waiting, self._waiting = self._waiting, deque()
+        for batch, done in waiting:
+            batch.fail(reason)
+            done(batch)
+
+    def _detach(self, child: ModelChild) -> None:
+        self._child = None
+        self._loop.remove_reader(child.channel.fileno())
+        self._loop.remove_reader(child.pidfd)
+
+    def _let_go(self, let_go: "Future[None]") -> None:
+        """Leave the child to the thread that closes the instance."""
+        self._closed = True
+        if self._child is not None:
+            self._detach(self._child)
+        if self._timer is not None:
+            self._timer.cancel()
+        let_go.set_result(None)
 
 
 def execution_timeout(config: ModelConfig) -> float | None:
     """Return how many seconds a batch may take; None without a bound. The configuration has been validated."""
     value = get_parameter(config, EXECUTION_TIMEOUT)
     return float(value) if isinstance(value, int | float) else None
-
-
-def _answered(keys: Sequence[int], answer: Received) -> Sequence[int]:
-    """Return the keys of a batch's requests that its end answers; a response sender answers the others later."""
-    responses = answer.get("responses")
-    if not isinstance(responses, list) or len(responses) != len(keys):
-        return keys
-    later = [isinstance(response, dict) and bool(response.get("later")) for response in responses]
-    return [key for key, waits in zip(keys, later, strict=True) if not waits]
-
-
-def _open(child: ModelChild, result: Result, received: list[int]) -> SharedMemory:
-    """Return the memory of the result's tensors: a copy where it is small, else a view whose end frees the segment."""
-    child.outputs.drop(result["dropped"])
-    identifier = result["segment"]
-    if not identifier:
-        return b""
-    mapped = child.outputs.open(identifier, received[0]) if received else child.outputs.get(identifier)
-    used = used_bytes([row for one in result["responses"] for row in one.get("outputs", ())], mapped)
-    if used <= COPY_BYTES:
-        child.freed.append(identifier)
-        return mapped[:used]
-    view = np.frombuffer(mapped, np.uint8)
-    if len(mapped) <= KEEP_BYTES:
-        weakref.finalize(view, child.freed.append, identifier).atexit = False
-    return view

@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import count
 
 from serving.backends.base.backend import ModelSpec
 from serving.backends.channel.channel import ProtocolError
@@ -15,7 +14,6 @@ from serving.backends.channel.messages import (
     AnswerBody,
     Cancelled,
     Release,
-    RequestMessage,
     StreamedResponse,
     Taken,
 )
@@ -119,7 +117,7 @@ class OpenRequest:
 class OpenRequests:
     """The open requests of one child, by the keys under which it speaks of them.
 
-    The instance's thread begins and ends batches; the thread that reads the child's link calls the `handlers`. `tell` hands the
+    The loop's thread begins and ends batches; the thread that reads the child's link calls the `handlers`. `tell` hands the
     child a message of the server's own, from any thread.
     """
 
@@ -128,9 +126,10 @@ class OpenRequests:
         self._tell = tell
         self._outputs = [output.name for output in spec.config.output]
         self._decoupled = spec.config.model_transaction_policy.decoupled
-        self._keys = count(1)
-        self._open: dict[int, OpenRequest] = {}
-        self._executing: set[int] = set()  # keys of the batch that executes
+        self._next_key = 1
+        self._batches: dict[int, Batch] = {}  # that the child has, by the key of their first request
+        self._open: dict[int, OpenRequest] = {}  # those that no batch's end answers
+        self._answered: set[int] = set()  # of a batch that the child has, before its end
         self._changed = threading.Condition()
         self._ended = False
         self._reason = ""  # why the child ended
@@ -140,27 +139,43 @@ class OpenRequests:
             "cancelled": self._cancelled,
         }
 
-    # -- on the instance's thread ----------------------------------------------------------------------------------
-    def begin(self, batch: Batch, messages: Sequence[RequestMessage]) -> list[int]:
-        """Give each request of a batch, and its message, the key under which the child speaks of it; return the keys."""
-        keys = []
-        for request, message in zip(batch.requests, messages, strict=True):
-            message["key"] = key = next(self._keys)
-            self._open[key] = one = OpenRequest(request, batch.send)
-            if self._decoupled and request.responder.flow is not None:
-                message["window"] = ResponsePace.limits
-                one.pace(partial(self._tell_taken, key))
-            keys.append(key)
-        self._executing = set(keys)
-        return keys
+    # -- on the loop's thread --------------------------------------------------------------------------------------
+    def begin(self, batch: Batch) -> int:
+        """Note that the child gets a batch. Return the key of its first request; the others have those that follow."""
+        key = self._next_key
+        self._next_key += len(batch.requests)
+        self._batches[key] = batch
+        if self._decoupled:
+            for own, request in enumerate(batch.requests, key):
+                self._open[own] = one = OpenRequest(request, batch.send)
+                if request.responder.flow is not None:
+                    one.pace(partial(self._tell_taken, own))
+        return key
 
-    def executed(self, answered: Sequence[int]) -> None:
-        """End the batch: the requests of the keys `answered` are answered by it, the others are open still."""
-        for key in answered:
-            self._forget(key)
-        self._executing = set()
+    def executed(self, key: int) -> None:
+        """End the batch of this key. Those of its requests that are to be answered later are open still."""
+        batch = self._batches[key]
+        if batch.later:
+            with self._changed:  # their answers may be here already
+                del self._batches[key]
+                self._keep_open(key, batch)
+        else:
+            del self._batches[key]
         if self._ended:  # meanwhile
             self._fail()
+
+    def failed(self, key: int) -> None:
+        """End the batch of this key, with all its requests: the child said that it failed."""
+        batch = self._batches.pop(key)
+        if self._decoupled:
+            for own in range(key, key + len(batch.requests)):
+                self._forget(own)
+
+    def _keep_open(self, key: int, batch: Batch) -> None:
+        for own, request in enumerate(batch.requests, key):
+            if request in batch.later and own not in self._answered:
+                self._open[own] = OpenRequest(request, batch.send)
+        self._answered.difference_update(range(key, key + len(batch.requests)))
 
     def wait(self) -> None:
         """Wait until every open request is answered, cancelled or lost with the process."""
@@ -171,20 +186,29 @@ class OpenRequests:
     # -- on any thread ---------------------------------------------------------------------------------------------
     def overdue(self, bound_s: float) -> bool:
         """Whether a request that its batch's end does not answer has waited longer than that for its next response."""
-        executing = set() if self._decoupled else self._executing
-        return any(key not in executing and one.overdue(bound_s) for key, one in list(self._open.items()))
+        return any(one.overdue(bound_s) for one in list(self._open.values()))
 
     def find(self, key: int) -> InFlightRequest | None:
         """Return the open request of a key."""
-        one = self._open.get(key)
+        one = self._open.get(key) or self._executing(key)
         return None if one is None else one.request
 
     def find_all(self, keys: Sequence[int] | None) -> list[InFlightRequest]:
         """Return the open requests of the keys, or all that are open for None; [] where one of them is answered already."""
         if keys is None:
-            return [one.request for one in list(self._open.values())]
-        found = [self._open.get(key) for key in keys]
-        return [] if None in found else [one.request for one in found if one is not None]
+            executing = (
+                [] if self._decoupled else [one for batch in list(self._batches.values()) for one in batch.requests]
+            )
+            return [*executing, *(one.request for one in list(self._open.values()))]
+        found = [self.find(key) for key in keys]
+        return [] if None in found else [request for request in found if request is not None]
+
+    def _executing(self, key: int) -> OpenRequest | None:
+        """Return the request of a key in a batch that the child has, of a model that is not decoupled."""
+        for first, batch in list(self._batches.items()):
+            if first <= key < first + len(batch.requests) and key not in self._answered and not self._decoupled:
+                return OpenRequest(batch.requests[key - first], batch.send)
+        return None
 
     def close(self, reason: str) -> None:
         """Fail what is open: the child has ended, as the sentence `reason` says."""
@@ -195,11 +219,9 @@ class OpenRequests:
             self._changed.notify_all()
 
     def _fail(self) -> None:
-        """Fail what is open for good; the end of the executing batch answers what is not decoupled."""
+        """Fail what is open for good; the ends of batches answer what is not decoupled."""
         error = internal(f"model '{self._spec.name}': {self._reason} before this request's final response")
         for key in list(self._open):
-            if not self._decoupled and key in self._executing:
-                continue
             one = self._forget(key)
             if one is not None:
                 quietly(one.send, one.request, error, True)
@@ -218,7 +240,8 @@ class OpenRequests:
         key, final = message["key"], message["final"]
         if not isinstance(key, int) or not isinstance(final, bool):
             raise ProtocolError("a response has no key")
-        one = self._open.get(key)
+        with self._changed:
+            one = self._open.get(key) or self._executing(key)
         if one is None:  # cancelled, failed or never there: nobody waits
             return
         request = one.request
@@ -235,10 +258,15 @@ class OpenRequests:
         elif not final:
             raise ProtocolError("a response is neither tensors, nor an error, nor the end")
         if final:
-            with self._changed:
-                self._forget(key)
-                self._changed.notify_all()
+            self._end(key)
         one.send(request, response, final)
+
+    def _end(self, key: int) -> None:
+        """Note that a request has its last response; its batch may not have ended yet."""
+        with self._changed:
+            if self._forget(key) is None:
+                self._answered.add(key)
+            self._changed.notify_all()
 
     def _release(self, message: Release, memory: Memory) -> None:
         """Forget a request that comes again, under another key; its responses so far were read before this."""

@@ -10,12 +10,12 @@ import subprocess
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
-from serving.backends.channel.channel import Channel, ChannelError, ProtocolError, close_all
+from serving.backends.channel.channel import Channel, ChannelError, Closed, ProtocolError, close_all
 from serving.backends.channel.messages import Message, Received
+from serving.backends.channel.packet_channel import PacketChannel
 from serving.backends.channel.shared_memory import SharedMemoryMap, SharedMemoryPool
 from serving.backends.environments.interpreter import Interpreter
 from serving.core.errors import unsupported
@@ -38,7 +38,8 @@ class ChildProcess:
     The kernel ends the process when the thread that makes this object ends: that thread must live as long as the process.
 
     inputs, outputs: the shared memory that the server writes, and that the child writes. freed: segments of the child's that it
-    may write again, to be told with the next batch. link: the connection on which the child speaks first.
+    may write again, to be told with the next batch. channel: the way of batches. link: the connection on which the child speaks
+    first. pidfd: can be read once the process has ended.
     """
 
     def __init__(self, name: str, python: Interpreter) -> None:
@@ -51,15 +52,19 @@ class ChildProcess:
         self.freed: deque[int] = deque()
         self.heartbeat = Heartbeat()
         self._killed = ""  # why it had to be
-        mine, theirs = socket.socketpair()
+        mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        mine.setblocking(False)
         my_link, their_link = socket.socketpair()
         with theirs, their_link:
             self._process = _spawn(python, (theirs.fileno(), their_link.fileno(), self.heartbeat.descriptor), name)
-        self._pidfd = os.pidfd_open(self._process.pid)
+        self.pidfd = os.pidfd_open(self._process.pid)
         self._end = select.poll()
-        self._end.register(self._pidfd, select.POLLIN)
-        self._channel = Channel(mine, self._pidfd)
-        self.link = Channel(my_link, self._pidfd)
+        self._end.register(self.pidfd, select.POLLIN)
+        self.channel = PacketChannel(mine)
+        self._answer = select.poll()
+        self._answer.register(mine, select.POLLIN)
+        self._answer.register(self.pidfd, select.POLLIN)
+        self.link = Channel(my_link, self.pidfd)
         self._ending = threading.Lock()  # held while it is being ended, or must not be
         assert self._process.stdout is not None
         self._log = OutputLog(name, self._process.stdout)
@@ -76,41 +81,56 @@ class ChildProcess:
         if not self._ending.acquire(blocking=False):
             return 0.0
         try:
-            return self.heartbeat.listen(self.pid, elapsed_s) if self._pidfd >= 0 else 0.0
+            return self.heartbeat.listen(self.pid, elapsed_s) if self.pidfd >= 0 else 0.0
         finally:
             self._ending.release()
 
-    def exchange(
-        self,
-        message: Message,
-        descriptors: Sequence[int] = (),
-        timeout_s: float | None = None,
-    ) -> tuple[Received, list[int]]:
-        """Send a message, and return the answer with its descriptors, which the caller closes. ChildDied, or TimeoutError."""
+    def exchange(self, message: Message, timeout_s: float | None = None) -> Received:
+        """Send a message, wait, and return the answer. ChildDied, or TimeoutError."""
         try:
-            self._channel.send(message, descriptors)
-            return self._channel.receive(timeout_s)
+            self.channel.send(message)
+            return self._receive(timeout_s)
         except ProtocolError as error:
             raise self.broke(error) from None
         except ChannelError:
             raise ChildDied(self.end()) from None
+
+    def _receive(self, timeout_s: float | None) -> Received:
+        while True:
+            ready = [descriptor for descriptor, _ in self._answer.poll(None if timeout_s is None else timeout_s * 1000)]
+            if not ready:
+                raise TimeoutError
+            if self.channel.fileno() not in ready:  # what a dead child had sent is still read
+                raise Closed("the process has ended")
+            try:
+                answer, descriptors = self.channel.receive()
+            except BlockingIOError:  # the rest is on its way
+                continue
+            close_all(descriptors)
+            if not isinstance(answer, dict):
+                raise ProtocolError("a message is not a JSON object")
+            return answer
 
     def broke(self, error: ProtocolError) -> ChildDied:
         """End a child that cannot be trusted any more, and return what to raise."""
         self.end(grace_s=0)
         return ChildDied(f"the model's process was ended because it broke the protocol: {error}")
 
+    def take_freed(self) -> list[int]:
+        """Return the segments that the child may write again, to be told to it."""
+        freed = self.freed
+        return [freed.popleft() for _ in range(len(freed))]
+
     def finalize(self, grace_s: float) -> None:
         """Let the model finalize and the process end by itself; kill it when that takes longer than the grace."""
         deadline = time.monotonic() + grace_s
         try:
-            answer, received = self.exchange({"op": "finalize"}, timeout_s=grace_s)
+            answer = self.exchange({"op": "finalize"}, grace_s)
         except ChildDied as died:
             log.warning("%s: %s while it finalized", self.name, died)
         except TimeoutError:
             log.warning("%s: finalize took longer than %g s; the process is killed", self.name, grace_s)
         else:
-            close_all(received)
             if answer.get("op") != "finalized":
                 log.warning("%s: the process did not finalize as expected", self.name)
         self.end(max(0.0, deadline - time.monotonic()))
@@ -118,7 +138,7 @@ class ChildProcess:
     def end(self, grace_s: float = 1.0) -> str:
         """Wait for the process to end, kill it and its group after the grace, free everything. Return how it ended."""
         with self._ending:
-            if self._pidfd >= 0:
+            if self.pidfd >= 0:
                 self._end.poll(grace_s * 1000)
                 # Not yet reaped, its number is still its own: what it had started goes with it.
                 try:
@@ -132,13 +152,13 @@ class ChildProcess:
     def _free(self) -> None:
         """Free what is held for a process that has ended."""
         self._log.join()
-        self._channel.close()
+        self.channel.close()
         self.link.close()
         self.inputs.close()
         self.outputs.clear()
         self.heartbeat.close()
-        os.close(self._pidfd)
-        self._pidfd = -1
+        os.close(self.pidfd)
+        self.pidfd = -1
 
     def last_words(self) -> str:
         """Return the last line that the process wrote, for a child that ended before it could say why."""
@@ -146,13 +166,13 @@ class ChildProcess:
 
     def kill(self) -> None:
         """Kill it. Only for threads that `_free` waits for."""
-        signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+        signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
 
     def give_up(self, reason: str) -> None:
         """Kill it, unless it is being ended already. Any other thread. `reason`: the sentence of how it ended."""
         if self._ending.acquire(blocking=False):
             try:
-                if self._pidfd >= 0:
+                if self.pidfd >= 0:
                     self._killed = reason
                     with contextlib.suppress(ProcessLookupError):
                         self.kill()
@@ -162,13 +182,13 @@ class ChildProcess:
     def wait_ended(self) -> str:
         """Return how a process that is ending ended; it is left for `end` to reap. Only for threads that `_free` waits for."""
         end = select.poll()
-        end.register(self._pidfd, select.POLLIN)
+        end.register(self.pidfd, select.POLLIN)
         if not end.poll(1000):
             return "the model's process closed its connection"
         if self._killed:
             return self._killed
         try:
-            found = os.waitid(os.P_PIDFD, self._pidfd, os.WEXITED | os.WNOWAIT)
+            found = os.waitid(os.P_PIDFD, self.pidfd, os.WEXITED | os.WNOWAIT)
         except ChildProcessError:  # `end` has reaped it
             return how_it_ended(self._process.wait())
         assert found is not None

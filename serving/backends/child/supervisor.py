@@ -8,15 +8,13 @@ from concurrent.futures import Future
 from queue import SimpleQueue
 
 from serving.backends.base.backend import ModelSpec
-from serving.backends.channel.channel import close_all
 from serving.backends.channel.messages import Initialize
 from serving.backends.child.calls import ChildCalls
 from serving.backends.child.codec import decode_error
+from serving.backends.child.open_requests import quietly
 from serving.backends.child.process import ChildDied, ChildProcess
 from serving.backends.environments.interpreter import Interpreter
 from serving.core.errors import ServingError, internal, unavailable, unexpected
-from serving.resources.child_watch import ChildWatch
-from serving.resources.runtime import HEARTBEAT_TIMEOUT_S
 
 log = logging.getLogger(__name__)
 
@@ -42,10 +40,8 @@ class ModelChild(ChildProcess):
 class ChildSupervisor:
     """Keeps one child alive: starts it again when it has died, at once the first time, then ever later.
 
-    The instance's thread holds `in_use` while it works with the child; the watch looks after what happens between batches.
-
-    name: of the instance. initialize: the child's first message. python: the interpreter that it runs under.
-    stream_bound_s: how long a decoupled model may take for its next response; None without a bound.
+    Its owner, on the loop's thread, hears of each child that can be used and tells it of each that has died; the watch's thread
+    looks for a child that hangs.
     """
 
     def __init__(
@@ -54,18 +50,27 @@ class ChildSupervisor:
         name: str,
         initialize: Initialize,
         python: Interpreter,
+        on_started: Callable[[ModelChild], None],
+        on_failed: Callable[[ServingError], None],
         stream_bound_s: float | None = None,
     ) -> None:
-        """Start the child and have it load the model. ServingError with the whole reason where it does not."""
-        self.in_use = threading.Lock()
-        runtime = spec.runtime
-        self._heartbeat_timeout_s = HEARTBEAT_TIMEOUT_S if runtime is None else runtime.heartbeat_timeout_s
+        """Start the child and have it load the model. ServingError with the whole reason where it does not.
+
+        name: of the instance. initialize: the child's first message. python: the interpreter that it runs under. on_started,
+        on_failed: called on the loop's thread with each child that has loaded the model, and with the reason why one that was
+        started again has not. stream_bound_s: how long a decoupled model may take for its next response; None without a bound.
+        """
+        runtime = spec.require_runtime()
+        self._loop = runtime.loop
+        self._heartbeat_timeout_s = runtime.heartbeat_timeout_s
         self._not_ready_after_s = min(NOT_READY_AFTER_S, self._heartbeat_timeout_s / 2)
         self._stream_bound_s = stream_bound_s
         self._spec = spec
         self._name = name
         self._initialize = initialize
         self._python = python
+        self._on_started = on_started
+        self._on_failed = on_failed
         self._deaths = 0
         self._due = 0.0
         self._closing = threading.Event()
@@ -74,60 +79,63 @@ class ChildSupervisor:
         self._restarting: Future[None] | None = None
         self._has_is_ready = False
         self._thread = _StartingThread(f"{name}-start")
-        self._watch = ChildWatch() if runtime is None else runtime.child_watch
+        self._watch = runtime.child_watch
         self._watch.add(self)
         try:
-            with self.in_use:
-                self._thread.submit(self._start).result()
+            self._thread.submit(self._start).result()
         except BaseException:
             self._watch.remove(self)
             self._thread.close()
             raise
+        self._loop.call_soon_threadsafe(self._started)
 
-    def child(self) -> ModelChild:
-        """Return the living child. Waits for one that is starting; UNAVAILABLE while a restart is held back or has failed."""
-        if self._restarting is None:
-            assert self._child is not None
-            if self._child.alive():
-                return self._child
-            log.warning("%s: %s between two requests", self._name, self._child.end())
-            self.restart()
-        assert self._restarting is not None
-        wait = self._due - time.monotonic()
-        if wait > LONGEST_WAIT_S:
-            raise unavailable(f"{self._name}: {self._held_back(wait)}")
-        self._restarting.result()
-        self._restarting = None
-        if self._error is None:
-            assert self._child is not None
-            return self._child
-        error = self._error
-        self.restart()
-        raise unavailable(f"{self._name}: the model's process could not be restarted: {error.message}")
-
-    def processes(self) -> list[int]:
-        """Return the child's process id, where there is a child. Any thread."""
-        child = self._child
-        return [] if child is None else [child.pid]
-
-    def restart(self) -> None:
-        """Start again in the background, so that the next batch finds it ready or waits as briefly as possible."""
-        self._child = None
+    # -- on the loop's thread --------------------------------------------------------------------------------------
+    def restart(self, died: ModelChild | None) -> None:
+        """End the child that has died, or must, and start another one in the background."""
         delay = 0.0 if self._deaths == 0 else min(2.0 ** (self._deaths - 1), MAX_BACK_OFF_S)
         self._deaths += 1
         self._due = time.monotonic() + delay
         log.warning("%s: the process is restarted in %g s (%d in a row)", self._name, delay, self._deaths)
-        self._restarting = self._thread.submit(lambda: self._restart(delay))
+        self._child = None
+        self._restarting = self._thread.submit(lambda: self._restart(died, delay))
+
+    def refusal(self) -> ServingError | None:
+        """Return why a batch should not wait for the child that is being started; None where it may."""
+        wait = self._due - time.monotonic()
+        return unavailable(f"{self._name}: {self._held_back(wait)}") if wait > LONGEST_WAIT_S else None
+
+    def succeeded(self) -> None:
+        """Note that a batch was executed: the next restart is at once again."""
+        self._deaths = 0
+
+    def _started(self) -> None:
+        """Hand over the child that the starting thread has made."""
+        self._restarting = None
+        if self._closing.is_set():
+            return
+        if self._error is None:
+            assert self._child is not None
+            self._on_started(self._child)
+            return
+        reason = unavailable(f"{self._name}: the model's process could not be restarted: {self._error.message}")
+        self.restart(None)
+        self._on_failed(reason)
+
+    # -- on any thread ---------------------------------------------------------------------------------------------
+    def processes(self) -> list[int]:
+        """Return the child's process id, where there is a child."""
+        child = self._child
+        return [] if child is None else [child.pid]
 
     def available(self) -> bool:
-        """Return False while the child is silent, or a start is held back for longer than a request would wait. Any thread."""
+        """Return False while the child is silent, or a start is held back for longer than a request would wait."""
         child = self._child
         if child is not None and child.heartbeat.silent_s > self._not_ready_after_s:
             return False
         return self._restarting is None or self._due - time.monotonic() <= LONGEST_WAIT_S
 
     def unready_reason(self) -> str:
-        """Return why it would not answer at once; "" where it would. Any thread."""
+        """Return why it would not answer at once; "" where it would."""
         child = self._child
         if child is not None and child.heartbeat.silent_s > self._not_ready_after_s:
             return f"its process has given no sign of life for {child.heartbeat.silent_s:.0f} s"
@@ -136,25 +144,8 @@ class ChildSupervisor:
         wait = self._due - time.monotonic()
         return self._held_back(wait) if wait > LONGEST_WAIT_S else "its process is being started again"
 
-    def look(self, elapsed_s: float) -> None:
-        """End a child that hangs; between two batches also start one that has ended. On the watch's thread."""
-        child = self._child
-        if child is not None:
-            silent_s = child.listen(elapsed_s)
-            if silent_s > self._not_ready_after_s:
-                child.calls.readiness.unheard()
-            if silent_s >= self._heartbeat_timeout_s:
-                child.give_up(f"the model's process gave no sign of life for {silent_s:.0f} s and was ended")
-            elif self._stream_bound_s is not None and child.calls.requests.overdue(self._stream_bound_s):
-                child.give_up(f"the model's process gave no response for {self._stream_bound_s:g} s and was ended")
-        if self.in_use.acquire(blocking=False):
-            try:
-                self._revive()
-            finally:
-                self.in_use.release()
-
     def readiness(self) -> "Future[bool] | None":
-        """Ask the model whether it is ready; None where it has no say. It is not while its process is restarted. Any thread."""
+        """Ask the model whether it is ready; None where it has no say. It is not while its process is restarted."""
         child = self._child
         if not self._has_is_ready:
             return None
@@ -164,62 +155,62 @@ class ChildSupervisor:
         answer.set_result(False)
         return answer
 
-    def succeeded(self) -> None:
-        """Note that a batch was executed: the next restart is at once again."""
-        self._deaths = 0
+    def look(self, elapsed_s: float) -> None:
+        """End a child that hangs. On the watch's thread."""
+        child = self._child
+        if child is None:
+            return
+        silent_s = child.listen(elapsed_s)
+        if silent_s > self._not_ready_after_s:
+            child.calls.readiness.unheard()
+        if silent_s >= self._heartbeat_timeout_s:
+            child.give_up(f"the model's process gave no sign of life for {silent_s:.0f} s and was ended")
+        elif self._stream_bound_s is not None and child.calls.requests.overdue(self._stream_bound_s):
+            child.give_up(f"the model's process gave no response for {self._stream_bound_s:g} s and was ended")
 
     def close(self) -> None:
-        """Let the model finalize within the grace; a start that is under way is broken off."""
+        """Let the model finalize within the grace; a start that is under way is broken off. The loop's thread has let go of
+        the child. On the instance's thread."""
         self._closing.set()
-        with self.in_use:
-            if self._restarting is not None:
-                child = self._child
-                if child is not None:
-                    child.end(grace_s=0)
-                self._restarting.result()
-            elif self._child is not None:
-                self._child.calls.requests.wait()
-                self._child.finalize(FINALIZE_GRACE_S)
-            self._child = None
+        restarting, child = self._restarting, self._child
+        if restarting is not None:
+            if child is not None:
+                child.end(grace_s=0)
+            restarting.result()
+            if self._child is not None:
+                self._child.end(grace_s=0)
+        elif child is not None:
+            child.calls.requests.wait()
+            child.finalize(FINALIZE_GRACE_S)
+        self._child = None
         self._watch.remove(self)
         self._thread.close()
 
-    # -- inside ----------------------------------------------------------------------------------------------------
     def _held_back(self, wait_s: float) -> str:
         reason = f" ({self._error.message})" if self._error is not None else ""
         return f"the model's process keeps ending{reason}; the next start is in {wait_s:.0f} s"
 
-    def _revive(self) -> None:
-        """Start a child that has ended. No request is needed for that: a model that is not ready may get none."""
-        if self._closing.is_set():
-            return
-        if self._restarting is None:
-            if self._child is not None and not self._child.alive():
-                log.warning("%s: %s between two requests", self._name, self._child.end())
-                self.restart()
-        elif self._restarting.done():
-            self._restarting = None
-            if self._error is not None:
-                self.restart()
-
     # -- on the starting thread ------------------------------------------------------------------------------------
-    def _restart(self, delay: float) -> None:
+    def _restart(self, died: ModelChild | None, delay: float) -> None:
         error: ServingError | None = None
         try:
+            if died is not None:
+                died.end()
             if not self._closing.wait(delay):
                 self._start()
         except Exception as failure:  # whoever waits for the child is told
             error = unexpected(failure, "restarting a model's process")
         self._error = error
-        if self._closing.is_set() and self._child is not None:
+        if not self._closing.is_set():
+            quietly(self._loop.call_soon_threadsafe, self._started)
+        elif self._child is not None:
             self._child.end(grace_s=0)
 
     def _start(self) -> None:
         """Start a child and have it load the model; ServingError with the whole reason."""
         self._child = child = ModelChild(self._name, self._python, self._spec)
         try:
-            answer, received = child.exchange(self._initialize)
-            close_all(received)
+            answer = child.exchange(self._initialize)
             if answer.get("op") == "ready":
                 self._has_is_ready = answer.get("has_is_ready") is True
                 return

@@ -44,6 +44,8 @@ def text(name: str, value: object) -> str:
 
     Bytes are taken as UTF-8, as Triton takes them: elements of BYTES tensors are such names.
     """
+    if type(value) is str and value.isascii():
+        return value
     if isinstance(value, bytes):
         value = value.decode("utf-8", "surrogateescape")
     if not isinstance(value, str) or not _is_text(value):

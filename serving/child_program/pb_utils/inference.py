@@ -5,7 +5,7 @@ Source: README of triton-inference-server/python_backend, "Business Logic Script
 
 import asyncio
 import contextvars
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
 from concurrent.futures import Future, InvalidStateError
 from enum import Enum
 from functools import partial
@@ -21,7 +21,7 @@ from serving.child_program.pb_utils.response import InferenceResponse, decode_re
 
 Result = TypeVar("Result")
 
-served_keys: contextvars.ContextVar[list[int] | None] = contextvars.ContextVar("served_keys", default=None)
+served_keys: contextvars.ContextVar[Sequence[int] | None] = contextvars.ContextVar("served_keys", default=None)
 """The keys of the requests that `execute` is answering here; None in a thread of the model's own."""
 
 

@@ -1,10 +1,10 @@
 """pb_utils.InferenceRequest: one that a model makes, to have another model answer it, and one that `execute` is given."""
 
 import json
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from functools import partial
 
-from serving.backends.channel.messages import Infer, ParameterValue, RequestMessage
+from serving.backends.channel.messages import Infer, ParameterValue, RequestDetails, RequestMessage
 from serving.backends.channel.tensors import Memory, TensorWriter
 from serving.child_program.link.errors import TritonModelException
 from serving.child_program.link.response_window import ResponseWindow
@@ -76,7 +76,7 @@ class InferenceRequest:
         self._flags = whole_number("flags", flags)
         self._timeout = whole_number("timeout", timeout)
         self._priority = whole_number("priority", priority)
-        self._parameters: dict[str, ParameterValue] = checked_parameters(parameters, "request")
+        self._parameters: Mapping[str, ParameterValue] = checked_parameters(parameters, "request")
         self._trace = InferenceTrace() if trace is None else trace
         self._model_name = text("model_name", model_name)
         self._model_version = whole_number("model_version", model_version, least=-1)
@@ -148,13 +148,13 @@ class InferenceRequest:
             "request_id": self._id,
             "inputs": [writer.add(tensor.name(), *tensor._host()) for tensor in self._inputs],
             "requested": self._requested,
-            "parameters": self._parameters,
+            "parameters": dict(self._parameters),
             "priority": self._priority,
             "timeout": self._timeout,
             "sequence": self._correlation_id,
             "flags": self._flags,
             "trace": self._trace._key,
-            "made_for": served_keys.get(),
+            "made_for": None if (keys := served_keys.get()) is None else list(keys),
         }
         return Question(link, message, writer, torch_device(self._preferred_memory))
 
@@ -162,37 +162,56 @@ class InferenceRequest:
 class ReceivedRequest(InferenceRequest):
     """A request that `execute` is given. What the server says of it needs no check.
 
-    stream: the open answer of a decoupled model's request, None for another. sender: the one that a model which is not
-    decoupled has asked for. rescheduled: the model asks for the request again.
+    key: the server's number for it. outputs: the names of those that are asked for. stream: the open answer of a decoupled
+    model's request, None for another. sender: the one that a model which is not decoupled has asked for. rescheduled: the model
+    asks for the request again.
     """
 
-    def __init__(self, message: RequestMessage, memory: Memory, outputs: list[str], link: ServerLink) -> None:
+    # What few requests have otherwise.
+    _correlation_id: int | str = 0
+    _flags = 0
+    _timeout = 0
+    _priority = 0
+    _parameters: Mapping[str, ParameterValue] = {}
+    _trace = InferenceTrace()
+    _model_name = ""
+    _model_version = -1
+    _preferred_memory = None
+    stream: ResponseStream | None = None
+    sender: SingleResponseSender | None = None
+    rescheduled = False
+
+    def __init__(
+        self, message: RequestMessage, key: int, memory: Memory, outputs: Sequence[str], link: ServerLink
+    ) -> None:
         """Read a message of the server's.
 
         memory: what the inputs lie in. outputs: the model's, which are requested where the client names none.
         """
-        key = message["key"]
-        self._id = message["id"]
-        self._correlation_id = message.get("sequence", 0)
-        self._inputs = [Tensor._from_memory(*row, memory) for row in message["inputs"]]
-        self._requested = list(message.get("requested") or outputs)
-        self._flags = message.get("flags", 0)
-        self._timeout = message.get("timeout", 0)
-        self._priority = message.get("priority", 0)
-        self._parameters = message.get("parameters", {})
-        self._trace = InferenceTrace(key, message["trace"]) if "trace" in message else InferenceTrace()
-        self._model_name = ""
-        self._model_version = -1
-        self._preferred_memory = None
-        self._link = link
+        self._id, _, rows, details = message
+        self._inputs = [Tensor._from_memory(row, memory) for row in rows]
+        self.outputs = outputs
         self.key = key
-        self.stream: ResponseStream | None = None
-        self.sender: SingleResponseSender | None = None
-        self.rescheduled = False
+        self._link = link
+        if details is not None:
+            self._read(details)
+
+    def _read(self, details: RequestDetails) -> None:
+        self.outputs = details.get("requested", self.outputs)
+        self._correlation_id = details.get("sequence", 0)
+        self._flags = details.get("flags", 0)
+        self._timeout = details.get("timeout", 0)
+        self._priority = details.get("priority", 0)
+        self._parameters = details.get("parameters", {})
+        if "trace" in details:
+            self._trace = InferenceTrace(self.key, details["trace"])
+
+    def requested_output_names(self) -> list[str]:
+        return list(self.outputs)
 
     def open_stream(self, window: ResponseWindow | None) -> ResponseStream:
         """Open the answer of a decoupled model's request."""
-        self.stream = ResponseStream(self._link, self.key, self._requested, window)
+        self.stream = ResponseStream(self._link, self.key, self.outputs, window)
         return self.stream
 
     def is_cancelled(self) -> bool:

@@ -1,7 +1,7 @@
 """pb_utils.InferenceResponse, and how one goes to the server and comes from it."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from serving.backends.channel.messages import AnswerBody, ResponseBody
 from serving.backends.channel.tensors import Memory, TensorWriter
@@ -21,7 +21,7 @@ class InferenceResponse:
     ) -> None:
         self._outputs = checked_tensors("output_tensors", output_tensors)
         self._error = error
-        self._parameters = checked_parameters(parameters, "response")
+        self._parameters = None if parameters is None else checked_parameters(parameters, "response")
         if error is not None and not isinstance(error, TritonError):
             raise TypeError(f"error must be a pb_utils.TritonError, not {type(error).__name__}")
 
@@ -36,24 +36,23 @@ class InferenceResponse:
 
     def parameters(self) -> str:
         """Return a JSON object as text."""
-        return json.dumps(self._parameters)
+        return json.dumps(self._parameters or {})
 
 
-def encode_response(response: InferenceResponse, wanted: list[str], writer: TensorWriter) -> ResponseBody:
+def encode_response(response: InferenceResponse, wanted: Sequence[str], writer: TensorWriter) -> ResponseBody:
     """Describe a response to the server: its error, or those of its tensors that are `wanted`, which go into `writer`."""
-    error = response.error()
+    error = response._error
     if error is not None:
         return {"error": (error.code().value, error.message().encode("utf-8", "replace").decode())}
-    body: ResponseBody = {
-        "outputs": [
-            writer.add(tensor.name(), *tensor._host())
-            for tensor in response.output_tensors()
-            if tensor.name() in wanted
-        ]
-    }
+    rows = []
+    for tensor in response._outputs:
+        name = tensor._name
+        if name in wanted:
+            kind, array = tensor._host()
+            rows.append(writer.add(name, kind, array))
     if response._parameters:
-        body["parameters"] = response._parameters
-    return body
+        return {"outputs": rows, "parameters": response._parameters}
+    return {"outputs": rows}
 
 
 def decode_response(message: AnswerBody, memory: Memory, device: str) -> InferenceResponse:
@@ -63,7 +62,7 @@ def decode_response(message: AnswerBody, memory: Memory, device: str) -> Inferen
     """
     if "error" in message:
         return error_response(*message["error"])
-    tensors = [Tensor._from_memory(*row, memory) for row in message.get("outputs", ())]
+    tensors = [Tensor._from_memory(row, memory) for row in message.get("outputs", ())]
     if device:
         tensors = [tensor._copied_to(device) for tensor in tensors]
     return InferenceResponse(tensors, parameters=message.get("parameters"))

@@ -5,7 +5,7 @@ A model that is not decoupled answers once, a decoupled one any number of times;
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import cast
 
 from serving.backends.channel.messages import Cancelled, Release, ResponseBody, StreamedResponse
@@ -25,7 +25,7 @@ class ResponseStream:
     sender back.
     """
 
-    def __init__(self, link: ServerLink, key: int, wanted: list[str], window: ResponseWindow | None = None) -> None:
+    def __init__(self, link: ServerLink, key: int, wanted: Sequence[str], window: ResponseWindow | None = None) -> None:
         self._link = link
         self._key = key
         self._wanted = wanted

@@ -1,10 +1,11 @@
 """pb_utils.Tensor: a named array on the host, or a tensor on a GPU."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
+from serving.backends.channel.messages import TensorRow
 from serving.backends.channel.tensors import BFLOAT16, TYPES, Array, Memory, deserialize, type_of
 from serving.child_program.link.errors import TritonModelException
 from serving.child_program.pb_utils import dlpack
@@ -33,23 +34,24 @@ class Tensor:
 
     def __init__(self, name: str, numpy_array: Array) -> None:
         self._name = text("a tensor's name", name)
-        if not isinstance(numpy_array, np.ndarray | np.generic):
-            raise TypeError(f"tensor '{name}' must be made from a numpy array, not from {type(numpy_array).__name__}")
+        array = numpy_array
+        if type(array) is not np.ndarray:
+            if not isinstance(array, np.ndarray | np.generic):
+                raise TypeError(f"tensor '{name}' must be made from a numpy array, not from {type(array).__name__}")
+            array = np.asarray(array)
         if not name:
             raise TritonModelException("a tensor's name must not be empty")
-        array = np.asarray(numpy_array)
         self._type = type_of(array)
+        self._shape: list[int] | None = None  # the array's
         self._array: Array | None = array if array.flags.c_contiguous else np.ascontiguousarray(array)
-        self._shape = list(array.shape)
         self._data: memoryview | None = None
         self._gpu: torch.Tensor | None = None
 
     @classmethod
-    def _from_memory(
-        cls, name: str, kind: str, shape: Sequence[int], offset: int, length: int, memory: Memory
-    ) -> "Tensor":
-        """Return a view of `length` bytes of a segment; strings are read when somebody asks for them."""
-        self = object.__new__(cls)
+    def _from_memory(cls, row: TensorRow, memory: Memory) -> "Tensor":
+        """Return a view of a segment; strings are read when somebody asks for them."""
+        name, kind, shape, offset, length = row
+        self: Tensor = object.__new__(cls)
         self._name = name
         self._type = TYPES[kind]
         self._shape = cast("list[int]", shape)  # which JSON has it as
@@ -66,6 +68,9 @@ class Tensor:
         return self._name
 
     def shape(self) -> list[int]:
+        if self._shape is None:
+            assert self._array is not None
+            self._shape = list(self._array.shape)
         return self._shape
 
     def triton_dtype(self) -> int:
@@ -81,7 +86,7 @@ class Tensor:
             raise TritonModelException(f"tensor '{self._name}' is on a GPU and cannot be given as a numpy array")
         if self._array is None:
             assert self._data is not None
-            self._array = deserialize(bytes(self._data), self._shape)
+            self._array = deserialize(bytes(self._data), self.shape())
         if self._type.name == "BF16" and self._array.dtype != BFLOAT16:
             raise TritonModelException(
                 f"tensor '{self._name}' is BF16: use to_dlpack, or install the ml_dtypes package"

@@ -143,11 +143,18 @@ def get_model_dir() -> str:
 
 
 def get_input_tensor_by_name(inference_request: InferenceRequest, name: str) -> Tensor | None:
-    return next((tensor for tensor in inference_request.inputs() if tensor.name() == name), None)
+    return _named(inference_request.inputs(), name)
 
 
 def get_output_tensor_by_name(inference_response: InferenceResponse, name: str) -> Tensor | None:
-    return next((tensor for tensor in inference_response.output_tensors() if tensor.name() == name), None)
+    return _named(inference_response.output_tensors(), name)
+
+
+def _named(tensors: list[Tensor], name: str) -> Tensor | None:
+    for tensor in tensors:
+        if tensor._name == name:
+            return tensor
+    return None
 
 
 def get_input_config_by_name(model_config: JsonObject, name: str) -> JsonObject | None:

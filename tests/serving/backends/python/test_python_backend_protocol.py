@@ -24,14 +24,14 @@ SOURCE = """
     import time
     import numpy as np
     import triton_python_backend_utils as pb_utils
-    from serving.backends.channel.channel import Channel
+    from serving.backends.channel.packet_channel import PacketChannel
     from serving.child_program.pb_utils.process import server
 
     class TritonPythonModel:
         def execute(self, requests):
             [statement] = requests[0].inputs()[0].as_numpy().flat
             if statement != b"pass":
-                channel = next(one for one in gc.get_objects() if isinstance(one, Channel))
+                channel = next(one for one in gc.get_objects() if isinstance(one, PacketChannel))
                 link, key = server(), requests[0].key
                 exec(statement)
                 time.sleep(600)
@@ -57,25 +57,26 @@ def sealed(size: int) -> str:
 
 
 def result(row: str, segment: int = 9) -> str:
-    return (
-        f"channel.send({{'op': 'result', 'segment': {segment}, 'dropped': [], "
-        f"'responses': [{{'outputs': [{row}]}}]}}, [fd])"
-    )
+    return f"channel.send([{segment}, [{{'outputs': [{row}]}}], []], [fd])"
 
 
 @pytest.mark.parametrize(
     ("statement", "expected"),
     [
-        ("channel._socket.sendall(b'nonsense that is not a frame')", "over the limits"),
-        ("channel._socket.sendall(b'\\x03\\x00\\x00\\x00\\x00abc')", "not a JSON object"),
-        ("channel._socket.sendall(b'\\x02\\x00\\x00\\x00\\x00[]')", "not a JSON object"),
-        ("channel._socket.sendall(b'\\x02\\x00\\x00\\x00\\x01{}')", "1 descriptors were announced, 0 came"),
+        ("channel._send(b'nonsense')", "a message is not JSON"),
+        ("channel._send(b'[' * 4000)", "a message is not JSON"),
+        ("channel._send(b'+'); channel._send(b'*')", "descriptors were announced, and none came"),
+        ("channel.send('x' * 5000)", ""),
+        ("channel.send([0, [], []], [0] * 9)", ""),
         ("channel.send({})", ""),
+        ("channel.send([])", ""),
+        ("channel.send(7)", ""),
         ("channel.send({'op': 'result'})", ""),
-        ("channel.send({'op': 'result', 'responses': []})", "1 responses were expected"),
-        ("channel.send({'op': 'result', 'responses': [7], 'segment': 0, 'dropped': []})", ""),
-        ("channel.send({'op': 'result', 'responses': [{}], 'segment': 77, 'dropped': []})", "segment 77 is unknown"),
-        ("channel.send({'op': 'result', 'responses': [{}], 'segment': [1], 'dropped': []})", ""),
+        ("channel.send([0, [], []])", "1 responses were expected"),
+        ("channel.send([0, [7], []])", ""),
+        ("channel.send([0, [{}], 3])", ""),
+        ("channel.send([77, [{}], []])", "segment 77 is unknown"),
+        ("channel.send([[1], [{}], []])", ""),
         ("fd = os.memfd_create('x'); os.ftruncate(fd, 99); " + result("['OUTPUT0','FP32',[1],0,4]"), "not sealed"),
         ("fd = os.open('/etc/hostname', os.O_RDONLY); " + result("['OUTPUT0','FP32',[1],0,4]"), "cannot be mapped"),
         (sealed(64) + result("['OUTPUT0','FP32',[1],64,4]"), "end at byte 68 of a segment of 64"),

@@ -1,0 +1,129 @@
+"""The way of batches between the server and a child process: one message in each packet of a Unix socket, as JSON.
+
+What is too long for a packet lies in a memory file. Its descriptor, and those that belong to the message, come in a packet of
+their own, which another one announces: so the usual message takes one `send` and one `recv`, and no control data.
+
+Errors are those of serving.backends.channel.channel. Whatever comes from the other side is checked before it is used.
+"""
+
+import array
+import mmap
+import os
+import socket
+from collections.abc import Sequence
+
+from serving.backends.channel.channel import (
+    CONTROL_BYTES,
+    MAX_DESCRIPTORS,
+    MAX_MESSAGE_BYTES,
+    TRUNCATED,
+    Closed,
+    ProtocolError,
+    close_all,
+    dumps,
+    loads,
+    received_descriptors,
+)
+from serving.backends.channel.shared_memory import map_sealed, memory_file
+
+PACKET_BYTES = 4096
+_ANNOUNCED = b"+"  # a packet with descriptors follows
+_IN_FILE = b"*"  # in place of its text: that lies in the first of its descriptors
+_RIGHTS = int(socket.SCM_RIGHTS)
+_LEVEL = int(socket.SOL_SOCKET)
+_FLAGS = int(socket.MSG_CMSG_CLOEXEC)
+
+
+class PacketChannel:
+    """One end of a connection of packets. The server's end never blocks: BlockingIOError says that nothing has come."""
+
+    def __init__(self, end: socket.socket) -> None:
+        self._socket = end
+        self._announced = False  # the next packet has descriptors
+        self._send = end.send
+        self._receive = end.recv
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def send(self, message: object, descriptors: Sequence[int] = ()) -> None:
+        """Send a message, and file descriptors with it, which stay the caller's.
+
+        Closed where nobody receives any more, ProtocolError where the other side has left too much unread.
+        """
+        packet = dumps(message)
+        try:
+            if descriptors or len(packet) > PACKET_BYTES:
+                self._send_with_descriptors(packet, descriptors)
+            else:
+                self._send(packet)
+        except BlockingIOError:
+            raise ProtocolError("it does not read what it is sent") from None
+        except OSError as error:
+            raise Closed(str(error)) from None
+
+    def receive(self) -> tuple[object, list[int]]:
+        """Return the next message, which may be any JSON value, and its descriptors, which the caller owns and closes.
+
+        Raises BlockingIOError where none has come, Closed, or ProtocolError.
+        """
+        descriptors: list[int] = []
+        try:
+            packet = _ANNOUNCED if self._announced else self._receive(PACKET_BYTES)
+            if packet == _ANNOUNCED:
+                self._announced = True
+                packet, descriptors = self._receive_with_descriptors()
+                self._announced = False
+        except BlockingIOError:
+            raise
+        except OSError as error:
+            raise Closed(str(error)) from None
+        if not packet:
+            raise Closed("the other end was closed")
+        try:
+            return loads(packet), descriptors
+        except ValueError as error:
+            close_all(descriptors)
+            raise ProtocolError(f"a message is not JSON: {error}") from None
+
+    def close(self) -> None:
+        self._socket.close()
+
+    # -- inside ----------------------------------------------------------------------------------------------------
+    def _send_with_descriptors(self, packet: bytes, descriptors: Sequence[int]) -> None:
+        self._send(_ANNOUNCED)
+        file = -1
+        if len(packet) > PACKET_BYTES:
+            file, memory = memory_file(len(packet))
+            with memory:
+                memory[:] = packet
+            packet, descriptors = _IN_FILE, [file, *descriptors]
+        try:
+            self._socket.sendmsg([packet], [(_LEVEL, _RIGHTS, array.array("i", descriptors))])
+        finally:
+            if file >= 0:
+                os.close(file)
+
+    def _receive_with_descriptors(self) -> tuple[bytes, list[int]]:
+        packet, ancillary, flags, _ = self._socket.recvmsg(PACKET_BYTES, CONTROL_BYTES, _FLAGS)
+        descriptors = received_descriptors(ancillary)
+        try:
+            if flags & TRUNCATED or len(descriptors) > MAX_DESCRIPTORS:
+                raise ProtocolError("more descriptors came than a message may have")
+            if packet != _IN_FILE:
+                return packet, descriptors
+            if not descriptors:
+                raise ProtocolError("descriptors were announced, and none came")
+            packet = _text_of(descriptors[0])
+        except BaseException:
+            close_all(descriptors)
+            raise
+        os.close(descriptors.pop(0))
+        return packet, descriptors
+
+
+def _text_of(descriptor: int) -> bytes:
+    with map_sealed(descriptor, mmap.ACCESS_READ) as memory:
+        if len(memory) > MAX_MESSAGE_BYTES:
+            raise ProtocolError(f"a message of {len(memory)} bytes is over the limit")
+        return memory[:]

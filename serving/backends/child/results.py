@@ -1,0 +1,107 @@
+"""Reads what a child process answers to a batch, which is checked: it runs its author's code."""
+
+import weakref
+from collections.abc import Sequence
+from typing import cast
+
+import numpy as np
+
+from serving.backends.base.backend import ModelSpec
+from serving.backends.channel.channel import ProtocolError
+from serving.backends.channel.messages import Failed, Initialize, ResponseBody, Result
+from serving.backends.channel.shared_memory import KEEP_BYTES
+from serving.backends.child.codec import (
+    COPY_BYTES,
+    SharedMemory,
+    decode_error,
+    decode_parameters,
+    decode_tensor,
+    requested_outputs,
+    used_bytes,
+)
+from serving.backends.child.process import ChildProcess
+from serving.core.batch import Batch
+from serving.core.errors import ServingError, invalid
+from serving.core.in_flight import InFlightRequest
+from serving.core.response import InferenceResponse
+
+
+class ResultReader:
+    """Gives the requests of a batch what the child process of their model answered."""
+
+    def __init__(self, spec: ModelSpec, initialize: Initialize) -> None:
+        self._spec = spec
+        self._outputs = [output.name for output in spec.config.output]
+        self._decoupled = spec.config.model_transaction_policy.decoupled
+        self._iterative = spec.config.sequence_batching.iterative_sequence
+        self._failure = (
+            f"Failed to process the request(s) for model '{spec.name}', message: "
+            if initialize["stub"] == "python"
+            else ""
+        )
+
+    def read(self, child: ChildProcess, answer: object, received: Sequence[int], batch: Batch) -> bool:
+        """Fill the batch's responses; whether it was executed. It was not where the child says that it failed as a whole.
+
+        Raises ProtocolError, or one of MALFORMED, where the answer is none.
+        """
+        if isinstance(answer, dict):
+            failed = cast("Failed", answer)
+            if failed["op"] != "failed":
+                raise ProtocolError("the answer to a batch was expected")
+            batch.fail(decode_error((failed["code"], failed["message"]), self._failure))
+            return False
+        segment, responses, dropped = cast("Result", answer)
+        if self._decoupled and not responses:
+            return True
+        if len(responses) != len(batch.requests):
+            raise ProtocolError(f"{len(batch.requests)} responses were expected")
+        if dropped:
+            child.outputs.drop(dropped)
+        memory = _open(child, segment, responses, received) if segment else b""
+        for index, (request, response) in enumerate(zip(batch.requests, responses, strict=True)):
+            if "outputs" in response or "error" in response:
+                if not self._decoupled:
+                    batch.responses[index] = self._response(request, response, memory)
+            elif response.get("again"):
+                self._reschedule(batch, index)
+            elif response.get("later"):
+                batch.later.add(request)
+        return True
+
+    def _reschedule(self, batch: Batch, index: int) -> None:
+        if self._iterative:
+            batch.rescheduled.add(batch.requests[index])
+        else:
+            batch.responses[index] = invalid(
+                f"model '{self._spec.name}' asked for a request again, which needs sequence_batching with "
+                "iterative_sequence: true"
+            )
+
+    def _response(
+        self, request: InFlightRequest, response: ResponseBody, memory: SharedMemory
+    ) -> InferenceResponse | ServingError:
+        if "error" in response:
+            return decode_error(response["error"])
+        found = {row[0]: row for row in response["outputs"]}
+        outputs = {
+            name: decode_tensor(found[name], memory) for name in requested_outputs(request, self._outputs, found)
+        }
+        return InferenceResponse(
+            self._spec.name, self._spec.version, request.asked.id, outputs, decode_parameters(response)
+        )
+
+
+def _open(
+    child: ChildProcess, segment: int, responses: Sequence[ResponseBody], received: Sequence[int]
+) -> SharedMemory:
+    """Return the memory of a batch's outputs: a copy where it is small, else a view whose end frees the segment."""
+    mapped = child.outputs.open(segment, received[0]) if received else child.outputs.get(segment)
+    used = used_bytes([row for one in responses for row in one.get("outputs", ())], mapped)
+    if used <= COPY_BYTES:
+        child.freed.append(segment)
+        return mapped[:used]
+    view = np.frombuffer(mapped, np.uint8)
+    if len(mapped) <= KEEP_BYTES:
+        weakref.finalize(view, child.freed.append, segment).atexit = False
+    return view
