@@ -11,7 +11,7 @@ SUITE = -n auto --no-loadscope-reorder -m "not soak and not gpu$(if $(filter no,
 # Containers often set it; every server that a test starts would then compile its modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test test-workers coverage check lock bench bench-instructions bench-memory bench-perf-analyzer fuzz soak screenshots examples clean help
+.PHONY: run test test-workers coverage check lock bench-peers bench-triton bench-instructions bench-memory bench-perf-analyzer fuzz soak screenshots examples clean help
 .DEFAULT_GOAL := help
 
 run: $(VENV)/.installed  ## Start the dashboard and the inference server; Ctrl-C stops all of it.
@@ -37,8 +37,11 @@ check: $(VENV)/.installed-dev node_modules/.installed  ## Look for errors withou
 	$(BIN)/node node_modules/typescript/bin/tsc
 	$(BIN)/python manage.py makemigrations --check --dry-run --settings tests.settings
 
-bench: $(VENV)/.installed-dev  ## Measure requests per second and latency beside a plain FastAPI server.
-	$(BIN)/python -m benchmarks
+bench-peers: $(VENV)/.installed-dev  ## Measure Slipway and other servers in turns; BENCH=--quick only tries it. TRITON_DIR: a tritonserver.
+	$(BIN)/python -m benchmarks.comparison peers $(BENCH)
+
+bench-triton: $(VENV)/.installed-dev  ## Measure Slipway beside the tritonserver that TRITON_DIR/run.sh starts, case by case.
+	$(BIN)/python -m benchmarks.comparison triton $(BENCH)
 
 bench-instructions: $(VENV)/.installed-dev  ## Count each path's instructions; fails at 10 % more than recorded. RECORD=yes records anew.
 	$(BIN)/python -m benchmarks.instructions $(if $(filter yes,$(RECORD)),--record)
@@ -124,3 +127,7 @@ lock: $(VENV)/.installed-dev  ## Lock what requirements/*.in need, with hashes. 
 	$(call lock,cloud.in,$(RUN_LOCKS)) -o requirements/cloud.txt
 	$(call lock,opentelemetry.in,$(RUN_LOCKS) cloud) -o requirements/opentelemetry.txt
 	$(call lock,dev.in,$(RUN_LOCKS) cloud opentelemetry) -o requirements/dev.txt
+	@for peer in $(basename $(wildcard requirements/bench/*.in)); do \
+	  $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --no-annotate --custom-compile-command "make lock" \
+	  $(if $(UPGRADE),--upgrade) $$peer.in -o $$peer.txt || exit 1; \
+	done

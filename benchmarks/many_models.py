@@ -14,7 +14,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.servers import cpu_seconds
+from benchmarks.machine import cpu_seconds
 from tests.support.model_factory import onnx_scale
 from tests.support.serving_process import ServerProcess
 

@@ -1,6 +1,6 @@
 """`make bench-perf-analyzer`: NVIDIA's perf_analyzer against this server, over everything it knows how to measure.
 
-python -m benchmarks.perf_analyzer [--clients 8] [--window-ms 1000] [--output docs/benchmarks.md]
+python -m benchmarks.perf_analyzer [--clients 8] [--window-ms 1000] [--output docs/perf-analyzer.md]
 
 The binary lies in the wheel of tritonclient 2.49.0, the last one with it; it and the CUDA runtime that it is linked to are
 unpacked into .venv/perf_analyzer, beside the environment's own packages.
@@ -20,12 +20,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.page import PAGE, write_perf_analyzer
-from benchmarks.report import machine
+from benchmarks.machine import machine
 from tests.support.model_factory import onnx_identity, onnx_mlp, onnx_sequence_sum
 from tests.support.serving_process import ROOT, ServerProcess
 
 PACKAGES = ("tritonclient==2.49.0", "nvidia-cuda-runtime-cu12==12.9.79")
+PAGE = ROOT / "docs" / "perf-analyzer.md"
 FOLDER = ROOT / ".venv" / "perf_analyzer"
 BINARY = FOLDER / "tritonclient-2.49.0.data" / "data" / "bin" / "perf_analyzer"
 LIBRARIES = FOLDER / "nvidia" / "cuda_runtime" / "lib"
@@ -70,9 +70,11 @@ CASES = (
 )
 
 TEXT = """\
+# perf_analyzer
+
 Written by `make bench-perf-analyzer` on {date}: perf_analyzer of tritonclient 2.49.0, {clients} requests under way, windows of
 {window} ms, one run. It runs on the same machine and takes more CPU than the server, so that these figures lie below those of
-`make bench`: they show that it runs over everything, and where the server's own time goes.
+`make bench-peers`: they show that it runs over everything, and where the server's own time goes.
 
 * **mlp**: 512-1024-1024-10 (FP32), ONNX Runtime with one thread, `dynamic_batching {{ }}`.
 * **sequences**: a running sum kept as implicit state, direct strategy, 20 requests a sequence.
@@ -111,7 +113,7 @@ def main() -> None:
         busy=busy,
         rows="\n".join(rows),
     )
-    write_perf_analyzer(arguments.output, text)
+    arguments.output.write_text(text)
 
 
 def installed() -> bool:

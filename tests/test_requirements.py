@@ -18,6 +18,7 @@ OWN = {"dashboard", "serving", "repository", "tests", "benchmarks", "examples", 
 # Made by the Python backend for the code it runs; a file beside that code; NVIDIA's, TensorFlow and OpenTelemetry,
 # from files of their own.
 NOT_INSTALLED = {"triton_python_backend_utils", "ink", "tensorrt", "tensorflow", "opentelemetry"}
+PEERS = ROOT / "benchmarks" / "peers"  # they run in environments of their own, from requirements/bench
 BESIDE = {path.stem for path in (ROOT / "examples").glob("*.py")}  # the training scripts import each other
 LOCKED = ["server", "dashboard", "examples", "cloud", "opentelemetry", "dev"]
 INSTALLED = ["server.in", "torch.txt", "dashboard.in", "examples.in", "dev.in"]
@@ -56,7 +57,8 @@ def run_time_nodes(node: ast.AST) -> Iterator[ast.AST]:
 def imported(folders: list[str]) -> dict[str, str]:
     """Third-party top-level module -> a file that imports it."""
     found: dict[str, str] = {}
-    for path in (path for folder in folders for path in (ROOT / folder).rglob("*.py")):
+    paths = [path for folder in folders for path in (ROOT / folder).rglob("*.py") if PEERS not in path.parents]
+    for path in paths:
         for node in run_time_nodes(ast.parse(path.read_text())):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             if isinstance(node, ast.ImportFrom) and node.module and not node.level:
@@ -134,3 +136,10 @@ def torchs_needs() -> list[Requirement]:
 def test_requirements_txt_is_what_make_run_installs() -> None:
     everything = {package for file in [*SERVER, "dashboard.in", "examples.in"] for package in pins(file)}
     assert {canonicalize_name(requirement.name) for requirement in read(ROOT / "requirements.txt")} == everything
+
+
+@pytest.mark.parametrize("path", sorted(REQUIREMENTS.glob("bench/*.in")), ids=lambda path: path.stem)
+def test_a_peer_is_measured_with_the_servers_own_version_of_onnx_runtime(path: Path) -> None:
+    locked = pins(f"bench/{path.stem}.txt")
+    assert pins(f"bench/{path.name}").items() <= locked.items(), "run `make lock`"
+    assert locked["onnxruntime"] == pins("server.in")["onnxruntime-gpu"]

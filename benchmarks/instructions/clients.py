@@ -7,10 +7,9 @@ from typing import Protocol
 
 import numpy as np
 
-from benchmarks.grpc_load import infer_message
-from benchmarks.http2_client import DATA, END_HEADERS, END_STREAM, HEADERS, Http2Client, frame, length_prefixed
-from benchmarks.http_load import http_request
 from benchmarks.instructions.models import INPUTS
+from benchmarks.loads.http2_client import DATA, END_HEADERS, END_STREAM, HEADERS, Http2Client, frame, length_prefixed
+from benchmarks.loads.requests import http_request, infer_message
 
 TIMEOUT_S = 120.0
 RECEIVED = 1 << 16  # bytes at a time
@@ -109,10 +108,8 @@ def binary_client(address: str, model: str, at_once: int) -> Client:
 
 
 def grpc_client(address: str, model: str, at_once: int) -> Client:
-    inputs = INPUTS[model]
-    datatype = DATATYPES[str(next(iter(inputs.values())).dtype)]
-    batches = {name: array[np.newaxis] for name, array in inputs.items()}
-    return GrpcClient(address, infer_message(model, batches, datatype), at_once)
+    batches = {name: array[np.newaxis] for name, array in INPUTS[model].items()}
+    return GrpcClient(address, infer_message(model, batches), at_once)
 
 
 CLIENTS: dict[str, Callable[[str, str, int], Client]] = {

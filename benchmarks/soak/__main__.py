@@ -13,7 +13,7 @@ from pathlib import Path
 
 import uvloop
 
-from benchmarks.report import machine
+from benchmarks.machine import machine
 from benchmarks.soak.dashboard import Dashboard
 from benchmarks.soak.disturbances import Disturbances
 from benchmarks.soak.load import Traffic

@@ -14,7 +14,7 @@ import tritonclient.grpc.aio
 import tritonclient.http.aio
 from tritonclient.grpc import service_pb2 as pb
 
-from benchmarks.http2_client import (
+from benchmarks.loads.http2_client import (
     CANCEL,
     DATA,
     END_HEADERS,

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from tritonclient.grpc import service_pb2 as pb
 
-from benchmarks.http_load import http_request
+from benchmarks.loads.requests import http_request
 from benchmarks.soak import models
 
 TITLES = {

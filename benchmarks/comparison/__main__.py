@@ -1,0 +1,63 @@
+"""python -m benchmarks.comparison peers|triton|page: measure, and write docs/benchmarks.md.
+
+A run that broke off goes on where it was; `--quick` runs everything once, for a second each, to see that it works.
+"""
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from benchmarks.comparison import peers, triton
+from benchmarks.comparison.folders import PAGE, PICTURES, RESULTS
+from benchmarks.comparison.page import write_page
+from benchmarks.comparison.servers import CannotStart
+from benchmarks.loads.closed_loop import missing
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    options = _parser().parse_args(arguments)
+    if options.suite != "page":
+        if lacking := missing():
+            raise SystemExit(f"The load comes from wrk and h2load: sudo apt-get install {' '.join(lacking)}")
+        try:
+            results = _peers(options) if options.suite == "peers" else _triton(options)
+        except CannotStart as error:
+            raise SystemExit(str(error)) from None
+        results.write(Path(options.results, f"{options.suite}.json"))
+    write_page(options.results, options.page, options.pictures)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("suite", choices=["peers", "triton", "page"])
+    parser.add_argument("--quick", action="store_true", help="one round of one second each: the figures mean nothing")
+    parser.add_argument("--rounds", type=int)
+    parser.add_argument("--seconds", type=int, help="length of each measurement")
+    parser.add_argument("--only", nargs="+", default=[], help="peers: names of servers; triton: text of a case's name")
+    parser.add_argument(
+        "--frontend-workers", type=int, default=0, help="Slipway's flag of that name (triton: a third server)"
+    )
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the JSON files")
+    parser.add_argument("--page", type=Path, default=PAGE)
+    parser.add_argument("--pictures", type=Path, default=PICTURES)
+    return parser
+
+
+def _given(options: argparse.Namespace) -> dict[str, int]:
+    values = {name: getattr(options, name) for name in ("rounds", "seconds", "frontend_workers")}
+    return {name: value for name, value in values.items() if value}
+
+
+def _peers(options: argparse.Namespace) -> peers.Results:
+    settings = peers.QUICK if options.quick else peers.Settings()
+    return peers.run(replace(settings, only=tuple(options.only), **_given(options)))
+
+
+def _triton(options: argparse.Namespace) -> triton.Results:
+    settings = triton.QUICK if options.quick else triton.Settings()
+    return triton.run(replace(settings, only=" ".join(options.only), **_given(options)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,50 @@
+"""An environment of its own for each peer, made when it is first asked for and kept until its requirements change."""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+from benchmarks.comparison.folders import CACHE, REQUIREMENTS
+
+# TorchServe's worker imports torch, which is large and serves nothing here: it borrows the project's, after its own packages.
+BORROW_TORCH = frozenset({"torchserve"})
+
+
+class CannotInstall(Exception):
+    """The packages of a peer could not be installed; the text says why."""
+
+
+def environment(name: str) -> Path:
+    """Return the folder of the environment, made if need be."""
+    requirements = REQUIREMENTS / f"{name}.txt"
+    folder = CACHE / "environments" / name
+    stamp = folder / "installed"
+    wanted = hashlib.sha256(requirements.read_bytes()).hexdigest()
+    if stamp.exists() and stamp.read_text() == wanted:
+        return folder
+    print(f"{name}: installing {requirements.name}; this takes a minute.", flush=True)
+    shutil.rmtree(folder, ignore_errors=True)
+    _run(sys.executable, "-m", "venv", str(folder))
+    _run(str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "-r", str(requirements))
+    if name in BORROW_TORCH:
+        packages = next(folder.glob("lib/python*/site-packages"))
+        (packages / "torch_of_the_project.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
+    stamp.write_text(wanted)
+    return folder
+
+
+def variables(folder: Path) -> dict[str, str]:
+    """Return the process's variables with the environment's programs first, and nothing of this project's Python."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))}
+    return kept | {"PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "VIRTUAL_ENV": str(folder)}
+
+
+def _run(*command: str) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        lines = [line for line in done.stderr.splitlines() if line.strip()]
+        raise CannotInstall(lines[-1] if lines else f"{command[0]} ended with status {done.returncode}")

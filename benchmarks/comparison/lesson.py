@@ -1,0 +1,43 @@
+"""The comparison script of the lesson that this project grew from, run as it stands: benchmarks/peers/framework_benchmark.py.
+
+It asks three fixed addresses: FastAPI on 8080, TorchServe on 8085, and on 8000 a Triton with a model named "model", which is
+where Slipway stands. Nothing in it was changed for Slipway. It does not look at the status of an answer, so that each server
+is asked and checked first.
+"""
+
+import subprocess
+import sys
+from contextlib import ExitStack
+
+from benchmarks.comparison import servers
+from benchmarks.comparison.environments import CannotInstall
+from benchmarks.comparison.folders import PROGRAMS
+from benchmarks.comparison.models import write
+from benchmarks.comparison.servers import CannotStart
+from benchmarks.comparison.subjects import REPOSITORY, fastapi_command, plain, run_peer, torchserve_command, v2
+
+SCRIPT = PROGRAMS / "framework_benchmark.py"
+FASTAPI, TORCHSERVE, TRITON = 8080, 8085, 8000  # the ports that it names
+
+
+def run() -> dict[str, str]:
+    """Return what it printed as "output", or under "reason" why it could not run."""
+    try:
+        with ExitStack() as stack:
+            stack.enter_context(run_peer("fastapi", fastapi_command(1), plain(), FASTAPI))
+            stack.enter_context(
+                run_peer("torchserve", torchserve_command("model"), plain("/predictions/model"), TORCHSERVE)
+            )
+            slipway = servers.slipway(write(REPOSITORY, ["model"]), ["model"], [f"--http-port={TRITON}"])
+            running = stack.enter_context(slipway)
+            servers.ask(running.http, v2("model")[0].request)
+            return {"output": _output()}
+    except (CannotInstall, CannotStart, OSError, subprocess.SubprocessError) as error:
+        return {"reason": str(error)}
+
+
+def _output() -> str:
+    command = [sys.executable, str(SCRIPT)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    print(done.stdout, flush=True)
+    return done.stdout

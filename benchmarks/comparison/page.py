@@ -1,0 +1,255 @@
+"""docs/benchmarks.md and its pictures, out of the JSON files beside it: the same figures always give the same page."""
+
+import textwrap
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.comparison.charts import Bar, Range, bars, ranges
+from benchmarks.comparison.record import Results
+from benchmarks.comparison.summary import Row, ratio, rows
+
+BESIDE_TRITON, THROUGHPUT, LATENCY = "benchmarks-triton.svg", "benchmarks-throughput.svg", "benchmarks-latency.svg"
+AT = "32 clients"  # the load that the promises speak of
+OPEN = "80% load"
+# How many times a server's throughput Slipway is to reach at `AT` with the same JSON.
+PYTHON_PEERS = ("mlserver", "litserve", "bentoml", "ray", "fastapi", "fastapi_workers")
+TARGETS = {"torchserve": 3.0} | dict.fromkeys(PYTHON_PEERS, 5.0)
+BATCHING_TARGET = 2.0
+Table = list[list[str]]
+
+HEAD = """\
+# Benchmarks
+
+Written by `make bench-peers` and `make bench-triton`, which measure, and by nobody's hand; the figures of every round are in
+[docs/benchmarks](benchmarks/). Figures of different runs or machines do not compare; ratios of one run do. Under
+perf_analyzer's own load: [perf_analyzer](perf-analyzer.md). What loading, many models and large tensors cost in memory:
+[memory and scale](memory-and-scale.md).
+"""
+
+PEERS = """\
+# The same model behind every server
+
+{date}, {machine}. Load average before the run: {load_average}.
+
+The model is a multilayer perceptron 512-1024-1024-10 (FP32), one ONNX file in ONNX Runtime with one thread, the same version
+everywhere; a request is one row. In a process of its own it takes {alone_1} us for one row, {alone_16} us a row in batches of
+16, and {alone_64} us in batches of 64. Before it is measured, each server must answer with the model's own numbers.
+
+* Closed loop: wrk with one thread for HTTP, h2load for gRPC; each client has one request under way. Open loop: Poisson
+  arrivals at a share of the throughput that the server reached in the closed loops just before; **latency counts from the
+  moment when a request was meant to be sent**, so that waiting for a free connection is not left out.
+* The load comes from the same machine and takes CPU from the servers. One server runs at a time; {rounds} of {seconds} s for
+  each figure, in which all take turns, in the reverse order of the round before. Figures are the median of the rounds, with
+  the lowest and the highest in brackets.
+* Server CPU is the user and system time of the whole process tree for each request; it holds the model's own computing.
+* JSON is the V2 protocol's for Slipway, Triton and MLServer, and `{{"features": [...]}}` for the others.
+
+{settings}
+"""
+
+TRITON = """\
+# Beside Triton, case by case
+
+{date}, {machine}. Load average before the run: {load_average}.
+
+Slipway and NVIDIA's Triton run side by side on one repository and take turns at each case: {rounds} of {seconds} s. wrk (HTTP)
+and h2load (gRPC), one thread each, load them from the same machine. One instance and one thread for every model.
+
+* `simple`: the sum and the difference of 16 integers, no batching. `identity`: an ONNX identity of 4 KB, no batching.
+* `python`: an identity in the Python backend; `python_batched` with `max_batch_size: 64`.
+* `mlp`: the perceptron below with `dynamic_batching {{ }}`; `mlp_delay` waits 500 us for a batch.
+* `bert`: a BERT-like encoder of 2 layers, 128 wide, with 128 tokens, batched.
+
+![Slipway's throughput as a multiple of Triton's, case by case](images/{picture})
+
+The red mark is what was aimed at. {met} of {all} cases reach it.
+"""
+
+
+def write_page(results: Path, page: Path, pictures: Path) -> None:
+    """Write what the JSON files in `results` hold; a part that was never measured is left out."""
+    pictures.mkdir(parents=True, exist_ok=True)
+    parts = [HEAD]
+    if (path := results / "triton.json").exists():
+        parts += _triton(Results.read(path), pictures)
+    if (path := results / "peers.json").exists():
+        parts += _peers(Results.read(path), pictures)
+    page.parent.mkdir(parents=True, exist_ok=True)
+    page.write_text("\n".join(part.rstrip() + "\n" for part in parts))
+
+
+# -- beside Triton -----------------------------------------------------------------------------------------------------
+def _triton(results: Results, pictures: Path) -> list[str]:
+    about, found = results.about, rows(results)
+    drawn: list[Bar] = []
+    table: Table = []
+    met = 0
+    for case, load in dict.fromkeys((case, load) for _, case, load in found):
+        theirs, ours = found.get(("triton", case, load)), found.get(("slipway", case, load))
+        if theirs is None or ours is None:
+            continue
+        target = about["targets"][f"{case}, {load}"]
+        times = ratio(ours, theirs)
+        met += times.value >= target
+        label = f"{case}, {load.removesuffix(' clients')}"
+        text = f"{times.value:.2f} x"
+        drawn.append(Bar(label, times.value, times.low, times.high, text, own=times.value >= target, target=target))
+        cells = [case, load.removesuffix(" clients")]
+        cells += [f"{row.per_second.value:,.0f} ({row.cpu_us:.0f})" for row in (theirs, ours)]
+        cells += [
+            f"{theirs.p99.value:.2f} / {ours.p99.value:.2f}",
+            f"{times.value:.2f} ({times.low:.2f}-{times.high:.2f})",
+        ]
+        cells += [f"{target:.1f}", "yes" if times.value >= target else "no"]
+        if workers := found.get(("workers", case, load)):
+            cells.append(f"{workers.per_second.value:,.0f} ({ratio(workers, theirs).value:.2f} x)")
+        table.append(cells)
+    (pictures / BESIDE_TRITON).write_text(bars("Slipway's throughput as a multiple of Triton's", drawn))
+    heads = ["case", "clients", "Triton /s (CPU us)", "Slipway /s (CPU us)", "p99 ms", "ratio", "aim", "reached"]
+    count = about["settings"].get("frontend_workers")
+    if count:
+        heads.append(f"with `--frontend-workers {count}`")
+    text = TRITON.format_map({**about, **_settings(about), "picture": BESIDE_TRITON, "met": met, "all": len(table)})
+    return [text, markdown(heads, table)]
+
+
+# -- every server ------------------------------------------------------------------------------------------------------
+def _peers(results: Results, pictures: Path) -> list[str]:
+    about, found = results.about, rows(results)
+    titles = {name: one["title"] for name, one in about["servers"].items()}
+    settings = "\n".join(_setting(name, one, about["absent"].get(name)) for name, one in about["servers"].items())
+    alone = {f"alone_{size}": f"{value:.0f}" for size, value in about["model_alone_us"].items()}
+    parts = [PEERS.format_map({**about, **_settings(about), **alone, "settings": settings})]
+    parts += _promises(found, titles)
+    _draw(found, titles, pictures)
+    parts.append(
+        f"![Requests a second at {AT}](images/{THROUGHPUT})\n\n![Latency under Poisson arrivals](images/{LATENCY})\n\n"
+        f"The dots are p50, p95 and p99 under Poisson arrivals at 80 % of what each server took."
+    )
+    for load in dict.fromkeys(load for _, _, load in found):
+        title = f"## Poisson arrivals at {load.removesuffix('% load')} % of capacity" if "%" in load else f"## {load}"
+        chosen = {key: row for key, row in found.items() if key[2] == load}
+        parts.append(f"{title.replace('## 1 clients', '## 1 client')}\n\n{_loads(chosen, titles)}")
+    parts.append(_lesson(about["lesson"]))
+    return parts
+
+
+def _setting(name: str, server: dict[str, str], absent: str | None) -> str:
+    text = f"* **{server['title']}**: {server['settings']}"
+    text += f" It could not take part here: {absent}" if absent else ""
+    return textwrap.fill(text, 128, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+
+
+def _settings(about: dict[str, Any]) -> dict[str, Any]:
+    rounds, seconds = about["settings"]["rounds"], about["settings"]["seconds"]
+    return {"rounds": f"{rounds} round{'s' if rounds > 1 else ''}", "seconds": seconds}
+
+
+def _promises(found: dict[tuple[str, str, str], Row], titles: dict[str, str]) -> list[str]:
+    """Return the tables of what was aimed at: Slipway's JSON against each server's, and batching on against off."""
+    table: Table = []
+    ours = found.get(("slipway", "JSON", AT))
+    for name, title in titles.items():
+        theirs = found.get((name, "JSON", AT))
+        if ours is None or theirs is None or name == "slipway":
+            continue
+        times, target = ratio(ours, theirs), TARGETS.get(name)
+        cells = [title, f"{theirs.per_second.value:,.0f}", f"{times.value:.1f} x ({times.low:.1f}-{times.high:.1f})"]
+        cells += [f"{theirs.cpu_us / ours.cpu_us:.1f} x"]
+        table.append([*cells, *_aim(times.value, target)])
+    heads = ["Slipway against", "its requests/s", "throughput", "CPU of a request", "aim", "reached"]
+    parts = [f"## JSON at {AT}, against each\n\n{markdown(heads, table)}"] if table else []
+    batching: Table = []
+    for load in dict.fromkeys(load for _, _, load in found):
+        on, off = found.get(("slipway", "binary", load)), found.get(("unbatched", "binary", load))
+        if on is None or off is None:
+            continue
+        times = ratio(on, off)
+        cells = [load, *(f"{row.per_second.value:,.0f} / {row.p99.value:.2f} ms" for row in (on, off))]
+        aim = _aim(times.value, BATCHING_TARGET if load in (AT, "128 clients") else None)
+        batching.append([*cells, f"{times.value:.1f} x", f"{on.p99.value / off.p99.value:.2f} x", *aim])
+    heads = ["load", "batching on: /s, p99", "off: /s, p99", "throughput", "p99", "aim", "reached"]
+    if batching:
+        parts.append(f"## Slipway's dynamic batching on and off, HTTP binary\n\n{markdown(heads, batching)}")
+    return parts
+
+
+def _aim(value: float, target: float | None) -> list[str]:
+    return ["", ""] if target is None else [f"{target:g} x", "yes" if value >= target else "no"]
+
+
+def _name(titles: dict[str, str], server: str, case: str) -> str:
+    return f"{titles[server]}, {case}"
+
+
+def _draw(found: dict[tuple[str, str, str], Row], titles: dict[str, str], pictures: Path) -> None:
+    at = [(server, case, row) for (server, case, load), row in found.items() if load == AT]
+    at.sort(key=lambda one: -one[2].per_second.value)
+    drawn = []
+    for server, case, row in at:
+        rate = row.per_second
+        own = server in ("slipway", "unbatched")
+        drawn.append(Bar(_name(titles, server, case), rate.value, rate.low, rate.high, f"{rate.value:,.0f}/s", own))
+    (pictures / THROUGHPUT).write_text(bars(f"Requests a second at {AT}", drawn))
+    late = [(server, case, row) for (server, case, load), row in found.items() if load == OPEN and row.p50 == row.p50]
+    late.sort(key=lambda one: one[2].p99.value)
+    lines = [
+        Range(f"{_name(titles, server, case)}", row.p50, row.p95, row.p99.value, own=server == "slipway")
+        for server, case, row in late
+    ]
+    (pictures / LATENCY).write_text(
+        ranges("Latency from the intended moment, at 80 % of each server's capacity", lines)
+    )
+
+
+def _loads(chosen: dict[tuple[str, str, str], Row], titles: dict[str, str]) -> str:
+    opened = any(row.offered for row in chosen.values())
+    table: Table = []
+    for (server, case, _), row in sorted(chosen.items(), key=lambda item: -item[1].per_second.value):
+        rate = row.per_second
+        cells = [_name(titles, server, case)] + ([f"{row.offered:,.0f}"] if opened else [])
+        cells += [f"{rate.value:,.0f} ({rate.low:,.0f}-{rate.high:,.0f})", f"{row.p50:.2f}", f"{row.p95:.2f}"]
+        cells += [f"{row.p99.value:.2f} ({row.p99.low:.2f}-{row.p99.high:.2f})", f"{row.cpu_us:.0f}"]
+        table.append([*cells, str(row.failures or "")])
+    heads = [
+        "server",
+        *(["arrivals/s"] if opened else []),
+        "requests/s",
+        "p50 ms",
+        "p95 ms",
+        "p99 ms",
+        "CPU us",
+        "failed",
+    ]
+    return markdown(heads, table)
+
+
+LESSON = """\
+## The lesson's own script
+
+`benchmarks/peers/framework_benchmark.py`, as it stands, with FastAPI (one process), TorchServe and, where it expects Triton,
+Slipway. It makes a new connection for each of 1,000 requests, 10 at a time, from one Python process, which takes more CPU than
+Slipway does: it measures its client as much as the servers.
+
+```
+{output}
+```
+"""
+
+
+def _lesson(lesson: dict[str, str]) -> str:
+    if "output" in lesson:
+        return LESSON.format(output=lesson["output"].strip())
+    reason = lesson.get("reason", "it is left out where not all servers run")
+    return f"{LESSON.partition(', as it stands')[0]} did not run: {reason}"
+
+
+def markdown(heads: Sequence[str], table: Iterable[Sequence[str]]) -> str:
+    """Return a table whose first column is text and whose others are figures."""
+    lines = [_line(heads), _line(["---", *["---:"] * (len(heads) - 1)])]
+    return "\n".join([*lines, *map(_line, table)]) + "\n"
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |".replace("|  |", "| |").replace("|  |", "| |")

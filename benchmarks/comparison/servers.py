@@ -1,0 +1,127 @@
+"""A server in a process tree of its own: started on free loopback ports, waited for, ended with all that it started."""
+
+import contextlib
+import os
+import subprocess
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from benchmarks.loads.requests import Request
+from tests.support.ports import free_ports
+from tests.support.serving_process import ServerProcess, descendants
+
+READY_WITHIN_S = 120.0
+ENDS_WITHIN_S = 30.0
+
+
+class CannotStart(Exception):
+    """A server did not come up; the text says why."""
+
+
+@dataclass(frozen=True)
+class Running:
+    """`http` and `grpc` are "host:port", "" where it has none; `pid` is the root of its process tree."""
+
+    pid: int
+    http: str
+    grpc: str = ""
+
+
+@contextlib.contextmanager
+def slipway(repository: Path, models: Sequence[str], flags: Sequence[str] = ()) -> Iterator[Running]:
+    """This project's server with some models of a repository."""
+    with contextlib.ExitStack() as stack:
+        try:
+            process = stack.enter_context(ServerProcess(repository, *_explicit(models), *flags))
+        except AssertionError as error:
+            raise CannotStart(str(error)) from None
+        yield Running(process.pid, process.http, process.grpc)
+
+
+@contextlib.contextmanager
+def triton(repository: Path, models: Sequence[str]) -> Iterator[Running]:
+    """NVIDIA's server out of `TRITON_DIR`, whose run.sh starts it with the ports and the repository of its environment."""
+    folder = os.environ.get("TRITON_DIR")
+    if not folder:
+        raise CannotStart("TRITON_DIR names no folder with a run.sh that starts tritonserver")
+    http, grpc, metrics = free_ports(3)
+    ports = {"HTTP": str(http), "GRPC": str(grpc), "METRICS": str(metrics)}
+    command = ["bash", str(Path(folder, "run.sh")), *_explicit(models)]
+    ready = f"http://127.0.0.1:{http}/v2/health/ready"
+    with process(command, os.environ | ports | {"MODELS": str(repository)}, ready) as pid:
+        yield Running(pid, f"127.0.0.1:{http}", f"127.0.0.1:{grpc}")
+
+
+@contextlib.contextmanager
+def process(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    ready: str | Request,
+    address: str = "",
+    cwd: Path | None = None,
+) -> Iterator[int]:
+    """Run a program until the block ends. `ready`: a URL, or a request to `address`, that answers 200 once it is up."""
+    with tempfile.TemporaryFile() as log:
+        started = subprocess.Popen(
+            command, env=dict(environment), cwd=cwd, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+        )
+        try:
+            deadline = time.monotonic() + READY_WITHIN_S
+            while not answers(ready, address):
+                if started.poll() is not None or time.monotonic() > deadline:
+                    log.seek(0)
+                    raise CannotStart(_last_line(log.read().decode(errors="replace")))
+                time.sleep(0.05)
+            yield started.pid
+        finally:
+            _end(started)
+
+
+def answers(ready: str | Request, address: str = "") -> bool:
+    """Whether a URL, or a request to "host:port", is answered with 200."""
+    try:
+        if isinstance(ready, str):
+            urllib.request.urlopen(ready, timeout=5).close()
+        else:
+            ask(address, ready)
+    except OSError:
+        return False
+    return True
+
+
+def ask(address: str, request: Request) -> bytes:
+    """Return the body of one answer; OSError for any status but 2xx."""
+    post = urllib.request.Request(f"http://{address}{request.path}", request.body, dict(request.headers))
+    with urllib.request.urlopen(post, timeout=30) as answer:
+        return bytes(answer.read())
+
+
+def _explicit(models: Sequence[str]) -> list[str]:
+    return ["--model-control-mode=explicit", *(f"--load-model={name}" for name in models)]
+
+
+def _end(started: "subprocess.Popen[bytes]") -> None:
+    """SIGTERM to the root; what still runs after a while, and whatever it leaves behind, is killed."""
+    tree = [psutil.Process(pid) for pid in descendants(started.pid) if psutil.pid_exists(pid)]
+    if started.poll() is None:
+        started.terminate()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        started.wait(ENDS_WITHIN_S)
+    if started.poll() is None:
+        started.kill()
+        started.wait()
+    _, alive = psutil.wait_procs(tree, timeout=5)
+    for one in alive:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            one.kill()
+
+
+def _last_line(log: str) -> str:
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    return lines[-1] if lines else "it did not answer in time and printed nothing"

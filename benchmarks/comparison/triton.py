@@ -1,0 +1,115 @@
+"""Slipway beside NVIDIA's Triton, case by case: both run all the time, idle ones cost nothing, and a case is measured on one
+and then on the other."""
+
+import os
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from datetime import date
+
+from benchmarks.comparison import measure, models, servers
+from benchmarks.comparison.folders import CACHE
+from benchmarks.comparison.record import Key, Results, Unfinished
+from benchmarks.comparison.subjects import REPOSITORY
+from benchmarks.comparison.turns import order
+from benchmarks.loads.requests import Request, v2_binary, v2_grpc, v2_json
+from benchmarks.machine import machine
+
+
+@dataclass(frozen=True)
+class Settings:
+    """`seconds`: of each measurement. `only`: text that a case's name must hold. `frontend_workers`: adds a third server."""
+
+    rounds: int = 3
+    seconds: int = 3
+    only: str = ""
+    frontend_workers: int = 0
+
+
+QUICK = Settings(rounds=1, seconds=1)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model, an encoding and how many clients; `target`: how many times Triton's throughput Slipway is to reach."""
+
+    model: str
+    encoding: str
+    clients: int
+    target: float
+
+    @property
+    def name(self) -> str:
+        return f"{self.model}, {self.encoding}"
+
+    @property
+    def load(self) -> str:
+        return f"{self.clients} clients"
+
+    def request(self) -> Request:
+        large = self.model.endswith(LARGE)
+        model = self.model.removesuffix(LARGE)
+        tensors = models.large_inputs() if large else models.inputs(model)
+        return {"binary": v2_binary, "JSON": v2_json, "gRPC": v2_grpc}[self.encoding](model, tensors)
+
+    @property
+    def loads(self) -> str:
+        """The model of the repository that it asks."""
+        return self.model.removesuffix(LARGE)
+
+
+LARGE = " of 1 MB"
+CASES = [
+    Case(model, encoding, clients, target)
+    for model, encoding, at, target in [
+        ("simple", "binary", (1, 8, 32, 128), 1.0),
+        ("simple", "JSON", (1, 32), 1.0),
+        ("simple", "gRPC", (1, 8, 32), 1.0),
+        ("identity", "binary", (32,), 1.0),
+        ("identity", "gRPC", (32,), 1.0),
+        ("python", "binary", (1, 16), 1.0),
+        ("python", "gRPC", (1, 16), 1.0),
+        ("python_batched", "binary", (16,), 1.0),
+        ("python_batched", "gRPC", (16,), 1.0),
+        ("mlp_delay", "binary", (8, 32, 128), 1.2),
+        ("mlp_delay", "JSON", (32,), 1.1),
+        ("mlp_delay", "gRPC", (8, 32, 128), 1.1),
+        ("mlp", "binary", (1, 8, 32, 128), 1.2),
+        (f"identity{LARGE}", "binary", (8,), 1.4),
+        (f"identity{LARGE}", "gRPC", (8,), 1.2),
+        ("bert", "binary", (32,), 1.0),
+        ("bert", "gRPC", (32,), 1.0),
+    ]
+    for clients in at
+]
+
+
+def run(settings: Settings) -> Results:
+    """Measure every case in every round, or what a broken run has left of that."""
+    cases = [case for case in CASES if settings.only in f"{case.name}, {case.load}"]
+    loaded = sorted({case.loads for case in cases})
+    repository = models.write(REPOSITORY, loaded)
+    unfinished = Unfinished(CACHE / "triton.jsonl", asdict(settings))
+    about = {
+        "date": date.today().isoformat(),
+        "machine": machine(),
+        "load_average": round(os.getloadavg()[0], 1),
+        "settings": asdict(settings),
+        "targets": {f"{case.name}, {case.load}": case.target for case in cases},
+    }
+    with ExitStack() as stack:
+        running = {
+            "triton": stack.enter_context(servers.triton(repository, loaded)),
+            "slipway": stack.enter_context(servers.slipway(repository, loaded)),
+        }
+        if settings.frontend_workers:
+            flag = f"--frontend-workers={settings.frontend_workers}"
+            running["workers"] = stack.enter_context(servers.slipway(repository, loaded, [flag]))
+        for number in range(1, settings.rounds + 1):
+            for case in cases:
+                for name in order(list(running), number):
+                    key = Key(number, name, case.name, case.load)
+                    if key not in unfinished:
+                        one = measure.closed(key, running[name], case.request(), case.clients, settings.seconds)
+                        unfinished.add(one)
+    unfinished.finish()
+    return Results(about, unfinished.measurements)

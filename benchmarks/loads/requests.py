@@ -1,0 +1,82 @@
+"""A request as bytes: made once, sent again and again, since a client that encodes costs more CPU than the server."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import orjson
+from tritonclient.grpc import service_pb2 as pb
+
+from benchmarks.loads.http2_client import SERVICE, length_prefixed
+
+JSON = MappingProxyType({"Content-Type": "application/json"})
+DATATYPES = {np.dtype("float32"): "FP32", np.dtype("int32"): "INT32", np.dtype("int64"): "INT64"}
+
+
+@dataclass(frozen=True)
+class Request:
+    """A POST. `http2`: a call of gRPC, whose body is a length-prefixed message; otherwise HTTP/1.1."""
+
+    path: str
+    body: bytes
+    headers: Mapping[str, str] = field(default_factory=dict)
+    http2: bool = False
+
+
+def http_request(method: str, path: str, body: bytes = b"", headers: Mapping[str, str] = MappingProxyType({})) -> bytes:
+    """Return a request of HTTP/1.1 as bytes."""
+    lines = [f"{method} {path} HTTP/1.1", "Host: localhost", f"Content-Length: {len(body)}"]
+    lines += [f"{name}: {value}" for name, value in headers.items()]
+    return ("\r\n".join(lines) + "\r\n\r\n").encode() + body
+
+
+def plain_json(path: str, fields: Mapping[str, Any]) -> Request:
+    """Return a request in a server's own JSON."""
+    return Request(path, orjson.dumps(fields), JSON)
+
+
+def v2_json(model: str, tensors: Mapping[str, np.ndarray]) -> Request:
+    """Return an inference of the V2 protocol with the numbers in the JSON."""
+    inputs = [_input(name, array) | {"data": numbers(array)} for name, array in tensors.items()]
+    return Request(_path(model), orjson.dumps({"inputs": inputs}), JSON)
+
+
+def v2_binary(model: str, tensors: Mapping[str, np.ndarray]) -> Request:
+    """Return an inference of the V2 protocol with binary tensors both ways."""
+    inputs = [
+        _input(name, array) | {"parameters": {"binary_data_size": array.nbytes}} for name, array in tensors.items()
+    ]
+    head = orjson.dumps({"inputs": inputs, "parameters": {"binary_data_output": True}})
+    headers = {"Content-Type": "application/octet-stream", "Inference-Header-Content-Length": str(len(head))}
+    return Request(_path(model), head + b"".join(array.tobytes() for array in tensors.values()), headers)
+
+
+def v2_grpc(model: str, tensors: Mapping[str, np.ndarray]) -> Request:
+    """Return a unary ModelInfer with raw contents."""
+    headers = {"content-type": "application/grpc", "te": "trailers"}
+    return Request(f"{SERVICE}ModelInfer", length_prefixed(infer_message(model, tensors)), headers, http2=True)
+
+
+def infer_message(model: str, tensors: Mapping[str, np.ndarray]) -> bytes:
+    """Return a serialised ModelInferRequest with raw contents."""
+    message = pb.ModelInferRequest(model_name=model)
+    for name, array in tensors.items():
+        message.inputs.add(name=name, shape=array.shape, datatype=DATATYPES[array.dtype])
+        message.raw_input_contents.append(array.tobytes())
+    return bytes(message.SerializeToString())
+
+
+def numbers(array: np.ndarray) -> list[Any]:
+    """Return the elements as a client prints them: floats with six digits after the point."""
+    flat: Sequence[Any] = array.ravel().tolist()
+    return [round(value, 6) for value in flat] if array.dtype.kind == "f" else list(flat)
+
+
+def _path(model: str) -> str:
+    return f"/v2/models/{model}/infer"
+
+
+def _input(name: str, array: np.ndarray) -> dict[str, Any]:
+    return {"name": name, "shape": list(array.shape), "datatype": DATATYPES[array.dtype]}

@@ -1,0 +1,40 @@
+"""The machine that figures were measured on, and the CPU time that a server used on it."""
+
+import os
+import platform
+from pathlib import Path
+
+import onnxruntime
+
+from tests.support.serving_process import descendants
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def machine() -> str:
+    """Say on one line what the figures were measured on."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
+    system = f"{platform.system()} {platform.release().split('-')[0]}"
+    return (
+        f"{_cpu()}, {os.cpu_count()} cores, {memory:.0f} GB memory, {system}; "
+        f"Python {platform.python_version()}, ONNX Runtime {onnxruntime.__version__}"
+    )
+
+
+def cpu_seconds(pid: int) -> float:
+    """Return the user and system time of a process and its descendants, those that have ended too."""
+    ticks = 0
+    for one in (pid, *descendants(pid)):
+        try:
+            fields = Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue  # it has just ended, and its parent's line has it
+        ticks += sum(map(int, fields[11:15]))
+    return ticks / _TICKS
+
+
+def _cpu() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.processor() or "unknown CPU"

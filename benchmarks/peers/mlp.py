@@ -1,0 +1,24 @@
+"""The model that every peer serves, and what each may do to batch it: the same file in ONNX Runtime with one thread."""
+
+import os
+
+import numpy as np
+import onnxruntime
+
+PORT = int(os.environ.get("PORT", "0"))
+WORKERS = int(os.environ.get("WORKERS", "1"))
+MAX_BATCH_SIZE = 64
+MAX_DELAY_S = 0.001  # a request waits for others no longer than this, where a peer lets it be said
+
+
+class Mlp:
+    """512 numbers in, 10 numbers out."""
+
+    def __init__(self) -> None:
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        self._session = onnxruntime.InferenceSession(os.environ["MODEL"], options, providers=["CPUExecutionProvider"])
+
+    def __call__(self, rows: np.ndarray) -> np.ndarray:
+        """FP32 [n, 512] -> FP32 [n, 10]."""
+        return self._session.run(None, {"input": rows})[0]
