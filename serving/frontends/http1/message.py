@@ -10,7 +10,7 @@ Source: RFC 9112 (HTTP/1.1) and RFC 9110 (HTTP semantics).
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from http import HTTPStatus
 from urllib.parse import unquote
 
@@ -51,22 +51,65 @@ class HttpError(Exception):
         self.headers = headers
 
 
-@dataclass(slots=True)
 class Head:
     """A parsed request head. `headers` has lower-case names; repeated ones are joined with ", ". `names` has those that the
-    client has written otherwise. `content_length` is -1 for a chunked body."""
+    client has written otherwise.
 
-    method: str
-    path: str
-    headers: dict[str, str]
-    keep_alive: bool
-    http_1_0: bool
-    content_length: int
-    header_length: int | None  # Inference-Header-Content-Length
-    expects_continue: bool
-    encoding: str = ""  # of the body
-    accept: str = ""  # "gzip" or "deflate" where the client takes compressed answers
-    names: dict[str, str] = field(default_factory=dict)
+    content_length: -1 for a chunked body. header_length: Inference-Header-Content-Length. encoding: of the body.
+    accept: "gzip" or "deflate" where the client takes compressed answers.
+    """
+
+    __slots__ = (
+        "accept",
+        "content_length",
+        "encoding",
+        "expects_continue",
+        "header_length",
+        "headers",
+        "http_1_0",
+        "keep_alive",
+        "method",
+        "names",
+        "path",
+    )
+
+    def __init__(
+        self,
+        method: str,
+        path: str,
+        headers: dict[str, str],
+        names: dict[str, str],
+        keep_alive: bool,
+        http_1_0: bool,
+    ) -> None:
+        """HttpError for a length or a transfer encoding that is not understood."""
+        self.method = method
+        self.path = path
+        self.headers = headers
+        self.names = names
+        self.keep_alive = keep_alive
+        self.http_1_0 = http_1_0
+        self.content_length = _content_length(headers)
+        self.header_length = _header_length(headers)
+        self.expects_continue = headers.get("expect", "").lower() == "100-continue"
+        self.encoding = headers.get("content-encoding", "").strip().lower()
+        self.accept = _accepted_encoding(headers.get("accept-encoding", ""))
+
+    def with_headers(self, headers: dict[str, str]) -> "Head":
+        """Return a head that differs in its lengths, or in headers that say nothing about it."""
+        other = Head.__new__(Head)
+        other.method = self.method
+        other.path = self.path
+        other.headers = headers
+        other.names = self.names
+        other.keep_alive = self.keep_alive
+        other.http_1_0 = self.http_1_0
+        other.content_length = _content_length(headers)
+        other.header_length = _header_length(headers)
+        other.expects_continue = self.expects_continue
+        other.encoding = self.encoding
+        other.accept = self.accept
+        return other
 
     def as_sent(self) -> Iterator[tuple[str, str]]:
         """Give the headers by their names as the client has written them."""
@@ -121,19 +164,13 @@ def parse_head(data: bytes) -> Head:
         raise HttpError(400, "the request is not valid HTTP/1.1")
     if collector.count > MAX_HEADERS:
         raise HttpError(431, f"expected at most {MAX_HEADERS} headers, got {collector.count}")
-    headers = collector.headers
     return Head(
-        method=parser.get_method().decode("latin-1"),
-        path=_path(collector.url),
-        headers=headers,
-        keep_alive=collector.keep_alive,
-        http_1_0=parser.get_http_version() == "1.0",
-        content_length=_content_length(headers),
-        header_length=_header_length(headers),
-        expects_continue=headers.get("expect", "").lower() == "100-continue",
-        encoding=headers.get("content-encoding", "").strip().lower(),
-        accept=_accepted_encoding(headers.get("accept-encoding", "")),
-        names=collector.names,
+        parser.get_method().decode("latin-1"),
+        _path(collector.url),
+        collector.headers,
+        collector.names,
+        collector.keep_alive,
+        parser.get_http_version() == "1.0",
     )
 
 
@@ -253,4 +290,4 @@ def _described(error: Exception) -> tuple[int, str, Sequence[tuple[str, str]]]:
     return 500, "the server failed to answer this request", ()
 
 
-UNKNOWN_HEAD = Head("GET", "*", {}, False, False, 0, None, False)
+UNKNOWN_HEAD = Head("GET", "*", {}, {}, False, False)

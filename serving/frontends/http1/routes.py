@@ -11,11 +11,9 @@ from functools import partial
 from typing import Generic, NamedTuple, TypeVar
 
 from serving.frontends.http1.exchange import Exchange, Handler, HandlerResult, RouteMatch
+from serving.frontends.http1.known_heads import KnownHeads
 from serving.frontends.http1.message import ErrorBody, Head, HttpError, Reply, parse_head, plain_error
 from serving.frontends.shared.client_limits import CONTROL_BODY
-
-CACHED_HEADS = 1024
-CACHED_HEAD_SIZE = 2048  # bytes
 
 F = TypeVar("F")
 
@@ -29,7 +27,7 @@ class Route(NamedTuple, Generic[F]):
 
 
 class RouteTable:
-    """Parses request heads and finds where they lead. Clients repeat their heads: equal ones are parsed once."""
+    """Parses request heads and finds where they lead."""
 
     def __init__(
         self,
@@ -47,18 +45,15 @@ class RouteTable:
         self._methods: dict[str, dict[str, tuple[str, Handler]]] = {pattern: {} for pattern in self._patterns}
         for route in routes:
             self._methods[route.pattern][route.method] = (route.group, partial(route.handler, frontend))
-        self._known: dict[bytes, tuple[Head, RouteMatch]] = {}
+        self._known: KnownHeads[RouteMatch] = KnownHeads()
 
     def find(self, data: bytes) -> tuple[Head, RouteMatch]:
         """Parse a head that ends with its empty line, and match it. HttpError for what is malformed."""
-        found = self._known.get(data)
+        found = self._known.find(data)
         if found is None:
             head = parse_head(data)
             found = head, self._match(head)
-            if len(data) <= CACHED_HEAD_SIZE:
-                if len(self._known) >= CACHED_HEADS:
-                    self._known.clear()
-                self._known[data] = found
+            self._known.remember(data, *found)
         return found
 
     def _match(self, head: Head) -> RouteMatch:

@@ -8,13 +8,12 @@ Source: KServe V2 REST, Inference; Triton docs/protocol/extension_{binary_data,p
 """
 
 import math
+import re
 import secrets
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
-
-import orjson
 
 from serving.core.datatypes import Datatype, datatype
 from serving.core.errors import ServingError, invalid
@@ -41,7 +40,8 @@ CACHED_OUTLINES = 512
 CACHED_SIZE = 2048  # bytes of an outline
 _MARK = secrets.token_hex(8)
 _MARK_TEXT = f'"{_MARK}"'.encode()
-_ID = b'"id":'
+_ID = re.compile(rb'"id": ?"([^"\\\x00-\x1f]*)"')  # the first string of that name, where it has no escapes
+_ID_MARK = b'"id":' + _MARK_TEXT
 # numpy's code of a dtype -> that of `struct`, for those that have numbers in JSON
 _STRUCT_CODES = {
     "i1": "b",
@@ -115,6 +115,9 @@ class InferHeader:
     rules: dict[str, OutputRule] = field(default_factory=dict)  # of outputs to classify or to put into shared memory
     outlines: BoundedCache[str, ResponseOutline] = field(default_factory=lambda: BoundedCache(8))
 
+    def is_binary(self, output: str) -> bool:
+        return self.binary.get(output, self.binary_default)
+
 
 # -- outlines ----------------------------------------------------------------------------------------------------------
 _known: BoundedCache[bytes, InferHeader] = BoundedCache(CACHED_OUTLINES)
@@ -123,43 +126,30 @@ _known: BoundedCache[bytes, InferHeader] = BoundedCache(CACHED_OUTLINES)
 def read_outline(body: Chunk) -> tuple[InferHeader, str, list[Chunk]]:
     """Return the header, the request's id, and the texts of the arrays that are the data of the inputs `given`, each with its
     brackets and still to be parsed. NotFlatError for a body that is to be parsed whole."""
-    if len(body) < LARGE:
-        body = bytes(body)
-        header = _known.get(body)
+    if len(body) >= LARGE:
+        outline, texts = cut_large_arrays(body, _MARK_TEXT)
+    else:
+        outline = bytes(body)
+        header = _known.get(outline)
         if header is not None:
             return header, header.id, []
-        outline, texts = cut_arrays(body, _MARK_TEXT)
-    else:
-        outline, texts = cut_large_arrays(body, _MARK_TEXT)
-    header = _known.get(outline)
+        outline, texts = cut_arrays(outline, _MARK_TEXT)
+    header = _known.get(outline) if texts else None
     if header is not None:
         return header, header.id, texts
-    marked, identifier = _cut_id(outline)
-    if identifier is not None:
+    cut = _ID.split(outline, 1)
+    if len(cut) == 3:
+        marked = _ID_MARK.join((cut[0], cut[2]))
         header = _known.get(marked) or _learn(marked, len(texts))
         if header is not None and header.id == _MARK:
-            return header, identifier, texts
+            try:
+                return header, cut[1].decode(), texts
+            except UnicodeDecodeError:
+                raise NotFlatError from None
     header = _learn(outline, len(texts))
     if header is None:
         raise NotFlatError
     return header, header.id, texts
-
-
-def _cut_id(outline: bytes) -> tuple[bytes, str | None]:
-    """Return the outline with a mark in place of the first string under a key "id", and that string; None where there is none
-    that can be told without parsing all."""
-    key = outline.find(_ID)
-    if key < 0:
-        return outline, None
-    start = outline.find(b'"', key + len(_ID))
-    stop = outline.find(b'"', start + 1) + 1
-    text = outline[start:stop]
-    if b"\\" in text or outline[key + len(_ID) : start].strip(b" "):
-        return outline, None
-    try:
-        return b"".join((outline[:start], _MARK_TEXT, outline[stop:])), orjson.loads(text)
-    except ValueError:
-        return outline, None
 
 
 def _learn(outline: bytes, arrays: int) -> InferHeader | None:

@@ -66,16 +66,17 @@ async def _answer_large(exchange: Exchange, response: InferenceResponse, header:
 def encode(response: InferenceResponse, header: InferHeader) -> tuple[bytes, list[Chunk]]:
     """Return the JSON, and the binary data of the outputs asked for in that form, in order. INVALID_ARG for an output that
     JSON cannot hold."""
-    elsewhere = response.in_shared_memory or ()
-    usual = not elsewhere and not response.parameters
-    outline = header.outlines.get(response.model_name) if usual else None
-    filled = None if outline is None else outline.fill(response)
-    if filled is None:
-        outline = ResponseOutline(response, lambda name: header.binary.get(name, header.binary_default), elsewhere)
-        if usual:
-            header.outlines.remember(response.model_name, outline)
-        filled = outline.fill(response)
-        assert filled is not None
+    usual = not response.in_shared_memory and not response.parameters
+    if usual:
+        outline = header.outlines.get(response.model_name)
+        filled = outline and outline.fill(response)
+        if filled:
+            return filled
+    outline = ResponseOutline(response, header.is_binary)
+    if usual:
+        header.outlines.remember(response.model_name, outline)
+    filled = outline.fill(response)
+    assert filled is not None
     return filled
 
 
@@ -83,7 +84,7 @@ def takes_long(response: InferenceResponse, header: InferHeader) -> bool:
     """Return whether `encode` writes so much JSON that it should not run on the event loop's thread."""
     outputs = response.outputs
     for name in outputs:
-        if outputs[name].size >= LARGE_ARRAY and not header.binary.get(name, header.binary_default):
+        if outputs[name].size >= LARGE_ARRAY and not header.is_binary(name):
             return response.in_shared_memory is None or name not in response.in_shared_memory
     return False
 

@@ -71,9 +71,11 @@ def cut_arrays(body: bytes, mark: bytes) -> tuple[bytes, list[Chunk]]:
     is JSON at all. NotFlatError where there are too many.
     """
     pieces = body.split(_DATA)
+    texts: list[Chunk] = []
+    if len(pieces) == 1:
+        return body, texts
     if len(pieces) > MAX_ARRAYS:
         raise NotFlatError
-    texts: list[Chunk] = []
     for number in range(1, len(pieces)):
         piece = pieces[number]
         stop = piece.find(b"]") + 1

@@ -7,10 +7,10 @@ Source: KServe V2 REST, Inference; Triton docs/protocol/extension_binary_data.md
 """
 
 import secrets
-from collections.abc import Callable, Collection
-from operator import methodcaller
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import orjson
 from numpy.typing import NDArray
 
@@ -20,10 +20,8 @@ from serving.frontends.http1.message import Chunk
 from serving.frontends.rest.json_output import dump_json, json_writer, not_json
 
 Array = NDArray[Any]
-Writer = Callable[[Array], Chunk]
 _MARK = secrets.token_hex(8)
 _MARK_TEXT = f'"{_MARK}"'.encode()
-_to_bytes = methodcaller("tobytes")
 
 
 class ResponseOutline:
@@ -31,13 +29,12 @@ class ResponseOutline:
 
     __slots__ = ("_forms", "_start", "_version")
 
-    def __init__(
-        self, response: InferenceResponse, is_binary: Callable[[str], bool], elsewhere: Collection[str] = ()
-    ) -> None:
-        """is_binary: whether an output goes out as binary data. elsewhere: the outputs that lie in shared memory."""
+    def __init__(self, response: InferenceResponse, is_binary: Callable[[str], bool]) -> None:
+        """is_binary: whether an output goes out as binary data. INVALID_ARG for a dtype that has no datatype."""
+        elsewhere = response.in_shared_memory or ()
         self._version = response.model_version
         outputs: list[dict[str, object]] = []
-        writers: list[tuple[Writer | None, Writer | None, bool]] = []
+        writers: list[tuple[Callable[[Array], Chunk] | None, Callable[[Array], bytes] | None, bool]] = []
         for name, array in response.outputs.items():
             row = datatype_of(array)
             output: dict[str, object] = {"name": name, "datatype": row.name, "shape": array.shape}
@@ -49,15 +46,15 @@ class ResponseOutline:
             else:
                 sized = row.itemsize > 0
                 output["parameters"] = {"binary_data_size": array.nbytes if sized else _MARK}
-                small = sized and array.nbytes <= COPIED_BYTES
-                writers.append((_to_bytes if small else raw_bytes, None, not sized))
+                small = sized and array.nbytes <= COPIED_BYTES and array.shape  # without a shape it may be a scalar
+                writers.append((np.ndarray.tobytes if small else raw_bytes, None, not sized))
             outputs.append(output)
         value: dict[str, object] = {"model_name": response.model_name, "model_version": str(response.model_version)}
         if response.parameters:
             value["parameters"] = response.parameters
         value["outputs"] = outputs
         start, *others = dump_json(value).split(_MARK_TEXT)
-        self._start = start[1:]  # the brace stands before the id
+        self._start = start
         behind = iter(others)
         # Of each output: name, dtype and shape; what makes its binary data, or its JSON; and the JSON behind that, or behind
         # its number of bytes; empty where neither stands in the JSON.
@@ -73,12 +70,14 @@ class ResponseOutline:
         forms = self._forms
         if len(outputs) != len(forms) or response.model_version != self._version:
             return None
-        pieces: list[Chunk] = [b'{"id":%b,' % _text(response.id) if response.id else b"{", self._start]
+        start = self._start
+        if response.id:
+            start = b'{"id":%b,%b' % (_text(response.id), start[1:])
+        pieces = [start]
         parts: list[Chunk] = []
-        for (name, array), (known, dtype, shape, to_binary, to_json, behind) in zip(
-            outputs.items(), forms, strict=True
-        ):
-            if name != known or array.dtype is not dtype or array.shape != shape:
+        for name, dtype, shape, to_binary, to_json, behind in forms:
+            array = outputs.get(name)
+            if array is None or array.shape != shape or array.dtype is not dtype:
                 return None
             if to_binary is not None:
                 part = to_binary(array)
@@ -87,7 +86,7 @@ class ResponseOutline:
                     pieces += (b"%d" % len(part), behind)
             elif to_json is not None:
                 pieces += (to_json(array), behind)
-        return b"".join(pieces), parts
+        return b"".join(pieces) if len(pieces) > 1 else start, parts
 
 
 def _text(value: str) -> bytes:

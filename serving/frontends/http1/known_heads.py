@@ -1,0 +1,108 @@
+"""Request heads that were parsed before, with what they lead to: clients repeat their heads.
+
+Many send another trace context, request ID or length each time. A head with the request line and the header names of a known
+one, in the same order, is that one with other values. The parser has accepted all that is the same; what differs is taken only
+where it is visible ASCII behind one space, and the value of no header that changes how the request is read, but for the two
+lengths. All else is parsed.
+"""
+
+import re
+from collections.abc import Callable
+from itertools import compress
+from operator import ne
+from typing import Generic, TypeVar
+
+from serving.frontends.http1.message import Head
+from serving.frontends.shared.bounded_cache import BoundedCache
+
+LIMIT = 1024  # heads
+LONGEST = 2048  # bytes of a head that is kept
+_LENGTHS = frozenset(("content-length", "inference-header-content-length"))
+_LENGTH = rb": ([0-9]{1,15})"
+_VALUE = rb": ([!-~](?:[ -~]*[!-~])?)"
+_FIXED = frozenset(
+    (
+        "accept-encoding",
+        "connection",
+        "content-encoding",
+        "expect",
+        "keep-alive",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    )
+)
+
+T = TypeVar("T")
+
+
+class _Model(Generic[T]):
+    """A head that others may be like."""
+
+    __slots__ = ("_found", "_lines", "_names", "_values", "_varied")
+
+    def __init__(self, lines: list[bytes], found: tuple[Head, T]) -> None:
+        self._lines = lines
+        self._found = found
+        self._names = ["", *found[0].headers, "", ""]
+        # Of each line what matches it with any value that may stand there, None where another one would have to be parsed.
+        self._values = [_values(line, name) for line, name in zip(lines, self._names, strict=True)]
+        self._varied: tuple[int, ...] = ()  # the lines that differed last
+
+    def with_values_of(self, lines: list[bytes]) -> tuple[Head, T] | None:
+        """Return the head that has these lines, as many; None where it has to be parsed."""
+        found = self._read(lines, self._varied)
+        if found is None:
+            self._varied = tuple(compress(range(len(lines)), map(ne, lines, self._lines)))
+            found = self._read(lines, self._varied)
+        return found
+
+    def _read(self, lines: list[bytes], varied: tuple[int, ...]) -> tuple[Head, T] | None:
+        """Return the head where no other lines differ than these."""
+        others = lines.copy()
+        head, attached = self._found
+        headers = head.headers.copy()
+        for number in varied:
+            others[number] = self._lines[number]
+            values = self._values[number]
+            matched = values and values(lines[number])
+            if not matched:
+                return None
+            headers[self._names[number]] = matched[1].decode()
+        return (head.with_headers(headers), attached) if others == self._lines else None
+
+
+def _values(line: bytes, name: str) -> Callable[[bytes], re.Match[bytes] | None] | None:
+    written = line[: len(name)]
+    if not name or name in _FIXED or written.decode("latin-1").lower() != name:
+        return None
+    return re.compile(re.escape(written) + (_LENGTH if name in _LENGTHS else _VALUE)).fullmatch
+
+
+class KnownHeads(Generic[T]):
+    """Heads, each with a T that depends on its request line alone."""
+
+    def __init__(self) -> None:
+        self._exact: BoundedCache[bytes, tuple[Head, T]] = BoundedCache(LIMIT)
+        self._models: BoundedCache[tuple[bytes, int], _Model[T]] = BoundedCache(LIMIT)  # request line, number of lines
+
+    def find(self, data: bytes) -> tuple[Head, T] | None:
+        """Return what a head is that ends with its empty line; None where it has to be parsed."""
+        found = self._exact.get(data)
+        if found is not None or len(data) > LONGEST:
+            return found
+        lines = data.split(b"\r\n")
+        model = self._models.get((lines[0], len(lines)))
+        return None if model is None else model.with_values_of(lines)
+
+    def remember(self, data: bytes, head: Head, attached: T) -> None:
+        """Keep what was parsed."""
+        if len(data) > LONGEST:
+            return
+        found = head, attached
+        self._exact.remember(data, found)
+        lines = data.split(b"\r\n")
+        if len(lines) == len(head.headers) + 3:  # no name twice
+            self._models.remember((lines[0], len(lines)), _Model(lines, found))
