@@ -12,6 +12,7 @@ import socket
 import time
 
 from serving.cli.options import Options
+from serving.cli.tls import TlsFiles, server_context
 from serving.core.errors import unavailable
 from serving.server.inference_server import InferenceServer
 from serving.telemetry.logs import LogValues
@@ -48,12 +49,13 @@ class FrontendWorkers:
 
     # -- life --------------------------------------------------------------------------------------------------------
     def listen(self, protocol: str) -> tuple[str, int]:
-        """Bind the sockets of a protocol; return their address. OSError where that fails."""
+        """Bind the sockets of a protocol; return their address. OSError where that fails, INVALID_ARG for wrong TLS files."""
         options = self._options
-        address, port, shared = {
-            "http": (options.http_address, options.http_port, options.reuse_http_port),
-            "grpc": (options.grpc_address, options.grpc_port, options.reuse_grpc_port),
+        address, port, shared, tls = {
+            "http": (options.http_address, options.http_port, options.reuse_http_port, TlsFiles.of_http(options)),
+            "grpc": (options.grpc_address, options.grpc_port, options.reuse_grpc_port, TlsFiles.of_grpc(options)),
         }[protocol]
+        server_context(tls, protocol)  # what is wrong with its files is said here, and not by each worker
         found = listen(address, port, options.frontend_workers, shared)
         for mine, sockets in zip(self._sockets, found, strict=True):
             mine[protocol] = sockets

@@ -23,6 +23,7 @@ from serving.workers.link.requests import Received, RequestWriter, Rest
 from serving.workers.link.shared_area import AreaReader, AreaWriter
 from serving.workers.link.shared_page import SharedPage
 
+_RETRY_S = 0.002  # until the core has taken some of the connections that were passed to it
 _TRACE_CONTEXT = ("traceparent", "tracestate")
 
 P = TypeVar("P", bound=asyncio.BaseProtocol)
@@ -163,17 +164,28 @@ class CoreClient(MessageStream):
     # -- internal connections ----------------------------------------------------------------------------------------
     async def connect(self, kind: str, peer: Any, factory: Callable[[], P]) -> P:
         """Open a connection to the core's frontend of `kind` ("http", "grpc") in the name of the client at `peer`."""
+        address = (str(peer[0]), int(peer[1])) if peer else None
         mine, theirs = socket.socketpair()
         with theirs:
             try:
-                address = (str(peer[0]), int(peer[1])) if peer else None
-                socket.send_fds(self._control, [marshal.dumps((kind, address))], [theirs.fileno()])
-            except OSError:
+                await self._pass(theirs, marshal.dumps((kind, address)))
+            except BaseException:
                 mine.close()
-                raise unavailable("the server is ending") from None
+                raise
         mine.setblocking(False)
         _, protocol = await self._loop.create_unix_connection(factory, sock=mine)
         return protocol
+
+    async def _pass(self, connection: socket.socket, message: bytes) -> None:
+        """Hand a connection to the core, as soon as that has taken those before it."""
+        while True:
+            try:
+                socket.send_fds(self._control, [message], [connection.fileno()])
+                return
+            except BlockingIOError:
+                await asyncio.sleep(_RETRY_S)
+            except OSError:
+                raise unavailable("the server is ending") from None
 
 
 def _trace_context(headers: Mapping[str, str] | None) -> dict[str, str]:

@@ -1,0 +1,95 @@
+"""A worker that dies or stops takes its own connections with it, and nothing else; no worker outlives its server."""
+
+import os
+import signal
+import socket
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.gated_model import GatedModel
+from tests.e2e.workers.worker_processes import Answers, connect, infer_request, one_each, worker_pids
+from tests.support.model_factory import onnx_scale
+from tests.support.serving_process import PATIENCE_S, ServerProcess, wait_until
+
+
+class Setting:
+    """A server with two workers, an open model and a gated one, which executes two requests at a time."""
+
+    def __init__(self, folder: Path) -> None:
+        repository = folder / "models"
+        self.gated = GatedModel(repository, folder, extra="instance_group { count: 2 kind: KIND_CPU }")
+        onnx_scale(repository)
+        self.server = ServerProcess(repository, "--frontend-workers=2", "--process-heartbeat-timeout-secs=3")
+
+    def pending(self) -> int:
+        with urllib.request.urlopen(self.server.metrics_url, timeout=PATIENCE_S) as answer:
+            lines = answer.read().decode().splitlines()
+        return sum(
+            int(float(line.split()[-1])) for line in lines if line.startswith("nv_inference_pending_request_count{")
+        )
+
+    def is_answered(self, client: socket.socket) -> bool:
+        client.sendall(infer_request("scale"))
+        return Answers(client).next()[0] == 200
+
+
+@pytest.fixture
+def setting(tmp_path: Path) -> Iterator[Setting]:
+    made = Setting(tmp_path)
+    with made.server:
+        yield made
+
+
+def test_a_worker_that_dies_fails_its_own_connections_alone_and_is_started_again(setting: Setting) -> None:
+    server, gated = setting.server, setting.gated
+    (victim, its), (other, others) = one_each(server).items()
+    with its, others:
+        its.sendall(infer_request("gated", "its"))
+        others.sendall(infer_request("gated", "others", 2.0))
+        gated.wait_for("its", "others")
+        its.sendall(infer_request("gated", "queued"))
+        wait_until(lambda: setting.pending() == 1, what="a request in the queue")
+        os.kill(victim, signal.SIGKILL)
+        with pytest.raises(ConnectionError):
+            Answers(its).next()
+        wait_until(lambda: setting.pending() == 0, what="its leaving the queue")
+        gated.open()
+        assert Answers(others).next()[0] == 200
+        wait_until(lambda: len(worker_pids(server)) == 2, what="the worker's being started again")
+        assert other in worker_pids(server)
+        assert setting.is_answered(others)
+    assert "queued" not in gated.began()
+    for client in one_each(server).values():
+        with client:
+            assert setting.is_answered(client)
+    assert "frontend worker" in server.log
+    assert "was ended by signal 9; it is started again" in server.log
+
+
+def test_a_stopped_worker_is_replaced_and_who_came_meanwhile_is_answered(setting: Setting) -> None:
+    clients = one_each(setting.server)
+    (victim, its), (_, others) = clients.items()
+    os.kill(victim, signal.SIGSTOP)
+    with its, others:
+        its.sendall(infer_request("scale"))
+        assert setting.is_answered(others)
+        waiting = [connect(setting.server) for _ in range(8)]
+        for client in waiting:
+            client.sendall(infer_request("scale"))
+        for client in waiting:
+            with client:
+                assert Answers(client).next()[0] == 200
+        wait_until(lambda: victim not in worker_pids(setting.server), what="the end of the stopped worker")
+        with pytest.raises(ConnectionError):
+            Answers(its).next()
+        assert setting.is_answered(others)
+    assert "gave no sign of life for 3 s and was killed" in setting.server.log
+
+
+def test_workers_end_with_the_core(setting: Setting) -> None:
+    pids = worker_pids(setting.server)
+    setting.server.kill()
+    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), what="the end of the workers")
