@@ -10,6 +10,7 @@ from pathlib import Path
 
 from benchmarks.comparison import peers, triton
 from benchmarks.comparison.folders import PAGE, PICTURES, RESULTS
+from benchmarks.comparison.measure import CannotMeasure
 from benchmarks.comparison.page import write_page
 from benchmarks.comparison.servers import CannotStart
 from benchmarks.loads.closed_loop import missing
@@ -22,8 +23,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             raise SystemExit(f"The load comes from wrk and h2load: sudo apt-get install {' '.join(lacking)}")
         try:
             results = _peers(options) if options.suite == "peers" else _triton(options)
-        except CannotStart as error:
-            raise SystemExit(str(error)) from None
+        except (CannotStart, CannotMeasure) as error:
+            raise SystemExit(f"{error}\nThe same command goes on from here.") from None
         results.write(Path(options.results, f"{options.suite}.json"))
     write_page(options.results, options.page, options.pictures)
 

@@ -15,6 +15,7 @@ import onnxruntime
 from benchmarks.comparison import lesson, measure
 from benchmarks.comparison.environments import CannotInstall
 from benchmarks.comparison.folders import CACHE
+from benchmarks.comparison.measure import CannotMeasure
 from benchmarks.comparison.models import inputs, write
 from benchmarks.comparison.record import Key, Results, Unfinished
 from benchmarks.comparison.servers import CannotStart, Running
@@ -52,7 +53,7 @@ def run(settings: Settings) -> Results:
             if server.name not in absent and _missing(server, number, settings, unfinished):
                 try:
                     _turn(server, number, settings, unfinished, expected)
-                except (CannotInstall, CannotStart) as error:
+                except (CannotInstall, CannotStart, CannotMeasure) as error:
                     absent[server.name] = str(error)
                     print(f"{server.title} is left out: {error}", flush=True)
     about = {

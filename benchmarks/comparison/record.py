@@ -21,8 +21,8 @@ class Key:
 
 @dataclass(frozen=True)
 class Measurement:
-    """One load on one server. `cpu_us`: CPU of its process tree for each request; `offered`: arrivals a second, 0 in a closed
-    loop, where the clients wait for their answers."""
+    """One load on one server. `cpu_us`: CPU of its process tree for each request. Of open loops alone: `offered`, the arrivals
+    a second, and `client_share`, how much of a core the load itself took."""
 
     key: Key
     requests: int
@@ -33,14 +33,17 @@ class Measurement:
     p99_ms: float
     cpu_us: float
     offered: float = 0.0
+    client_share: float = 0.0
 
     @classmethod
-    def of(cls, key: Key, outcome: Outcome, cpu_s: float, offered: float = 0.0) -> "Measurement":
+    def of(
+        cls, key: Key, outcome: Outcome, cpu_s: float, offered: float = 0.0, client_share: float = 0.0
+    ) -> "Measurement":
         latencies = [round(value, 4) for value in (outcome.p50_ms, outcome.p95_ms, outcome.p99_ms)]
         cpu_us = round(cpu_s * 1e6 / max(outcome.requests, 1), 2)
-        return cls(
-            key, outcome.requests, outcome.failures, round(outcome.per_second, 1), *latencies, cpu_us, round(offered, 1)
-        )
+        rates = [round(value, 2) for value in (offered, client_share)]
+        per_second = round(outcome.per_second, 1)
+        return cls(key, outcome.requests, outcome.failures, per_second, *latencies, cpu_us, *rates)
 
     def as_json(self) -> dict[str, Any]:
         fields = asdict(self)

@@ -124,4 +124,4 @@ def _end(started: "subprocess.Popen[bytes]") -> None:
 
 def _last_line(log: str) -> str:
     lines = [line.strip() for line in log.splitlines() if line.strip()]
-    return lines[-1] if lines else "it did not answer in time and printed nothing"
+    return lines[-1][:200] if lines else "it did not answer in time and printed nothing"

@@ -301,7 +301,7 @@ def all_servers(frontend_workers: int = 0) -> list[Server]:
             "mlserver",
             "MLServer",
             "a custom runtime; adaptive batching with `max_batch_size` 64 and `max_batch_time` 1 ms; `parallel_workers` 0, "
-            "which is quicker here than any pool, since the model takes less time than the way to another process.",
+            "which is quicker here than a pool, since the model takes less time than the way to another process.",
             v2("mlp", ("JSON", "gRPC")),
             _mlserver,
             grpc=True,
