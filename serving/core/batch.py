@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 
 from serving.core.datatypes import Tensor
 from serving.core.device_tensor import concatenate
@@ -18,6 +19,9 @@ def send_nowhere(request: InFlightRequest, answer: Answer, final: bool) -> None:
     """Drop an answer: nobody waits for those of warm-up requests."""
 
 
+_NOBODY: AbstractSet[InFlightRequest] = frozenset()
+
+
 class Batch:
     """Requests in, one response for each out, and when each phase began (monotonic ns).
 
@@ -25,7 +29,7 @@ class Batch:
     `infer_done()` when the model has run, and fills `responses` (or `scatter()`s the outputs). A position left None by a
     non-decoupled backend becomes an INTERNAL error; a raised exception fails all requests that have no response yet.
     A decoupled backend leaves positions None and calls `send(request, response, final)`, from any thread; another one may do
-    so once, with its one response, for the requests that it puts into `later`.
+    so once, with its one response, for the requests that it names to `answer_later`.
     """
 
     __slots__ = (
@@ -40,6 +44,7 @@ class Batch:
         "send",
         "size",
         "started_ns",
+        "to_memory",
     )
 
     def __init__(self, requests: list[InFlightRequest], size: int, padding: int = 0, send: Send = send_nowhere) -> None:
@@ -49,13 +54,19 @@ class Batch:
         self.size = size
         self.padding = padding
         self.responses: list[Answer] = [None] * len(requests)
-        self.later: set[InFlightRequest] = set()  # to be answered by `send`, after the batch
-        self.rescheduled: set[InFlightRequest] = set()  # to be executed again (iterative sequences)
+        self.later: AbstractSet[InFlightRequest] = _NOBODY  # to be answered by `send`, after the batch
+        self.rescheduled: AbstractSet[InFlightRequest] = _NOBODY  # to be executed again (iterative sequences)
         self.send = send
-        self.started_ns = 0
-        self.input_done_ns = 0
-        self.infer_done_ns = 0
-        self.ended_ns = 0
+        self.to_memory = False  # a request wants outputs in shared memory, or as classes
+        self.started_ns = self.input_done_ns = self.infer_done_ns = self.ended_ns = 0
+
+    def answer_later(self, request: InFlightRequest) -> None:
+        """Let a request be answered by `send`, after the batch."""
+        self.later = self.later | {request}
+
+    def reschedule(self, request: InFlightRequest) -> None:
+        """Let a request be executed once more (iterative sequences)."""
+        self.rescheduled = self.rescheduled | {request}
 
     def fail(self, error: ServingError) -> None:
         """Answer every request that has no response yet with `error`; all of them where there is not one response for each."""
@@ -88,12 +99,11 @@ class Batch:
     def scatter(self, outputs: dict[str, Tensor], model_name: str, model_version: int) -> None:
         """Give each request its rows of `outputs`, as views. A single request gets them as they are: they need not have a
         batch dimension. INTERNAL where an output has not as many rows as the batch."""
-        requests = self.requests
+        requests, responses = self.requests, self.responses
         if len(requests) == 1:
             request = requests[0]
-            self.responses[0] = InferenceResponse(
-                model_name, model_version, request.asked.id, _wanted(outputs, request.requested_outputs)
-            )
+            wanted = _wanted(outputs, request.requested_outputs) if request.requested_outputs else outputs
+            responses[0] = InferenceResponse(model_name, model_version, request.asked.id, wanted)
             return
         for name, output in outputs.items():
             if not output.shape or output.shape[0] != self.size:
@@ -102,9 +112,9 @@ class Batch:
         for index, request in enumerate(requests):
             stop = start + request.batch_size
             rows = {name: output[start:stop] for name, output in outputs.items()}
-            self.responses[index] = InferenceResponse(
-                model_name, model_version, request.asked.id, _wanted(rows, request.requested_outputs)
-            )
+            if request.requested_outputs:
+                rows = _wanted(rows, request.requested_outputs)
+            responses[index] = InferenceResponse(model_name, model_version, request.asked.id, rows)
             start = stop
 
     def union_of_requested(self, all_outputs: Sequence[str]) -> list[str]:
@@ -118,6 +128,4 @@ class Batch:
 
 
 def _wanted(outputs: dict[str, Tensor], requested: tuple[str, ...]) -> dict[str, Tensor]:
-    if not requested:
-        return outputs
     return {name: output for name, output in outputs.items() if name in requested}

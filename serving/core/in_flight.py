@@ -239,7 +239,11 @@ class InFlightRequest:
         if self.finished:
             return
         if final:
-            self._end()
+            self.finished = True
+            owner = self._owner
+            if owner is not None:
+                self._owner = None
+                owner.request_ended(self)
         for observer in self.observers:
             safely("observing an answer", observer.answered, self, answer, final)
         try:

@@ -1,14 +1,11 @@
 """What a model answers: a response with its tensors."""
 
-from dataclasses import dataclass, field
-
 from serving.core.datatypes import Tensor
 from serving.core.errors import ServingError
 from serving.core.output_target import MemoryRange
 from serving.core.request import Parameters
 
 
-@dataclass(slots=True)
 class InferenceResponse:
     """One response of a model.
 
@@ -18,13 +15,27 @@ class InferenceResponse:
     in_shared_memory: where outputs lie that were written into shared memory: only dtype and shape of their tensors go out.
     """
 
-    model_name: str
-    model_version: int
-    id: str
-    outputs: dict[str, Tensor]
-    parameters: Parameters = field(default_factory=dict)
-    size: int = 0
-    in_shared_memory: dict[str, MemoryRange] | None = None
+    __slots__ = ("id", "in_shared_memory", "model_name", "model_version", "outputs", "parameters", "size")
+
+    def __init__(
+        self,
+        model_name: str,
+        model_version: int,
+        id: str,
+        outputs: dict[str, Tensor],
+        parameters: Parameters | None = None,
+        size: int = 0,
+    ) -> None:
+        self.model_name = model_name
+        self.model_version = model_version
+        self.id = id
+        self.outputs = outputs
+        self.parameters: Parameters = {} if parameters is None else parameters
+        self.size = size
+        self.in_shared_memory: dict[str, MemoryRange] | None = None
+
+    def __repr__(self) -> str:
+        return f"InferenceResponse({self.model_name!r}, {self.model_version}, {self.outputs!r}, {self.parameters!r})"
 
 
 # None: a decoupled model has ended its stream without another response.

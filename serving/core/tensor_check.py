@@ -55,9 +55,11 @@ class TensorCheck:
         self._model = config.name
         self._max_batch = config.max_batch_size
         self._inputs = [_prepare(tensor, config.max_batch_size > 0) for tensor in config.input]
+        self._expected = [(one.name, one.dtype, one.dims, one.batched) for one in self._inputs]
         self._by_name = {tensor.name: tensor for tensor in self._inputs}
         self._outputs = frozenset(output.name for output in config.output)
         self._reshaped_outputs = {o.name: _Reshape.of(o) for o in config.output if o.HasField("reshape")}
+        self.reshapes_outputs = bool(self._reshaped_outputs)
         self._reshapes = any(tensor.reshape is not None for tensor in self._inputs)
         # The values of a shape tensor hold for one request: rows of others cannot join it.
         self._alone = config.max_batch_size > 0 and any(tensor.is_shape_tensor for tensor in config.input)
@@ -71,28 +73,29 @@ class TensorCheck:
         inputs = request.inputs
         rows = 0
         seen = 0
-        for expected in self._inputs:
-            array = inputs.get(expected.name)
+        for name, dtype, dims, batched in self._expected:
+            array = inputs.get(name)
             if array is None:
-                if expected.optional:
+                if self._by_name[name].optional:
                     continue
                 raise self._missing(inputs)
             seen += 1
-            if array.dtype != expected.dtype:
-                raise _wrong_datatype(self._model, expected, array)
+            given = array.dtype
+            if given is not dtype and given != dtype:
+                raise _wrong_datatype(self._model, self._by_name[name], array)
             shape = array.shape
-            if expected.batched:
+            if batched:
                 if not shape:
-                    raise _wrong_shape(self._model, expected, shape)
+                    raise _wrong_shape(self._model, self._by_name[name], shape)
                 if rows == 0:
                     rows = shape[0]
                 elif shape[0] != rows:
                     raise invalid(
-                        f"input '{expected.name}' has batch size {shape[0]}, but another input of the request has {rows}"
+                        f"input '{name}' has batch size {shape[0]}, but another input of the request has {rows}"
                     )
                 shape = shape[1:]
-            if shape != expected.dims and not (expected.variable and _matches(shape, expected.dims)):
-                raise _wrong_shape(self._model, expected, array.shape)
+            if shape != dims and not (self._by_name[name].variable and _matches(shape, dims)):
+                raise _wrong_shape(self._model, self._by_name[name], array.shape)
         if seen != len(inputs):
             self._refuse_unknown(inputs)
         if self._max_batch:

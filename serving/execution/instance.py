@@ -72,10 +72,11 @@ class Instance:
         self._executing = runner("executing", backend.spec.name, backend.spec.version, backend.spec.model_file)
         self._cores = cores
         self._impl: BackendInstance | None = None  # from when it is loaded until it is closed
-        self._begin: Callable[[Batch], None] = self._hand_over
+        self._work: SimpleQueue[Batch | None] = SimpleQueue()  # for the thread
+        self._run_batch: Callable[[Batch], None] | None = None  # a blocking one's `execute`
+        self._begin: Callable[[Batch], None] = self._work.put
         self._times = ExecutionTimes(SHORT_NS)
         self._loop = loop
-        self._work: SimpleQueue[Batch | None] = SimpleQueue()  # for the thread
         self._finished: deque[Batch] = deque()  # by the thread, for the loop
         self._announced = False  # that there are some
         self._started: asyncio.Future[None] = loop.create_future()
@@ -101,6 +102,8 @@ class Instance:
         """Execute a batch, or hand it over to be executed: `on_batch_done` is called when it has run."""
         for request in batch.requests:
             request.started = True
+            if request.asked.output_targets:
+                batch.to_memory = True
         self._begin(batch)
 
     def send(self, request: InFlightRequest, answer: Answer, final: bool) -> None:
@@ -141,25 +144,22 @@ class Instance:
             await self._stopped
 
     # -- on the loop's thread --------------------------------------------------------------------------------------
-    def _hand_over(self, batch: Batch) -> None:
-        self._work.put(batch)
-
     def _run_or_hand_over(self, batch: Batch) -> None:
-        impl = self._impl
-        if not self._times.short(batch.size) or not isinstance(impl, BlockingInstance):
+        if self._times.short(batch.size):
+            self._execute(batch)
+            self._done(batch)
+        else:
             self._work.put(batch)
-            return
-        self._execute(impl, batch)
-        self._done(batch)
 
     def _begin_elsewhere(self, batch: Batch) -> None:
         impl = self._impl
         assert isinstance(impl, AsyncInstance)
-        self._begin_stream(batch)
         self._begin_on(impl, batch, self._executed_elsewhere)
 
     def _begin_on(self, impl: AsyncInstance, batch: Batch, done: Callable[[Batch], None]) -> None:
         batch.started_ns = time.monotonic_ns()
+        if self._decoupled:
+            self._begin_stream(batch)
         try:
             impl.begin(batch, done)
         except Exception as error:
@@ -168,11 +168,10 @@ class Instance:
 
     def _executed_elsewhere(self, batch: Batch) -> None:
         batch.ended_ns = time.monotonic_ns()
-        for request in batch.requests:
-            if request.asked.output_targets:  # the thread writes what is large into shared memory
-                self._work.put(batch)
-                return
-        self._on_batch_done(self, batch)
+        if batch.to_memory:  # the thread writes what is large
+            self._work.put(batch)
+        else:
+            self._on_batch_done(self, batch)
 
     async def _warm_up(self, impl: AsyncInstance, batch: Batch) -> None:
         done: asyncio.Future[Batch] = self._loop.create_future()
@@ -211,8 +210,9 @@ class Instance:
             return
         try:
             if isinstance(impl, BlockingInstance):
+                self._run_batch = impl.execute
                 for batch in warmup:
-                    self._execute(impl, batch)
+                    self._execute(batch)
                     self._check_warm_up(batch)
         except BaseException as error:
             self._tell(self._started, self._as_error(error))
@@ -221,6 +221,7 @@ class Instance:
             self._serve(impl)
         finally:
             self._impl = None
+            self._run_batch = None
             try:
                 impl.close()
             except Exception:
@@ -229,33 +230,33 @@ class Instance:
 
     def _serve(self, impl: BackendInstance) -> None:
         get, finished = self._work.get, self._finished
+        step = self._execute if isinstance(impl, BlockingInstance) else self._write_large
         while (batch := get()) is not None:
-            if isinstance(impl, BlockingInstance):
-                self._execute(impl, batch)
-            else:
-                self._write_large(batch)
+            step(batch)
             finished.append(batch)
             del batch  # or its tensors would stay until the next batch comes
             if not self._announced:
                 self._announced = True
                 self._loop.call_soon_threadsafe(self._take_finished)
 
-    # -- on either ----------------------------------------------------------------------------------------------------
-    def _execute(self, impl: BlockingInstance, batch: Batch) -> None:
+    # -- on either -------------------------------------------------------------------------------------------------
+    def _execute(self, batch: Batch) -> None:
+        assert self._run_batch is not None
         batch.started_ns = time.monotonic_ns()
-        self._begin_stream(batch)
+        if self._decoupled:
+            self._begin_stream(batch)
         try:
-            self._executing(impl.execute, batch)
+            self._executing(self._run_batch, batch)
         except BaseException as error:  # a model may raise SystemExit: its thread has to go on
             batch.fail(self._as_error(error))
-        self._write_large(batch)
+        if batch.to_memory:
+            self._write_large(batch)
         batch.ended_ns = time.monotonic_ns()
 
     def _begin_stream(self, batch: Batch) -> None:
-        if self._decoupled:
-            for request in batch.requests:
-                if request.stream is not None:
-                    request.stream.begin(batch.started_ns)
+        for request in batch.requests:
+            if request.stream is not None:
+                request.stream.begin(batch.started_ns)
 
     def _write_large(self, batch: Batch) -> None:
         try:

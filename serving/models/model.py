@@ -50,7 +50,7 @@ class Model:
         self._decoupled = spec.config.model_transaction_policy.decoupled
         self._check = TensorCheck(spec.config)
         self._responses = responses = ModelResponses(
-            spec, statistics, self._cache, self._check, lambda: self.labels, self._withdraw
+            spec, runtime.loop, statistics, self._cache, self._check, lambda: self.labels, self._withdraw
         )
         statistics.configure(spec.config, self._cache is not None)
         self._instances: ModelInstances | None = None  # an ensemble has none

@@ -61,7 +61,12 @@ class ModelRepositoryManager:
     # -- requests --------------------------------------------------------------------------------------------------
     def infer(self, request: InFlightRequest) -> None:
         """Queue a request with its model."""
-        self.resolve(request.asked.model_name, request.asked.model_version).submit(request)
+        asked = request.asked
+        lifecycle = self._by_name.get(asked.model_name)
+        if lifecycle is not None and not asked.model_version and lifecycle.default is not None:
+            lifecycle.default.submit(request)  # as `resolve` would say
+        else:
+            self.resolve(asked.model_name, asked.model_version).submit(request)
 
     def infer_step(self, namespace: str, request: InFlightRequest) -> None:
         """Queue a request of an ensemble, which is in that namespace, with the model of one of its steps."""

@@ -4,6 +4,7 @@ A request gets one final answer. Each callback counts it, gives it the form that
 raised on the way is the request's answer.
 """
 
+import asyncio
 import time
 from collections.abc import Callable
 from functools import wraps
@@ -51,6 +52,7 @@ class ModelResponses:
     def __init__(
         self,
         spec: ModelSpec,
+        loop: asyncio.AbstractEventLoop,
         statistics: ModelStatistics,
         cache: ModelCache | None,
         check: TensorCheck,
@@ -59,6 +61,7 @@ class ModelResponses:
     ) -> None:
         """labels: gives the model's labels. withdraw: takes a request that failed out of the scheduler."""
         self._spec = spec
+        self._loop = loop
         self._statistics = statistics
         self._cache = cache
         self._check = check
@@ -106,7 +109,7 @@ class ModelResponses:
             request.respond(answer)
             return
         self._statistics.count_execution(request.batch_size, steps)
-        self._statistics.count_computed(1, request.batch_size, steps)
+        self._statistics.count_computed(request.batch_size, steps)
         self._statistics.count_queued(0)
         if answer is None or request.stream is not None:
             self.streamed(request, answer, final=True)
@@ -160,54 +163,63 @@ class ModelResponses:
         request.respond(finished)
 
     def batch_done(self, batch: Batch) -> None:
-        """Answer the requests of a batch that has run, each whatever becomes of the others."""
-        phases = None
-        answered = rows = 0
-        try:
-            phases = self._statistics.count_batch(batch)
-        except Exception as error:
-            unexpected(error, "counting a batch")
+        """Answer the requests of a batch that has run, each whatever becomes of the others, and count them."""
+        started, ended = batch.started_ns, batch.ended_ns
+        waited: list[int] = []
+        took: list[int] = []
+        rows = 0
         for request, answer in zip(batch.requests, batch.responses, strict=True):
             try:
-                if self._executed(batch, request, answer):
-                    answered, rows = answered + 1, rows + request.batch_size
+                if request.observers or request.stream is not None:
+                    self._executed(batch, request)
+                again = batch.rescheduled and request in batch.rescheduled
+                if type(answer) is not InferenceResponse or request.finished or again:
+                    if self._computed(batch, request, answer):
+                        waited.append(started - request.queued_ns)
+                        rows += request.batch_size
+                    continue
+                if self._cache is not None:
+                    self._keep(request, answer.outputs)
+                asked = request.asked
+                if asked.parameters and asked.parameters.get(TIMING):
+                    answer.parameters |= batch.timing(started - request.queued_ns)
+                finished: Answer = answer
+                if asked.output_targets or self._check.reshapes_outputs:
+                    finished = self._finish(request, answer)
+                waited.append(started - request.queued_ns)
+                took.append(ended - request.arrival_ns)
+                rows += request.batch_size
+                request.respond(finished)
             except Exception as error:
                 self.fail(request, error)
-        if phases is not None:
-            try:
-                self._statistics.count_computed(answered, rows, phases)
-            except Exception as error:
-                unexpected(error, "counting a batch")
+        try:
+            if self._statistics.count_batch(batch, waited, took, rows):
+                self._loop.call_soon(safely, "adding up", self._statistics.settle)
+        except Exception as error:
+            unexpected(error, "counting a batch")
 
-    def _executed(self, batch: Batch, request: InFlightRequest, answer: Answer) -> bool:
-        """Answer one request of a batch, unless it is answered otherwise. Return whether it counts as computed."""
+    def _executed(self, batch: Batch, request: InFlightRequest) -> None:
+        """Tell those who follow a request that its batch has run."""
         if request.stream is not None:
             request.stream.executing = False
         for observer in request.observers:
             safely("observing an execution", observer.executed, request, batch)
+
+    def _computed(self, batch: Batch, request: InFlightRequest, answer: Answer) -> bool:
+        """Answer a request of a batch that has no response in it. Return whether it counts as computed all the same."""
         if request in batch.rescheduled:
             return False
-        waited = batch.started_ns - request.queued_ns
         if answer is None and (self._decoupled or request in batch.later):
-            if not request.cancelled:  # its responses may have come already, or come later
-                self._statistics.count_queued(waited)
-            return not request.cancelled
-        if request.finished:  # cancelled while it ran, or a stand-in
-            return False
-        if answer is None:
-            answer = internal("the backend gave no response for this request")
-        if isinstance(answer, ServingError):
+            return not request.cancelled  # its responses may have come already, or come later
+        if not request.finished:  # else it was cancelled while it ran, or is a stand-in
+            error = (
+                answer
+                if isinstance(answer, ServingError)
+                else internal("the backend gave no response for this request")
+            )
             self._statistics.count_failure(request, "BACKEND")
-            request.respond(answer)
-            return False
-        self._keep(request, answer.outputs)
-        if request.asked.parameters and request.asked.parameters.get(TIMING):
-            answer.parameters |= batch.timing(waited)
-        finished = self._finish(request, answer)
-        self._statistics.count_queued(waited)
-        self._statistics.count_success(request, batch.ended_ns)
-        request.respond(finished)
-        return True
+            request.respond(error)
+        return False
 
     def _finish(
         self, request: InFlightRequest, answer: InferenceResponse | ServingError

@@ -112,6 +112,7 @@ class RepositoryIndex:
         found = []
         for lifecycle in self._models:
             for version in filter(chosen, lifecycle.versions.values()):
+                version.statistics.settle()
                 version.statistics.status = self._status(lifecycle, version)
                 found.append(version.statistics)
         return found

@@ -4,6 +4,7 @@ Source: Triton, docs/user_guide/batcher.md (Preferred Batch Sizes, Delayed Batch
 """
 
 from collections.abc import Iterable
+from operator import attrgetter
 from typing import NamedTuple
 
 from serving.core.in_flight import InFlightRequest
@@ -30,28 +31,60 @@ class BatchRules(NamedTuple):
         A batch that cannot grow, because it is full or because the next request does not fit, goes at once. Otherwise the
         largest preferred size that can be made does. What is neither waits until its oldest request is `delay_ns` old.
         """
-        chosen: list[InFlightRequest] = []
-        rows = preferred_count = preferred_rows = 0
-        closed = False
-        largest = self.preferred[-1] if self.preferred else 0
+        forming = FormingBatch(self)
+        forming.add(waiting)
+        return forming.choose(now_ns)
+
+
+class FormingBatch:
+    """The batch that could be made of what waits at the front. What comes in behind is added without looking at all again."""
+
+    __slots__ = ("_closed", "_preferred_count", "_preferred_rows", "_rules", "requests", "rows")
+
+    def __init__(self, rules: BatchRules) -> None:
+        self.requests: list[InFlightRequest] = []
+        self.rows = 0
+        self._rules = rules
+        self._closed = False
+        self._preferred_count = self._preferred_rows = 0
+
+    def add(self, waiting: Iterable[InFlightRequest]) -> None:
+        """Add what waits behind those that it has, until one does not fit."""
+        max_rows, preferred, _ = self._rules
+        chosen, rows = self.requests, self.rows
+        key = chosen[0].batch_key if chosen else None
         for request in waiting:
             size = request.batch_size
-            if chosen:
-                if rows + size > self.max_rows or request.batch_key != chosen[0].batch_key:
-                    closed = True
-                    break
-                if largest and not preferred_count and rows + size > largest:
-                    preferred_count, preferred_rows = len(chosen), rows  # no preferred size can be made any more
+            if not chosen:
+                key = request.batch_key
+            elif rows + size > max_rows or (request.batch_key is not key and request.batch_key != key):
+                self._closed = True
+                break
+            if preferred:
+                if chosen and not self._preferred_count and rows + size > preferred[-1]:
+                    self._preferred_count, self._preferred_rows = len(chosen), rows  # none can be made any more
+                if rows + size in preferred:
+                    self._preferred_count, self._preferred_rows = len(chosen) + 1, rows + size
             chosen.append(request)
             rows += size
-            if rows in self.preferred:
-                preferred_count, preferred_rows = len(chosen), rows
+        self.rows = rows
+
+    def choose(self, now_ns: int) -> Choice:
+        """Return what of it goes now; see `BatchRules.choose`."""
+        chosen, rows, delay_ns = self.requests, self.rows, self._rules.delay_ns
+        if not delay_ns:
+            if self._preferred_count:
+                return Choice(chosen[: self._preferred_count], self._preferred_rows, 0)
+            return Choice(chosen, rows, 0)
         if not chosen:
             return Choice(chosen, 0, 0)
-        age = now_ns - min(request.queued_ns for request in chosen) if self.delay_ns else 0
-        late = bool(self.delay_ns) and age >= self.delay_ns
-        if preferred_count and not late:
-            return Choice(chosen[:preferred_count], preferred_rows, 0)
-        if closed or late or not self.delay_ns or rows >= (largest or self.max_rows):
+        age = now_ns - min(map(_queued_ns, chosen))
+        if self._preferred_count and age < delay_ns:
+            return Choice(chosen[: self._preferred_count], self._preferred_rows, 0)
+        largest = self._rules.preferred[-1] if self._rules.preferred else self._rules.max_rows
+        if self._closed or age >= delay_ns or rows >= largest:
             return Choice(chosen, rows, 0)
-        return Choice([], 0, self.delay_ns - age)
+        return Choice([], 0, delay_ns - age)
+
+
+_queued_ns = attrgetter("queued_ns")

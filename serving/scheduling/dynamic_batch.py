@@ -7,6 +7,7 @@ With it, whenever an instance is idle, BatchRules says what goes. Source: Triton
 import asyncio
 import time
 from collections.abc import Iterable
+from itertools import islice
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelDynamicBatching
 
@@ -16,7 +17,7 @@ from serving.core.in_flight import InFlightRequest
 from serving.execution.instance import Instance
 from serving.resources.rate_limiter import RateLimiter
 from serving.scheduling.base import Reject
-from serving.scheduling.batch_rules import BatchRules
+from serving.scheduling.batch_rules import BatchRules, FormingBatch
 from serving.scheduling.instance_scheduler import InstanceScheduler, OnBatchDone
 from serving.scheduling.queue import RequestQueue
 
@@ -33,6 +34,8 @@ class DynamicBatchScheduler(InstanceScheduler):
         on_done: OnBatchDone,
     ) -> None:
         super().__init__(loop, limiter, reject, on_done)
+        self._forming: FormingBatch | None = None
+        self._formed_at = 0  # the queue's changes by then
         self._queue = RequestQueue(ModelDynamicBatching(), self._later, self._timed_out)
         self.configure(config)
 
@@ -47,11 +50,11 @@ class DynamicBatchScheduler(InstanceScheduler):
 
     @property
     def pending(self) -> int:
-        return len(self._queue)
+        return self._queue.count
 
     def submit(self, request: InFlightRequest) -> None:
         self._queue.append(request)
-        if self._open and not self._dispatch_scheduled:
+        if not self._dispatch_scheduled and self._open:
             self._wake()
 
     def remove(self, request: InFlightRequest) -> bool:
@@ -60,18 +63,31 @@ class DynamicBatchScheduler(InstanceScheduler):
 
     def _choose(self, instance: Instance) -> list[InFlightRequest]:
         if not self._merge:
-            return [next(iter(self._queue))]
-        if instance.bound and len(self._queue) < self._rules.max_rows:
+            first = self._queue.first()
+            return [] if first is None else [first]
+        if instance.bound and self._queue.count < self._rules.max_rows:
             return []  # until it is free more may come, for a larger batch
-        requests, _, wait_ns = self._rules.choose(self._queue, time.monotonic_ns())
+        requests, _, wait_ns = self._form().choose(time.monotonic_ns() if self._rules.delay_ns else 0)
         if wait_ns:
             self._wake_in(wait_ns)
         return requests
 
+    def _form(self) -> FormingBatch:
+        """Return the batch that what waits could make."""
+        queue, forming = self._queue, self._forming
+        if forming is None or self._formed_at != queue.changes:
+            forming = self._forming = FormingBatch(self._rules)
+            self._formed_at = queue.changes
+            forming.add(queue)
+        elif len(forming.requests) < queue.count:
+            forming.add(islice(queue, len(forming.requests), None))
+        return forming
+
     def _take(self, instance: Instance, chosen: list[InFlightRequest]) -> Batch:
+        self._forming = None
+        self._queue.take(chosen)
         rows = 0
         for request in chosen:
-            self._queue.remove(request)
             rows += request.batch_size
         return Batch(chosen, rows, send=instance.send)
 

@@ -166,11 +166,9 @@ class InstanceScheduler(Scheduler):
 
     def _bind(self, instance: Instance, batch: Batch) -> None:
         instance.bound += 1
-        if instance.bound >= self._capacity(instance):
-            self._open.remove(instance)
-        elif len(self._open) > 1:  # others first
-            self._open.remove(instance)
-            self._open.append(instance)
+        self._open.remove(instance)
+        if instance.slots > 1 and instance.bound < self._capacity(instance):
+            self._open.append(instance)  # behind the others
         if self._preserve_ordering or self._ordered:
             self._ordered.append(batch)
 
@@ -196,32 +194,28 @@ class InstanceScheduler(Scheduler):
 
     def batch_done(self, instance: Instance, batch: Batch) -> None:
         """An instance has executed a batch; called on the loop's thread."""
-        self._executed(batch)
         if self._limiter is not None:
             safely("releasing resources", self._limiter.release, instance)
         instance.bound -= 1
+        open_ = self._open
         if self._leaving and instance in self._leaving:
             if not instance.bound:
                 self._leaving.pop(instance).set_result(None)
+        elif instance not in open_:
+            open_.append(instance)
+        elif not instance.bound and len(open_) > 1:  # before those that are busy
+            open_.remove(instance)
+            open_.appendleft(instance)
+        if self._dispatching:
+            self._turn_ns += batch.ended_ns - batch.started_ns
         else:
-            if instance not in self._open:
-                self._open.append(instance)
-            elif not instance.bound:  # before those that are busy
-                self._open.remove(instance)
-                self._open.appendleft(instance)
-            if self._dispatching:
-                self._turn_ns += batch.ended_ns - batch.started_ns
-            else:
-                self._dispatch()  # before the answers are written: the instance should not wait for that
-        self._deliver(batch)
-
-    def _executed(self, batch: Batch) -> None:
-        """For subclasses: look at the answers before the next batch of this instance is formed. Never raises."""
-
-    def _deliver(self, batch: Batch) -> None:
-        if not self._ordered:
+            self._dispatch()  # before the answers are written: the instance should not wait for that
+        if self._ordered:
+            self._deliver_in_order(batch)
+        else:
             self._on_done(batch)
-            return
+
+    def _deliver_in_order(self, batch: Batch) -> None:
         self._finished.add(batch)
         while self._ordered and self._ordered[0] in self._finished:
             first = self._ordered.popleft()

@@ -6,8 +6,8 @@ goes first; a request that waited longer than its timeout is rejected, or with D
 
 import asyncio
 from bisect import bisect_left
-from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 
 from tritonclient.grpc.model_config_pb2 import ModelDynamicBatching, ModelQueuePolicy
@@ -21,13 +21,15 @@ Later = Callable[..., asyncio.TimerHandle]  # (seconds, callback, *arguments)
 class _Level:
     """One priority level. `delayed` holds timed-out requests under the DELAY action."""
 
-    __slots__ = ("delayed", "fresh", "number", "policy")
+    __slots__ = ("delayed", "fresh", "max_size", "number", "policy", "timeout_us")
 
     def __init__(self, number: int, policy: ModelQueuePolicy) -> None:
         self.number = number
         self.policy = policy
-        self.fresh: OrderedDict[InFlightRequest, None] = OrderedDict()
-        self.delayed: OrderedDict[InFlightRequest, None] = OrderedDict()
+        self.max_size: int = policy.max_queue_size
+        self.timeout_us: int = policy.default_timeout_microseconds
+        self.fresh: deque[InFlightRequest] = deque()
+        self.delayed: deque[InFlightRequest] = deque()
 
     def __len__(self) -> int:
         return len(self.fresh) + len(self.delayed)
@@ -38,22 +40,28 @@ class RequestQueue:
 
     There may be 2**64 levels: level 1, and each that has requests, is an object. `timed_out` gets a request that has waited
     too long and has left the queue, None where one has been put behind others.
+
+    count: how many requests there are. changes: grows with every change but a request that comes in behind all others.
     """
 
     def __init__(
         self, batching: ModelDynamicBatching, later: Later, timed_out: Callable[[InFlightRequest | None], None]
     ) -> None:
+        self.count = 0
+        self.changes = 0
         self._later = later
         self._timed_out = timed_out
         self._levels: list[_Level] = []  # by their numbers
-        self._level_of: dict[InFlightRequest, _Level] = {}
+        self._level_of: dict[InFlightRequest, _Level] = {}  # where there are several
         self._timers: dict[InFlightRequest, asyncio.TimerHandle] = {}
         self.configure(batching)
 
-    def __len__(self) -> int:
-        return len(self._level_of)
-
     def __iter__(self) -> Iterator[InFlightRequest]:
+        if len(self._levels) == 1 and not self._levels[0].delayed:
+            return iter(self._levels[0].fresh)
+        return self._through_levels()
+
+    def _through_levels(self) -> Iterator[InFlightRequest]:
         for level in self._levels:
             yield from level.fresh
             yield from level.delayed
@@ -63,39 +71,60 @@ class RequestQueue:
         waiting = [(level.number, request) for level in self._levels for request in (*level.fresh, *level.delayed)]
         self._policies = dict(batching.priority_queue_policy) if batching.priority_levels else {}
         self._default_policy = batching.default_queue_policy
-        self._count = max(1, batching.priority_levels)
+        self._several = batching.priority_levels > 1
+        self._last = max(1, batching.priority_levels)
         self._default = max(1, batching.default_priority_level)
         self._levels = []
+        self._level_of.clear()
         self._level(1)
+        self.changes += 1
         for number, request in waiting:
-            level = self._level(min(number, self._count))
-            level.fresh[request] = None
-            self._level_of[request] = level
+            level = self._level(min(number, self._last))
+            level.fresh.append(request)
+            if self._several:
+                self._level_of[request] = level
 
     def append(self, request: InFlightRequest) -> None:
         """Queue a request; raise UNAVAILABLE when its level is full."""
-        if self._count == 1:
-            level = self._levels[0]
-        else:  # like Triton it takes the default for a priority that does not exist
-            priority = request.asked.priority
-            level = self._level(priority if 1 <= priority <= self._count else self._default)
-        policy = level.policy
-        if policy.max_queue_size and len(level) >= policy.max_queue_size:
-            raise unavailable(f"Exceeds maximum queue size of {policy.max_queue_size}")
-        level.fresh[request] = None
-        self._level_of[request] = level
-        if policy.default_timeout_microseconds or request.asked.timeout_us:
-            self._start_timer(request, policy)
+        level = self._level_for(request) if self._several else self._levels[0]
+        if level.max_size and len(level) >= level.max_size:
+            raise unavailable(f"Exceeds maximum queue size of {level.max_size}")
+        level.fresh.append(request)
+        self.count += 1
+        if self._several:
+            self._level_of[request] = level
+        if self._several or level.delayed:  # others may come behind it
+            self.changes += 1
+        if level.timeout_us or request.asked.timeout_us:
+            self._start_timer(request, level.policy)
+
+    def first(self) -> InFlightRequest | None:
+        """Return the request that should run next; None where there is none."""
+        if not self.count:
+            return None
+        fresh = self._levels[0].fresh
+        return fresh[0] if fresh else next(self._through_levels())
+
+    def take(self, requests: Sequence[InFlightRequest]) -> None:
+        """Take its first requests, which are these, to run."""
+        fresh = self._levels[0].fresh
+        if self._several or self._timers or len(requests) > len(fresh):
+            for request in requests:
+                self.remove(request)
+            return
+        popleft = fresh.popleft
+        for _ in requests:
+            popleft()
+        self.count -= len(requests)
+        self.changes += 1
 
     def remove(self, request: InFlightRequest) -> bool:
         """Take a request out, to run or because its client left; return False where it is not queued."""
-        level = self._level_of.pop(request, None)
-        if level is None:
+        level = self._level_of.pop(request, None) if self._several else self._levels[0]
+        if level is None or request.started or not (_removed(level.fresh, request) or _removed(level.delayed, request)):
             return False
-        if request in level.fresh:
-            del level.fresh[request]
-        else:
-            del level.delayed[request]
+        self.count -= 1
+        self.changes += 1
         if level.number > 1 and not level:
             del self._levels[bisect_left(self._levels, level.number, key=_number_of)]
         if self._timers:
@@ -112,15 +141,21 @@ class RequestQueue:
             self._timers[request] = self._later(timeout / 1e6, self._expire, request)
 
     def _expire(self, request: InFlightRequest) -> None:
-        level = self._level_of[request]
+        level = self._level_of[request] if self._several else self._levels[0]
         del self._timers[request]
         if level.policy.timeout_action == ModelQueuePolicy.DELAY:
-            del level.fresh[request]
-            level.delayed[request] = None
+            level.fresh.remove(request)
+            level.delayed.append(request)
+            self.changes += 1
             self._timed_out(None)
         else:
             self.remove(request)
             self._timed_out(request)
+
+    def _level_for(self, request: InFlightRequest) -> _Level:
+        """Return the level of a request's priority; like Triton the default one's for a priority that does not exist."""
+        priority = request.asked.priority
+        return self._level(priority if 1 <= priority <= self._last else self._default)
 
     def _level(self, number: int) -> _Level:
         levels = self._levels
@@ -128,6 +163,17 @@ class RequestQueue:
         if place == len(levels) or levels[place].number != number:
             levels.insert(place, _Level(number, self._policies.get(number, self._default_policy)))
         return levels[place]
+
+
+def _removed(requests: deque[InFlightRequest], request: InFlightRequest) -> bool:
+    if requests and requests[0] is request:
+        requests.popleft()
+        return True
+    try:
+        requests.remove(request)
+    except ValueError:
+        return False
+    return True
 
 
 _number_of = attrgetter("number")

@@ -352,7 +352,11 @@ class SequenceBatchScheduler(InstanceScheduler):
             sequence.state = {}
         self._controls.prepare(request, sequence.state, ready=True)
 
-    def _executed(self, batch: Batch) -> None:
+    def batch_done(self, instance: Instance, batch: Batch) -> None:
+        self._look_at(batch)  # before the next batch of this instance is formed
+        super().batch_done(instance, batch)
+
+    def _look_at(self, batch: Batch) -> None:
         for index, request in enumerate(batch.requests):
             if request not in self._of:  # a stand-in
                 continue
@@ -360,7 +364,7 @@ class SequenceBatchScheduler(InstanceScheduler):
                 self._step_done(request, batch.responses[index], again=request in batch.rescheduled)
             except Exception as error:  # what the next request of its sequence would get is not known
                 failure = unexpected(error, "keeping the state of a sequence")
-                batch.rescheduled.discard(request)
+                batch.rescheduled = batch.rescheduled - {request}
                 batch.responses[index] = failure
                 self._fail([other for other in self._drop(request) if other is not request], failure)
 

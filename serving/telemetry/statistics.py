@@ -39,13 +39,18 @@ class Phases(NamedTuple):
 
     @classmethod
     def of(cls, execution: "Execution") -> "Phases":
-        """Return the phases of an execution. A backend that does not tell them apart has only inferred."""
-        infer_from = execution.input_done_ns or execution.started_ns
-        infer_to = execution.infer_done_ns or execution.ended_ns
-        return cls(infer_from - execution.started_ns, infer_to - infer_from, execution.ended_ns - infer_to)
+        return cls(*_phases_of(execution))
 
     def plus(self, other: "Phases") -> "Phases":
         return Phases(self.input_ns + other.input_ns, self.infer_ns + other.infer_ns, self.output_ns + other.output_ns)
+
+
+def _phases_of(execution: "Execution") -> tuple[int, int, int]:
+    """Return the phases of an execution. A backend that does not tell them apart has only inferred."""
+    started, ended = execution.started_ns, execution.ended_ns
+    infer_from = execution.input_done_ns or started
+    infer_to = execution.infer_done_ns or ended
+    return infer_from - started, infer_to - infer_from, ended - infer_to
 
 
 NO_PHASES = Phases(0, 0, 0)
@@ -60,6 +65,11 @@ class Duration:
 
     def add(self, nanoseconds: int) -> None:
         self.count += 1
+        self.ns += nanoseconds
+
+    def add_all(self, count: int, nanoseconds: int) -> None:
+        """Count several, which took so long together."""
+        self.count += count
         self.ns += nanoseconds
 
 
@@ -144,6 +154,8 @@ class PhaseHistograms:
 
 
 Key = tuple[str, int, str]  # name, version, namespace
+# An execution that is still to be added up: its size, its phases, and the arguments of `count_batch`.
+_Noted = tuple[int, int, int, int, list[int], list[int], int]
 
 
 class VersionStatus(NamedTuple):
@@ -202,6 +214,7 @@ class ModelStatistics:
     first_responses: bool | None = None  # which models have the next one; None: decoupled ones
     first_response: FirstResponseHistogram | None = None
     revision: int = 0  # grows with every change: the live feed sends what changed
+    _noted: list[_Noted] = field(default_factory=list)
 
     def configure(self, config: ModelConfig, caches: bool) -> None:
         self.tags = dict(config.metric_tags)
@@ -259,13 +272,66 @@ class ModelStatistics:
             self.first_response.add(now - request.arrival_ns)
 
     # -- executions ------------------------------------------------------------------------------------------------
-    def count_batch(self, execution: "Execution") -> Phases:
-        phases = Phases.of(execution)
-        self.count_execution(execution.size, phases)
-        self.compute_latency.add(execution.ended_ns - execution.started_ns)
-        return phases
+    def count_batch(self, execution: "Execution", waited: list[int], took: list[int], rows: int) -> bool:
+        """Count an execution, and the requests that it has computed: each of them took its whole time, as in Triton.
+
+        It is only noted here, and `settle` adds up what came together. Return whether this is the first since then.
+
+        waited: how long each was queued (ns). took: how long each was here (ns), of those that were answered with the batch.
+        rows: of those that were computed."""
+        noted = self._noted
+        noted.append((execution.size, *_phases_of(execution), waited, took, rows))
+        return len(noted) == 1
+
+    def settle(self) -> None:
+        """Add up what `count_batch` has noted. Whoever reads calls it first."""
+        noted = self._noted
+        if not noted:
+            return
+        self._noted = []
+        inferences = computed = input_sum = infer_sum = output_sum = 0
+        executions: list[int] = []
+        all_waited: list[int] = []
+        all_took: list[int] = []
+        for size, input_ns, infer_ns, output_ns, waited, took, rows in noted:
+            batch = self.batches.get(size)
+            if batch is None:
+                batch = self.batches[size] = BatchStatistics()
+            batch.count += 1
+            batch.compute_input_ns += input_ns
+            batch.compute_infer_ns += infer_ns
+            batch.compute_output_ns += output_ns
+            executions.append(input_ns + infer_ns + output_ns)
+            requests = len(waited)
+            computed += requests
+            inferences += rows
+            input_sum += input_ns * requests
+            infer_sum += infer_ns * requests
+            output_sum += output_ns * requests
+            all_waited += waited
+            all_took += took
+            if self.phases is not None and requests:
+                self.phases.compute_input.add(input_ns, requests)
+                self.phases.compute_infer.add(infer_ns, requests)
+                self.phases.compute_output.add(output_ns, requests)
+        self.revision += 1
+        self.execution_count += len(noted)
+        self.last_inference_ms = time.time_ns() // 1_000_000
+        self.inference_count += inferences
+        self.compute_input.add_all(computed, input_sum)
+        self.compute_infer.add_all(computed, infer_sum)
+        self.compute_output.add_all(computed, output_sum)
+        self.queue.add_all(computed, sum(all_waited))
+        self.success.add_all(len(all_took), sum(all_took))
+        self.compute_latency.add_all(executions)
+        self.queue_latency.add_all(all_waited)
+        self.request_latency.add_all(all_took)
+        if self.first_response is not None:
+            for nanoseconds in all_took:
+                self.first_response.add(nanoseconds)
 
     def count_execution(self, size: int, phases: Phases) -> None:
+        """Count what the steps of an ensemble did for a request as an execution of the ensemble."""
         rows = self.batches.get(size)
         if rows is None:
             rows = self.batches[size] = BatchStatistics()
@@ -277,20 +343,16 @@ class ModelStatistics:
         self.last_inference_ms = time.time_ns() // 1_000_000
         self.revision += 1
 
-    def count_computed(self, requests: int, rows: int, phases: Phases) -> None:
-        """Count the requests of an execution that succeeded: each of them took its whole time, as in Triton."""
+    def count_computed(self, rows: int, phases: Phases) -> None:
+        """Count a request of an ensemble, which its steps have computed."""
         self.inference_count += rows
-        for duration, ns in (
-            (self.compute_input, phases.input_ns),
-            (self.compute_infer, phases.infer_ns),
-            (self.compute_output, phases.output_ns),
-        ):
-            duration.count += requests
-            duration.ns += ns * requests
-        if self.phases is not None and requests:
-            self.phases.compute_input.add(phases.input_ns, requests)
-            self.phases.compute_infer.add(phases.infer_ns, requests)
-            self.phases.compute_output.add(phases.output_ns, requests)
+        self.compute_input.add(phases.input_ns)
+        self.compute_infer.add(phases.infer_ns)
+        self.compute_output.add(phases.output_ns)
+        if self.phases is not None:
+            self.phases.compute_input.add(phases.input_ns)
+            self.phases.compute_infer.add(phases.infer_ns)
+            self.phases.compute_output.add(phases.output_ns)
 
     @property
     def key(self) -> Key:
@@ -299,6 +361,7 @@ class ModelStatistics:
 
 def fill_statistics(row: pb.ModelStatistics, statistics: ModelStatistics) -> None:
     """Write a version's counters into a message. Source: Triton, docs/protocol/extension_statistics.md."""
+    statistics.settle()
     row.name = statistics.model_name
     row.version = str(statistics.model_version)
     row.last_inference = statistics.last_inference_ms

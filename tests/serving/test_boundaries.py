@@ -64,17 +64,18 @@ class Boundary(NamedTuple):
 LOST = False  # what the request can do without: it is answered as if nothing had been
 
 BOUNDARIES = {
-    "forming a batch": Boundary("scale", "serving.scheduling.batch_rules:BatchRules.choose"),
-    "taking a batch from the queue": Boundary("scale", "serving.scheduling.queue:RequestQueue.remove"),
+    "forming a batch": Boundary("scale", "serving.scheduling.batch_rules:FormingBatch.choose"),
+    "taking a batch from the queue": Boundary("scale", "serving.scheduling.queue:RequestQueue.take"),
     "making a batch": Boundary("scale", "serving.core.batch:Batch.__init__"),
     "handing a batch over": Boundary("scale", "serving.execution.instance:Instance.execute"),
     "asking whether an instance may run": Boundary("scale", "serving.execution.instance:Instance.available"),
     "acquiring resources": Boundary("scale", "serving.resources.rate_limiter:RateLimiter.acquire"),
     "executing a batch": Boundary("scale", "serving.core.batch:Batch.gather"),
     "counting a batch": Boundary("scale", "serving.telemetry.statistics:ModelStatistics.count_batch", LOST),
-    "counting what was computed": Boundary("scale", "serving.telemetry.statistics:ModelStatistics.count_computed", LOST),
-    "counting the time in the queue": Boundary("scale", "serving.telemetry.statistics:ModelStatistics.count_queued"),
-    "counting a success": Boundary("scale", "serving.telemetry.statistics:ModelStatistics.count_success"),
+    "adding up what was counted": Boundary("scale", "serving.telemetry.statistics:ModelStatistics.settle", LOST),
+    "counting what was computed": Boundary("pipeline", "serving.telemetry.statistics:ModelStatistics.count_computed"),
+    "counting the time in the queue": Boundary("pipeline", "serving.telemetry.statistics:ModelStatistics.count_queued"),
+    "counting a success": Boundary("pipeline", "serving.telemetry.statistics:ModelStatistics.count_success"),
     "counting a refusal": Boundary("waits", "serving.telemetry.statistics:ModelStatistics.count_failure", ends="timeout"),
     "counting a cancellation": Boundary("waits", "serving.telemetry.statistics:ModelStatistics.count_cancel", ends="cancel"),
     "checking a request": Boundary("scale", "serving.core.tensor_check:TensorCheck.request"),

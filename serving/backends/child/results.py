@@ -66,12 +66,12 @@ class ResultReader:
             elif response.get("again"):
                 self._reschedule(batch, index)
             elif response.get("later"):
-                batch.later.add(request)
+                batch.answer_later(request)
         return True
 
     def _reschedule(self, batch: Batch, index: int) -> None:
         if self._iterative:
-            batch.rescheduled.add(batch.requests[index])
+            batch.reschedule(batch.requests[index])
         else:
             batch.responses[index] = invalid(
                 f"model '{self._spec.name}' asked for a request again, which needs sequence_batching with "
