@@ -1,9 +1,8 @@
 """One gRPC call on one HTTP/2 stream: messages in, messages and a status out (gRPC's PROTOCOL-HTTP2)."""
 
-import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from google.protobuf.message import Message
@@ -27,6 +26,7 @@ from serving.frontends.grpc.compression import (
     accepted_encoding,
     compress,
 )
+from serving.frontends.grpc.deadlines import Deadlines, Group
 from serving.frontends.grpc.message_stream import PREFIX_SIZE, MessageStream
 from serving.frontends.grpc.request_decoder import RequestDecoder
 from serving.frontends.grpc.response_encoder import ResponseEncoder
@@ -53,6 +53,7 @@ class CallServices:
     encoder: ResponseEncoder
     max_message_size: int
     compression_level: int = 0
+    deadlines: Deadlines = field(default_factory=Deadlines)
 
 
 class Method(NamedTuple):
@@ -75,7 +76,7 @@ class Method(NamedTuple):
 class Call(MessageStream):
     """What all calls share: they check their headers, keep their deadline, and end once with a status."""
 
-    __slots__ = ("compressing", "deadline", "headers_sent", "method", "services")
+    __slots__ = ("compressing", "ending", "headers_sent", "method", "services")
 
     def __init__(
         self, connection: StreamConnection, stream_id: int, head: CallHead, services: CallServices, method: Method
@@ -87,7 +88,7 @@ class Call(MessageStream):
         self.services = services
         self.method = method
         self.headers_sent = False
-        self.deadline: asyncio.TimerHandle | None = None
+        self.ending: Group | None = None  # the calls with this one's deadline
         self.compressing: CompressionQueue | None = None  # large messages to send
 
     # -- for subclasses ----------------------------------------------------------------------------------------------
@@ -126,7 +127,7 @@ class Call(MessageStream):
                 Status.UNIMPLEMENTED, f"grpc-encoding is '{head.encoding[:40]}'; expected one of {', '.join(ENCODINGS)}"
             )
         elif head.timeout_s is not None:
-            self.deadline = asyncio.get_running_loop().call_later(head.timeout_s, self._expired)
+            self.ending = self.services.deadlines.add(self, head.timeout_s)
         return not self.answered
 
     def aborted(self) -> None:
@@ -213,7 +214,8 @@ class Call(MessageStream):
             log.error("%s failed", self.method.name, exc_info=error)
             self.fail(Status.INTERNAL, "internal error")
 
-    def _expired(self) -> None:
+    def expired(self) -> None:
+        """The deadline has come."""
         self.fail(Status.DEADLINE_EXCEEDED, "Deadline Exceeded")
 
     def _finish(self) -> None:
@@ -221,8 +223,8 @@ class Call(MessageStream):
         self.answered = True
         if self.reader is not None or self.decompressing is not None:
             self.stop_reading()
-        if self.deadline is not None:
-            self.deadline.cancel()
+        if self.ending is not None:
+            self.ending.pop(self, None)
         if self.compressing is not None:
             self.compressing.drop()
         self.abandon()

@@ -10,7 +10,9 @@ from urllib.parse import quote_from_bytes
 
 from serving.frontends.grpc.status import Status
 from serving.frontends.http2.frames import HeaderFrame, header_frame
-from serving.frontends.http2.headers import HeaderList, encode_headers
+from serving.frontends.http2.header_decompression import HeaderList
+from serving.frontends.http2.headers import encode_headers
+from serving.frontends.shared.bounded_cache import BoundedCache
 
 ENCODINGS = ("identity", "deflate", "gzip")
 MAX_STATUS_MESSAGE = 6000  # bytes: clients take 8 KiB of headers
@@ -18,12 +20,16 @@ _TIMEOUT = re.compile(r"(\d{1,8})([HMSmun])")
 _UNIT_S = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
 # gRPC leaves these characters of grpc-message as they are; all others are percent-encoded.
 _PLAIN = "".join(chr(code) for code in range(0x20, 0x7F) if chr(code) != "%")
+_PSEUDO_FIELDS = frozenset((b":method", b":scheme", b":path", b":authority"))
 _FORBIDDEN_FIELDS = frozenset((b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"))
+_KEPT_NAMES = 256
+_KEPT_NAME_SIZE = 64  # bytes
+_NAMES: BoundedCache[bytes, str] = BoundedCache(_KEPT_NAMES)  # of fields that are no pseudo-fields and not forbidden
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class CallHead:
-    """What the request headers say.
+    """What the request headers say; nobody changes it.
 
     headers: lower-case name -> value; values of a name that is repeated are joined by commas.
     timeout_s: grpc-timeout, in seconds. encoding: grpc-encoding.
@@ -46,22 +52,27 @@ def parse_head(fields: HeaderList) -> CallHead:
     pseudo: dict[bytes, bytes] = {}
     headers: dict[str, str] = {}
     repeated: dict[str, list[str]] = {}
+    known = _NAMES.get
     for name, value in fields:
-        if name[:1] == b":":
-            if headers or name in pseudo or name not in (b":method", b":scheme", b":path", b":authority"):
+        key = known(name)
+        if key is None:
+            if name[:1] == b":":
+                if headers or name in pseudo or name not in _PSEUDO_FIELDS:
+                    return CallHead(malformed=True)
+                pseudo[name] = value
+                continue
+            if not name or name != name.lower() or name in _FORBIDDEN_FIELDS:
                 return CallHead(malformed=True)
-            pseudo[name] = value
-        elif not name or name != name.lower() or name in _FORBIDDEN_FIELDS:
-            return CallHead(malformed=True)
-        else:
             key = name.decode("latin-1")
-            if key in headers:
-                repeated.setdefault(key, [headers[key]]).append(value.decode("latin-1"))
-            else:
-                headers[key] = value.decode("latin-1")
+            if len(name) <= _KEPT_NAME_SIZE:
+                _NAMES.remember(name, key)
+        if key in headers:
+            repeated.setdefault(key, [headers[key]]).append(value.decode("latin-1"))
+        else:
+            headers[key] = value.decode("latin-1")
     for key, values in repeated.items():
         headers[key] = ",".join(values)
-    if not all(pseudo.get(name) for name in (b":method", b":scheme", b":path")):
+    if not (pseudo.get(b":method") and pseudo.get(b":scheme") and pseudo.get(b":path")):
         return CallHead(malformed=True)
     if headers.get("te", "trailers") != "trailers":
         return CallHead(malformed=True)

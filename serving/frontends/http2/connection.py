@@ -14,7 +14,8 @@ from typing import Generic, Protocol, cast
 from serving.frontends.http2 import frames as h2
 from serving.frontends.http2.frame_reader import RECEIVED_FRAME_SIZE, FrameReader
 from serving.frontends.http2.frames import ConnectionFailure, ErrorCode, Setting, StreamFailure
-from serving.frontends.http2.headers import MAX_HEADER_LIST_SIZE, Head, HeaderDecoder, HeaderList
+from serving.frontends.http2.header_decompression import MAX_HEADER_LIST_SIZE, HeaderList
+from serving.frontends.http2.headers import Head, HeaderDecoder
 from serving.frontends.http2.keepalive import DEFAULTS, KEEPALIVE_PING, Keepalive, KeepaliveSettings
 from serving.frontends.http2.open_streams import OpenStreams
 from serving.frontends.http2.peer_limits import ConcurrencyLimit, FloodLimiter

@@ -18,7 +18,8 @@ from serving.frontends.http2 import frames as h2
 from serving.frontends.http2.connection import STREAM_WINDOW, Connection
 from serving.frontends.http2.frame_reader import RECEIVED_FRAME_SIZE, FrameReader
 from serving.frontends.http2.frames import ErrorCode, Setting, StreamFailure
-from serving.frontends.http2.headers import HeaderList, encode_headers
+from serving.frontends.http2.header_decompression import HeaderList
+from serving.frontends.http2.headers import encode_headers
 from serving.frontends.http2.stream import Stream
 
 log = logging.getLogger(__name__)

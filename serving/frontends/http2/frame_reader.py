@@ -30,7 +30,7 @@ from serving.frontends.http2.frames import (
     StreamFailure,
     header_fragment,
 )
-from serving.frontends.http2.headers import MAX_HEADER_LIST_SIZE
+from serving.frontends.http2.header_decompression import MAX_HEADER_LIST_SIZE
 
 log = logging.getLogger(__name__)
 

@@ -1,30 +1,25 @@
-"""Header blocks in HPACK (RFC 7541): decoding with a cache of repeated blocks, and encoding that needs no state."""
+"""Header blocks: decoded with a cache of repeated ones, and encoded so that no state is needed (HPACK, RFC 7541)."""
 
 from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
 
-import hpack
 from hpack.table import HeaderTable
 
 from serving.frontends.http2.frames import ConnectionFailure, ErrorCode
+from serving.frontends.http2.header_decompression import (
+    MAX_HEADER_LIST_SIZE,
+    FieldDecoder,
+    HeaderBlockError,
+    HeaderList,
+    HeaderListTooLongError,
+)
+from serving.frontends.shared.bounded_cache import BoundedCache
 
-MAX_HEADER_LIST_SIZE = 64 * 1024  # bytes, as RFC 9113 counts them: name + value + 32 for each field
 _CACHED_BLOCKS = 64
 _CACHED_BLOCK_SIZE = 2048  # bytes
 _STATIC = HeaderTable()
 
 Head = TypeVar("Head")
-HeaderList = list[tuple[bytes, bytes]]
-
-
-class _WatchedTable(HeaderTable):  # type: ignore[misc]
-    """A dynamic table that also says whether a block has changed it."""
-
-    changed = False
-
-    def add(self, name: bytes, value: bytes) -> None:
-        self.changed = True
-        super().add(name, value)
 
 
 class HeaderDecoder(Generic[Head]):
@@ -36,9 +31,8 @@ class HeaderDecoder(Generic[Head]):
 
     def __init__(self, parse: Callable[[HeaderList], Head]) -> None:
         self._parse = parse
-        self._decoder = hpack.Decoder(max_header_list_size=MAX_HEADER_LIST_SIZE)
-        self._table = self._decoder.header_table = _WatchedTable()
-        self._heads: dict[bytes, Head] = {}
+        self._decoder = FieldDecoder()
+        self._heads: BoundedCache[bytes, Head] = BoundedCache(_CACHED_BLOCKS)
 
     def decode(self, block: bytes) -> Head:
         """Return what `parse` makes of the block; ConnectionFailure where it cannot be decoded: the table is lost then."""
@@ -46,23 +40,20 @@ class HeaderDecoder(Generic[Head]):
         if head is not None:
             return head
         head = self._parse(self.decode_fields(block))
-        if not self._table.changed and len(self._heads) < _CACHED_BLOCKS and len(block) <= _CACHED_BLOCK_SIZE:
-            self._heads[block] = head
+        if not self._decoder.changed and len(block) <= _CACHED_BLOCK_SIZE:
+            self._heads.remember(block, head)
         return head
 
     def decode_fields(self, block: bytes) -> HeaderList:
         """Return the fields of a block in order. Blocks that nobody wants (trailers) are decoded too: they change the table."""
-        resizes = bool(block) and block[0] & 0xE0 == 0x20
-        self._table.changed = False
         try:
-            fields: HeaderList = self._decoder.decode(block, raw=True)
-        except hpack.OversizedHeaderListError:
+            fields = self._decoder.decode(block)
+        except HeaderListTooLongError:
             message = f"the header list is larger than {MAX_HEADER_LIST_SIZE} bytes"
             raise ConnectionFailure(ErrorCode.ENHANCE_YOUR_CALM, message) from None
-        except (hpack.HPACKError, ValueError, IndexError):
+        except HeaderBlockError:
             raise ConnectionFailure(ErrorCode.COMPRESSION_ERROR, "the header block cannot be decoded") from None
-        if resizes or self._table.changed:
-            self._table.changed = True
+        if self._decoder.changed:
             self._heads.clear()
         return fields
 

@@ -3,7 +3,6 @@
 A ModelInfer that needs the core after all is passed on whole, as any other call.
 """
 
-import asyncio
 from functools import partial
 from typing import cast
 
@@ -67,9 +66,7 @@ class WorkerInferCall(InferCall):
 
     def _forward(self, message: bytes) -> None:
         """Let a forwarded call take this one's place."""
-        left_s = None
-        if self.deadline is not None:
-            left_s = self.deadline.when() - asyncio.get_running_loop().time()
+        left_s = None if self.ending is None else self.ending.left_s()
         forwarded = ForwardedCall(self.connection, self.id, self.head, self.services, self.method, left_s)
         cast(Connection[CallHead], self.connection).replace(forwarded)
         self._finish()

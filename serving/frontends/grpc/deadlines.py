@@ -1,0 +1,57 @@
+"""The deadlines of calls (grpc-timeout): calls that end at about the same time form a group, and have one timer together.
+
+A timer for each call costs more than all else that its headers ask, and nearly every call ends long before it.
+"""
+
+import asyncio
+import math
+from typing import Protocol
+
+_GROUPS = 64  # for the timeouts from a power of two up to the next: a call ends late by at most two parts of so many
+_SHORTEST_S = 0.001  # between two groups: the resolution of the event loop's timers
+
+
+class ExpiringCall(Protocol):
+    """A call, as far as it has a deadline."""
+
+    def expired(self) -> None:
+        """The deadline has come."""
+
+
+class Group(dict[ExpiringCall, None]):
+    """Calls that end together, at `ends_at` of the event loop's time."""
+
+    __slots__ = ("ends_at",)
+
+    def __init__(self, ends_at: float) -> None:
+        super().__init__()
+        self.ends_at = ends_at
+
+    def left_s(self) -> float:
+        """Return the seconds until then."""
+        return self.ends_at - asyncio.get_running_loop().time()
+
+
+class Deadlines:
+    """The deadlines of the calls of a listener. Used on the event loop's thread."""
+
+    __slots__ = ("_groups",)
+
+    def __init__(self) -> None:
+        self._groups: dict[float, Group] = {}  # by `ends_at`
+
+    def add(self, call: ExpiringCall, timeout_s: float) -> Group:
+        """Tell the call when its time is over. It is in the group that is returned, and leaves it when it ends before."""
+        loop = asyncio.get_running_loop()
+        span_s = max(_SHORTEST_S, math.ldexp(1 / _GROUPS, math.frexp(timeout_s)[1]))
+        ends_at = (int((loop.time() + timeout_s) / span_s) + 1) * span_s
+        group = self._groups.get(ends_at)
+        if group is None:
+            group = self._groups[ends_at] = Group(ends_at)
+            loop.call_at(ends_at, self._end, ends_at)
+        group[call] = None
+        return group
+
+    def _end(self, ends_at: float) -> None:
+        for call in list(self._groups.pop(ends_at)):
+            call.expired()
