@@ -149,7 +149,9 @@ class Connection(asyncio.BufferedProtocol):
         pipeline = self._pipeline
         self._consuming = True
         try:
-            while position < end and not self._blocked():
+            while position < end:
+                if (pipeline.exchanges or pipeline.write_paused or pipeline.closing) and self._blocked():
+                    break
                 taken = self._take(data, position, end)
                 if taken == position:
                     break
@@ -202,7 +204,9 @@ class Connection(asyncio.BufferedProtocol):
         if head.header_length is None:
             self._dispatch(head, route, data[stop:end], b"")
         else:
-            split = min(stop + head.header_length, end)
+            split = stop + head.header_length
+            if split > end:  # which is for the handler to refuse
+                split = end
             self._dispatch(head, route, data[stop:split], data[split:end])
         return end
 
@@ -285,8 +289,11 @@ class Connection(asyncio.BufferedProtocol):
                 self._authorise(head, route)
             if head.encoding:
                 exchange.task = asyncio.get_running_loop().create_task(_decompress(exchange))
-            else:
-                _handle(exchange)
+                return
+            assert route.handler is not None
+            answer = route.handler(exchange)
+            if answer is not None:
+                _answer(exchange, answer)
         except Exception as error:
             exchange.fail(error)
 
@@ -394,16 +401,12 @@ class Connection(asyncio.BufferedProtocol):
 
 
 # -- what becomes of a request -----------------------------------------------------------------------------------------
-def _handle(exchange: Exchange) -> None:
-    """Let the route's handler answer, now or later."""
-    assert exchange.route.handler is not None
-    answer = exchange.route.handler(exchange)
-    if answer is not None:
-        if type(answer) is Reply:
-            exchange.reply(answer)
-        else:
-            later = _await(exchange, cast(Awaitable[Reply | None], answer))
-            exchange.task = asyncio.get_running_loop().create_task(later)
+def _answer(exchange: Exchange, answer: Reply | Awaitable[Reply | None]) -> None:
+    """Send what a handler has returned, now or later."""
+    if isinstance(answer, Reply):
+        exchange.reply(answer)
+    else:
+        exchange.task = asyncio.get_running_loop().create_task(_await(exchange, answer))
 
 
 async def _await(exchange: Exchange, answer: Awaitable[Reply | None]) -> None:
@@ -426,6 +429,9 @@ async def _decompress(exchange: Exchange) -> None:
             body = await decompress(packed, encoding, limit, exchange, memory)
             exchange.body, exchange.binary = split_body(head, body)
         exchange.task = None
-        _handle(exchange)
+        assert exchange.route.handler is not None
+        answer = exchange.route.handler(exchange)
+        if answer is not None:
+            _answer(exchange, answer)
     except Exception as error:
         exchange.fail(error)

@@ -113,6 +113,7 @@ class InferHeader:
     timeout_us: int = 0
     sequence: SequencePosition = NO_SEQUENCE
     rules: dict[str, OutputRule] = field(default_factory=dict)  # of outputs to classify or to put into shared memory
+    all_binary: bool = False  # no output is asked for as JSON
     outlines: BoundedCache[str, ResponseOutline] = field(default_factory=lambda: BoundedCache(8))
 
     def is_binary(self, output: str) -> bool:
@@ -274,6 +275,7 @@ def _read_outputs(header: InferHeader, outputs: object) -> None:
         if rule is not None:
             header.rules[name] = rule
     header.requested = tuple(header.binary)
+    header.all_binary = all(header.binary.values()) if header.binary else header.binary_default
 
 
 _NONE: JsonMembers = {}

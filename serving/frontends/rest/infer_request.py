@@ -38,21 +38,16 @@ def decode(
     what the model asks of its inputs is checked by the server.
     """
     try:
-        header, identifier, arrays = read_apart(body)
+        header, identifier, texts = read_outline(body)
+        arrays = [*map(_from_text, header.given, texts)] if texts else []
     except NotFlatError:
         header, identifier, arrays = read_whole(body)
     return _make_request(header, identifier, arrays, binary, model, version, memory), header
 
 
-def read_apart(body: Chunk) -> tuple[InferHeader, str, list[Array]]:
-    """Return the header, the request's id, and the tensors of the inputs that the JSON has the data of. NotFlatError for a body
-    that is to be parsed whole, which also says best what is wrong with it."""
-    header, identifier, texts = read_outline(body)
-    return header, identifier, [*map(_from_text, header.given, texts)] if texts else []
-
-
 def read_whole(body: Chunk) -> tuple[InferHeader, str, list[Array]]:
-    """Return the same of any body; INVALID_ARG for what is wrong with it."""
+    """Return the header, the request's id, and the tensors of the inputs that the JSON has the data of, all parsed at once.
+    INVALID_ARG for what is wrong with them."""
     header, data = check_header(load_json(body))
     return header, header.id, [*map(_from_json, header.given, data)]
 
@@ -85,7 +80,9 @@ def decode_raw(config: ModelConfig, binary: Chunk, version: str) -> tuple[Infere
     """
     if len(config.input) == 1 and BY_CONFIG[config.input[0].data_type].name == "BYTES":
         binary = len(binary).to_bytes(4, "little") + bytes(binary)
-    header = InferHeader([_raw_input(config, len(binary))], binary_size=len(binary), binary_default=True)
+    header = InferHeader(
+        [_raw_input(config, len(binary))], binary_size=len(binary), binary_default=True, all_binary=True
+    )
     return _make_request(header, "", (), binary, config.name, version), header
 
 

@@ -35,12 +35,13 @@ class InferResponder(Responder):
         exchange = self.exchange
         if exchange.done:
             return
+        header = self.header
         if isinstance(response, InferenceResponse) and final:
-            if takes_long(response, self.header):
-                exchange.task = asyncio.ensure_future(_answer_large(exchange, response, self.header))
+            if not header.all_binary and takes_long(response, header):
+                exchange.task = asyncio.ensure_future(_answer_large(exchange, response, header))
                 return
             try:
-                json_part, parts = encode(response, self.header)
+                json_part, parts = encode(response, header)
                 _answer(exchange, json_part, parts)
             except Exception as error:
                 exchange.fail(error)

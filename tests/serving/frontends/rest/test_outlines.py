@@ -4,6 +4,7 @@ import itertools
 import json
 import re
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -13,8 +14,9 @@ from hypothesis import strategies as st
 from serving.core.errors import ServingError
 from serving.core.response import InferenceResponse
 from serving.extensions.shared_memory import SharedMemory
+from serving.frontends.rest import infer_request
 from serving.frontends.rest.infer_header import CACHED_OUTLINES, InferHeader
-from serving.frontends.rest.infer_request import decode, read_apart, read_whole
+from serving.frontends.rest.infer_request import decode
 from serving.frontends.rest.infer_response import encode
 from serving.frontends.rest.json_input import NotFlatError
 
@@ -68,18 +70,18 @@ def bodies(draw: st.DrawFn) -> bytes:
 def test_a_body_read_apart_is_the_body_read_whole(body: bytes) -> None:
     for _ in range(2):  # unknown, and known
         try:
-            header, identifier, apart = read_apart(body)
+            with mock.patch.object(infer_request, "read_whole", side_effect=NotFlatError):
+                request, _ = decode(body, b"", "m", "", SharedMemory(False))
         except NotFlatError:
             return
         except ServingError as error:
             with pytest.raises(ServingError, match=re.escape(error.message)):
-                read_whole(body)
+                infer_request.read_whole(body)
             return
-        whole_header, whole_identifier, whole = read_whole(body)
-        assert identifier == whole_identifier
-        assert header.parameters == whole_header.parameters
-        assert [spec.name for spec in header.given] == [spec.name for spec in whole_header.given]
-        for one, other in zip(apart, whole, strict=True):
+        header, identifier, arrays = infer_request.read_whole(body)
+        assert (request.id, request.parameters) == (identifier, header.parameters)
+        assert list(request.inputs) == [spec.name for spec in header.given]
+        for one, other in zip(request.inputs.values(), arrays, strict=True):
             assert (one.dtype, one.shape, one.tolist()) == (other.dtype, other.shape, other.tolist())
 
 
