@@ -51,6 +51,12 @@ class Segment:
         """Whether it is written again after its first use."""
         return self.size <= KEEP_BYTES
 
+    def fill(self, writer: TensorWriter) -> None:
+        """Write tensors; what is used once needs no mapping any more, whose end takes long too."""
+        writer.write(self.memory)
+        if not self.kept:
+            self.memory.close()
+
     def close(self) -> None:
         """Give up this side's hold; the memory itself goes when nobody views it."""
         with contextlib.suppress(BufferError):  # somebody does
@@ -174,7 +180,7 @@ def send_tensors(channel: Channel, message: Message, writer: TensorWriter | None
         return
     segment = Segment(0, writer.size)
     try:
-        writer.write(segment.memory)
+        segment.fill(writer)
         channel.send(message, [segment.descriptor])
     finally:
         segment.close()

@@ -26,6 +26,7 @@ except ImportError:  # a model's own Python may lack it: BF16 then goes by DLPac
     BFLOAT16 = None
 
 ALIGNMENT = 64
+_PLAIN_BYTES = 64 << 10  # up to here numpy takes longer to begin than the copy lasts
 
 
 class Datatype(NamedTuple):
@@ -130,10 +131,13 @@ class TensorWriter:
         return name, kind, array.shape, offset, length
 
     def write(self, memory: mmap.mmap) -> None:
-        """Copy each array into its place."""
+        """Copy each array into its place. The interpreter's lock is let go for large ones."""
         for offset, length, data in self._pending:
             try:
-                memory[offset : offset + length] = cast("bytes", data)  # any buffer
+                if length <= _PLAIN_BYTES:
+                    memory[offset : offset + length] = cast("bytes", data)  # any buffer
+                    continue
             except ValueError:  # an array of other strides
-                array = cast("Array", data)
-                np.ndarray(array.shape, array.dtype, memory, offset)[...] = array
+                pass
+            array = np.frombuffer(data, np.uint8) if isinstance(data, bytes) else data
+            np.ndarray(array.shape, array.dtype, memory, offset)[...] = array

@@ -11,12 +11,14 @@ from typing import Any, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
+from tritonclient.grpc.model_config_pb2 import DataType, ModelConfig
 
 from serving.backends.channel.channel import ProtocolError
 from serving.backends.channel.messages import AnswerBody, Infer, RequestDetails, RequestMessage, ResponseBody, TensorRow
 from serving.backends.channel.tensors import Array, Memory, TensorWriter, type_of
 from serving.core.datatypes import DATATYPES, Tensor, deserialize_bytes
-from serving.core.device_tensor import host_array
+from serving.core.device_tensor import DeviceTensor, host_array
+from serving.core.devices import gpu_count
 from serving.core.errors import Code, ServingError, without_addresses
 from serving.core.in_flight import InFlightRequest
 from serving.core.request import InferenceRequest, Parameters, SequencePosition
@@ -24,6 +26,9 @@ from serving.core.response import InferenceResponse
 
 COPY_BYTES = 64 << 10  # tensors up to this size are copied out, so that their segment is free at once
 MALFORMED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+
+LOOP_STRINGS = 1000  # elements of BYTES tensors that the loop writes by itself
+LOOP_STRING_BYTES = 64 << 10  # and bytes of them that it reads
 
 _MAX_DIMS = 32
 _MAX_TEXT = 16 << 10
@@ -43,12 +48,14 @@ None where there is none, or comes later."""
 class RequestEncoder:
     """Describes the requests of one model to its child process.
 
-    outputs: all outputs of the model: a request that asks for them all, in that order, need not say so. window: what a
-    ResponseWindow is made of, for a decoupled model.
+    window: what a ResponseWindow is made of, for a decoupled model.
     """
 
-    def __init__(self, outputs: Sequence[str], window: tuple[int, int, float] | None = None) -> None:
-        self._outputs = tuple(outputs)
+    def __init__(self, config: ModelConfig, window: tuple[int, int, float] | None = None) -> None:
+        self._outputs = tuple(
+            output.name for output in config.output
+        )  # who asks for them all in this order need not say so
+        self._may_take_long = gpu_count() > 0 or any(one.data_type == DataType.TYPE_STRING for one in config.input)
         self._window = window
 
     def encode(self, requests: Sequence[InFlightRequest]) -> tuple[list[RequestMessage], TensorWriter]:
@@ -66,6 +73,15 @@ class RequestEncoder:
             (request.asked.id, request.batch_size, mine, self._details(request))
             for request, mine in zip(requests, rows, strict=True)
         ], writer
+
+    def takes_long(self, requests: Sequence[InFlightRequest]) -> bool:
+        """Whether `encode` would take the loop long: there are many strings, or tensors that lie on a GPU."""
+        if not self._may_take_long:
+            return False
+        tensors = [tensor for request in requests for tensor in request.inputs.values()]
+        return any(isinstance(tensor, DeviceTensor) for tensor in tensors) or (
+            sum(tensor.size for tensor in tensors if tensor.dtype.hasobject) > LOOP_STRINGS
+        )
 
     def _details(self, request: InFlightRequest) -> RequestDetails | None:
         asked, sequence, requested = request.asked, request.sequence, request.requested_outputs

@@ -8,9 +8,8 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, wait
-from functools import partial
 from typing import NamedTuple
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig
@@ -21,7 +20,8 @@ from serving.backends.base.backend import AsyncInstance, ModelSpec
 from serving.backends.channel.channel import Closed, ProtocolError, close_all
 from serving.backends.channel.messages import Execute, Initialize, RequestMessage
 from serving.backends.channel.shared_memory import Segment
-from serving.backends.child.codec import MALFORMED, RequestEncoder
+from serving.backends.channel.tensors import TensorWriter
+from serving.backends.child.codec import MALFORMED, RequestEncoder, SharedMemory
 from serving.backends.child.open_requests import ResponsePace, quietly
 from serving.backends.child.results import ResultReader
 from serving.backends.child.supervisor import ChildSupervisor, ModelChild
@@ -37,6 +37,7 @@ _CLOSED_GRACE_S = 1.0  # for the end of a process that has closed its connection
 _LET_GO_S = 10.0  # for a loop that is busy while an instance is closed
 
 Done = Callable[[Batch], None]
+Encoded = tuple[list[RequestMessage], TensorWriter]
 
 
 class _Sent(NamedTuple):
@@ -66,12 +67,11 @@ class ChildInstance(AsyncInstance):
         bound_s = execution_timeout(spec.config)
         self._bound_s = None if decoupled else bound_s  # a stream is bounded by the time between its responses
         self._timer: asyncio.TimerHandle | None = None
-        self._encoder = RequestEncoder(
-            [output.name for output in spec.config.output], ResponsePace.limits if decoupled else None
-        )
+        self._encoder = RequestEncoder(spec.config, ResponsePace.limits if decoupled else None)
         self._results = ResultReader(spec, initialize)
         self._child: ModelChild | None = None  # that batches can be sent to
         self._closed = False
+        self._tasks: set[asyncio.Task[None]] = set()  # what other threads do for batches
         self._sent: deque[_Sent] = deque()  # the first one executes
         self._waiting: deque[tuple[Batch, Done]] = deque()  # for a child
         self._supervisor = ChildSupervisor(spec, name, initialize, python, self._adopt, self._refuse, bound_s)
@@ -107,34 +107,38 @@ class ChildInstance(AsyncInstance):
         self._waiting.append((batch, done))
 
     def _send(self, child: ModelChild, batch: Batch, done: Done) -> None:
-        requests, writer = self._encoder.encode(batch.requests)
+        if self._encoder.takes_long(batch.requests):
+            self._later(self._send_large(child, batch, done, None))
+            return
+        encoded = requests, writer = self._encoder.encode(batch.requests)
+        if writer.size > LOOP_BYTES:
+            self._later(self._send_large(child, batch, done, encoded))
+            return
         segment = child.inputs.acquire(writer.size or 1)
-        if writer.size <= LOOP_BYTES:
-            writer.write(segment.memory)
-            self._tell(child, batch, done, requests, segment)
-        else:
-            copied = self._loop.run_in_executor(self._runtime.executor, writer.write, segment.memory)
-            copied.add_done_callback(partial(self._copied, child, batch, done, requests, segment))
+        writer.write(segment.memory)
+        self._tell(child, batch, done, requests, segment)
 
-    def _copied(
-        self,
-        child: ModelChild,
-        batch: Batch,
-        done: Done,
-        requests: list[RequestMessage],
-        segment: Segment,
-        copied: "asyncio.Future[None]",
-    ) -> None:
-        """Send a batch whose inputs lie in the segment now; to another child where this one has gone meanwhile."""
+    async def _send_large(self, child: ModelChild, batch: Batch, done: Done, encoded: Encoded | None) -> None:
+        """Have another thread write the inputs of a batch, and send it; to the next child where this one ends meanwhile."""
+        in_thread = self._runtime.in_thread
+        segment: Segment | None = None
         try:
-            if child is not self._child:
-                self.begin(batch, done)
+            if encoded is None:
+                encoded = await in_thread(self._encoder.encode, batch.requests)
+            requests, writer = encoded
+            if child is self._child:
+                segment = child.inputs.acquire(writer.size or 1)
+                await in_thread(segment.fill, writer)
+            if segment is not None and child is self._child:
+                self._tell(child, batch, done, requests, segment)
                 return
-            copied.result()
-            self._tell(child, batch, done, requests, segment)
         except Exception as error:
-            batch.fail(unexpected(error, "handing a batch to a model's process"))
-            done(batch)
+            if child is self._child:
+                self._fail(batch, done, unexpected(error, "handing a batch to a model's process"))
+                return
+        if segment is not None and not segment.kept:
+            segment.close()
+        self._begin_or_fail(batch, done)
 
     def _tell(
         self, child: ModelChild, batch: Batch, done: Done, requests: list[RequestMessage], segment: Segment
@@ -176,30 +180,59 @@ class ChildInstance(AsyncInstance):
         try:
             if not self._sent:
                 raise ProtocolError("it answers what nobody asked")
-            batch, done, key, segment = self._sent[0]
-            batch.infer_done()
-            executed = self._results.read(child, answer, received, batch)
+            sent = self._sent[0]
+            sent.batch.infer_done()
+            memory = self._results.open(child, answer, received)
+            if self._results.takes_long(memory):
+                self._later(self._read_large(child, answer, memory, sent))
+                executed = None
+            else:
+                executed = self._results.read(answer, memory, sent.batch)
         except (ProtocolError, *MALFORMED) as error:
             self._broke(child, error)
             return False
         except Exception as error:
-            batch.fail(unexpected(error, "reading the answer of a model's process"))
+            sent.batch.fail(unexpected(error, "reading the answer of a model's process"))
             executed = False
         finally:
             if received:
                 close_all(received)
         self._sent.popleft()
+        self._supervisor.succeeded()
+        if self._sent:  # the child is at the next one
+            following = self._sent[0].batch
+            following.started_ns = following.input_done_ns = sent.batch.infer_done_ns
+        if executed is not None:
+            self._done(child, sent, executed)
+        return True
+
+    async def _read_large(self, child: ModelChild, answer: object, memory: SharedMemory, sent: _Sent) -> None:
+        """Have another thread read the answer to a batch."""
+        executed = False
+        try:
+            executed = await self._runtime.in_thread(self._results.read, answer, memory, sent.batch)
+        except (ProtocolError, *MALFORMED) as error:
+            sent.batch.fail(internal(self._loss(_broken(error))))
+            self._broke(child, error)
+        except Exception as error:
+            sent.batch.fail(unexpected(error, "reading the answer of a model's process"))
+        self._done(child, sent, executed)
+
+    def _done(self, child: ModelChild, sent: _Sent, executed: bool) -> None:
+        """A batch has its responses."""
+        batch, done, key, segment = sent
         if executed:
             child.calls.requests.executed(key)
         else:
             child.calls.requests.failed(key)
         child.inputs.release(segment)
-        self._supervisor.succeeded()
-        if self._sent:  # the child is at the next one
-            following = self._sent[0].batch
-            following.started_ns = following.input_done_ns = batch.infer_done_ns
         done(batch)
-        return True
+
+    def _later(self, work: Coroutine[object, object, None]) -> None:
+        """Start what takes long."""
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     # -- the child's life ------------------------------------------------------------------------------------------
     def _adopt(self, child: ModelChild) -> None:
@@ -212,14 +245,17 @@ class ChildInstance(AsyncInstance):
         waiting, self._waiting = self._waiting, deque()
         for batch, done in waiting:
             batch.started_ns = time.monotonic_ns()
-            self._send_or_fail(child, batch, done)
+            self._begin_or_fail(batch, done)
 
-    def _send_or_fail(self, child: ModelChild, batch: Batch, done: Done) -> None:
+    def _begin_or_fail(self, batch: Batch, done: Done) -> None:
         try:
-            self._send(child, batch, done)
+            self.begin(batch, done)
         except Exception as error:
-            batch.fail(unexpected(error, "handing a batch to a model's process"))
-            done(batch)
+            self._fail(batch, done, unexpected(error, "handing a batch to a model's process"))
+
+    def _fail(self, batch: Batch, done: Done, error: ServingError) -> None:
+        batch.fail(error)
+        done(batch)
 
     def _ended(self, child: ModelChild) -> None:
         """The process has ended: take what it had answered, and start another one."""
@@ -231,12 +267,15 @@ class ChildInstance(AsyncInstance):
     def _broke(self, child: ModelChild, error: Exception) -> None:
         if self._child is child:
             child.kill()
-            self._lose(child, f"the model's process was ended because it broke the protocol: {error}")
+            self._lose(child, _broken(error))
 
     def _lose(self, child: ModelChild, how: str) -> None:
         if not self._sent:
             log.warning("%s: %s between two requests", self._name, how)
-        self._replace(child, f"model '{self._model}': {how} during this request; it is being restarted")
+        self._replace(child, self._loss(how))
+
+    def _loss(self, how: str) -> str:
+        return f"model '{self._model}': {how} during this request; it is being restarted"
 
     def _check_bound(self) -> None:
         """End a child whose batch takes too long."""
@@ -266,15 +305,13 @@ class ChildInstance(AsyncInstance):
         if refusal is not None:
             self._refuse(refusal)
         if executing is not None:
-            executing.batch.fail(internal(reason))
-            executing.done(executing.batch)
+            self._fail(executing.batch, executing.done, internal(reason))
 
     def _refuse(self, reason: ServingError) -> None:
         """Fail what waits for a child."""
         waiting, self._waiting = self._waiting, deque()
         for batch, done in waiting:
-            batch.fail(reason)
-            done(batch)
+            self._fail(batch, done, reason)
 
     def _detach(self, child: ModelChild) -> None:
         self._child = None
@@ -289,6 +326,10 @@ class ChildInstance(AsyncInstance):
         if self._timer is not None:
             self._timer.cancel()
         let_go.set_result(None)
+
+
+def _broken(error: Exception) -> str:
+    return f"the model's process was ended because it broke the protocol: {error}"
 
 
 def execution_timeout(config: ModelConfig) -> float | None:

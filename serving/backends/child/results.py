@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import cast
 
 import numpy as np
+from tritonclient.grpc.model_config_pb2 import DataType
 
 from serving.backends.base.backend import ModelSpec
 from serving.backends.channel.channel import ProtocolError
@@ -12,6 +13,7 @@ from serving.backends.channel.messages import Failed, Initialize, ResponseBody, 
 from serving.backends.channel.shared_memory import KEEP_BYTES
 from serving.backends.child.codec import (
     COPY_BYTES,
+    LOOP_STRING_BYTES,
     SharedMemory,
     decode_error,
     decode_parameters,
@@ -32,6 +34,7 @@ class ResultReader:
     def __init__(self, spec: ModelSpec, initialize: Initialize) -> None:
         self._spec = spec
         self._outputs = [output.name for output in spec.config.output]
+        self._has_strings = any(output.data_type == DataType.TYPE_STRING for output in spec.config.output)
         self._decoupled = spec.config.model_transaction_policy.decoupled
         self._iterative = spec.config.sequence_batching.iterative_sequence
         self._failure = (
@@ -40,25 +43,45 @@ class ResultReader:
             else ""
         )
 
-    def read(self, child: ChildProcess, answer: object, received: Sequence[int], batch: Batch) -> bool:
-        """Fill the batch's responses; whether it was executed. It was not where the child says that it failed as a whole.
+    def open(self, child: ChildProcess, answer: object, received: Sequence[int]) -> SharedMemory:
+        """Return the memory that the outputs of an answer lie in: a copy where it is small, else a view whose end frees it.
 
-        Raises ProtocolError, or one of MALFORMED, where the answer is none.
+        This, as `read`, raises ProtocolError, or one of MALFORMED, where the answer is none.
         """
+        if isinstance(answer, dict):
+            return b""
+        segment, responses, dropped = cast("Result", answer)
+        if dropped:
+            child.outputs.drop(dropped)
+        if not segment:
+            return b""
+        mapped = child.outputs.open(segment, received[0]) if received else child.outputs.get(segment)
+        used = used_bytes([row for one in responses for row in one.get("outputs", ())], mapped)
+        if used <= COPY_BYTES:
+            child.freed.append(segment)
+            return mapped[:used]
+        view = np.frombuffer(mapped, np.uint8)
+        if len(mapped) <= KEEP_BYTES:
+            weakref.finalize(view, child.freed.append, segment).atexit = False
+        return view
+
+    def takes_long(self, memory: SharedMemory) -> bool:
+        """Whether `read` would take the loop long: there may be many strings."""
+        return self._has_strings and len(memory) > LOOP_STRING_BYTES
+
+    def read(self, answer: object, memory: SharedMemory, batch: Batch) -> bool:
+        """Fill the batch's responses; whether it was executed. It was not where the child says that it failed as a whole."""
         if isinstance(answer, dict):
             failed = cast("Failed", answer)
             if failed["op"] != "failed":
                 raise ProtocolError("the answer to a batch was expected")
             batch.fail(decode_error((failed["code"], failed["message"]), self._failure))
             return False
-        segment, responses, dropped = cast("Result", answer)
+        _, responses, _ = cast("Result", answer)
         if self._decoupled and not responses:
             return True
         if len(responses) != len(batch.requests):
             raise ProtocolError(f"{len(batch.requests)} responses were expected")
-        if dropped:
-            child.outputs.drop(dropped)
-        memory = _open(child, segment, responses, received) if segment else b""
         for index, (request, response) in enumerate(zip(batch.requests, responses, strict=True)):
             if "outputs" in response or "error" in response:
                 if not self._decoupled:
@@ -90,18 +113,3 @@ class ResultReader:
         return InferenceResponse(
             self._spec.name, self._spec.version, request.asked.id, outputs, decode_parameters(response)
         )
-
-
-def _open(
-    child: ChildProcess, segment: int, responses: Sequence[ResponseBody], received: Sequence[int]
-) -> SharedMemory:
-    """Return the memory of a batch's outputs: a copy where it is small, else a view whose end frees the segment."""
-    mapped = child.outputs.open(segment, received[0]) if received else child.outputs.get(segment)
-    used = used_bytes([row for one in responses for row in one.get("outputs", ())], mapped)
-    if used <= COPY_BYTES:
-        child.freed.append(segment)
-        return mapped[:used]
-    view = np.frombuffer(mapped, np.uint8)
-    if len(mapped) <= KEEP_BYTES:
-        weakref.finalize(view, child.freed.append, segment).atexit = False
-    return view

@@ -10,13 +10,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from serving.backends.channel.shared_memory import Segment
+from serving.backends.channel.tensors import TensorWriter
+from serving.backends.child import codec, results
 from serving.backends.child import instance as child_instance
 from serving.backends.child.instance import ChildInstance
 from serving.core.batch import Batch
 from serving.core.errors import Code, ServingError
 from serving.core.response import InferenceResponse
 from tests.serving.instances import IDENTITY, LOOP, execute, infer, instance_of, python_instance, request, written_model
-from tests.support.serving_process import PATIENCE_S, wait_until
+from tests.support.serving_process import PATIENCE_S, kill_and_wait, wait_until
 
 # An identity that waits in `execute` for a file of the request's name, and leaves one when it begins.
 GATED = """
@@ -137,3 +140,53 @@ def test_large_inputs_are_copied_by_another_thread(tmp_path, monkeypatch):
         large, small = np.random.default_rng(3).random((1, 1000)).astype(np.float32), np.ones((1, 1), np.float32)
         for array in (large, small, large.reshape(4, 250).T.reshape(1, 1000), large[:, ::2]):
             assert np.array_equal(infer(instance, array)["OUTPUT0"], array)
+
+
+def test_many_strings_are_written_and_read_by_another_thread(tmp_path, monkeypatch):
+    monkeypatch.setattr(codec, "LOOP_STRINGS", 10)
+    monkeypatch.setattr(results, "LOOP_STRING_BYTES", 100)
+    tensors = [("INPUT0", "BYTES", [-1])], [("OUTPUT0", "BYTES", [-1])]
+    with python_instance(tmp_path, IDENTITY, inputs=tensors[0], outputs=tensors[1]) as instance:
+        for count in (1, 50, 2):
+            array = np.array([[f"word {index}".encode() for index in range(count)]], np.object_)
+            assert np.array_equal(infer(instance, array)["OUTPUT0"], array)
+
+
+LIE = """
+        def lie(self):
+            import fcntl, gc, os, time
+            from serving.backends.channel.packet_channel import PacketChannel
+            file = os.memfd_create("x", os.MFD_ALLOW_SEALING)
+            os.ftruncate(file, 200)
+            fcntl.fcntl(file, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
+            channel = next(one for one in gc.get_objects() if isinstance(one, PacketChannel))
+            channel.send([9, [{"outputs": [["OUTPUT0", "BYTES", [3], 0, 200]]}], []], [file])
+            time.sleep(600)
+"""
+
+
+def test_a_process_that_answers_nonsense_in_many_strings_is_replaced(tmp_path, monkeypatch):
+    monkeypatch.setattr(results, "LOOP_STRING_BYTES", 100)
+    source = IDENTITY.replace("return [", "requests[0].request_id() and self.lie()\n            return [") + LIE
+    with python_instance(tmp_path, source, outputs=[("OUTPUT0", "BYTES", [-1])]) as instance:
+        [failed] = execute(instance, request(np.ones((1, 1), np.float32), id="lie"))
+        assert "broke the protocol: output 'OUTPUT0'" in failed.message
+        assert infer(instance, np.ones((1, 1), np.float32))["OUTPUT0"] == 1
+
+
+def test_the_end_of_a_process_during_a_large_copy_costs_no_request(tmp_path, monkeypatch):
+    monkeypatch.setattr(child_instance, "LOOP_BYTES", 1000)
+    fill, ended = Segment.fill, []
+
+    def fill_slowly(segment: Segment, writer: TensorWriter) -> None:
+        if not ended:
+            ended.append(instance.processes()[0])
+            kill_and_wait(ended[0])
+            wait_until(lambda: instance._child is None, what="the end of the process")
+        fill(segment, writer)
+
+    monkeypatch.setattr(Segment, "fill", fill_slowly)
+    with python_instance(tmp_path, IDENTITY) as instance:
+        large = np.ones((1, 1000), np.float32)
+        assert np.array_equal(infer(instance, large)["OUTPUT0"], large)
+        assert instance.processes() != ended
