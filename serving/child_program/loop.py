@@ -4,13 +4,12 @@ import importlib
 import socket
 import sys
 import traceback
-from typing import cast
+from typing import Any, cast
 
 from serving.backends.channel.channel import Closed, close_all
 from serving.backends.channel.messages import (
     CompleteConfig,
     Completed,
-    Execute,
     Initialize,
     Ready,
     ResponseBody,
@@ -68,9 +67,10 @@ class _Loop:
             if not isinstance(message, list):
                 self._finalize()
                 return
-            self._execute(cast("Execute", message), descriptors)
+            self._execute(message, descriptors)
 
-    def _execute(self, message: Execute, descriptors: list[int]) -> None:
+    def _execute(self, message: Any, descriptors: list[int]) -> None:
+        """Execute a batch: the message is an Execute."""
         segment, key, requests, freed, dropped = message
         if dropped:
             self._inputs.drop(dropped)

@@ -126,7 +126,7 @@ class _BatchExecutor(_Executor):
         requests = self._received(key, messages, memory)
         try:
             result = self._model.execute(requests)
-            if inspect.iscoroutine(result):
+            if not isinstance(result, list) and inspect.iscoroutine(result):
                 result = self._model.start(result).result()
             responses = _responses(requests, result)
             return [

@@ -6,7 +6,7 @@ little-endian uint32, in row-major order (Open Inference Protocol, binary tensor
 
 import mmap
 from collections.abc import Iterator
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -135,7 +135,7 @@ class TensorWriter:
         for offset, length, data in self._pending:
             try:
                 if length <= _PLAIN_BYTES:
-                    memory[offset : offset + length] = cast("bytes", data)  # any buffer
+                    memory[offset : offset + length] = data  # type: ignore[assignment]  # any buffer
                     continue
             except ValueError:  # an array of other strides
                 pass

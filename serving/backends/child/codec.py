@@ -48,14 +48,15 @@ None where there is none, or comes later."""
 class RequestEncoder:
     """Describes the requests of one model to its child process.
 
-    window: what a ResponseWindow is made of, for a decoupled model.
+    may_take_long: whether `takes_long` may ever be true.
     """
 
     def __init__(self, config: ModelConfig, window: tuple[int, int, float] | None = None) -> None:
+        """window: what a ResponseWindow is made of, for a decoupled model."""
         self._outputs = tuple(
             output.name for output in config.output
         )  # who asks for them all in this order need not say so
-        self._may_take_long = gpu_count() > 0 or any(one.data_type == DataType.TYPE_STRING for one in config.input)
+        self.may_take_long = gpu_count() > 0 or any(one.data_type == DataType.TYPE_STRING for one in config.input)
         self._window = window
 
     def encode(self, requests: Sequence[InFlightRequest]) -> tuple[list[RequestMessage], TensorWriter]:
@@ -65,10 +66,10 @@ class RequestEncoder:
         """
         writer = TensorWriter()
         if len(requests) == 1:
-            inputs = requests[0].inputs
-            rows = [[_add(writer, name, tensor) for name, tensor in inputs.items()]]
-        else:
-            rows = _joined_rows(requests, writer)
+            request = requests[0]
+            own = [_add(writer, name, tensor) for name, tensor in request.inputs.items()]
+            return [(request.asked.id, request.batch_size, own, self._details(request))], writer
+        rows = _joined_rows(requests, writer)
         return [
             (request.asked.id, request.batch_size, mine, self._details(request))
             for request, mine in zip(requests, rows, strict=True)
@@ -76,8 +77,6 @@ class RequestEncoder:
 
     def takes_long(self, requests: Sequence[InFlightRequest]) -> bool:
         """Whether `encode` would take the loop long: there are many strings, or tensors that lie on a GPU."""
-        if not self._may_take_long:
-            return False
         tensors = [tensor for request in requests for tensor in request.inputs.values()]
         return any(isinstance(tensor, DeviceTensor) for tensor in tensors) or (
             sum(tensor.size for tensor in tensors if tensor.dtype.hasobject) > LOOP_STRINGS
@@ -116,7 +115,7 @@ def _joined_rows(requests: Sequence[InFlightRequest], writer: TensorWriter) -> l
 
 
 def _add(writer: TensorWriter, name: str, tensor: Tensor, align: bool = True) -> TensorRow:
-    array = host_array(tensor)
+    array = tensor if type(tensor) is np.ndarray else host_array(tensor)
     return writer.add(name, type_of(array).name, array, align)
 
 
@@ -164,7 +163,11 @@ def decode_tensors(rows: Sequence[TensorRow], memory: Memory) -> dict[str, Tenso
 
 def used_bytes(rows: Iterable[TensorRow], memory: Memory) -> int:
     """Return where the last tensor of a segment ends; ProtocolError where that is outside the segment."""
-    used: int = max((row[3] + row[4] for row in rows), default=0)
+    used = 0
+    for row in rows:
+        end = row[3] + row[4]
+        if end > used:
+            used = end
     if used > len(memory):
         raise ProtocolError(f"the outputs end at byte {used} of a segment of {len(memory)}")
     return used
@@ -203,7 +206,9 @@ def decode_error(pair: Sequence[object], prefix: str = "") -> ServingError:
 def decode_parameters(message: ResponseBody | Infer) -> Parameters:
     """Return the parameters of a response or request; ProtocolError for a value of another kind than the protocol has."""
     found: Parameters = {}
-    for key, value in message.get("parameters", {}).items():
+    if "parameters" not in message:
+        return found
+    for key, value in message["parameters"].items():
         if not isinstance(value, str | int | float | bool):
             raise ProtocolError(
                 f"a response parameter must be a string, a number or a boolean, not {type(value).__name__}"

@@ -10,7 +10,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, wait
-from typing import NamedTuple
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
@@ -40,13 +39,8 @@ Done = Callable[[Batch], None]
 Encoded = tuple[list[RequestMessage], TensorWriter]
 
 
-class _Sent(NamedTuple):
-    """A batch that the child has: its first request's key, and the segment of its inputs."""
-
-    batch: Batch
-    done: Done
-    key: int
-    segment: int
+Sent = tuple[Batch, Done, int, int]
+"""A batch that the child has, what to call when it is done, its first request's key, and the segment of its inputs."""
 
 
 class ChildInstance(AsyncInstance):
@@ -72,7 +66,7 @@ class ChildInstance(AsyncInstance):
         self._child: ModelChild | None = None  # that batches can be sent to
         self._closed = False
         self._tasks: set[asyncio.Task[None]] = set()  # what other threads do for batches
-        self._sent: deque[_Sent] = deque()  # the first one executes
+        self._sent: deque[Sent] = deque()  # the first one executes
         self._waiting: deque[tuple[Batch, Done]] = deque()  # for a child
         self._supervisor = ChildSupervisor(spec, name, initialize, python, self._adopt, self._refuse, bound_s)
 
@@ -107,7 +101,7 @@ class ChildInstance(AsyncInstance):
         self._waiting.append((batch, done))
 
     def _send(self, child: ModelChild, batch: Batch, done: Done) -> None:
-        if self._encoder.takes_long(batch.requests):
+        if self._encoder.may_take_long and self._encoder.takes_long(batch.requests):
             self._later(self._send_large(child, batch, done, None))
             return
         encoded = requests, writer = self._encoder.encode(batch.requests)
@@ -159,7 +153,7 @@ class ChildInstance(AsyncInstance):
             return
         except ProtocolError as error:
             self._loop.call_soon(self._broke, child, error)
-        self._sent.append(_Sent(batch, done, key, segment.id))
+        self._sent.append((batch, done, key, segment.id))
         if self._bound_s is not None and self._timer is None:
             self._timer = self._loop.call_later(self._bound_s, self._check_bound)
 
@@ -181,18 +175,19 @@ class ChildInstance(AsyncInstance):
             if not self._sent:
                 raise ProtocolError("it answers what nobody asked")
             sent = self._sent[0]
-            sent.batch.infer_done()
+            batch = sent[0]
+            batch.infer_done()
             memory = self._results.open(child, answer, received)
             if self._results.takes_long(memory):
                 self._later(self._read_large(child, answer, memory, sent))
                 executed = None
             else:
-                executed = self._results.read(answer, memory, sent.batch)
+                executed = self._results.read(answer, memory, batch)
         except (ProtocolError, *MALFORMED) as error:
             self._broke(child, error)
             return False
         except Exception as error:
-            sent.batch.fail(unexpected(error, "reading the answer of a model's process"))
+            batch.fail(unexpected(error, "reading the answer of a model's process"))
             executed = False
         finally:
             if received:
@@ -200,25 +195,26 @@ class ChildInstance(AsyncInstance):
         self._sent.popleft()
         self._supervisor.succeeded()
         if self._sent:  # the child is at the next one
-            following = self._sent[0].batch
-            following.started_ns = following.input_done_ns = sent.batch.infer_done_ns
+            following = self._sent[0][0]
+            following.started_ns = following.input_done_ns = batch.infer_done_ns
         if executed is not None:
             self._done(child, sent, executed)
         return True
 
-    async def _read_large(self, child: ModelChild, answer: object, memory: SharedMemory, sent: _Sent) -> None:
+    async def _read_large(self, child: ModelChild, answer: object, memory: SharedMemory, sent: Sent) -> None:
         """Have another thread read the answer to a batch."""
+        batch = sent[0]
         executed = False
         try:
-            executed = await self._runtime.in_thread(self._results.read, answer, memory, sent.batch)
+            executed = await self._runtime.in_thread(self._results.read, answer, memory, batch)
         except (ProtocolError, *MALFORMED) as error:
-            sent.batch.fail(internal(self._loss(_broken(error))))
+            batch.fail(internal(self._loss(_broken(error))))
             self._broke(child, error)
         except Exception as error:
-            sent.batch.fail(unexpected(error, "reading the answer of a model's process"))
+            batch.fail(unexpected(error, "reading the answer of a model's process"))
         self._done(child, sent, executed)
 
-    def _done(self, child: ModelChild, sent: _Sent, executed: bool) -> None:
+    def _done(self, child: ModelChild, sent: Sent, executed: bool) -> None:
         """A batch has its responses."""
         batch, done, key, segment = sent
         if executed:
@@ -283,7 +279,7 @@ class ChildInstance(AsyncInstance):
         child, bound_s = self._child, self._bound_s
         if child is None or bound_s is None or not self._sent:
             return
-        left_s = bound_s - (time.monotonic_ns() - self._sent[0].batch.started_ns) / 1e9
+        left_s = bound_s - (time.monotonic_ns() - self._sent[0][0].started_ns) / 1e9
         if left_s > 0:
             self._timer = self._loop.call_later(left_s, self._check_bound)
             return
@@ -298,14 +294,15 @@ class ChildInstance(AsyncInstance):
         """Have another child started. The batch that this one was at fails for the reason; the others wait."""
         self._detach(child)
         executing = self._sent.popleft() if self._sent else None
-        self._waiting.extendleft((sent.batch, sent.done) for sent in reversed(self._sent))
+        self._waiting.extendleft((batch, done) for batch, done, _, _ in reversed(self._sent))
         self._sent.clear()
         self._supervisor.restart(child)
         refusal = self._supervisor.refusal()
         if refusal is not None:
             self._refuse(refusal)
         if executing is not None:
-            self._fail(executing.batch, executing.done, internal(reason))
+            batch, done, _, _ = executing
+            self._fail(batch, done, internal(reason))
 
     def _refuse(self, reason: ServingError) -> None:
         """Fail what waits for a child."""

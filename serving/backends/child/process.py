@@ -119,7 +119,7 @@ class ChildProcess:
     def take_freed(self) -> list[int]:
         """Return the segments that the child may write again, to be told to it."""
         freed = self.freed
-        return [freed.popleft() for _ in range(len(freed))]
+        return [freed.popleft() for _ in range(len(freed))] if freed else []
 
     def finalize(self, grace_s: float) -> None:
         """Let the model finalize and the process end by itself; kill it when that takes longer than the grace."""

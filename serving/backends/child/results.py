@@ -2,14 +2,14 @@
 
 import weakref
 from collections.abc import Sequence
-from typing import cast
+from typing import Any
 
 import numpy as np
 from tritonclient.grpc.model_config_pb2 import DataType
 
 from serving.backends.base.backend import ModelSpec
 from serving.backends.channel.channel import ProtocolError
-from serving.backends.channel.messages import Failed, Initialize, ResponseBody, Result
+from serving.backends.channel.messages import Initialize, ResponseBody
 from serving.backends.channel.shared_memory import KEEP_BYTES
 from serving.backends.child.codec import (
     COPY_BYTES,
@@ -18,14 +18,17 @@ from serving.backends.child.codec import (
     decode_error,
     decode_parameters,
     decode_tensor,
-    requested_outputs,
     used_bytes,
 )
 from serving.backends.child.process import ChildProcess
 from serving.core.batch import Batch
+from serving.core.datatypes import Tensor
 from serving.core.errors import ServingError, invalid
 from serving.core.in_flight import InFlightRequest
 from serving.core.response import InferenceResponse
+
+Answer = Any
+"""What a child sent: a Result, or Failed, where it behaves well."""
 
 
 class ResultReader:
@@ -43,14 +46,14 @@ class ResultReader:
             else ""
         )
 
-    def open(self, child: ChildProcess, answer: object, received: Sequence[int]) -> SharedMemory:
+    def open(self, child: ChildProcess, answer: Answer, received: Sequence[int]) -> SharedMemory:
         """Return the memory that the outputs of an answer lie in: a copy where it is small, else a view whose end frees it.
 
         This, as `read`, raises ProtocolError, or one of MALFORMED, where the answer is none.
         """
         if isinstance(answer, dict):
             return b""
-        segment, responses, dropped = cast("Result", answer)
+        segment, responses, dropped = answer
         if dropped:
             child.outputs.drop(dropped)
         if not segment:
@@ -69,15 +72,14 @@ class ResultReader:
         """Whether `read` would take the loop long: there may be many strings."""
         return self._has_strings and len(memory) > LOOP_STRING_BYTES
 
-    def read(self, answer: object, memory: SharedMemory, batch: Batch) -> bool:
+    def read(self, answer: Answer, memory: SharedMemory, batch: Batch) -> bool:
         """Fill the batch's responses; whether it was executed. It was not where the child says that it failed as a whole."""
         if isinstance(answer, dict):
-            failed = cast("Failed", answer)
-            if failed["op"] != "failed":
+            if answer["op"] != "failed":
                 raise ProtocolError("the answer to a batch was expected")
-            batch.fail(decode_error((failed["code"], failed["message"]), self._failure))
+            batch.fail(decode_error((answer["code"], answer["message"]), self._failure))
             return False
-        _, responses, _ = cast("Result", answer)
+        _, responses, _ = answer
         if self._decoupled and not responses:
             return True
         if len(responses) != len(batch.requests):
@@ -107,9 +109,11 @@ class ResultReader:
         if "error" in response:
             return decode_error(response["error"])
         found = {row[0]: row for row in response["outputs"]}
-        outputs = {
-            name: decode_tensor(found[name], memory) for name in requested_outputs(request, self._outputs, found)
-        }
+        asked = request.requested_outputs
+        outputs: dict[str, Tensor] = {}
+        for name in self._outputs:
+            if name in found and (not asked or name in asked):
+                outputs[name] = decode_tensor(found[name], memory)
         return InferenceResponse(
             self._spec.name, self._spec.version, request.asked.id, outputs, decode_parameters(response)
         )

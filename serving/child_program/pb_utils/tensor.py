@@ -1,7 +1,7 @@
 """pb_utils.Tensor: a named array on the host, or a tensor on a GPU."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -54,7 +54,7 @@ class Tensor:
         self: Tensor = object.__new__(cls)
         self._name = name
         self._type = TYPES[kind]
-        self._shape = cast("list[int]", shape)  # which JSON has it as
+        self._shape = shape  # type: ignore[assignment]  # JSON has it as a list
         self._gpu = self._array = self._data = None
         if kind == "BYTES":
             self._data = memoryview(memory)[offset : offset + length]
