@@ -37,12 +37,16 @@ log = logging.getLogger(__name__)
 OnBatchDone = Callable[["Instance", Batch], None]
 
 SHORT_NS = 100_000  # executions below it run on the loop's thread
+AHEAD_NS = (
+    10_000_000  # a batch that was handed over keeps its turn: it waits for executions below this, not for longer ones
+)
 
 
 class Instance:
     """Owned by a scheduler.
 
     slots: how many batches it takes before the first has come back. bound: how many it has; the scheduler counts.
+    quick: its last execution was so short that the next batch may wait behind one, where nothing can overtake it any more.
     """
 
     def __init__(
@@ -65,6 +69,7 @@ class Instance:
         self.device = placement.device
         self.slots = 1
         self.bound = 0
+        self.quick = True
         self._on_batch_done = on_batch_done
         self._on_sent = on_sent
         self._decoupled = decoupled
@@ -167,7 +172,8 @@ class Instance:
             self._loop.call_soon(done, batch)  # not inside `execute`, as nothing that runs elsewhere is
 
     def _executed_elsewhere(self, batch: Batch) -> None:
-        batch.ended_ns = time.monotonic_ns()
+        batch.ended_ns = ended_ns = time.monotonic_ns()
+        self.quick = ended_ns - batch.started_ns < AHEAD_NS
         if batch.to_memory:  # the thread writes what is large
             self._work.put(batch)
         else:

@@ -62,6 +62,8 @@ class DynamicBatchScheduler(InstanceScheduler):
         return self._queue.remove(request)
 
     def _choose(self, instance: Instance) -> list[InFlightRequest]:
+        if instance.bound and not instance.quick:
+            return []  # priorities and cancelling count until it is free
         if not self._merge:
             first = self._queue.first()
             return [] if first is None else [first]

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from serving.core.errors import ServingError
+from serving.execution import instance
 from serving.models.model import Model
 from serving.resources.runtime import Runtime
 from serving.telemetry.statistics import ModelStatistics
@@ -15,6 +16,12 @@ from tests.serving.elsewhere import DoubleBackend, DoubleInstance, double_spec
 from tests.serving.gate import Call, ignore, until
 
 pytestmark = pytest.mark.asyncio
+
+
+@pytest.fixture(autouse=True)
+def _all_are_quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long a test takes to end a batch."""
+    monkeypatch.setattr(instance, "AHEAD_NS", 1 << 60)
 
 
 @contextlib.asynccontextmanager
@@ -50,6 +57,24 @@ async def test_the_next_batch_is_there_before_the_first_has_ended():
             instance.end_one()
         assert [await call.answer() for call in calls[1:]] == [[3.0], [4.0]]
         assert model.statistics.success.count == model.statistics.execution_count == 3
+
+
+async def test_no_batch_waits_behind_one_that_may_take_long(monkeypatch):
+    monkeypatch.setattr(instance, "AHEAD_NS", 0)
+    async with elsewhere() as (model, [one]):
+        first = Call(model, [1])
+        await until(lambda: len(one.begun) == 1, "the first batch")
+        one.end_one()
+        assert await first.answer() == [2.0]
+        calls = [Call(model, [value]) for value in (2, 3)]
+        await until(lambda: len(one.begun) == 2, "the second batch")
+        await asyncio.sleep(0)
+        assert model.pending == 1, "it can still be cancelled, and overtaken"
+        one.end_one()
+        assert await calls[0].answer() == [3.0]
+        await until(lambda: len(one.begun) == 3, "the third batch")
+        one.end_one()
+        assert await calls[1].answer() == [4.0]
 
 
 async def test_an_instance_that_is_busy_gets_no_batch_that_could_still_grow():
