@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
-from tests.support.frontend_workers import FLAGS
+from tests.support.frontend_workers import FLAGS, is_frontend_worker
 
 ROOT = Path(__file__).resolve().parents[2]
 START_TIMEOUT_S = 120.0
@@ -155,6 +155,24 @@ class ServerProcess:
     def pid(self) -> int:
         assert self.process is not None
         return self.process.pid
+
+    @property
+    def pids(self) -> list[int]:
+        """The server, and its frontend workers where it has some."""
+        return [self.pid, *filter(is_frontend_worker, descendants(self.pid))]
+
+    def model_processes(self) -> set[int]:
+        """The processes of models."""
+        return {pid for pid in descendants(self.pid) if not is_frontend_worker(pid)}
+
+    def memory(self, line: str = "VmRSS") -> int:
+        """The bytes that this line of /proc/PID/status says, over all of `pids`."""
+        texts = [Path(f"/proc/{pid}/status").read_text() for pid in self.pids]
+        return sum(int(text.partition(f"{line}:")[2].split()[0]) << 10 for text in texts)
+
+    def descriptors(self) -> int:
+        """How many descriptors all of `pids` have open."""
+        return sum(len(os.listdir(f"/proc/{pid}/fd")) for pid in self.pids)
 
     @property
     def http_url(self) -> str:

@@ -1,5 +1,6 @@
 """Numbers that the core and all workers see: bytes held of clients' requests, signs of life, whether requests are traced."""
 
+import asyncio
 import mmap
 import os
 
@@ -40,6 +41,7 @@ class SharedRequestMemory(RequestMemory):
 
     def __init__(self, limit: int, held: "memoryview[int]", slot: int) -> None:
         super().__init__(limit)
+        self.inflating = asyncio.Semaphore(1)  # of each process: they inflate side by side
         self._held = held
         self._slot = slot
         held[slot] = 0

@@ -6,12 +6,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import psutil
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 from hypothesis import strategies as st
 
-from benchmarks.load_cycles import resident
 from tests.support.model_factory import (
     onnx_add_sub,
     onnx_identity,
@@ -169,14 +167,13 @@ def fuzzed(repository: Path) -> Iterator[ServerProcess]:
 @contextmanager
 def sound(server: ServerProcess) -> Iterator[None]:
     """Check at the end that this server lives, has logged no traceback, and has not grown."""
-    process = psutil.Process(server.pid)
-    descriptors, memory = process.num_fds(), resident(server.pid)
+    descriptors, memory = server.descriptors(), server.memory()
     yield
     assert server.process is not None
     assert server.process.poll() is None, server.log[-4000:]
     assert "Traceback" not in server.log, server.log[server.log.index("Traceback") - 500 :][:4000]
-    wait_until(lambda: process.num_fds() < descriptors + MORE_DESCRIPTORS, what="the end of what clients left open")
-    assert resident(server.pid) < memory + MORE_MEMORY
+    wait_until(lambda: server.descriptors() < descriptors + MORE_DESCRIPTORS, what="the end of what clients left open")
+    assert server.memory() < memory + MORE_MEMORY
 
 
 numbers = st.sampled_from(NUMBERS) | st.integers(-10, 300)

@@ -13,7 +13,7 @@ from tritonclient.utils import InferenceServerException
 
 from tests.e2e.gated_model import GatedModel
 from tests.support.model_factory import onnx_scale, python_model, python_scale, tensors_text
-from tests.support.serving_process import PATIENCE_S, ServerProcess, descendants, kill_and_wait, wait_until
+from tests.support.serving_process import PATIENCE_S, ServerProcess, kill_and_wait, wait_until
 
 pytestmark = pytest.mark.long
 TENSORS = tensors_text("input", [("INPUT0", "FP32", [1])]) + tensors_text("output", [("OUTPUT0", "FP32", [1])])
@@ -94,11 +94,11 @@ def test_each_instance_is_a_process_and_their_number_follows_the_configuration(s
     for count in (1, 3, 2):
         python_scale(tmp_path, "scale", extra=f"instance_group {{ count: {count} kind: KIND_CPU }}")
         load(server, "scale")
-        wait_until(lambda wanted=count: len(descendants(server.pid)) == wanted, what=f"{count} processes")
+        wait_until(lambda wanted=count: len(server.model_processes()) == wanted, what=f"{count} processes")
         with tritonclient.http.InferenceServerClient(server.http) as client:
             assert infer(client, "scale", 2.0) == 4.0
     assert server.post("/v2/repository/models/scale/unload")[0] == 200
-    wait_until(lambda: not descendants(server.pid), what="the end of all processes")
+    wait_until(lambda: not server.model_processes(), what="the end of all processes")
 
 
 @pytest.mark.parametrize("extra", ["", PROCESS])
@@ -115,15 +115,15 @@ def test_unloading_a_model_in_a_process_gives_its_memory_back(server, tmp_path, 
     with tritonclient.http.InferenceServerClient(server.http) as client:
         load(server, "heavy")
         infer(client, "heavy", 1.0)
-        [child] = descendants(server.pid)
+        [child] = server.model_processes()
         assert resident(child) > (40 << 20)
-        before = resident(server.pid)
+        before = server.memory()
         for _ in range(3):
             assert server.post("/v2/repository/models/heavy/unload")[0] == 200
-            wait_until(lambda: not descendants(server.pid), what="the end of the process")
+            wait_until(lambda: not server.model_processes(), what="the end of the process")
             load(server, "heavy")
             infer(client, "heavy", 1.0)
-    assert resident(server.pid) < before + (20 << 20)
+    assert server.memory() < before + (20 << 20)
 
 
 def resident(pid: int) -> int:
@@ -135,7 +135,7 @@ def test_a_backend_in_a_process_survives_a_kill(server, tmp_path):
     load(server, "apart")
     with tritonclient.http.InferenceServerClient(server.http) as client:
         assert infer(client, "apart", 1.0) == 6.0
-        [child] = descendants(server.pid)
+        [child] = server.model_processes()
         kill_and_wait(child)
         assert infer(client, "apart", 1.0) == 6.0
         assert client.is_model_ready("apart")

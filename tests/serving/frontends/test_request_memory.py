@@ -6,7 +6,6 @@ import time
 import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -64,8 +63,7 @@ def http_infer(server: ServerProcess, values: np.ndarray) -> np.ndarray:
 
 def own_memory(server: ServerProcess) -> int:
     """Bytes that the server holds itself."""
-    lines = Path(f"/proc/{server.pid}/status").read_text().splitlines()
-    return int(next(line for line in lines if line.startswith("RssAnon")).split()[1]) << 10
+    return server.memory("RssAnon")
 
 
 def answered(clients: list[RawClient]) -> list[RawClient]:
@@ -192,8 +190,7 @@ BOMB = gzip.compress(bytes(60 * MB))
 
 def peak_memory(server: ServerProcess) -> int:
     """The most bytes that the server has ever held."""
-    lines = Path(f"/proc/{server.pid}/status").read_text().splitlines()
-    return int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) << 10
+    return server.memory("VmHWM")
 
 
 def test_many_small_bombs_over_http_cannot_fill_the_memory(server: ServerProcess) -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import hpack
 import numpy as np
-import psutil
 import pytest
 import tritonclient.grpc as triton
 from hypothesis import HealthCheck, given, settings
@@ -190,7 +189,7 @@ def test_streams_over_the_limit_are_refused_and_the_others_go_on(peer: Peer) -> 
 
 def test_a_client_that_does_not_read_costs_bounded_memory(server: ServerProcess) -> None:
     """600 responses of 1 MB each, asked for without reading: what waits is bounded by the concurrent streams, and freed."""
-    before = psutil.Process(server.pid).memory_info().rss
+    before = server.memory()
     request = pb.ModelInferRequest(model_name="identity", raw_input_contents=[bytes(1 << 20)])
     request.inputs.add(name="INPUT0", datatype="UINT8", shape=[1, 1 << 20])
     body = framed(request.SerializeToString())
@@ -200,8 +199,8 @@ def test_a_client_that_does_not_read_costs_bounded_memory(server: ServerProcess)
             peer.data(number, body)
         with Peer(server.grpc) as other:
             assert other.is_served(1)
-        assert psutil.Process(server.pid).memory_info().rss - before < 400 << 20
-    wait_until(lambda: psutil.Process(server.pid).memory_info().rss - before < 200 << 20, what="memory given back")
+        assert server.memory() - before < 400 << 20
+    wait_until(lambda: server.memory() - before < 200 << 20, what="memory given back")
 
 
 def test_control_frames_are_not_answered_without_end_to_a_client_that_does_not_read(server: ServerProcess) -> None:
