@@ -11,7 +11,7 @@ SUITE = -n auto --no-loadscope-reorder -m "not soak and not gpu$(if $(filter no,
 # Containers often set it; every server that a test starts would then compile its modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test test-workers coverage check lock bench-peers bench-triton bench-instructions bench-memory bench-perf-analyzer fuzz soak screenshots examples clean help
+.PHONY: run test test-workers coverage check lock bench-peers bench-triton bench-dashboard bench-instructions bench-memory bench-perf-analyzer fuzz soak screenshots examples clean help
 .DEFAULT_GOAL := help
 
 run: $(VENV)/.installed  ## Start the dashboard and the inference server; Ctrl-C stops all of it.
@@ -42,6 +42,9 @@ bench-peers: $(VENV)/.installed-dev  ## Measure Slipway and other servers in tur
 
 bench-triton: $(VENV)/.installed-dev  ## Measure Slipway beside the tritonserver that TRITON_DIR/run.sh starts, case by case.
 	$(BIN)/python -m benchmarks.comparison triton $(BENCH)
+
+bench-dashboard: $(VENV)/.installed-dev  ## Measure the pages with 500 models, and 50 viewers of live charts.
+	$(BIN)/python -m benchmarks.dashboard
 
 bench-instructions: $(VENV)/.installed-dev  ## Count each path's instructions; fails at 10 % more than recorded. RECORD=yes records anew.
 	$(BIN)/python -m benchmarks.instructions $(if $(filter yes,$(RECORD)),--record)

@@ -26,17 +26,17 @@ _STATE_ORDER = ("failed", "degraded", "loading", "unloading", "ready", "asleep",
 @requires(Right.VIEW)
 def models(request: HttpRequest) -> HttpResponse:
     search, tag = request.GET.get("q", "").strip(), request.GET.get("tag", "")
-    everything = select.models_overview()
-    rows = [row for row in everything if (not tag or tag in row.model.tags) and _matches(row, search)]
-    rows, sort = _sorted(rows, request.GET.get("sort", ""))
-    page = page_of(request, rows, SHOWN)
+    everything = select.models_standing()
+    fitting = [row for row in everything if (not tag or tag in row.tags) and _matches(row, search)]
+    ordered, sort = _sorted(fitting, request.GET.get("sort", ""))
+    page = page_of(request, ordered, SHOWN)
     numbers = recent_numbers([row.name for row in page])
     context = {
         "unmanaged": unmanaged_models(),
         "page": page,
-        "rows": [(row, numbers[row.name]) for row in page],
+        "rows": [(row, numbers[row.name]) for row in select.summaries_of(page)],
         "total": len(everything),
-        "tags": sorted({tag for row in everything for tag in row.model.tags}),
+        "tags": sorted({tag for row in everything for tag in row.tags}),
         "search": search,
         "tag": tag,
         "sort": sort,
@@ -44,7 +44,7 @@ def models(request: HttpRequest) -> HttpResponse:
     return respond(request, "catalog/models", context)
 
 
-def _sorted(rows: list[select.ModelSummary], wanted: str) -> tuple[list[select.ModelSummary], str]:
+def _sorted(rows: list[select.Standing], wanted: str) -> tuple[list[select.Standing], str]:
     """Sort the list. The figures of every model are read only where it is sorted by one of them."""
     by_figure = wanted.removeprefix("-") in ("rps", "p99", "errors")
     numbers = recent_numbers([row.name for row in rows], sparks=False) if by_figure else {}
@@ -58,8 +58,8 @@ def _sorted(rows: list[select.ModelSummary], wanted: str) -> tuple[list[select.M
     return sorted_rows(rows, wanted, keys, "name")
 
 
-def _matches(row: select.ModelSummary, search: str) -> bool:
-    text = f"{row.name} {row.backend} {row.state} {' '.join(row.model.tags)}".lower()
+def _matches(row: select.Standing, search: str) -> bool:
+    text = f"{row.name} {row.backend} {row.state} {' '.join(row.tags)}".lower()
     return all(word in text for word in search.lower().split())
 
 

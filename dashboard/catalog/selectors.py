@@ -4,17 +4,21 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
 from django.db.models import OuterRef, QuerySet, Subquery
 
 from dashboard.catalog.storage import managed_repository
 from dashboard.models import ConfigRevision, Model, ModelState, ModelSync, Release, Version
-from dashboard.shared.choices import DesiredState, ModelStatus, VersionState
+from dashboard.shared.choices import DesiredState, ModelStatus, VersionState, version_word
 from dashboard.shared.exceptions import NotFound
 
 if TYPE_CHECKING:
     from django_stubs_ext import WithAnnotations
+
+
+# States of models that a person should look at, and that change by themselves.
+NEED_ATTENTION, CHANGING = ("failed", "degraded"), ("loading", "unloading")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +48,25 @@ class ModelSummary:
 
     @property
     def needs_attention(self) -> bool:
-        return self.state in ("failed", "degraded")
+        return self.state in NEED_ATTENTION
 
     @property
     def changing(self) -> bool:
-        return self.state in ("loading", "unloading")
+        return self.state in CHANGING
+
+
+class Standing(NamedTuple):
+    """What a list of models is counted, filtered and sorted by: little to read, however many models there are.
+
+    state and backend are those of a ModelSummary.
+    """
+
+    pk: int
+    name: str
+    tags: list[str]
+    desired_state: str
+    state: str
+    backend: str
 
 
 def model_get(name: str) -> Model:
@@ -68,15 +86,24 @@ def models_overview(*, search: str = "", tag: str = "") -> list[ModelSummary]:
     return _summaries(rows)
 
 
-def model_states_now() -> list[str]:
-    """Return the state of every model, as models_overview has it but with less to read: every page shows it."""
-    rows = _with_parts(Model.objects.all()).values_list("pk", "name", "desired_state", "newest_release")
-    live = dict(Release.objects.filter(pk__in=[row[3] for row in rows if row[3]]).values_list("pk", "versions"))
-    states, errors = _states(), _sync_errors()
-    return [
-        _judge(desired, live.get(release or 0, []), states[name], errors.get(pk, ""))[0]
-        for pk, name, desired, release in rows
-    ]
+def models_standing() -> list[Standing]:
+    """Return how every model stands, ordered by name."""
+    columns = ("pk", "name", "tags", "desired_state", "newest_release")
+    rows = list(_with_parts(Model.objects.all()).values_list(*columns))
+    live = dict(Release.objects.filter(pk__in=[row[4] for row in rows if row[4]]).values_list("pk", "versions"))
+    states, errors, backends = _said_of_all(), _sync_errors(), _newest_formats()
+    found = []
+    for pk, name, tags, desired, release in rows:
+        state, _ = _judge(desired, live.get(release or 0, []), states[name], errors.get(pk, ""))
+        found.append(Standing(pk, name, tags, desired, state, backends.get(pk, "")))
+    return found
+
+
+def summaries_of(models: Iterable[Standing]) -> list[ModelSummary]:
+    """Return these models in this order, without those that were deleted meanwhile."""
+    wanted = [model.pk for model in models]
+    found = {row.model.pk: row for row in _summaries(_with_parts(Model.objects.filter(pk__in=wanted)))}
+    return [found[pk] for pk in wanted if pk in found]
 
 
 def model_summary(model: Model) -> ModelSummary:
@@ -141,6 +168,15 @@ def releases(model: Model) -> QuerySet[Release]:
     return model.releases.all()
 
 
+class _Said(NamedTuple):
+    """What a server says of one version. word: choices.version_word."""
+
+    version: int
+    state: str
+    word: str
+    reason: str
+
+
 class _Newest(TypedDict):
     newest_release: int | None
 
@@ -160,12 +196,25 @@ def _published(models: Iterable[Model]) -> dict[int, list[tuple[int, str]]]:
     return found
 
 
-def _states(models: Iterable[Model] | None = None) -> dict[str, list[ModelState]]:
-    """Return what servers say of versions by the model's name; of every model where none are given."""
+def _newest_formats() -> dict[int, str]:
+    """Return the format of each model's newest published version by the model's id."""
+    rows = Version.objects.filter(state=VersionState.PUBLISHED).order_by("number")
+    return dict(rows.values_list("model_id", "format"))
+
+
+def _states(models: Iterable[Model]) -> dict[str, list[ModelState]]:
+    """Return what servers say of versions by the model's name."""
     found = defaultdict(list)
-    rows = ModelState.objects.all()
-    for state in rows if models is None else rows.filter(model_name__in=[model.name for model in models]):
+    for state in ModelState.objects.filter(model_name__in=[model.name for model in models]):
         found[state.model_name].append(state)
+    return found
+
+
+def _said_of_all() -> dict[str, list[_Said]]:
+    found = defaultdict(list)
+    columns = ("model_name", "version", "state", "condition", "failed", "reason")
+    for name, version, state, condition, failed, reason in ModelState.objects.values_list(*columns):
+        found[name].append(_Said(version, state, version_word(state, condition, failed), reason))
     return found
 
 
@@ -189,7 +238,8 @@ def _summary(
     model: Model, release: Release | None, states: list[ModelState], error: str, published: list[tuple[int, str]]
 ) -> ModelSummary:
     live = release.versions if release else []
-    state, reason = _judge(model.desired_state, live, states, error)
+    said = [_Said(row.version, row.state, row.word, row.reason) for row in states]
+    state, reason = _judge(model.desired_state, live, said, error)
     warnings = [row.reason for row in states if row.word == "ready" and row.reason]
     latest_number, backend = published[0] if published else (None, "")
     return ModelSummary(
@@ -207,7 +257,7 @@ def _summary(
     )
 
 
-def _judge(desired: str, live: list[int], states: list[ModelState], error: str) -> tuple[str, str]:
+def _judge(desired: str, live: list[int], states: list[_Said], error: str) -> tuple[str, str]:
     """Return the state of a ModelSummary and its reason, from what is desired and what the servers say.
 
     error: why `watch` could not bring the model to what is desired.
@@ -217,14 +267,14 @@ def _judge(desired: str, live: list[int], states: list[ModelState], error: str) 
         if error and ModelStatus.READY in said:
             return "degraded", f"it is still loaded: {error}"
         leaving = said & {ModelStatus.READY, ModelStatus.LOADING, ModelStatus.UNLOADING}
-        return ("unloading" if leaving or any(state.asleep for state in states) else "unloaded"), ""
+        return ("unloading" if leaving or any(state.word == "asleep" for state in states) else "unloaded"), ""
     ready = {state.version for state in states if state.word == "ready"}
-    asleep = {state.version for state in states if state.asleep}
+    asleep = {state.version for state in states if state.word == "asleep"}
     if ModelStatus.LOADING in said:
         return "loading", ""
     if live and set(live) <= ready | asleep and not error:
         return ("ready" if set(live) & ready else "asleep"), ""
-    reason = error or next((s.complaint for s in states if s.word == "unavailable" and s.reason), "")
+    reason = error or next((s.reason for s in states if s.word == "unavailable" and s.reason), "")
     if ready and reason:
         return "degraded", reason
     return ("failed", reason) if reason else ("loading", "")

@@ -10,7 +10,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from dashboard.access.authorisation import Actor, Right, token_rights
-from dashboard.catalog.selectors import ModelSummary, model_states_now
+from dashboard.catalog.selectors import ModelSummary, models_standing
 from dashboard.models import ApiToken, AuditEntry, Job, ModelState
 from dashboard.overview.search import PAGES
 from dashboard.servers.selectors import servers
@@ -52,7 +52,7 @@ def health() -> dict[str, object]:
 
     failing: how many models, servers and processes fail. silent: a sentence for each process that does not answer.
     """
-    states = model_states_now()
+    states = [model.state for model in models_standing()]
     down = sum(
         getattr(server, "state", None) is not None and server.state.state == ServerStatus.DOWN for server in servers()
     )

@@ -9,7 +9,7 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from dashboard.catalog.selectors import model_states_now, models_overview
+from dashboard.catalog.selectors import models_overview, models_standing
 from dashboard.metrics.recent import busiest
 from dashboard.metrics.samples import Sample, encode
 from dashboard.models import MetricSample, Model, ModelState, ModelSync, Release, Server, Version
@@ -92,7 +92,8 @@ def test_a_servers_page_shows_first_what_is_not_ready(viewer: Client, server: Se
 def test_the_frame_says_of_each_model_what_the_list_says(viewer: Client, server: Server) -> None:
     Model.objects.filter(name="model_001").update(desired_state="unloaded")
     ModelState.objects.filter(model_name="model_002").update(state="UNAVAILABLE", reason="no such operator")
-    assert model_states_now() == [row.state for row in models_overview()] == ["ready", "unloading", "failed"]
+    states = [row.state for row in models_overview()]
+    assert [model.state for model in models_standing()] == states == ["ready", "unloading", "failed"]
 
 
 def test_the_busiest_models_are_those_with_most_requests_now(server: Server) -> None:

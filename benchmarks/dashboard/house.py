@@ -1,0 +1,114 @@
+"""The running product: very many models, a person who is signed in, and a light load."""
+
+import re
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import psutil
+
+from tests.support.model_factory import onnx_scale
+from tests.support.serving_process import START_TIMEOUT_S, wait_until
+from tests.support.up_process import Up
+
+LOAD_TIMEOUT_S = 900.0
+BUSY_MODELS = 10  # of all, those that are asked
+ASK_EVERY_S = 0.02
+BODY = {"inputs": [{"name": "INPUT0", "datatype": "FP32", "shape": [1, 1], "data": [1.0]}]}
+ONE_INSTANCE = """
+instance_group [ { count: 1 kind: KIND_CPU } ]
+parameters { key: "intra_op_thread_count" value { string_value: "1" } }
+"""
+
+
+def model_name(number: int) -> str:
+    return f"model_{number:04}"
+
+
+class House:
+    """`manage.py up` with `models` models that are ready, and the cookies of somebody who may do everything."""
+
+    def __init__(self, data: Path, models: int) -> None:
+        self.data = data
+        self.up = Up(data)
+        self._models = models
+        self.cookies: dict[str, str] = {}
+
+    @property
+    def url(self) -> str:
+        return self.up.dashboard_url
+
+    def __enter__(self) -> "House":
+        for number in range(self._models):
+            onnx_scale(self.data / "models", model_name(number), extra=ONE_INSTANCE)
+        self.up.start()
+        try:
+            self._sign_in()
+            self._take_over()
+        except BaseException:
+            self.up.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.up.close()
+
+    def web_process(self) -> psutil.Process:
+        """Return the process that serves the pages."""
+        for pid in self.up.processes():
+            process = psutil.Process(pid)
+            if "daphne" in process.cmdline():
+                return process
+        raise RuntimeError("no process of the dashboard runs")
+
+    def _sign_in(self) -> None:
+        with httpx.Client(base_url=self.url, timeout=60.0) as client:
+            found = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', client.get("/sign-in").text)
+            assert found is not None
+            form = {"username": "admin", "password": self.up.password, "csrfmiddlewaretoken": found[1]}
+            answer = client.post("/sign-in", data=form, headers={"Referer": f"{self.url}/sign-in"})
+            assert answer.status_code == 302, answer.text
+            self.cookies = dict(client.cookies)
+
+    def _take_over(self) -> None:
+        """Put every model under management, have it loaded, and wait until all are ready."""
+        headers = {"X-CSRFToken": self.cookies["slipway_csrf"], "Referer": f"{self.url}/", "Origin": self.url}
+        with httpx.Client(base_url=f"{self.url}/api/v1", cookies=self.cookies, headers=headers, timeout=120.0) as api:
+            for action in ("adopt", "load"):
+                for number in range(self._models):
+                    api.post(f"/models/{model_name(number)}/{action}").raise_for_status()
+        wait_until(lambda: self._ready() == self._models, LOAD_TIMEOUT_S, f"{self._models} models ready")
+
+    def _ready(self) -> int:
+        time.sleep(0.5)
+        ready = "select count(*) from dashboard_modelstate where state = 'READY' and model_name like 'model_%'"
+        return int(self.up.query(ready)[0][0])
+
+    @contextmanager
+    def light_load(self) -> Iterator[None]:
+        """Ask some of the models one after the other, about 50 times a second."""
+        over = threading.Event()
+
+        def ask() -> None:
+            with httpx.Client(base_url=self.up.http_url, timeout=START_TIMEOUT_S) as client:
+                number = 0
+                while not over.wait(ASK_EVERY_S):
+                    client.post(f"/v2/models/{model_name(number)}/infer", json=BODY).raise_for_status()
+                    number = (number + 1) % min(BUSY_MODELS, self._models)
+
+        thread = threading.Thread(target=ask)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+
+
+def cpu_seconds(process: psutil.Process) -> float:
+    """Return the user and system time of the process alone."""
+    times = process.cpu_times()
+    return float(times.user + times.system)

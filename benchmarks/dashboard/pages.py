@@ -1,0 +1,102 @@
+"""Every page: milliseconds as a browser meets them, the process's own time, and the queries it takes."""
+
+import os
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import httpx
+
+from benchmarks.dashboard.house import House, cpu_seconds, model_name
+
+TIMES = 15
+_ONE = f"/models/{model_name(0)}"
+PAGES = (
+    "/",
+    "/models/",
+    "/models/?sort=-rps",
+    "/models/?q=model_01",
+    f"{_ONE}/",
+    f"{_ONE}/versions",
+    f"{_ONE}/configuration",
+    f"{_ONE}/playground",
+    f"{_ONE}/activity",
+    "/models/new",
+    "/jobs/",
+    "/servers/",
+    "/servers/local/",
+    "/activity/",
+    "/settings/",
+    "/places",
+)
+# What an open page asks for again by itself: address -> seconds between two.
+OPEN_OVERVIEW = {"/?part=now": 4.0, "/?part=rows": 6.0, "/health": 5.0}
+OPEN_LIST = {"/models/": 4.0, "/health": 5.0}
+OPEN_MODEL = {f"{_ONE}/head?tab=overview": 2.0, f"{_ONE}/?part=now": 5.0, f"{_ONE}/?part=rows": 6.0, "/health": 5.0}
+HTMX = {"HX-Request": "true"}
+
+
+class Page(NamedTuple):
+    """ms: the median from request to last byte. cpu_ms: of the web process, the mean. bytes: of the body."""
+
+    name: str
+    ms: float
+    cpu_ms: float
+    queries: int
+    bytes: int
+
+
+def measure_pages(house: House) -> list[Page]:
+    """Return the figures of each page, of what charts ask for, and of each part that an open page asks for again."""
+    count = _query_counter(house)
+    process = house.web_process()
+    found = []
+    with httpx.Client(base_url=house.url, cookies=house.cookies, timeout=60.0) as client:
+        for name, path, headers in _requests():
+            client.get(path, headers=headers).raise_for_status()
+            times, before = [], cpu_seconds(process)
+            for _ in range(TIMES):
+                began = time.perf_counter()
+                answer = client.get(path, headers=headers)
+                times.append(time.perf_counter() - began)
+            cpu = (cpu_seconds(process) - before) / TIMES
+            queries = count(path, headers)
+            found.append(Page(name, statistics.median(times) * 1e3, cpu * 1e3, queries, len(answer.content)))
+    return found
+
+
+def _requests() -> Iterator[tuple[str, str, dict[str, str]]]:
+    """Yield name, path and headers of each."""
+    for path in PAGES:
+        yield path, path, {}
+    end = time.time()
+    for model in ("", model_name(0)):
+        for name, span in (("15 min", 900), ("a day", 86_400)):
+            yield f"/metrics?model={model}, {name}", f"/metrics?model={model}&start={end - span}&end={end}", {}
+    for path in {**OPEN_OVERVIEW, **OPEN_LIST, **OPEN_MODEL}:
+        yield f"{path}, the part", path, HTMX
+
+
+def _query_counter(house: House) -> Callable[[str, dict[str, str]], int]:
+    """Return a function (path, headers) -> queries. Django runs in this process too, on the same database."""
+    os.environ.update({name: value for name, value in house.up.environment.items() if name.startswith("SLIPWAY_")})
+    os.environ["DJANGO_SETTINGS_MODULE"] = "dashboard.settings"
+    import django
+
+    django.setup()
+    from django.contrib.auth import get_user_model
+    from django.db import connection
+    from django.test import Client
+    from django.test.utils import CaptureQueriesContext
+
+    client = Client(headers={"host": "127.0.0.1"})
+    client.force_login(get_user_model().objects.get(username="admin"))
+
+    def count(path: str, headers: dict[str, str]) -> int:
+        client.get(path, headers=headers)
+        with CaptureQueriesContext(connection) as captured:
+            assert client.get(path, headers=headers).status_code == 200, path
+        return len(captured)
+
+    return count
