@@ -1,7 +1,8 @@
 """What is measured, by seconds, memory and endurance; CONTRIBUTING.md has the make targets, docs/benchmarks.md the results.
 
 comparison/    other servers and this one, in turns, on the same model: `make bench-peers`, `make bench-triton`
-peers/         what those servers run, each in an environment of its own
+servers/       how those servers are started, each in an environment of its own
+report/        docs/benchmarks.md and its pictures, out of what a comparison left
 instructions/  instructions of one request, which load does not sway: `make bench-instructions`
 loads/         the requests and the programs that send them
 soak/          a million requests under changes and kills

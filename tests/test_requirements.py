@@ -18,7 +18,7 @@ OWN = {"dashboard", "serving", "repository", "tests", "benchmarks", "examples", 
 # Made by the Python backend for the code it runs; a file beside that code; NVIDIA's, TensorFlow and OpenTelemetry,
 # from files of their own.
 NOT_INSTALLED = {"triton_python_backend_utils", "ink", "tensorrt", "tensorflow", "opentelemetry"}
-PEERS = ROOT / "benchmarks" / "peers"  # they run in environments of their own, from requirements/bench
+PEERS = ROOT / "benchmarks" / "servers" / "programs"  # they run in environments of their own, from requirements/bench
 BESIDE = {path.stem for path in (ROOT / "examples").glob("*.py")}  # the training scripts import each other
 LOCKED = ["server", "dashboard", "examples", "cloud", "opentelemetry", "dev"]
 INSTALLED = ["server.in", "torch.txt", "dashboard.in", "examples.in", "dev.in"]

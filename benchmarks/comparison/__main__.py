@@ -9,11 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.comparison import peers, triton
-from benchmarks.comparison.folders import PAGE, PICTURES, RESULTS
 from benchmarks.comparison.measure import CannotMeasure
-from benchmarks.comparison.page import write_page
-from benchmarks.comparison.servers import CannotStart
+from benchmarks.comparison.record import Results
+from benchmarks.folders import PAGE, PICTURES, RESULTS
 from benchmarks.loads.closed_loop import missing
+from benchmarks.report.page import write_page
+from benchmarks.servers.process import CannotStart
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -50,12 +51,12 @@ def _given(options: argparse.Namespace) -> dict[str, int]:
     return {name: value for name, value in values.items() if value}
 
 
-def _peers(options: argparse.Namespace) -> peers.Results:
+def _peers(options: argparse.Namespace) -> Results:
     settings = peers.QUICK if options.quick else peers.Settings()
     return peers.run(replace(settings, only=tuple(options.only), **_given(options)))
 
 
-def _triton(options: argparse.Namespace) -> triton.Results:
+def _triton(options: argparse.Namespace) -> Results:
     settings = triton.QUICK if options.quick else triton.Settings()
     return triton.run(replace(settings, only=" ".join(options.only), **_given(options)))
 

@@ -1,4 +1,4 @@
-"""The comparison script of the lesson that this project grew from, run as it stands: benchmarks/peers/framework_benchmark.py.
+"""The comparison script of the lesson that this project grew from, run as it stands: framework_benchmark.py beside this file.
 
 It asks three fixed addresses: FastAPI on 8080, TorchServe on 8085, and on 8000 a Triton with a model named "model", which is
 where Slipway stands. Nothing in it was changed for Slipway. It does not look at the status of an answer, so that each server
@@ -8,15 +8,17 @@ is asked and checked first.
 import subprocess
 import sys
 from contextlib import ExitStack
+from pathlib import Path
 
-from benchmarks.comparison import servers
-from benchmarks.comparison.environments import CannotInstall
-from benchmarks.comparison.folders import PROGRAMS
-from benchmarks.comparison.models import write
-from benchmarks.comparison.servers import CannotStart
-from benchmarks.comparison.subjects import REPOSITORY, fastapi_command, plain, run_peer, torchserve_command, v2
+from benchmarks.comparison.encodings import plain, v2
+from benchmarks.folders import REPOSITORY
+from benchmarks.servers import process
+from benchmarks.servers.commands import fastapi_command, run_peer, torchserve_command
+from benchmarks.servers.environments import CannotInstall
+from benchmarks.servers.models import write
+from benchmarks.servers.process import CannotStart
 
-SCRIPT = PROGRAMS / "framework_benchmark.py"
+SCRIPT = Path(__file__).with_name("framework_benchmark.py")
 FASTAPI, TORCHSERVE, TRITON = 8080, 8085, 8000  # the ports that it names
 
 
@@ -24,13 +26,12 @@ def run() -> dict[str, str]:
     """Return what it printed as "output", or under "reason" why it could not run."""
     try:
         with ExitStack() as stack:
-            stack.enter_context(run_peer("fastapi", fastapi_command(1), plain(), FASTAPI))
-            stack.enter_context(
-                run_peer("torchserve", torchserve_command("model"), plain("/predictions/model"), TORCHSERVE)
-            )
-            slipway = servers.slipway(write(REPOSITORY, ["model"]), ["model"], [f"--http-port={TRITON}"])
+            torchserve = plain("/predictions/model")[0].request
+            stack.enter_context(run_peer("fastapi", fastapi_command(1), plain()[0].request, FASTAPI))
+            stack.enter_context(run_peer("torchserve", torchserve_command("model"), torchserve, TORCHSERVE))
+            slipway = process.slipway(write(REPOSITORY, ["model"]), ["model"], [f"--http-port={TRITON}"])
             running = stack.enter_context(slipway)
-            servers.ask(running.http, v2("model")[0].request)
+            process.ask(running.http, v2("model")[0].request)
             return {"output": _output()}
     except (CannotInstall, CannotStart, OSError, subprocess.SubprocessError) as error:
         return {"reason": str(error)}

@@ -1,17 +1,19 @@
-"""One measurement: a load on a server that runs, and what CPU it cost the server."""
+"""One measurement: a load on a server that runs, and what CPU it cost the server; and whose turn it is for one."""
 
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TypeVar
 
 from benchmarks.comparison.record import Key, Measurement
-from benchmarks.comparison.servers import Running
 from benchmarks.loads import closed_loop, open_loop
 from benchmarks.loads.requests import Request
 from benchmarks.machine import cpu_seconds
+from benchmarks.servers.process import Running
 
+T = TypeVar("T")
 _SETTLE_S = 0.1  # what a server still does for the last load is not the next one's
 
 
@@ -67,3 +69,8 @@ def _said(one: Measurement) -> Measurement:
         flush=True,
     )
     return one
+
+
+def order(items: Sequence[T], number: int) -> list[T]:
+    """Return the turns of a round, reversed in every other one: what grows or fades while a machine works favours nobody."""
+    return list(items) if number % 2 else list(reversed(items))

@@ -13,15 +13,15 @@ import numpy as np
 import onnxruntime
 
 from benchmarks.comparison import lesson, measure
-from benchmarks.comparison.environments import CannotInstall
-from benchmarks.comparison.folders import CACHE
-from benchmarks.comparison.measure import CannotMeasure
-from benchmarks.comparison.models import inputs, write
+from benchmarks.comparison.encodings import Encoding, check
+from benchmarks.comparison.measure import CannotMeasure, order
 from benchmarks.comparison.record import Key, Results, Unfinished
-from benchmarks.comparison.servers import CannotStart, Running
-from benchmarks.comparison.subjects import REPOSITORY, Encoding, Server, all_servers, check
-from benchmarks.comparison.turns import order
+from benchmarks.comparison.subjects import Server, all_servers
+from benchmarks.folders import CACHE, REPOSITORY
 from benchmarks.machine import machine
+from benchmarks.servers.environments import CannotInstall
+from benchmarks.servers.models import inputs, write
+from benchmarks.servers.process import CannotStart, Running
 
 SHARES = (0.5, 0.8)  # of the throughput that the server reached in the closed loops of the same turn
 

@@ -6,13 +6,13 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from datetime import date
 
-from benchmarks.comparison import measure, models, servers
-from benchmarks.comparison.folders import CACHE
+from benchmarks.comparison import measure
+from benchmarks.comparison.measure import order
 from benchmarks.comparison.record import Key, Results, Unfinished
-from benchmarks.comparison.subjects import REPOSITORY
-from benchmarks.comparison.turns import order
+from benchmarks.folders import CACHE, REPOSITORY
 from benchmarks.loads.requests import Request, v2_binary, v2_grpc, v2_json
 from benchmarks.machine import machine
+from benchmarks.servers import models, process
 
 
 @dataclass(frozen=True)
@@ -98,12 +98,12 @@ def run(settings: Settings) -> Results:
     }
     with ExitStack() as stack:
         running = {
-            "triton": stack.enter_context(servers.triton(repository, loaded)),
-            "slipway": stack.enter_context(servers.slipway(repository, loaded)),
+            "triton": stack.enter_context(process.triton(repository, loaded)),
+            "slipway": stack.enter_context(process.slipway(repository, loaded)),
         }
         if settings.frontend_workers:
             flag = f"--frontend-workers={settings.frontend_workers}"
-            running["workers"] = stack.enter_context(servers.slipway(repository, loaded, [flag]))
+            running["workers"] = stack.enter_context(process.slipway(repository, loaded, [flag]))
         for number in range(1, settings.rounds + 1):
             for case in cases:
                 for name in order(list(running), number):

@@ -4,12 +4,12 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from benchmarks.comparison import peers, triton
-from benchmarks.comparison.page import markdown, write_page
+from benchmarks.comparison.measure import order
 from benchmarks.comparison.record import Key, Measurement, Results, Unfinished
 from benchmarks.comparison.subjects import all_servers
-from benchmarks.comparison.summary import Figure, ratio, rows
-from benchmarks.comparison.turns import order
 from benchmarks.loads.outcome import Outcome
+from benchmarks.report.page import markdown, write_page
+from benchmarks.report.summary import Figure, ratio, rows
 
 
 def measured(number: int, server: str, case: str, load: str, per_second: float, offered: float = 0.0) -> Measurement:

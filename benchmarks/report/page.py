@@ -5,9 +5,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.comparison.charts import Bar, Range, bars, ranges
 from benchmarks.comparison.record import Results
-from benchmarks.comparison.summary import Row, ratio, rows
+from benchmarks.report.charts import Bar, Range, bars, ranges
+from benchmarks.report.summary import Row, ratio, rows
 
 BESIDE_TRITON, THROUGHPUT, LATENCY = "benchmarks-triton.svg", "benchmarks-throughput.svg", "benchmarks-latency.svg"
 AT = "32 clients"  # the load that the promises speak of
@@ -235,9 +235,9 @@ def _loads(chosen: dict[tuple[str, str, str], Row], titles: dict[str, str]) -> s
 LESSON = """\
 ## The lesson's own script
 
-`benchmarks/peers/framework_benchmark.py`, as it stands, with FastAPI (one process), TorchServe and, where it expects Triton,
-Slipway. It makes a new connection for each of 1,000 requests, 10 at a time, from one Python process, which takes more CPU than
-Slipway does: it measures its client as much as the servers.
+`benchmarks/comparison/framework_benchmark.py`, as it stands, with FastAPI (one process), TorchServe and, where it expects
+Triton, Slipway. It makes a new connection for each of 1,000 requests, 10 at a time, from one Python process, which takes more
+CPU than Slipway does: it measures its client as much as the servers.
 
 ```
 {output}

@@ -8,7 +8,7 @@ import sys
 import sysconfig
 from pathlib import Path
 
-from benchmarks.comparison.folders import CACHE, REQUIREMENTS
+from benchmarks.folders import CACHE, REQUIREMENTS
 
 # TorchServe's worker imports torch, which is large and serves nothing here: it borrows the project's, after its own packages.
 BORROW_TORCH = frozenset({"torchserve"})
@@ -18,7 +18,7 @@ class CannotInstall(Exception):
     """The packages of a peer could not be installed; the text says why."""
 
 
-def environment(name: str) -> Path:
+def made(name: str) -> Path:
     """Return the folder of the environment, made if need be."""
     requirements = REQUIREMENTS / f"{name}.txt"
     folder = CACHE / "environments" / name
@@ -37,7 +37,7 @@ def environment(name: str) -> Path:
     return folder
 
 
-def variables(folder: Path) -> dict[str, str]:
+def variables_of(folder: Path) -> dict[str, str]:
     """Return the process's variables with the environment's programs first, and nothing of this project's Python."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))}
     return kept | {"PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "VIRTUAL_ENV": str(folder)}

@@ -1,12 +1,10 @@
 # framework_benchmark.py
 
-import asyncio
 import time
-from collections.abc import Callable
-
-import aiohttp
+import asyncio
 import numpy as np
-
+import aiohttp
+from typing import Callable
 
 async def benchmark_endpoint(
     url: str,
@@ -22,8 +20,9 @@ async def benchmark_endpoint(
         async with semaphore:
             payload = payload_fn()
             start = time.perf_counter()
-            async with aiohttp.ClientSession() as session, session.post(url, json=payload) as response:
-                await response.read()
+            async with aiohttp.ClientSession() as session:
+                async with session.post(url, json=payload) as response:
+                    await response.read()
             latency = (time.perf_counter() - start) * 1000
             latencies.append(latency)
 
@@ -40,7 +39,6 @@ async def benchmark_endpoint(
         "throughput_rps": n_requests / (sum(latencies) / 1000),
     }
 
-
 async def compare_frameworks():
     feature_dim = 512
     payload_fn = lambda: {"features": np.random.randn(feature_dim).tolist()}
@@ -52,7 +50,7 @@ async def compare_frameworks():
         "http://localhost:8080/predict",
         payload_fn,
     )
-    print("\nFastAPI (baseline):")
+    print(f"\nFastAPI (baseline):")
     print(f" p50: {fastapi_results['p50_ms']:.1f}ms, p99: {fastapi_results['p99_ms']:.1f}ms")
 
     # TorchServe
@@ -60,29 +58,26 @@ async def compare_frameworks():
         "http://localhost:8085/predictions/model",
         payload_fn,
     )
-    print("\nTorchServe:")
+    print(f"\nTorchServe:")
     print(f" p50: {torchserve_results['p50_ms']:.1f}ms, p99: {torchserve_results['p99_ms']:.1f}ms")
 
     # Triton HTTP
     def triton_payload():
         features = np.random.randn(feature_dim).tolist()
         return {
-            "inputs": [
-                {
-                    "name": "input",
-                    "shape": [1, feature_dim],
-                    "datatype": "FP32",
-                    "data": features,
-                }
-            ]
+            "inputs": [{
+                "name": "input",
+                "shape": [1, feature_dim],
+                "datatype": "FP32",
+                "data": features,
+            }]
         }
 
     triton_results = await benchmark_endpoint(
         "http://localhost:8000/v2/models/model/infer",
         triton_payload,
     )
-    print("\nTriton (HTTP):")
+    print(f"\nTriton (HTTP):")
     print(f" p50: {triton_results['p50_ms']:.1f}ms, p99: {triton_results['p99_ms']:.1f}ms")
-
 
 asyncio.run(compare_frameworks())

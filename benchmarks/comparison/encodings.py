@@ -1,0 +1,73 @@
+"""How the numbers go to a server and come back, in each protocol; and whether a server computes the right ones."""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+import numpy as np
+from tritonclient.grpc import service_pb2 as pb
+
+from benchmarks.loads.requests import Request, numbers, plain_json, v2_binary, v2_grpc, v2_json
+from benchmarks.servers import models
+from benchmarks.servers.process import CannotStart, Running, ask
+
+ROW = models.inputs("mlp")
+FEATURES = {"features": numbers(ROW["input"])}
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """How the 512 numbers go to a server. `read`: the ten numbers of an answer's body."""
+
+    name: str
+    request: Request
+    read: Callable[[bytes], Any]
+
+
+def check(running: Running, encoding: Encoding, expected: np.ndarray) -> None:
+    """Raise CannotStart unless the server computes the model's own numbers."""
+    request = encoding.request
+    try:
+        body = _call(running.grpc, request) if request.http2 else ask(running.http, request)
+        found = np.asarray(encoding.read(body), np.float32).reshape(-1)
+    except (OSError, grpc.RpcError, ValueError, LookupError) as error:
+        raise CannotStart(f"{encoding.name}: {error}") from None
+    if found.shape != expected.shape or not np.allclose(found, expected, atol=1e-3):
+        raise CannotStart(f"{encoding.name}: it computes {found[:3]}... instead of {expected[:3]}...")
+
+
+def _call(address: str, request: Request) -> bytes:
+    with grpc.insecure_channel(address) as channel:
+        return bytes(channel.unary_unary(request.path)(request.body[5:], timeout=30))
+
+
+def _of_v2_json(body: bytes) -> Any:
+    return json.loads(body)["outputs"][0]["data"]
+
+
+def _of_v2_binary(body: bytes) -> Any:
+    return np.frombuffer(body[-40:], np.float32)
+
+
+def _of_v2_grpc(body: bytes) -> Any:
+    answer = pb.ModelInferResponse.FromString(body)
+    if answer.raw_output_contents:
+        return np.frombuffer(answer.raw_output_contents[0], np.float32)
+    return list(answer.outputs[0].contents.fp32_contents)
+
+
+def v2(model: str, names: Sequence[str] = ("JSON", "binary", "gRPC")) -> list[Encoding]:
+    """Return encodings of the V2 protocol."""
+    known = {
+        "JSON": Encoding("JSON", v2_json(model, ROW), _of_v2_json),
+        "binary": Encoding("binary", v2_binary(model, ROW), _of_v2_binary),
+        "gRPC": Encoding("gRPC", v2_grpc(model, ROW), _of_v2_grpc),
+    }
+    return [known[name] for name in names]
+
+
+def plain(path: str = "/predict") -> list[Encoding]:
+    """Return the JSON that most peers take: {"features": [...]} -> {"output": [...]}."""
+    return [Encoding("JSON", plain_json(path, FEATURES), lambda body: json.loads(body)["output"])]
