@@ -20,7 +20,7 @@ from serving.cli.command_line import parse
 from serving.cli.options import Options
 from serving.core.errors import ServingError, unavailable
 from serving.frontends.shared.authorisation import Authoriser
-from serving.resources.allocator import bound_arenas
+from serving.resources import allocator
 from serving.server.inference_server import InferenceServer
 from serving.telemetry.logs import LogSettings, configure_logging
 from serving.workers.pool import FrontendWorkers
@@ -50,7 +50,7 @@ def main() -> None:
         log.warning("%s", warning)
     # Where native code ends the process, the stacks name the model and its file: see serving.execution.crash_trace.
     faulthandler.enable()
-    bound_arenas()
+    allocator.set_up()
     set_model_environment(options.model_environment)
     # A thread in Python code holds the interpreter for at most this long when the loop has work; 5 ms is the default.
     sys.setswitchinterval(0.0005)

@@ -24,6 +24,7 @@ from serving.frontends.grpc_server import GrpcServer
 from serving.frontends.http1.listener import Listener
 from serving.frontends.http_server import make_listener
 from serving.frontends.shared.authorisation import Authoriser
+from serving.resources import allocator
 from serving.server.inference_server import InferenceServer
 from serving.telemetry.logs import LogSettings, LogValues, configure_logging
 from serving.workers.link.setup import BEAT_S, Setup
@@ -47,6 +48,7 @@ def main() -> None:
         setup: Setup = pickle.load(file)
     log_settings = LogSettings(setup.log_values)
     configure_logging(log_settings, setup.options.log_file)
+    allocator.set_up()
     sys.setswitchinterval(0.0005)  # as in the core
     gc.set_threshold(20_000, 20, 20)
     uvloop.run(_Worker(setup, log_settings).run())
