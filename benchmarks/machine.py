@@ -23,14 +23,16 @@ def machine() -> str:
 
 def cpu_seconds(pid: int) -> float:
     """Return the user and system time of a process and its descendants, those that have ended too."""
-    ticks = 0
-    for one in (pid, *descendants(pid)):
-        try:
-            fields = Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()
-        except OSError:
-            continue  # it has just ended, and its parent's line has it
-        ticks += sum(map(int, fields[11:15]))
-    return ticks / _TICKS
+    return sum(own_cpu_seconds(one) for one in (pid, *descendants(pid)))
+
+
+def own_cpu_seconds(pid: int) -> float:
+    """Return the user and system time of one process and of its children that have ended."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0  # it has just ended, and its parent's line has it
+    return sum(map(int, fields[11:15])) / _TICKS
 
 
 def _cpu() -> str:

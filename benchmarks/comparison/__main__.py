@@ -4,6 +4,8 @@ A run that broke off goes on where it was; `--quick` runs everything once, for a
 """
 
 import argparse
+import signal
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +21,7 @@ from benchmarks.servers.process import CannotStart
 
 def main(arguments: Sequence[str] | None = None) -> None:
     options = _parser().parse_args(arguments)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the servers end with us
     if options.suite != "page":
         if lacking := missing():
             raise SystemExit(f"The load comes from wrk and h2load: sudo apt-get install {' '.join(lacking)}")

@@ -10,7 +10,7 @@ from typing import TypeVar
 from benchmarks.comparison.record import Key, Measurement
 from benchmarks.loads import closed_loop, open_loop
 from benchmarks.loads.requests import Request
-from benchmarks.machine import cpu_seconds
+from benchmarks.machine import cpu_seconds, own_cpu_seconds
 from benchmarks.servers.process import Running
 
 T = TypeVar("T")
@@ -25,7 +25,7 @@ def closed(key: Key, running: Running, request: Request, clients: int, seconds: 
     """`clients` that each wait for an answer before they ask again."""
     with _measuring(key, running) as cpu:
         outcome = closed_loop.measure(_address(running, request), request, clients, seconds)
-    return _said(Measurement.of(key, outcome, cpu.seconds))
+    return _said(Measurement.of(key, outcome, cpu.tree_s, cpu.root_s))
 
 
 def opened(key: Key, running: Running, request: Request, per_second: float, seconds: int) -> Measurement:
@@ -34,26 +34,27 @@ def opened(key: Key, running: Running, request: Request, per_second: float, seco
     with _measuring(key, running) as cpu:
         outcome = open_loop.measure(_address(running, request), request, per_second, seconds, seed=key.round)
     share = (time.process_time() - own) / outcome.seconds
-    return _said(Measurement.of(key, outcome, cpu.seconds, per_second, share))
+    return _said(Measurement.of(key, outcome, cpu.tree_s, cpu.root_s, per_second, share))
 
 
 @dataclass
 class _Cpu:
-    """What a server used while it was measured."""
+    """What a server used while it was measured, and its first process of that."""
 
-    seconds: float = 0.0
+    tree_s: float = 0.0
+    root_s: float = 0.0
 
 
 @contextmanager
 def _measuring(key: Key, running: Running) -> Iterator[_Cpu]:
     time.sleep(_SETTLE_S)
     used = _Cpu()
-    before = cpu_seconds(running.pid)
+    tree, root = cpu_seconds(running.pid), own_cpu_seconds(running.pid)
     try:
         yield used
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         raise CannotMeasure(f"{key.server}, {key.case}, {key.load}: {error}") from None
-    used.seconds = cpu_seconds(running.pid) - before
+    used.tree_s, used.root_s = cpu_seconds(running.pid) - tree, own_cpu_seconds(running.pid) - root
 
 
 def _address(running: Running, request: Request) -> str:

@@ -21,8 +21,8 @@ class Key:
 
 @dataclass(frozen=True)
 class Measurement:
-    """One load on one server. `cpu_us`: CPU of its process tree for each request. Of open loops alone: `offered`, the arrivals
-    a second, and `client_share`, how much of a core the load itself took."""
+    """One load on one server. `cpu_us`: CPU of its process tree for each request, `root_us` that of its first process alone. Of
+    open loops alone: `offered`, the arrivals a second, and `client_share`, how much of a core the load itself took."""
 
     key: Key
     requests: int
@@ -32,21 +32,35 @@ class Measurement:
     p95_ms: float
     p99_ms: float
     cpu_us: float
+    root_us: float
     offered: float = 0.0
     client_share: float = 0.0
 
     @classmethod
     def of(
-        cls, key: Key, outcome: Outcome, cpu_s: float, offered: float = 0.0, client_share: float = 0.0
+        cls,
+        key: Key,
+        outcome: Outcome,
+        cpu_s: float,
+        root_s: float = 0.0,
+        offered: float = 0.0,
+        client_share: float = 0.0,
     ) -> "Measurement":
-        latencies = [round(value, 4) for value in (outcome.p50_ms, outcome.p95_ms, outcome.p99_ms)]
-        cpu_us = round(cpu_s * 1e6 / max(outcome.requests, 1), 2)
-        rates = [round(value, 2) for value in (offered, client_share)]
-        per_second = round(outcome.per_second, 1)
-        return cls(key, outcome.requests, outcome.failures, per_second, *latencies, cpu_us, *rates)
+        count = max(outcome.requests, 1)
+        return cls(
+            key,
+            outcome.requests,
+            outcome.failures,
+            round(outcome.per_second, 1),
+            *(round(value, 4) for value in (outcome.p50_ms, outcome.p95_ms, outcome.p99_ms)),
+            *(round(seconds * 1e6 / count, 2) for seconds in (cpu_s, root_s)),
+            *(round(value, 2) for value in (offered, client_share)),
+        )
 
     def as_json(self) -> dict[str, Any]:
         fields = asdict(self)
+        if not self.offered:
+            del fields["offered"], fields["client_share"]
         return {**fields.pop("key"), **fields}
 
     @classmethod

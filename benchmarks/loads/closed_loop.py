@@ -55,7 +55,7 @@ def parse_wrk(text: str) -> Outcome:
     found = re.search(r"RESULT (\[.*\])", text)
     if found is None:
         raise ValueError(f"wrk printed no result:\n{text}")
-    requests, duration, failures, *latencies = json.loads(found[1].replace("nan", "NaN"))
+    requests, duration, failures, *latencies = json.loads(found[1].replace("-nan", "nan").replace("nan", "NaN"))
     p50, p95, p99 = (latency / 1e3 if requests else math.nan for latency in latencies)
     return Outcome(max(requests - failures, 0), duration / 1e6, failures, p50, p95, p99)
 

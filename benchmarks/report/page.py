@@ -37,8 +37,9 @@ everywhere; a request is one row. In a process of its own it takes {alone_1} us 
 16, and {alone_64} us in batches of 64. Before it is measured, each server must answer with the model's own numbers.
 
 * Closed loop: wrk with one thread for HTTP, h2load for gRPC; each client has one request under way. Open loop: Poisson
-  arrivals at a share of the throughput that the server reached in the closed loops just before; **latency counts from the
-  moment when a request was meant to be sent**, so that waiting for a free connection is not left out.
+  arrivals at a share of the throughput that the server reached in the closed loops just before, over 64 connections and as
+  many more as it takes, up to 512; **latency counts from the moment when a request was meant to be sent**, so that what waits
+  for a free connection is late too.
 * The load comes from the same machine and takes CPU from the servers. One server runs at a time; {rounds} of {seconds} s for
   each figure, in which all take turns, in the reverse order of the round before. Figures are the median of the rounds, with
   the lowest and the highest in brackets.
@@ -103,13 +104,14 @@ def _triton(results: Results, pictures: Path) -> list[str]:
         ]
         cells += [f"{target:.1f}", "yes" if times.value >= target else "no"]
         if workers := found.get(("workers", case, load)):
-            cells.append(f"{workers.per_second.value:,.0f} ({ratio(workers, theirs).value:.2f} x)")
+            each = f"{workers.cpu_us:.0f}, core {workers.root_us:.0f}"
+            cells.append(f"{workers.per_second.value:,.0f} ({each}); {ratio(workers, theirs).value:.2f}")
         table.append(cells)
     (pictures / BESIDE_TRITON).write_text(bars("Slipway's throughput as a multiple of Triton's", drawn))
     heads = ["case", "clients", "Triton /s (CPU us)", "Slipway /s (CPU us)", "p99 ms", "ratio", "aim", "reached"]
     count = about["settings"].get("frontend_workers")
     if count:
-        heads.append(f"with `--frontend-workers {count}`")
+        heads.append(f"`--frontend-workers {count}`: /s (CPU us); ratio")
     text = TRITON.format_map({**about, **_settings(about), "picture": BESIDE_TRITON, "met": met, "all": len(table)})
     return [text, markdown(heads, table)]
 

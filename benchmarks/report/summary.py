@@ -51,6 +51,10 @@ class Row:
         return self.figure(lambda one: one.cpu_us).value
 
     @property
+    def root_us(self) -> float:
+        return self.figure(lambda one: one.root_us).value
+
+    @property
     def offered(self) -> float:
         return self.figure(lambda one: one.offered).value
 
@@ -71,6 +75,6 @@ def ratio(of: Row, to: Row) -> Figure:
     """Return how many times the throughput of one row is the other's: of the medians, and the spread over the rounds."""
     mates = {one.key.round: one.per_second for one in to.rounds}
     each = [one.per_second / mates[one.key.round] for one in of.rounds if mates.get(one.key.round)]
-    if not each:
+    if not each or not to.per_second.value:
         return Figure(float("nan"), float("nan"), float("nan"))
     return Figure(of.per_second.value / to.per_second.value, min(each), max(each))
