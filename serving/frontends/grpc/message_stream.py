@@ -9,6 +9,7 @@ from abc import abstractmethod
 from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from serving.frontends.grpc.call_headers import CallHead
 from serving.frontends.grpc.compression import decompress
@@ -29,7 +30,7 @@ class MessageReader:
     taken, before its message has come.
     """
 
-    __slots__ = ("_compressed", "_encoding", "_filled", "_large", "_max_size", "_unread", "received")
+    __slots__ = ("_compressed", "_encoding", "_filled", "_large", "_max_size", "_unread", "received", "room")
 
     def __init__(self, max_size: int, encoding: str) -> None:
         self._max_size = max_size
@@ -39,6 +40,7 @@ class MessageReader:
         self._filled = 0
         self._compressed = 0
         self.received = 0  # bytes in all
+        self.room = 0  # bytes of a large message that are still to come
 
     def __bool__(self) -> bool:
         """Return whether there is a message, or a part of one."""
@@ -49,13 +51,23 @@ class MessageReader:
         self.received += len(data)
         self._store(data)
 
+    def fill(self, pieces: NDArray[np.uint8]) -> None:
+        """Take several pieces of the body [number, bytes of each], all of them of the large message."""
+        assert self._large is not None
+        at = self._filled
+        self._filled = stop = at + pieces.size
+        np.asarray(self._large[at:stop]).reshape(pieces.shape)[...] = pieces
+        self.received += pieces.size
+        self.room -= pieces.size
+
     def _store(self, data: "bytes | memoryview") -> None:
-        large = self._large
-        if large is not None:
-            stop = min(self._filled + len(data), len(large))
-            size = stop - self._filled
-            large[self._filled : stop] = data[:size]
-            self._filled = stop
+        if self.room:
+            assert self._large is not None
+            at = self._filled
+            size = min(self.room, len(data))
+            self._filled = stop = at + size
+            self._large[at:stop] = data[:size]
+            self.room -= size
             data = data[size:]
         self._unread += data
 
@@ -75,7 +87,7 @@ class MessageReader:
             if size < LARGE_FROM:
                 return None
             self._begin_large(compressed, size)
-        if self._large is None or self._filled < len(self._large):
+        if self._large is None or self.room:
             return None
         message_buffer, self._large = self._large, None
         return self._compressed, message_buffer
@@ -94,6 +106,7 @@ class MessageReader:
         shift = -size % _ALIGNMENT
         self._large = np.empty(shift + size, np.uint8).data[shift:]
         self._filled = 0
+        self.room = size
         self._compressed = compressed
         begun, self._unread = self._unread, bytearray()
         self._store(memoryview(begun)[PREFIX_SIZE:])
@@ -177,6 +190,19 @@ class MessageStream(Stream):
             self.take(len(data))
             self.reader.add(data)
             self._read_messages()
+        except Exception as error:
+            self.fail_because(error)
+
+    def receive_all(self, pieces: NDArray[np.uint8]) -> None:
+        if self.reader is None or not self.reader.room:  # a message begins
+            self.receive(pieces[0].data, False)
+            pieces = pieces[1:]
+        if self.reader is None or self.reader.room <= pieces.size:
+            super().receive_all(pieces)
+            return
+        try:
+            self.take(pieces.size)
+            self.reader.fill(pieces)
         except Exception as error:
             self.fail_because(error)
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Generic, Protocol, cast
 
 from serving.frontends.http2 import frames as h2
-from serving.frontends.http2.frame_reader import RECEIVED_FRAME_SIZE, FrameReader
+from serving.frontends.http2.frame_reader import RECEIVED_FRAME_SIZE, FrameReader, Pieces
 from serving.frontends.http2.frames import ConnectionFailure, ErrorCode, Setting, StreamFailure
 from serving.frontends.http2.header_decompression import MAX_HEADER_LIST_SIZE, HeaderList
 from serving.frontends.http2.headers import Head, HeaderDecoder
@@ -153,6 +153,13 @@ class Connection(FrameReader, Generic[Head]):
             self._flood.charge()
         if stream is not None:
             self._deliver(stream, data, ends)
+
+    def on_data_run(self, stream_id: int, pieces: Pieces) -> None:
+        stream = self._receive(stream_id, pieces.size, False)
+        if stream is not None:
+            if stream.receive_window < _REPLENISH_BELOW:
+                self.replenish(stream)
+            stream.receive_all(pieces)
 
     def on_part_begins(self, stream_id: int, length: int, ends: bool) -> None:
         self._receive(stream_id, length, ends)

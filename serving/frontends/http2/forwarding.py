@@ -16,7 +16,7 @@ from typing import Any, cast
 from serving.core.errors import ServingError
 from serving.frontends.http2 import frames as h2
 from serving.frontends.http2.connection import STREAM_WINDOW, Connection
-from serving.frontends.http2.frame_reader import RECEIVED_FRAME_SIZE, FrameReader
+from serving.frontends.http2.frame_reader import RECEIVED_FRAME_SIZE, FrameReader, Pieces
 from serving.frontends.http2.frames import ErrorCode, Setting, StreamFailure
 from serving.frontends.http2.header_decompression import HeaderList
 from serving.frontends.http2.headers import encode_headers
@@ -126,6 +126,11 @@ class OriginConnection(FrameReader):
     def on_data(self, stream_id: int, flags: int, data: "bytes | memoryview") -> None:
         self.on_part_begins(stream_id, len(data), False)
         self.on_part(stream_id, cast(memoryview, data), False)
+
+    def on_data_run(self, stream_id: int, pieces: Pieces) -> None:
+        self.on_part_begins(stream_id, pieces.size, False)
+        for piece in pieces:
+            self.on_part(stream_id, piece.data, False)
 
     def on_part_begins(self, stream_id: int, length: int, ends: bool) -> None:
         self._received += length

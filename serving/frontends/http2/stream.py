@@ -6,6 +6,9 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from serving.frontends.http2.frames import (
     DATA,
     DEFAULT_MAX_FRAME_SIZE,
@@ -84,6 +87,11 @@ class Stream(ABC):
     @abstractmethod
     def receive(self, data: "bytes | memoryview", end: bool) -> None:
         """Take a piece of the body, the last one where `end`; a memoryview is good only until this returns."""
+
+    def receive_all(self, pieces: NDArray[np.uint8]) -> None:
+        """Take several pieces of the body [number, bytes of each], behind which more will come; good until this returns."""
+        for piece in pieces:
+            self.receive(piece.data, False)
 
     @abstractmethod
     def aborted(self) -> None:
@@ -210,13 +218,10 @@ class FrameWriter:
                 outgoing.popleft()
                 self.frames_sent += 1
                 continue
-            size = min(len(item), left, self._window, stream.send_window, self.max_frame_size)
+            size = min(len(item), left, self._window, stream.send_window)
             if size <= 0:
                 break
-            frames.append(frame_header(size, DATA, 0, stream.id))
-            frames.append(item[:size])
-            if size == len(item) or size >= _WORTH_AN_UPDATE:
-                self.frames_sent += 1
+            self._add_frames(frames, stream.id, item[:size], size == len(item))
             self._window -= size
             stream.send_window -= size
             stream.bytes_flushed += size
@@ -235,6 +240,19 @@ class FrameWriter:
             else:
                 stream.drained()
         return True
+
+    def _add_frames(self, frames: "list[bytes | memoryview]", stream_id: int, data: memoryview, is_last: bool) -> None:
+        """Put `data` into DATA frames as large as the peer takes them; `is_last`: no more of its buffer follows."""
+        step = self.max_frame_size
+        whole, rest = divmod(len(data), step)
+        header = frame_header(step, DATA, 0, stream_id)
+        for at in range(0, whole * step, step):
+            frames += (header, data[at : at + step])
+        if rest:
+            frames += (frame_header(rest, DATA, 0, stream_id), data[-rest:])
+        self.frames_sent += whole
+        if rest and (is_last or rest >= _WORTH_AN_UPDATE):
+            self.frames_sent += 1
 
     # -- the peer's settings and window updates ----------------------------------------------------------------------
     def open_connection_window(self, increment: int) -> None:

@@ -18,6 +18,8 @@ def write_large(transport: asyncio.WriteTransport, chunks: Sequence[bytes | memo
         sent = os.writev(transport.get_extra_info("socket").fileno(), chunks)
     except OSError:  # full, or broken: which the transport finds out
         sent = 0
+    if sent == sum(map(len, chunks)):
+        return
     left = []
     for chunk in chunks:
         if sent < len(chunk):
