@@ -21,7 +21,7 @@ from serving.resources.request_memory import COUNTED_FROM
 MAX_HEAD = 16 << 10  # bytes
 MAX_PIPELINED = 32  # requests of one connection under way at once; further ones wait unread
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-UNKNOWN = b"\r\n", UNKNOWN_HEAD, NO_ROUTE  # no head begins with an empty line
+UNKNOWN = b"", UNKNOWN_HEAD, NO_ROUTE
 
 
 class Connections:
@@ -183,7 +183,7 @@ class Connection(asyncio.BufferedProtocol):
             return position + self._feed(self._incoming, memoryview(data)[position:])
         known, head, route = self._last
         stop = position + len(known)
-        if data[position:stop] != known:
+        if not known or data[position:stop] != known:
             stop = data.find(b"\r\n\r\n", position + self._searched) + 4
             if stop < 4 or stop - position > MAX_HEAD + 4:
                 self._wait_for_head(end - position)

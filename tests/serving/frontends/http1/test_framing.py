@@ -46,6 +46,13 @@ def test_a_request_may_arrive_one_byte_at_a_time(raw: RawClient) -> None:
     assert sums(raw.answer()) == SUM
 
 
+def test_an_empty_line_before_a_request_is_passed_over(raw: RawClient) -> None:
+    """RFC 9112, section 2.2: at the beginning of a connection, and between two requests."""
+    for _ in range(2):
+        raw.send(b"\r\n" + build("GET", "/v2"))
+        assert raw.answer().status == 200
+
+
 def test_pipelined_requests_are_answered_in_order(raw: RawClient) -> None:
     requests = []
     for number in range(100):
