@@ -3,8 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
-from serving.core.errors import safely, unexpected
+from serving.core.errors import Exhausted, safely, unexpected
 from serving.core.in_flight import InFlightRequest, Responder
+from serving.core.request import InferenceRequest
 from serving.core.response import Answer, InferenceResponse
 from serving.server.inference_server import InferenceServer
 from serving.workers.internal_connections import client_at
@@ -14,6 +15,10 @@ from serving.workers.link.requests import RequestReader
 from serving.workers.link.shared_area import AreaReader, AreaWriter
 
 MAX_BACKLOG = 64 << 20  # bytes of answers beside the shared memory that a worker may leave waiting
+_CLOGGED = Exhausted(
+    "the server holds as many answers as it may that its frontend worker has not taken: try again later"
+)
+_UNREADABLE = InFlightRequest.unanswered(InferenceRequest("", {}))  # in place of a request that could not be read
 
 
 class WorkerLink(MessageStream):
@@ -29,6 +34,7 @@ class WorkerLink(MessageStream):
         self._reader = RequestReader(requests)
         self._in_flight: dict[int, InFlightRequest] = {}
         self._answers: list[tuple[object, ...]] = []
+        self._clogged = False  # the worker takes no answers any more, as one that is stopped
         self._unsent: set[int] = set()  # requests whose trace waits for the client to take the answer
         self._on_closed = on_closed
 
@@ -40,27 +46,25 @@ class WorkerLink(MessageStream):
     def on_message(self, message: Any) -> None:
         requests, cancelled, freed, sent = message
         reader = self._reader
+        kinds = reader.kinds
         infer = self._server.infer
         for number, named, identifier, arrival_ns, data, rest in requests:
-            kind = reader.kind(named)
             try:
-                request = InFlightRequest(reader.read(kind, identifier, data, rest), _Answerer(self, number))
-            except Exception as error:
-                self._send_answer((number, None, write_error(unexpected(error, "taking a request of a worker")), None))
-                continue
-            request.arrival_ns = arrival_ns
-            self._in_flight[number] = request
-            try:
+                kind = kinds.get(named) or reader.define(*named)
+                asked = reader.read(kind, identifier, data, rest)
+                request = self._in_flight[number] = InFlightRequest(asked, _Answerer(self, number))
+                request.arrival_ns = arrival_ns
                 if rest is None:
                     infer(request, kind.protocol)
                 else:
                     infer(request, kind.protocol, client_at(rest[5]), rest[6], rest[7])
             except Exception as error:
-                self.answer(number, unexpected(error, "taking a request"))
-            else:
-                if request.stream is not None:  # a decoupled model
-                    self.answer(number, None)
-                    request.cancel()
+                self._in_flight.setdefault(number, _UNREADABLE)
+                self.answer(number, unexpected(error, "taking a request of a worker"))
+                continue
+            if request.stream is not None:  # a decoupled model
+                self.answer(number, None)
+                request.cancel()
         for number in cancelled:
             found = self._in_flight.pop(number, None)
             if found is not None:
@@ -85,26 +89,25 @@ class WorkerLink(MessageStream):
         if request is None:
             return
         trace = request.trace
+        rest: Rest = None
         if trace is not None:
             trace.sending()
-        if isinstance(answer, InferenceResponse):
-            rest: Rest = None
-            if answer.parameters or trace is not None:
+            rest = ({}, True)
+        if isinstance(answer, InferenceResponse) and not self._clogged:
+            if answer.parameters:
                 rest = (answer.parameters, trace is not None)
-            self._send_answer((number, answer.model_version, write_outputs(answer.outputs, self._responses), rest))
+            self._answers.append((number, answer.model_version, write_outputs(answer.outputs, self._responses), rest))
         else:
-            error = None if answer is None else write_error(answer)
-            self._send_answer((number, None, error, None if trace is None else ({}, True)))
+            error = _CLOGGED if isinstance(answer, InferenceResponse) else answer
+            self._answers.append((number, None, error and write_error(error), rest))
+        if not self._scheduled:
+            self.wake()
         if trace is not None:
             self._unsent.add(number)
             trace.sent(lambda: number in self._unsent)
 
-    def _send_answer(self, parts: tuple[object, ...]) -> None:
-        self._answers.append(parts)
-        if not self._scheduled:
-            self.wake()
-
     def outgoing(self) -> Any:
+        self._clogged = self.backlog > MAX_BACKLOG
         answers, self._answers = self._answers, []
         return answers, self._requests.take_freed()
 

@@ -27,6 +27,7 @@ log = logging.getLogger(__name__)
 
 _ROOT = str(Path(__file__).resolve().parents[2])
 _END_S = 2.0  # in which it ends by itself, told so
+_START_S = 60.0  # in which it gives its first sign of life
 _MAX_COMMAND = 1 << 16  # bytes
 
 Sockets = Mapping[str, Sequence[socket.socket]]  # "http", "grpc" -> listening sockets
@@ -130,8 +131,9 @@ class WorkerProcess:
         beats = self._page.beats[self._number]
         self._silent_s = 0.0 if beats != self._beats else self._silent_s + elapsed_s
         self._beats = beats
-        if self._silent_s > timeout_s:
-            self.kill(f"gave no sign of life for {timeout_s:g} s and was killed")
+        limit_s = timeout_s if self.ready.done() else max(timeout_s, _START_S)
+        if self._silent_s > limit_s:
+            self.kill(f"gave no sign of life for {limit_s:g} s and was killed")
         elif self._link is not None:
             self._link.beat()
 

@@ -18,7 +18,7 @@ from serving.core.errors import (
 )
 from serving.core.request import Parameters
 from serving.workers.link.shared_area import AreaReader, AreaWriter
-from serving.workers.link.tensors import pack, unpack
+from serving.workers.link.tensors import INLINE, TEXT, pack, unpack
 
 Outputs = tuple[Any, ...]
 ErrorParts = tuple[str, str, str]
@@ -30,7 +30,9 @@ _KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in (Exhausted, NotY
 def write_outputs(outputs: dict[str, Tensor], area: AreaWriter) -> Outputs:
     parts: list[object] = []
     for name, tensor in outputs.items():
-        parts += (name, tensor.dtype.char, tensor.shape, pack(tensor, area))
+        char = tensor.dtype.char
+        small = tensor.nbytes <= INLINE and char not in TEXT
+        parts += (name, char, tensor.shape, tensor.tobytes() if small else pack(tensor, area))
     return tuple(parts)
 
 

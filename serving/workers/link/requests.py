@@ -14,7 +14,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-import numpy as np
+from numpy import ndarray
 
 from serving.core.in_flight import InFlightRequest
 from serving.core.output_target import OutputRule, OutputTarget
@@ -120,18 +120,15 @@ def _plain(rest: Rest) -> tuple[object, ...]:
 
 
 class RequestReader:
-    """The core's end."""
+    """The core's end. kinds: those that have been defined, by their numbers."""
 
     def __init__(self, area: AreaReader) -> None:
         self._area = area
-        self._kinds: dict[int, RequestKind] = {}
+        self.kinds: dict[int, RequestKind] = {}
 
-    def kind(self, named: Any) -> RequestKind:
-        """Return the kind of a request, which is new where it comes with its definition."""
-        if type(named) is int:
-            return self._kinds[named]
-        number, definition = named
-        kind = self._kinds[number] = RequestKind(definition)
+    def define(self, number: int, definition: Definition) -> RequestKind:
+        """Return the kind of a request that came with the definition of it."""
+        kind = self.kinds[number] = RequestKind(definition)
         return kind
 
     def read(self, kind: RequestKind, identifier: str, data: Any, rest: "Rest | None") -> InferenceRequest:
@@ -141,7 +138,7 @@ class RequestReader:
             if type(data) is int:
                 data = self._area.view(data, kind.size)
             for name, dtype, shape, offset in kind.tensors:
-                inputs[name] = np.ndarray(shape, dtype, data, offset)
+                inputs[name] = ndarray(shape, dtype, data, offset)
         else:
             payloads: tuple[Payload, ...] = data
             for (name, char, shape), payload in zip(kind.tensor_kinds, payloads, strict=True):
