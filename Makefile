@@ -72,7 +72,7 @@ examples: $(VENV)/.installed-dev  ## Train the example models anew.
 	$(BIN)/python examples/train_text.py
 
 clean:  ## Remove what was installed and cached; the data folder stays.
-	rm -rf $(VENV) node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage*
+	rm -rf $(VENV) .cache node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage*
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 help:  ## List these commands.

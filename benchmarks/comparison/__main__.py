@@ -13,7 +13,7 @@ from pathlib import Path
 from benchmarks.comparison import peers, triton
 from benchmarks.comparison.measure import CannotMeasure
 from benchmarks.comparison.record import Results
-from benchmarks.folders import PAGE, PICTURES, RESULTS
+from benchmarks.folders import DOCS, TRIES
 from benchmarks.loads.closed_loop import missing
 from benchmarks.report.page import write_page
 from benchmarks.servers.process import CannotStart
@@ -22,6 +22,7 @@ from benchmarks.servers.process import CannotStart
 def main(arguments: Sequence[str] | None = None) -> None:
     options = _parser().parse_args(arguments)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the servers end with us
+    folder: Path = options.output or (TRIES if options.quick or options.only else DOCS)
     if options.suite != "page":
         if lacking := missing():
             raise SystemExit(f"The load comes from wrk and h2load: sudo apt-get install {' '.join(lacking)}")
@@ -29,8 +30,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             results = _peers(options) if options.suite == "peers" else _triton(options)
         except (CannotStart, CannotMeasure) as error:
             raise SystemExit(f"{error}\nThe same command goes on from here.") from None
-        results.write(Path(options.results, f"{options.suite}.json"))
-    write_page(options.results, options.page, options.pictures)
+        results.write(folder / "benchmarks" / f"{options.suite}.json")
+    print(f"Written: {write_page(folder)}")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -41,11 +42,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seconds", type=int, help="length of each measurement")
     parser.add_argument("--only", nargs="+", default=[], help="peers: names of servers; triton: text of a case's name")
     parser.add_argument(
-        "--frontend-workers", type=int, default=0, help="Slipway's flag of that name (triton: a third server)"
+        "--frontend-workers", type=int, default=0, help="Slipway's flag (triton: a third server has it)"
     )
-    parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the JSON files")
-    parser.add_argument("--page", type=Path, default=PAGE)
-    parser.add_argument("--pictures", type=Path, default=PICTURES)
+    parser.add_argument(
+        "--output", type=Path, help=f"folder for benchmarks.md; docs, or {TRIES} with --quick or --only"
+    )
     return parser
 
 

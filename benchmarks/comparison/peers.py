@@ -43,7 +43,7 @@ QUICK = Settings(rounds=1, seconds=1, warm_up_s=1, clients=(1, 32))
 
 def run(settings: Settings) -> Results:
     """Measure every server in every round, or what a broken run has left of that."""
-    servers = [one for one in all_servers(settings.frontend_workers) if not settings.only or one.name in settings.only]
+    servers = _chosen(settings)
     unfinished = Unfinished(CACHE / "peers.jsonl", asdict(settings))
     busy = os.getloadavg()[0]
     expected = _expected()
@@ -68,6 +68,14 @@ def run(settings: Settings) -> Results:
     }
     unfinished.finish()
     return Results(about, unfinished.measurements)
+
+
+def _chosen(settings: Settings) -> list[Server]:
+    servers = all_servers(settings.frontend_workers)
+    known = [server.name for server in servers]
+    if unknown := set(settings.only) - set(known):
+        raise SystemExit(f"There is no server {', '.join(sorted(unknown))}; there are {', '.join(known)}.")
+    return [server for server in servers if not settings.only or server.name in settings.only]
 
 
 def _keys(

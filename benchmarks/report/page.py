@@ -68,16 +68,21 @@ The red mark is what was aimed at. {met} of {all} cases reach it.
 """
 
 
-def write_page(results: Path, page: Path, pictures: Path) -> None:
-    """Write what the JSON files in `results` hold; a part that was never measured is left out."""
+def write_page(folder: Path) -> Path:
+    """Write `folder`/benchmarks.md and pictures in images/ from the JSON files in benchmarks/, and return the page's path.
+
+    A part that was never measured is left out.
+    """
+    results, pictures = folder / "benchmarks", folder / "images"
     pictures.mkdir(parents=True, exist_ok=True)
     parts = [HEAD]
     if (path := results / "triton.json").exists():
         parts += _triton(Results.read(path), pictures)
     if (path := results / "peers.json").exists():
         parts += _peers(Results.read(path), pictures)
-    page.parent.mkdir(parents=True, exist_ok=True)
+    page = folder / "benchmarks.md"
     page.write_text("\n".join(part.rstrip() + "\n" for part in parts))
+    return page
 
 
 # -- beside Triton -----------------------------------------------------------------------------------------------------

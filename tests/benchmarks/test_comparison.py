@@ -73,14 +73,13 @@ def test_the_page_says_which_promises_are_kept_and_who_could_not_take_part(tmp_p
         absent={"ray": "no wheel for this machine"},
         model_alone_us={"1": 70.0, "16": 15.0, "64": 13.0},
         lesson={"reason": "port 8080 is taken"},
-    ).write(tmp_path / "peers.json")
+    ).write(tmp_path / "benchmarks" / "peers.json")
     cases = [
         measured(1, name, "simple, JSON", "8 clients", rate) for name, rate in (("triton", 100.0), ("slipway", 90.0))
     ]
     about = {"settings": {"rounds": 1, "seconds": 3}, "targets": {"simple, JSON, 8 clients": 1.0}}
-    results(cases, **about).write(tmp_path / "triton.json")
-    write_page(tmp_path, tmp_path / "page.md", tmp_path / "images")
-    page = (tmp_path / "page.md").read_text()
+    results(cases, **about).write(tmp_path / "benchmarks" / "triton.json")
+    page = write_page(tmp_path).read_text()
     assert "| simple, JSON | 8 | 100 (5000) | 90 (5556) | 30.00 / 33.33 | 0.90 (0.90-0.90) | 1.0 | no |" in page
     assert "| TorchServe 0.12.0 | 1,500 | 4.0 x (4.0-4.0) | 4.0 x | 3 x | yes |" in page
     assert "| MLServer 1.7.1 | 2,000 | 3.0 x (3.0-3.0) | 3.0 x | 5 x | no |" in page
