@@ -21,7 +21,7 @@ from serving.resources.request_memory import COUNTED_FROM
 MAX_HEAD = 16 << 10  # bytes
 MAX_PIPELINED = 32  # requests of one connection under way at once; further ones wait unread
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-UNKNOWN = b"", UNKNOWN_HEAD, NO_ROUTE
+UNKNOWN = b"", UNKNOWN_HEAD, NO_ROUTE  # before the first head of a connection
 
 
 class Connections:

@@ -37,7 +37,7 @@ from serving.frontends.shared.bounded_cache import BoundedCache
 
 MAX_DIMS = 32
 CACHED_OUTLINES = 512
-CACHED_SIZE = 2048  # bytes of an outline
+CACHED_SIZE = 4096  # bytes of an outline
 _MARK = secrets.token_hex(8)
 _MARK_TEXT = f'"{_MARK}"'.encode()
 _ID = re.compile(rb'"id": ?"([^"\\\x00-\x1f]*)"')  # the first string of that name, where it has no escapes
@@ -135,6 +135,8 @@ def read_outline(body: Chunk) -> tuple[InferHeader, str, list[Chunk]]:
         if header is not None:
             return header, header.id, []
         outline, texts = cut_arrays(outline, _MARK_TEXT)
+    if not texts and len(outline) > CACHED_SIZE:
+        raise NotFlatError  # most of it may be arrays in another form
     header = _known.get(outline) if texts else None
     if header is not None:
         return header, header.id, texts

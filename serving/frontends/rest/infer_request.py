@@ -23,7 +23,7 @@ from serving.extensions.shared_memory import SharedMemory
 from serving.extensions.tensor_parameters import all_on_device, find_targets, read_input
 from serving.frontends.http1.message import Chunk
 from serving.frontends.rest.infer_header import InferHeader, InputHeader, check_header, read_outline
-from serving.frontends.rest.json_input import SMALL_TEXT, NotFlatError, array_from_json, load_json, numbers
+from serving.frontends.rest.json_input import SMALL_TEXT, NotFlatError, array_from_json, flattened, load_json, numbers
 
 Array = NDArray[Any]
 
@@ -62,6 +62,8 @@ def _from_text(spec: InputHeader, text: Chunk) -> Array:
         raise NotFlatError from None
     # Booleans are numbers to Python.
     if spec.pack is not None and b"t" not in text and b"f" not in text:
+        if values and type(values[0]) is list:
+            values = flattened(spec.name, values)
         try:
             return np.ndarray(spec.shape, spec.dtype, spec.pack(*values))
         except (struct.error, OverflowError):

@@ -29,6 +29,9 @@ LARGE = 256 << 10  # bytes of a body; below, a parser takes less than 2 ms
 _WINDOW = 128 << 10  # bytes looked at or parsed at a time
 _DATA = b'"data":'
 _KEY = re.compile(b'"data"')
+MAX_DEPTH = 32  # of an array's nesting
+_BRACKET = ord("[")
+_OPENING = re.compile(rb" ?(\[{1,%d})" % MAX_DEPTH)
 _END = re.compile(b"]")
 _KEY_SIZE = 6
 MAX_ARRAYS = 4096  # of one request
@@ -43,7 +46,6 @@ SMALL_TEXT = 1024  # bytes of an array; below, Python objects are faster than nu
 MAX_TENSORS = 4096  # inputs or outputs of one request
 MAX_PARAMETERS = 4096  # of one request, or of one of its tensors
 MAX_PARAMETERS_TEXT = 1 << 20  # bytes
-MAX_DEPTH = 32  # of an array's nesting
 _REQUEST = ("id", "parameters", "inputs", "outputs")
 _TENSOR = ("name", "datatype", "shape", "data", "parameters")
 _CHECKED = 8 << 10  # elements between two looks at whether anybody still waits
@@ -64,7 +66,7 @@ class NotFlatError(Exception):
 
 
 def cut_arrays(body: bytes, mark: bytes) -> tuple[bytes, list[Chunk]]:
-    """Return the outline, with `mark` in place of each flat array under a key "data", and the texts of the arrays.
+    """Return the outline, with `mark` in place of each array under a key "data", flat or nested, and the texts of the arrays.
 
     Both are still to be parsed: a text may be anything that ends with a bracket, and the outline must turn out to have each
     mark as the data of an input. Inside a string the key's quotes would be escaped, so that what is found is a key, if the body
@@ -79,9 +81,21 @@ def cut_arrays(body: bytes, mark: bytes) -> tuple[bytes, list[Chunk]]:
     for number in range(1, len(pieces)):
         piece = pieces[number]
         stop = piece.find(b"]") + 1
+        if stop > 3 and (piece[1] == _BRACKET or piece[2] == _BRACKET):
+            stop = _end_of_nested(piece)
         texts.append(piece[:stop])
         pieces[number] = piece[stop:]
     return (_DATA + mark).join(pieces), texts
+
+
+def _end_of_nested(piece: bytes) -> int:
+    """Return where an array ends that is nested evenly: where as many brackets close as have opened at its beginning."""
+    found = _OPENING.match(piece)
+    closing = b"]" * (len(found[1]) if found else 1)
+    stop = piece.find(closing)
+    if stop < 0:
+        raise NotFlatError
+    return stop + len(closing)
 
 
 def cut_large_arrays(body: Chunk, mark: bytes) -> tuple[bytes, list[Chunk]]:
@@ -133,8 +147,8 @@ def from_buffer(row: Datatype, data: simdjson.Array) -> NDArray[Any] | None:
 
 
 def numbers(text: Chunk, row: Datatype) -> NDArray[Any]:
-    """Return what the text of an array holds: large floats in the datatype asked for; integers wide, so that their range can
-    be checked. NotFlatError for what is no list of numbers."""
+    """Return what the text of an array holds, flat: large floats in the datatype asked for; integers wide, so that their range
+    can be checked. NotFlatError for what is no list of numbers."""
     if len(text) <= _WINDOW:
         return _parsed(bytes(text), row)
     parts = []
@@ -263,7 +277,7 @@ def array_from_json(name: str, row: Datatype, shape: tuple[int, ...], count: int
 def _numbers(name: str, row: Datatype, data: list[Any] | simdjson.Array) -> NDArray[Any]:
     """Return numbers that come as Python objects. numpy makes an array of texts as wide as the longest one out of a list
     with one text in it, so that what is no number never gets there."""
-    elements = _flattened(name, data)
+    elements = flattened(name, data)
     if not _SCALARS.issuperset(map(type, elements)):
         raise invalid(f"input '{name}': expected {row.name} elements in 'data', got something else")
     try:
@@ -278,7 +292,7 @@ def _numbers(name: str, row: Datatype, data: list[Any] | simdjson.Array) -> NDAr
     return flat
 
 
-def _flattened(name: str, data: list[Any] | simdjson.Array) -> list[Any]:
+def flattened(name: str, data: list[Any] | simdjson.Array) -> list[Any]:
     """Return the elements in row-major order, whatever they are. Arrays are nested evenly: those of one depth are as long as
     each other, and elements stand at one depth."""
     if isinstance(data, simdjson.Array):
@@ -348,7 +362,7 @@ def _cast(name: str, row: Datatype, flat: NDArray[Any]) -> NDArray[Any]:
 
 
 def _strings(name: str, data: list[Any] | simdjson.Array) -> NDArray[Any]:
-    elements = _flattened(name, data)
+    elements = flattened(name, data)
     if not _TEXTS.issuperset(map(type, elements)):
         raise invalid(f"input '{name}': expected strings in 'data', got something else")
     result = np.empty(len(elements), dtype=np.object_)

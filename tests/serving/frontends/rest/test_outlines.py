@@ -52,11 +52,12 @@ def bodies(draw: st.DrawFn) -> bytes:
     for name in draw(st.lists(st.sampled_from(["a", "b", "c"]), max_size=3, unique=True)):
         datatype = draw(st.sampled_from(sorted(TENSORS)))
         values = draw(st.lists(TENSORS[datatype], max_size=4))
+        values = draw(st.sampled_from([values, [[value] for value in values], [[values]]]))
         data = sometimes(draw, st.lists(elements | st.lists(numbers, max_size=2), max_size=4), values)
         parts = [
             f'"name":"{name}"',
             f'"datatype":"{datatype}"',
-            f'"shape":{sometimes(draw, st.just([2, 1]), [len(data)])}',
+            f'"shape":{sometimes(draw, st.just([2, 1]), [len(np.array(values, object).reshape(-1))])}',
             '"data":' + json.dumps(data),
             *sometimes(draw, strays, []),
         ]
