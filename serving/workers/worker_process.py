@@ -177,8 +177,9 @@ class WorkerProcess:
         self._loop.remove_reader(self._control)
         self._control.close()
         self._control = None
-        if self._link is not None and self._link.transport is not None:
-            self._link.transport.abort()
+        link, self._link = self._link, None  # its shared memory goes when nobody views it
+        if link is not None and link.transport is not None:
+            link.transport.abort()
         self._over.set_result(None)
 
 

@@ -90,7 +90,8 @@ class AreaReader:
 
     def take_freed(self) -> list[int]:
         """Return the places in `freed`, which it forgets."""
-        return [self.freed.popleft() for _ in range(len(self.freed))]
+        freed = self.freed
+        return [freed.popleft() for _ in range(len(freed))] if freed else []
 
 
 class _Lease(np.ndarray[Any, Any]):

@@ -147,7 +147,7 @@ class _CoreConnection(asyncio.Protocol):
             return
         exchange.on_abandoned = None
         if not self._started:
-            exchange.fail(unavailable("the server is ending"))
+            exchange.fail(unavailable("the server did not take this request: try again"))
         elif exchange.head.http_1_0:  # the end of an answer without a length
             exchange.pipeline.closing = True
             exchange.end()

@@ -31,6 +31,11 @@ class Setting:
             int(float(line.split()[-1])) for line in lines if line.startswith("nv_inference_pending_request_count{")
         )
 
+    def shared_memories(self) -> int:
+        """How many the core has mapped: two for each worker."""
+        maps = Path(f"/proc/{self.server.pid}/maps").read_text()
+        return sum("memfd:slipway-worker " in line for line in maps.splitlines())
+
     def is_answered(self, client: socket.socket) -> bool:
         client.sendall(infer_request("scale"))
         return Answers(client).next()[0] == 200
@@ -61,6 +66,7 @@ def test_a_worker_that_dies_fails_its_own_connections_alone_and_is_started_again
         assert Answers(others).next()[0] == 200
         wait_until(lambda: len(worker_pids(server)) == 2, what="the worker's being started again")
         assert other in worker_pids(server)
+        wait_until(lambda: setting.shared_memories() == 4, what="the end of the shared memory of the dead worker")
         assert setting.is_answered(others)
     assert "queued-7" not in gated.began()
     for client in one_each(server).values():
