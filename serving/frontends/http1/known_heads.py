@@ -41,7 +41,7 @@ T = TypeVar("T")
 class _Model(Generic[T]):
     """A head that others may be like."""
 
-    __slots__ = ("_found", "_lines", "_names", "_values", "_varied")
+    __slots__ = ("_found", "_lines", "_names", "_other_lengths", "_values", "_varied")
 
     def __init__(self, lines: list[bytes], found: tuple[Head, T]) -> None:
         self._lines = lines
@@ -50,12 +50,14 @@ class _Model(Generic[T]):
         # Of each line what matches it with any value that may stand there, None where another one would have to be parsed.
         self._values = [_values(line, name) for line, name in zip(lines, self._names, strict=True)]
         self._varied: tuple[int, ...] = ()  # the lines that differed last
+        self._other_lengths = False  # a length is among them
 
     def with_values_of(self, lines: list[bytes]) -> tuple[Head, T] | None:
         """Return the head that has these lines, as many; None where it has to be parsed."""
         found = self._read(lines, self._varied)
         if found is None:
             self._varied = tuple(compress(range(len(lines)), map(ne, lines, self._lines)))
+            self._other_lengths = any(self._names[number] in _LENGTHS for number in self._varied)
             found = self._read(lines, self._varied)
         return found
 
@@ -71,7 +73,7 @@ class _Model(Generic[T]):
             if not matched:
                 return None
             headers[self._names[number]] = matched[1].decode()
-        return (head.with_headers(headers), attached) if others == self._lines else None
+        return (head.with_headers(headers, self._other_lengths), attached) if others == self._lines else None
 
 
 def _values(line: bytes, name: str) -> Callable[[bytes], re.Match[bytes] | None] | None:

@@ -95,8 +95,8 @@ class Head:
         self.encoding = headers.get("content-encoding", "").strip().lower()
         self.accept = _accepted_encoding(headers.get("accept-encoding", ""))
 
-    def with_headers(self, headers: dict[str, str]) -> "Head":
-        """Return a head that differs in its lengths, or in headers that say nothing about it."""
+    def with_headers(self, headers: dict[str, str], other_lengths: bool) -> "Head":
+        """Return a head that differs in headers that say nothing about it, and in its lengths if `other_lengths`."""
         other = Head.__new__(Head)
         other.method = self.method
         other.path = self.path
@@ -104,8 +104,8 @@ class Head:
         other.names = self.names
         other.keep_alive = self.keep_alive
         other.http_1_0 = self.http_1_0
-        other.content_length = _content_length(headers)
-        other.header_length = _header_length(headers)
+        other.content_length = _content_length(headers) if other_lengths else self.content_length
+        other.header_length = _header_length(headers) if other_lengths else self.header_length
         other.expects_continue = self.expects_continue
         other.encoding = self.encoding
         other.accept = self.accept
