@@ -55,7 +55,9 @@ TRITON = """\
 {date}, {machine}. Load average before the run: {load_average}.
 
 Slipway and NVIDIA's Triton run side by side on one repository and take turns at each case: {rounds} of {seconds} s. wrk (HTTP)
-and h2load (gRPC), one thread each, load them from the same machine. One instance and one thread for every model.
+and h2load (gRPC), one thread each, load them from the same machine. One instance and one thread for every model. Figures are the
+median of the rounds; a ratio is that of the medians, with the lowest and the highest of a round in brackets. CPU is that of the
+whole process tree for each request.
 
 * `simple`: the sum and the difference of 16 integers, no batching. `identity`: an ONNX identity of 4 KB, no batching.
 * `python`: an identity in the Python backend; `python_batched` with `max_batch_size: 64`.
@@ -76,6 +78,8 @@ def write_page(folder: Path) -> Path:
     results, pictures = folder / "benchmarks", folder / "images"
     pictures.mkdir(parents=True, exist_ok=True)
     parts = [HEAD]
+    if (folder / "performance.md").exists():
+        parts.append("Where the time of a request goes, and why: [performance](performance.md).")
     if (path := results / "triton.json").exists():
         parts += _triton(Results.read(path), pictures)
     if (path := results / "peers.json").exists():
@@ -113,7 +117,16 @@ def _triton(results: Results, pictures: Path) -> list[str]:
             cells.append(f"{workers.per_second.value:,.0f} ({each}); {ratio(workers, theirs).value:.2f}")
         table.append(cells)
     (pictures / BESIDE_TRITON).write_text(bars("Slipway's throughput as a multiple of Triton's", drawn))
-    heads = ["case", "clients", "Triton /s (CPU us)", "Slipway /s (CPU us)", "p99 ms", "ratio", "aim", "reached"]
+    heads = [
+        "case",
+        "clients",
+        "Triton /s (CPU us)",
+        "Slipway /s (CPU us)",
+        "p99 ms of each",
+        "ratio",
+        "aim",
+        "reached",
+    ]
     count = about["settings"].get("frontend_workers")
     if count:
         heads.append(f"`--frontend-workers {count}`: /s (CPU us); ratio")
