@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from datetime import date
 
 from benchmarks.comparison import measure
+from benchmarks.comparison.encodings import answer
 from benchmarks.comparison.measure import order
 from benchmarks.comparison.record import Key, Results, Unfinished
 from benchmarks.folders import CACHE, REPOSITORY
@@ -104,6 +105,9 @@ def run(settings: Settings) -> Results:
         if settings.frontend_workers:
             flag = f"--frontend-workers={settings.frontend_workers}"
             running["workers"] = stack.enter_context(process.slipway(repository, loaded, [flag]))
+        for server in running.values():
+            for case in cases:
+                answer(server, case.request())
         for number in range(1, settings.rounds + 1):
             for case in cases:
                 for name in order(list(running), number):

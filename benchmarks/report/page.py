@@ -55,9 +55,9 @@ TRITON = """\
 {date}, {machine}. Load average before the run: {load_average}.
 
 Slipway and NVIDIA's Triton run side by side on one repository and take turns at each case: {rounds} of {seconds} s. wrk (HTTP)
-and h2load (gRPC), one thread each, load them from the same machine. One instance and one thread for every model. Figures are the
-median of the rounds; a ratio is that of the medians, with the lowest and the highest of a round in brackets. CPU is that of the
-whole process tree for each request.
+and h2load (gRPC), one thread each, load them from the same machine. One instance and one thread for every model. Figures are
+the median of the rounds; a ratio is that of the medians, with the lowest and the highest of a round in brackets. CPU is that of
+the whole process tree for each request.
 
 * `simple`: the sum and the difference of 16 integers, no batching. `identity`: an ONNX identity of 4 KB, no batching.
 * `python`: an identity in the Python backend; `python_batched` with `max_batch_size: 64`.

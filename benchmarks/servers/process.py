@@ -40,7 +40,7 @@ def slipway(repository: Path, models: Sequence[str], flags: Sequence[str] = ()) 
         try:
             process = stack.enter_context(ServerProcess(repository, *_explicit(models), *flags))
         except AssertionError as error:
-            raise CannotStart(str(error)) from None
+            raise CannotStart(_last_line(str(error))) from None
         yield Running(process.pid, process.http, process.grpc)
 
 
@@ -108,7 +108,10 @@ def _explicit(models: Sequence[str]) -> list[str]:
 
 def _end(started: "subprocess.Popen[bytes]") -> None:
     """SIGTERM to the root; what still runs after a while, and whatever it leaves behind, is killed."""
-    tree = [psutil.Process(pid) for pid in descendants(started.pid) if psutil.pid_exists(pid)]
+    tree = []
+    for pid in descendants(started.pid):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            tree.append(psutil.Process(pid))
     if started.poll() is None:
         started.terminate()
     with contextlib.suppress(subprocess.TimeoutExpired):
