@@ -168,12 +168,18 @@ class Call(MessageStream):
 
     def send(self, parts: Iterable[Buffer], size: int, final: bool, encoding: str = "", flag: bytes = b"\0") -> None:
         """Send one message as it is; `flag` says whether it is compressed, in `encoding`."""
-        headers = NO_HEADERS if self.headers_sent else response_headers(encoding) if encoding else RESPONSE_HEADERS
-        self.headers_sent = True
+        if self.headers_sent:
+            headers = NO_HEADERS
+        else:
+            headers = response_headers(encoding) if encoding else RESPONSE_HEADERS
+            self.headers_sent = True
+        trailers = NO_HEADERS
         if final:
+            trailers = OK_TRAILERS
             self._finish()
-        body = (flag, size.to_bytes(4, "big"), *parts)
-        self.connection.writer.send(self, headers, body, PREFIX_SIZE + size, OK_TRAILERS if final else NO_HEADERS)
+        self.connection.writer.send(
+            self, headers, (flag, size.to_bytes(4, "big"), *parts), PREFIX_SIZE + size, trailers
+        )
 
     def unsent(self) -> bool:
         """Return whether the client has still to take some of the response; for a trace."""

@@ -55,7 +55,7 @@ class InferCall(Call, Responder):
                 parts, size = self.services.encoder.encode(response)
                 if trace is not None:
                     trace.sending()
-                self.respond(parts, size, True, compressible=True)
+                self.respond(parts, size, True, True)
             else:
                 if trace is not None:
                     trace.sending()

@@ -5,6 +5,7 @@ lies the last tensor of an inference request, which then need not be copied agai
 """
 
 import asyncio
+import struct
 from abc import abstractmethod
 from typing import ClassVar
 
@@ -19,6 +20,7 @@ from serving.frontends.shared.client_limits import Awaited
 from serving.resources.request_memory import COUNTED_FROM, RequestMemory
 
 PREFIX_SIZE = 5  # one byte for "compressed", four for the length
+_read_prefix = struct.Struct(">BL").unpack_from
 LARGE_FROM = 64 << 10  # bytes
 _ALIGNMENT = 64
 
@@ -77,7 +79,7 @@ class MessageReader:
             unread = self._unread
             if len(unread) < PREFIX_SIZE:
                 return None
-            compressed, size = unread[0], int.from_bytes(unread[1:PREFIX_SIZE], "big")
+            compressed, size = _read_prefix(unread)
             self._check_prefix(compressed, size)
             stop = PREFIX_SIZE + size
             if len(unread) >= stop:
@@ -174,18 +176,15 @@ class MessageStream(Stream):
             return
         try:
             if self.reader is None:
-                size = len(data)
-                if (  # exactly one uncompressed message: nearly every small call consists of just that
-                    end
-                    and size >= PREFIX_SIZE
-                    and not data[0]
-                    and int.from_bytes(data[1:PREFIX_SIZE], "big") == size - PREFIX_SIZE <= self.max_message_size
-                ):
-                    if size > COUNTED_FROM:
-                        self.message_memory = self.take(size)
-                    self.message(bytes(data), PREFIX_SIZE)
-                    self.half_closed()
-                    return
+                if end and len(data) >= PREFIX_SIZE:
+                    compressed, size = _read_prefix(data)
+                    # Nearly every small call consists of just one message, uncompressed.
+                    if not compressed and size == len(data) - PREFIX_SIZE <= self.max_message_size:
+                        if len(data) > COUNTED_FROM:
+                            self.message_memory = self.take(len(data))
+                        self.message(bytes(data), PREFIX_SIZE)
+                        self.half_closed()
+                        return
                 self.reader = MessageReader(self.max_message_size, self.head.encoding)
             self.take(len(data))
             self.reader.add(data)

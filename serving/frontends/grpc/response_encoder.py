@@ -7,7 +7,7 @@ between them by hand, so that large ones are not copied.
 Source: KServe's grpc_service.proto, and protobuf's encoding (protobuf.dev/programming-guides/encoding).
 """
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from tritonclient.grpc import service_pb2 as pb
 
@@ -27,7 +27,8 @@ _INFER_RESPONSE = bytes([2 << 3 | 2])  # of ModelStreamInferResponse
 RequestIdentity = tuple[str, str, str]  # id, model name and model version, as the client gave them
 
 
-class ResponseForm(NamedTuple):
+@dataclass(slots=True)
+class ResponseForm:
     """What responses of the same names, datatypes and shapes share.
 
     head: all but the id and the raw tensors. prefixes: what stands before each of those; empty where its size differs (BYTES).

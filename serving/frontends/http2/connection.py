@@ -13,7 +13,14 @@ from typing import Generic, Protocol, cast
 
 from serving.frontends.http2 import frames as h2
 from serving.frontends.http2.frame_reader import RECEIVED_FRAME_SIZE, FrameReader, Pieces
-from serving.frontends.http2.frames import ConnectionFailure, ErrorCode, Setting, StreamFailure
+from serving.frontends.http2.frames import (
+    FLAG_END_STREAM,
+    FLAG_PADDED,
+    ConnectionFailure,
+    ErrorCode,
+    Setting,
+    StreamFailure,
+)
 from serving.frontends.http2.header_decompression import MAX_HEADER_LIST_SIZE, HeaderList
 from serving.frontends.http2.headers import Head, HeaderDecoder
 from serving.frontends.http2.keepalive import DEFAULTS, KEEPALIVE_PING, Keepalive, KeepaliveSettings
@@ -142,17 +149,21 @@ class Connection(FrameReader, Generic[Head]):
 
     # -- DATA and what may be received (sections 5.2 and 6.1) ----------------------------------------------------------
     def on_data(self, stream_id: int, flags: int, data: "bytes | memoryview") -> None:
-        ends = flags & h2.FLAG_END_STREAM != 0
+        ends = flags & FLAG_END_STREAM != 0
         stream = self._receive(stream_id, len(data), ends)
-        if flags & h2.FLAG_PADDED:
-            padded = len(data)
-            data = h2.without_padding(data)
-            if stream is not None:
-                stream.padded(padded - len(data))
+        if flags & FLAG_PADDED:
+            data = self._without_padding(stream, data)
         if not data and not ends:
             self._flood.charge()
         if stream is not None:
             self._deliver(stream, data, ends)
+
+    def _without_padding(self, stream: Stream | None, data: "bytes | memoryview") -> "bytes | memoryview":
+        padded = len(data)
+        data = h2.without_padding(data)
+        if stream is not None:
+            stream.padded(padded - len(data))
+        return data
 
     def on_data_run(self, stream_id: int, pieces: Pieces) -> None:
         stream = self._receive(stream_id, pieces.size, False)

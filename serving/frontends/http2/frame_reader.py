@@ -143,14 +143,15 @@ class FrameReader(asyncio.BufferedProtocol):
     def buffer_updated(self, count: int) -> None:
         if self.closing:
             return
-        data: bytes | memoryview = self.scratch[:count]
+        received = self.scratch[:count]
+        data: bytes | memoryview = received
         if self._rest:
-            self._rest += data
+            self._rest += received
             if len(self._rest) < self._needed:
                 return
             data = bytes(self._rest)
         elif count <= _COPIED:
-            data = bytes(data)
+            data = received.tobytes()
         try:
             self._parse(data)
         except ConnectionFailure as failure:
@@ -178,18 +179,19 @@ class FrameReader(asyncio.BufferedProtocol):
             stop = start + length
             if self.expects_settings or self._block is not None or length > DEFAULT_MAX_FRAME_SIZE:
                 self._check_order(kind, stream_id, flags, length)
-            if stop > end and (kind != DATA or flags & FLAG_PADDED):
-                self._needed = stop - position
-                break
             try:
                 if stop > end:
+                    if kind != DATA or flags & FLAG_PADDED:
+                        self._needed = stop - position
+                        break
                     stop = start
                     self._begin_part(stream_id, flags, length)
-                elif kind == DATA and length >= _RUN_OF and not flags and stop < end:
-                    pieces, stop = _frames_like(data, position, length)
-                    self.on_data_run(stream_id, pieces)
                 elif kind == DATA:
-                    self.on_data(stream_id, flags, data[start:stop])
+                    if length >= _RUN_OF and not flags and stop < end:
+                        pieces, stop = _frames_like(data, position, length)
+                        self.on_data_run(stream_id, pieces)
+                    else:
+                        self.on_data(stream_id, flags, data[start:stop])
                 elif kind == HEADERS:
                     self._on_headers(stream_id, flags, bytes(data[start:stop]))
                 elif kind == WINDOW_UPDATE:

@@ -2,7 +2,7 @@
 
 import struct
 from enum import IntEnum
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 Payload = TypeVar("Payload", bytes, "bytes | memoryview")
 
@@ -79,20 +79,15 @@ def frame(kind: int, flags: int, stream_id: int, payload: bytes = b"") -> bytes:
     return frame_header(len(payload), kind, flags, stream_id) + payload
 
 
-class HeaderFrame(NamedTuple):
-    """A HEADERS frame but for the stream identifier, which stands between `start` (length, type, flags) and `block`."""
-
-    start: bytes
-    block: bytes
+# A HEADERS frame but for the stream identifier, which stands between the two: length, type and flags; the header block.
+HeaderFrame = tuple[bytes, bytes]
+NO_HEADERS: HeaderFrame = (b"", b"")
 
 
 def header_frame(block: bytes, ends: bool = False) -> HeaderFrame:
     """Return the HEADERS frame of a whole header block, the last frame of its stream where `ends`."""
     flags = FLAG_END_HEADERS | FLAG_END_STREAM if ends else FLAG_END_HEADERS
-    return HeaderFrame(frame_header(len(block), HEADERS, flags, 0)[:-4], block)
-
-
-NO_HEADERS = HeaderFrame(b"", b"")
+    return frame_header(len(block), HEADERS, flags, 0)[:-4], block
 
 
 def settings(values: dict[Setting, int]) -> bytes:

@@ -144,9 +144,11 @@ class FrameWriter:
         """Send headers, body (buffers of `size` bytes in all, which nobody changes any more) and trailers, which end the
         stream; each may be empty. What cannot be sent now waits in `stream.outgoing`."""
         identifier = stream.id.to_bytes(4, "big")
-        before, block = headers
-        after, end = trailers
-        if after:
+        start, block = headers
+        head = (start, identifier, block) if start else ()
+        start, block = trailers
+        tail = (start, identifier, block) if start else ()
+        if tail:
             stream.response_complete = True
         if (  # one DATA frame holds it all, now; comparisons are cheaper than min
             size <= self._window
@@ -160,27 +162,14 @@ class FrameWriter:
             if size:
                 self._window -= size
                 stream.send_window -= size
-                start = size.to_bytes(3, "big") + _DATA_TYPE
-                frames = (
-                    before,
-                    before and identifier,
-                    block,
-                    start,
-                    identifier,
-                    *body,
-                    after,
-                    after and identifier,
-                    end,
-                )
+                frames = (*head, size.to_bytes(3, "big"), _DATA_TYPE, identifier, *body, *tail)
             else:
-                frames = (before, before and identifier, block, after, after and identifier, end)
+                frames = head + tail
             self._transport.write(b"".join(frames))
-            if after:
+            if tail:
                 stream.connection.response_sent(stream)
             return
-        head = before + identifier + block if before else b""
-        tail = after + identifier + end if after else b""
-        self._queue(stream, [head, *_views(body), tail])
+        self._queue(stream, [b"".join(head), *_views(body), b"".join(tail)])
 
     def _queue(self, stream: Stream, items: "list[bytes | memoryview]") -> None:
         if stream.outgoing is None:
