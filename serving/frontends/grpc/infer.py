@@ -150,7 +150,7 @@ class StreamInferCall(Call):
             self.respond(parts, size, final=False, compressible=True)
             if self.outgoing or self.compressing:
                 self.queued_bytes += counted
-            else:
+            elif counted:
                 self.flow.taken(counted)
         if pending.done and pending in self.pending:
             del self.pending[pending]

@@ -175,22 +175,36 @@ class MessageStream(Stream):
         if self.answered:
             return
         try:
-            if self.reader is None:
-                if end and len(data) >= PREFIX_SIZE:
+            if self.reader is None or not self.reader:  # nothing is left of what came before
+                if len(data) >= PREFIX_SIZE:
                     compressed, size = _read_prefix(data)
-                    # Nearly every small call consists of just one message, uncompressed.
-                    if not compressed and size == len(data) - PREFIX_SIZE <= self.max_message_size:
-                        if len(data) > COUNTED_FROM:
-                            self.message_memory = self.take(len(data))
-                        self.message(bytes(data), PREFIX_SIZE)
-                        self.half_closed()
+                    # Most calls consist of exactly one uncompressed message, and most streams of many that come one by one.
+                    if (
+                        not compressed
+                        and size == len(data) - PREFIX_SIZE <= self.max_message_size
+                        and self.decompressing is None
+                        and not self.reading
+                        and self.wants_more()
+                    ):
+                        self._take_message(data)
+                        if end:
+                            self.half_closed()
                         return
-                self.reader = MessageReader(self.max_message_size, self.head.encoding)
+                if self.reader is None:
+                    self.reader = MessageReader(self.max_message_size, self.head.encoding)
             self.take(len(data))
             self.reader.add(data)
             self._read_messages()
         except Exception as error:
             self.fail_because(error)
+
+    def _take_message(self, data: "bytes | memoryview") -> None:
+        self.message_memory = self.take(len(data)) if len(data) > COUNTED_FROM else 0
+        self.reading = True
+        try:
+            self.message(bytes(data), PREFIX_SIZE)
+        finally:
+            self.reading = False
 
     def receive_all(self, pieces: NDArray[np.uint8]) -> None:
         if self.reader is None or not self.reader.room:  # a message begins
@@ -207,9 +221,11 @@ class MessageStream(Stream):
 
     def resume(self) -> None:
         """Read on, and let the client send more, now that `wants_more` may be true again."""
-        if not self.reading and not self.answered:
+        if self.reading or self.answered:
+            return
+        if self.reader or self.remote_ended:
             self.receive(b"", self.remote_ended)
-            self.connection.replenish(self)
+        self.connection.replenish(self)
 
     def released(self) -> None:
         """The connection, which held this call back, has fewer requests under way."""
