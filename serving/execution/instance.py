@@ -49,6 +49,8 @@ class Instance:
     quick: its last execution was so short that the next batch may wait behind one, where nothing can overtake it any more.
     """
 
+    quick = False
+
     def __init__(
         self,
         backend: Backend,
@@ -69,7 +71,6 @@ class Instance:
         self.device = placement.device
         self.slots = 1
         self.bound = 0
-        self.quick = True
         self._on_batch_done = on_batch_done
         self._on_sent = on_sent
         self._decoupled = decoupled
