@@ -7,6 +7,7 @@ through `_later`, which guards it likewise.
 """
 
 import asyncio
+import time
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -15,6 +16,7 @@ from serving.core.batch import Batch
 from serving.core.errors import safely, unexpected
 from serving.core.in_flight import InFlightRequest
 from serving.execution.instance import Instance
+from serving.resources.precise_timers import PreciseTimer, precise_timers
 from serving.resources.rate_limiter import RateLimiter
 from serving.scheduling.base import Reject, Scheduler
 
@@ -42,8 +44,8 @@ class InstanceScheduler(Scheduler):
         self._dispatch_scheduled = False
         self._dispatching = False
         self._turn_ns = 0  # executed on the loop's thread since the dispatch began
-        self._timer: asyncio.Handle | None = None
-        self._timer_at = 0.0  # of the loop's clock
+        self._timers = precise_timers(loop)
+        self._timer: PreciseTimer | None = None
 
     @abstractmethod
     def _choose(self, instance: Instance) -> list[InFlightRequest]:
@@ -92,15 +94,12 @@ class InstanceScheduler(Scheduler):
 
     def _wake_in(self, nanoseconds: int) -> None:
         """Look again after the queue delay, at the latest."""
-        seconds = nanoseconds / 1e9
-        when = self._loop.time() + seconds
-        if self._timer is not None:
-            if self._timer_at <= when:
+        timer = self._timer
+        if timer is not None:
+            if timer.due_ns <= time.monotonic_ns() + nanoseconds:
                 return
-            self._timer.cancel()
-        # Kept by ourselves: for a delay below a millisecond uvloop gives a handle that does not know its time.
-        self._timer_at = when
-        self._timer = self._loop.call_later(seconds, self._timer_fired)
+            timer.cancel()
+        self._timer = self._timers.call_in(nanoseconds, self._timer_fired)
 
     def _timer_fired(self) -> None:
         self._timer = None
