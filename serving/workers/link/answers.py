@@ -7,6 +7,8 @@
 
 from typing import Any
 
+from numpy import ndarray
+
 from serving.core.datatypes import Tensor
 from serving.core.errors import (
     Code,
@@ -18,7 +20,7 @@ from serving.core.errors import (
 )
 from serving.core.request import Parameters
 from serving.workers.link.shared_area import AreaReader, AreaWriter
-from serving.workers.link.tensors import INLINE, TEXT, pack, unpack
+from serving.workers.link.tensors import DTYPES, INLINE, TEXT, pack, unpack
 
 Outputs = tuple[Any, ...]
 ErrorParts = tuple[str, str, str]
@@ -37,10 +39,14 @@ def write_outputs(outputs: dict[str, Tensor], area: AreaWriter) -> Outputs:
 
 
 def read_outputs(parts: Outputs, area: AreaReader) -> dict[str, Tensor]:
-    return {
-        parts[index]: unpack(parts[index + 1], parts[index + 2], parts[index + 3], area)
-        for index in range(0, len(parts), 4)
-    }
+    outputs: dict[str, Tensor] = {}
+    left = iter(parts)
+    for name, char, shape, payload in zip(left, left, left, left, strict=True):
+        if type(payload) is bytes and char not in TEXT:
+            outputs[name] = ndarray(shape, DTYPES[char], payload)
+        else:
+            outputs[name] = unpack(char, shape, payload, area)
+    return outputs
 
 
 def discard_outputs(parts: Outputs, area: AreaReader) -> None:

@@ -18,7 +18,7 @@ from numpy import ndarray
 
 from serving.core.in_flight import InFlightRequest
 from serving.core.output_target import OutputRule, OutputTarget
-from serving.core.request import NO_SEQUENCE, InferenceRequest, ParameterValue, SequencePosition
+from serving.core.request import InferenceRequest, ParameterValue, SequencePosition
 from serving.workers.link.shared_area import AreaReader, AreaWriter
 from serving.workers.link.tensors import DTYPES, INLINE, TEXT, Payload, aligned, pack, unpack
 
@@ -50,19 +50,35 @@ class Rest(NamedTuple):
 class RequestKind:
     """What requests of one kind have in common.
 
-    tensors: name, dtype, shape, and the place within the data. size: bytes of the data. fixed: no tensor is BYTES.
+    tensors: name, dtype, shape, and the place within the data. size: bytes of the data. fixed: no tensor is BYTES. gapless: the
+    data is that of the tensors, without bytes between them.
     """
 
-    __slots__ = ("fixed", "model_name", "model_version", "protocol", "requested", "size", "tensor_kinds", "tensors")
+    __slots__ = (
+        "definition",
+        "fixed",
+        "gapless",
+        "model_name",
+        "model_version",
+        "protocol",
+        "requested",
+        "size",
+        "tensor_kinds",
+        "tensors",
+    )
 
     def __init__(self, definition: Definition) -> None:
+        self.definition = definition
         self.protocol, self.model_name, self.model_version, self.requested, self.tensor_kinds = definition
         self.tensors = []
         self.size = 0
+        self.gapless = True
         for name, char, shape in self.tensor_kinds:
             dtype = DTYPES.get(char, DTYPES["O"])
+            size = math.prod(shape) * dtype.itemsize
             self.tensors.append((name, dtype, shape, self.size))
-            self.size += aligned(math.prod(shape) * dtype.itemsize)
+            self.size += aligned(size)
+            self.gapless &= size == aligned(size)
         self.fixed = not any(char in TEXT for _, char, _ in self.tensor_kinds)
 
 
@@ -71,47 +87,44 @@ class RequestWriter:
 
     def __init__(self, area: AreaWriter) -> None:
         self._area = area
-        self._kinds: dict[Definition, tuple[int, RequestKind]] = {}
+        self._kinds: dict[tuple[object, ...], tuple[int, RequestKind]] = {}
 
-    def write(self, number: int, request: InFlightRequest, protocol: str, rest: Rest) -> tuple[object, ...]:
+    def write(self, number: int, request: InFlightRequest, protocol: str, rest: Rest | None) -> tuple[object, ...]:
         """Return what travels."""
+        asked = request.asked
+        inputs = asked.inputs
+        key: list[object] = [protocol, asked.model_name, asked.model_version, asked.requested_outputs]
+        for name, tensor in inputs.items():
+            key += (name, tensor.dtype.char, tensor.shape)
+        of_all = tuple(key)
+        known = self._kinds.get(of_all)
+        if known is None:
+            known = self._kinds[of_all] = self._define(request, protocol)
+            named: object = (known[0], known[1].definition)
+        else:
+            named = known[0]
+        kind = known[1]
+        data: object
+        if not kind.fixed:
+            data = tuple([pack(tensor, self._area) for tensor in inputs.values()])
+        elif kind.size > INLINE and (place := self._area.place(kind.size)) >= 0:
+            data = place
+            for tensor, (_, dtype, shape, offset) in zip(inputs.values(), kind.tensors, strict=True):
+                self._area.array(place + offset, shape, dtype)[...] = tensor
+        elif kind.gapless:
+            data = b"".join([tensor.tobytes() for tensor in inputs.values()])
+        else:
+            data = b"".join([(part := tensor.tobytes()).ljust(aligned(len(part)), b"\0") for tensor in inputs.values()])
+        return number, named, asked.id, request.arrival_ns, data, None if rest is None else _plain(rest)
+
+    def _define(self, request: InFlightRequest, protocol: str) -> tuple[int, RequestKind]:
+        """Give a kind a number; where there are too many, that of the one which was defined first."""
         asked = request.asked
         tensors = tuple([(name, tensor.dtype.char, tensor.shape) for name, tensor in asked.inputs.items()])
         definition = (protocol, asked.model_name, asked.model_version, asked.requested_outputs, tensors)
-        known = self._kinds.get(definition)
-        if known is None:
-            known = self._define(definition)
-            named: object = (known[0], definition)
-        else:
-            named = known[0]
-        data: object
-        if known[1].fixed:
-            data = self._data(asked, known[1])
-        else:
-            data = tuple([pack(tensor, self._area) for tensor in asked.inputs.values()])
-        return number, named, asked.id, request.arrival_ns, data, None if rest == NOTHING else _plain(rest)
-
-    def _data(self, asked: InferenceRequest, kind: RequestKind) -> "bytes | int":
-        """Return the data of all tensors, or the place where it lies."""
-        place = self._area.place(kind.size) if kind.size > INLINE else -1
-        if place < 0:
-            parts = [tensor.tobytes() for tensor in asked.inputs.values()]
-            if len(parts) == 1:
-                return parts[0]
-            return b"".join([part.ljust(aligned(len(part)), b"\0") for part in parts])
-        for tensor, (_, dtype, shape, offset) in zip(asked.inputs.values(), kind.tensors, strict=True):
-            self._area.array(place + offset, shape, dtype)[...] = tensor
-        return place
-
-    def _define(self, definition: Definition) -> tuple[int, RequestKind]:
-        """Give a kind a number; where there are too many, that of the one which was defined first."""
         kinds = self._kinds
         number = len(kinds) if len(kinds) < MAX_KINDS else kinds.pop(next(iter(kinds)))[0]
-        known = kinds[definition] = number, RequestKind(definition)
-        return known
-
-
-NOTHING = Rest({}, 0, 0, NO_SEQUENCE, {}, None, {}, None)
+        return number, RequestKind(definition)
 
 
 def _plain(rest: Rest) -> tuple[object, ...]:

@@ -14,6 +14,7 @@ from serving.cli import trace_config
 from serving.cli.options import Options
 from serving.core.errors import unavailable
 from serving.core.in_flight import InFlightRequest
+from serving.core.request import NO_SEQUENCE, InferenceRequest
 from serving.core.response import InferenceResponse
 from serving.resources.request_memory import RequestMemory
 from serving.workers.link.answers import Rest as AnswerRest
@@ -65,6 +66,7 @@ class CoreClient(MessageStream):
         self._shows_peer = options.request_log_client != "off"
         config = trace_config.read(options.trace_config)
         self._shows_headers = config is not None and config.timestamps
+        self._shows_client = self._shows_peer or self._shows_headers
         self._next_number = 0
         self._in_flight: dict[int, InFlightRequest] = {}
         self._requests: list[tuple[object, ...]] = []
@@ -91,17 +93,17 @@ class CoreClient(MessageStream):
             raise unavailable("the server is ending")
         number = self._next_number
         self._next_number = number + 1
-        peer = transport.get_extra_info("peername") if self._shows_peer and transport is not None else None
-        rest = Rest(
-            dict(asked.parameters),
-            asked.priority,
-            asked.timeout_us,
-            asked.sequence,
-            {name: target.rule.classes for name, target in asked.output_targets.items()},
-            peer and tuple(peer[:2]),
-            _trace_context(headers) if self._shows_headers else {},
-            received,
-        )
+        rest = None
+        if (
+            asked.parameters
+            or asked.priority
+            or asked.timeout_us
+            or asked.sequence != NO_SEQUENCE
+            or asked.output_targets
+            or received is not None
+            or self._shows_client
+        ):
+            rest = self._rest(asked, transport, headers, received)
         self._requests.append(self._writer.write(number, request, protocol, rest))
         self._in_flight[number] = request
         request.accept(_Sent(self, number))
@@ -111,6 +113,26 @@ class CoreClient(MessageStream):
         asked.inputs = request.inputs = {}
         if not self._scheduled:
             self.wake()
+
+    def _rest(
+        self,
+        asked: InferenceRequest,
+        transport: asyncio.BaseTransport | None,
+        headers: Mapping[str, str] | None,
+        received: Received,
+    ) -> Rest:
+        """Return what most requests do not have."""
+        peer = transport.get_extra_info("peername") if self._shows_peer and transport is not None else None
+        return Rest(
+            dict(asked.parameters),
+            asked.priority,
+            asked.timeout_us,
+            asked.sequence,
+            {name: target.rule.classes for name, target in asked.output_targets.items()},
+            peer and tuple(peer[:2]),
+            _trace_context(headers) if self._shows_headers else {},
+            received,
+        )
 
     def request_cancelled(self, number: int) -> None:
         self._cancelled.append(number)

@@ -18,14 +18,24 @@ from serving.core.errors import (
 )
 from serving.core.in_flight import InFlightRequest
 from serving.core.output_target import OutputRule, OutputTarget
-from serving.core.request import InferenceRequest, SequencePosition
+from serving.core.request import NO_SEQUENCE, InferenceRequest, SequencePosition
 from serving.workers.link import requests
 from serving.workers.link.answers import discard_outputs, read_error, read_outputs, write_error, write_outputs
-from serving.workers.link.requests import NOTHING, RequestReader, RequestWriter
+from serving.workers.link.requests import RequestReader, RequestWriter, Rest
 from serving.workers.link.shared_area import AreaReader, AreaWriter, create_area
 from serving.workers.link.tensors import INLINE
 
 MB = 1 << 20
+NOTHING = {
+    "parameters": {},
+    "priority": 0,
+    "timeout_us": 0,
+    "sequence": NO_SEQUENCE,
+    "classes": {},
+    "peer": None,
+    "headers": {},
+    "received": None,
+}
 
 
 class Link:
@@ -39,7 +49,7 @@ class Link:
 
     def request(self, asked: InferenceRequest, **rest: object) -> InferenceRequest:
         """The request as it arrives."""
-        written = self.writer.write(1, InFlightRequest.unanswered(asked), "http", NOTHING._replace(**rest))
+        written = self.writer.write(1, InFlightRequest.unanswered(asked), "http", Rest(**{**NOTHING, **rest}))  # type: ignore[arg-type]
         _, kind, identifier, _, data, plain = written
         known = self.reader.kinds.get(kind) or self.reader.define(*kind)  # type: ignore[call-overload, misc]
         return self.reader.read(known, identifier, data, plain)  # type: ignore[arg-type]
@@ -106,7 +116,7 @@ def test_more_kinds_than_are_remembered_forget_the_oldest_alone(link: Link, monk
             tensor = np.full((1, columns), columns, np.int8)
             assert np.array_equal(link.request(InferenceRequest("m", {"A": tensor})).inputs["A"], tensor)
     first = link.writer.write(
-        1, InFlightRequest.unanswered(InferenceRequest("m", {"A": np.ones((1, 8), np.int8)})), "http", NOTHING
+        1, InFlightRequest.unanswered(InferenceRequest("m", {"A": np.ones((1, 8), np.int8)})), "http", None
     )
     assert type(first[1]) is int, "a kind that was met lately is known by its number"
 
