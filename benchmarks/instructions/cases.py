@@ -29,4 +29,6 @@ CASES = (
     Case(f"Python model, binary, {BATCH} at once", "binary", "python", BATCH),
     Case(f"Python model, binary, batches of {BATCH}", "binary", "python_batched", BATCH),
     Case("ensemble of a Python model, binary", "binary", "ensemble"),
+    Case(f"frontend worker, binary, {BATCH} at once", "binary", "plain", BATCH, ("--frontend-workers=1",)),
+    Case(f"frontend worker, gRPC, {BATCH} at once", "grpc", "plain", BATCH, ("--frontend-workers=1",)),
 )
