@@ -3,8 +3,8 @@
     valgrind ... python -m benchmarks.instructions.under_valgrind [flags of the server]
 
 Where `pidfd_open` fails, a pipe stands in for the descriptor: a thread waits for the process and closes the other end, so that
-it can be polled as the real one can. Everything is some fifty times slower than it is, so that what counts as a short execution
-is as much longer.
+it can be polled as the real one can. Everything is some fifty times slower than it is, so that what counts as a short
+execution is longer too.
 """
 
 import os
@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 from serving.execution import instance
+from serving.scheduling import instance_scheduler
 
 SLOWER = 1000  # at least: a busy machine must not change which way is counted
 _processes: dict[int, int] = {}  # descriptor that stands in -> process id
@@ -23,6 +24,8 @@ _processes: dict[int, int] = {}  # descriptor that stands in -> process id
 
 def main() -> None:
     instance.SHORT_NS *= SLOWER
+    instance.AHEAD_NS *= SLOWER
+    instance_scheduler.TURN_NS *= SLOWER
     try:
         os.close(os.pidfd_open(os.getpid()))
     except OSError:
