@@ -175,17 +175,27 @@ def _settings(about: dict[str, Any]) -> dict[str, Any]:
 def _promises(found: dict[tuple[str, str, str], Row], titles: dict[str, str]) -> list[str]:
     """Return the tables of what was aimed at: Slipway's JSON against each server's, and batching on against off."""
     table: Table = []
-    ours = found.get(("slipway", "JSON", AT))
+    ours, binary = found.get(("slipway", "JSON", AT)), found.get(("slipway", "binary", AT))
     for name, title in titles.items():
         theirs = found.get((name, "JSON", AT))
         if ours is None or theirs is None or name == "slipway":
             continue
         times, target = ratio(ours, theirs), TARGETS.get(name)
         cells = [title, f"{theirs.per_second.value:,.0f}", f"{times.value:.1f} x ({times.low:.1f}-{times.high:.1f})"]
-        cells += [f"{theirs.cpu_us / ours.cpu_us:.1f} x"]
+        cells += [f"{theirs.cpu_us / ours.cpu_us:.1f} x", f"{ratio(binary, theirs).value:.1f} x" if binary else ""]
         table.append([*cells, *_aim(times.value, target)])
-    heads = ["Slipway against", "its requests/s", "throughput", "CPU of a request", "aim", "reached"]
-    parts = [f"## JSON at {AT}, against each\n\n{markdown(heads, table)}"] if table else []
+    heads = [
+        "Slipway against",
+        "its requests/s",
+        "throughput",
+        "CPU of a request",
+        "with binary tensors",
+        "aim",
+        "reached",
+    ]
+    title = f"## JSON at {AT}, against each"
+    text = "How many times the other's; the others speak JSON throughout, Slipway in one column its binary tensors."
+    parts = [f"{title}\n\n{text}\n\n{markdown(heads, table)}"] if table else []
     batching: Table = []
     for load in _in_order(found):
         on, off = found.get(("slipway", "binary", load)), found.get(("unbatched", "binary", load))
