@@ -35,6 +35,7 @@ class Batch:
     __slots__ = (
         "ended_ns",
         "infer_done_ns",
+        "inline",
         "input_done_ns",
         "later",
         "padding",
@@ -57,6 +58,7 @@ class Batch:
         self.later: AbstractSet[InFlightRequest] = _NOBODY  # to be answered by `send`, after the batch
         self.rescheduled: AbstractSet[InFlightRequest] = _NOBODY  # to be executed again (iterative sequences)
         self.send = send
+        self.inline = False  # it is executed on the loop's own thread
         self.to_memory = False  # a request wants outputs in shared memory, or as classes
         self.started_ns = self.input_done_ns = self.infer_done_ns = self.ended_ns = 0
 

@@ -28,10 +28,11 @@ from serving.core.response_flow import ResponseFlow
 
 
 class Execution(Protocol):
-    """One execution of a model instance: its rows over all requests, and when its phases began (monotonic ns; 0 for a phase
-    that the backend does not tell apart). A Batch is one."""
+    """One execution of a model instance: its rows over all requests, whether the loop's own thread executed it, and when its
+    phases began (monotonic ns; 0 for a phase that the backend does not tell apart). A Batch is one."""
 
     size: int
+    inline: bool
     started_ns: int
     input_done_ns: int
     infer_done_ns: int

@@ -2,23 +2,26 @@
 
 from resource import RUSAGE_THREAD, getrusage
 
-# How many executions on the instance's thread are looked at before the next one may run on the loop; four times as many each
-# time that one was long after all, until so many in a row were short.
+# How many executions are looked at before the next one may run on the loop; four times as many each time that one was long
+# after all, until so many in a row were short.
 FIRST_LOOK = 4
-LONGEST_LOOK = 4096
+LONGEST_LOOK = 256
 TRUSTED = 256
-MUCH_LONGER = 4  # one execution of so many times the bound is enough to leave the loop
+MUCH_LONGER = 4  # one execution of so many times its bound is enough to leave the loop
+LONE = 5  # times the bound: where nobody else waits, a longer execution is still better than a thread
+
+NEVER, WHEN_ALONE, ALWAYS = range(3)
 
 
 class _Size:
     """Executions of about one size."""
 
-    __slots__ = ("estimate_ns", "least_ns", "look", "seen", "short")
+    __slots__ = ("estimate_ns", "least_ns", "look", "on_loop", "seen")
 
     def __init__(self) -> None:
         self.estimate_ns = 0  # a moving mean, 0 before the first execution
-        self.short = False
-        self.seen = 0  # executions since `short` changed, or since the last look ended
+        self.on_loop = NEVER
+        self.seen = 0  # executions since `on_loop` changed, or since the last look ended
         self.least_ns = 0  # the shortest of them
         self.look = FIRST_LOOK
 
@@ -27,7 +30,7 @@ class ExecutionTimes:
     """Moving estimates, apart for each doubling of the batch's rows: a batch of 64 says nothing of one alone.
 
     On the instance's thread an execution also waits for the interpreter's lock, so that the shortest of a few says whether the
-    loop may try. There a size stays until its estimate exceeds the bound by a half, or until one execution takes several times
+    loop may try. There a size stays until its estimate exceeds its bound by a half, or until one execution takes several times
     the bound though the system did not interrupt it.
     """
 
@@ -35,40 +38,62 @@ class ExecutionTimes:
 
     def __init__(self, bound_ns: int) -> None:
         """bound_ns: what is short; 0 for nothing."""
-        self.bound_ns = bound_ns
         self._sizes = [_Size() for _ in range(33)]
         self._interruptions = 0  # of the loop's thread, when it was last asked
+        self.bound_ns = bound_ns
 
-    def short(self, rows: int) -> bool:
-        """Return whether the next execution of so many rows should run on the loop."""
-        return self._sizes[rows.bit_length()].short
+    def on_loop(self, rows: int) -> int:
+        """Return whether the next execution of so many rows should run on the loop: NEVER, WHEN_ALONE or ALWAYS."""
+        return self._sizes[rows.bit_length()].on_loop
 
     def estimate_ns(self, rows: int) -> int:
         """Return about how long the next execution of so many rows will take; 0 where nothing is known."""
         return self._sizes[rows.bit_length()].estimate_ns
 
-    def add(self, rows: int, took_ns: int) -> None:
-        """Count an execution. Called on the loop's thread."""
-        size, bound = self._sizes[rows.bit_length()], self.bound_ns
-        before = size.estimate_ns
-        if size.short:
+    def set_bound(self, bound_ns: int) -> None:
+        """Take another bound; what is known by the old one is forgotten."""
+        if bound_ns != self.bound_ns:
+            self.bound_ns = bound_ns
+            self._sizes = [_Size() for _ in range(33)]
+
+    def add(self, rows: int, took_ns: int, inline: bool) -> None:
+        """Count an execution; inline: it ran on the loop. Called on the loop's thread."""
+        size = self._sizes[rows.bit_length()]
+        if inline:
+            bound = self.bound_ns if size.on_loop == ALWAYS else self.bound_ns * LONE
             much = MUCH_LONGER * bound
-            size.estimate_ns = before + ((took_ns if took_ns < much else much) - before >> 3)
-            size.seen += 1
+            size.estimate_ns += (took_ns if took_ns < much else much) - size.estimate_ns >> 3
             if size.estimate_ns * 2 > bound * 3 or (took_ns >= much and not self._interrupted()):
-                size.short, size.seen = False, 0
+                size.on_loop, size.seen = NEVER, 0
                 size.look = min(size.look * 4, LONGEST_LOOK)
-            elif size.seen == TRUSTED:
-                size.look = FIRST_LOOK
-            return
-        size.estimate_ns = before + (took_ns - before >> 3) if before else took_ns
+                return
+        elif size.on_loop == ALWAYS:
+            return  # the loop had no time for it: the thread's times are longer
+        elif size.estimate_ns:
+            size.estimate_ns += took_ns - size.estimate_ns >> 3
+        else:
+            size.estimate_ns = took_ns
         size.seen += 1
         if size.seen == 1 or took_ns < size.least_ns:
             size.least_ns = took_ns
-        if size.seen >= size.look:
-            size.seen = 0
-            if size.least_ns < bound:
-                size.short, size.estimate_ns = True, size.least_ns
+        if size.on_loop == ALWAYS:
+            if size.seen == TRUSTED:
+                size.look = FIRST_LOOK
+        elif size.seen >= size.look:
+            self._judge(size)
+
+    def _judge(self, size: _Size) -> None:
+        """A look is over: say where the next executions run."""
+        size.seen = 0
+        before = size.on_loop
+        if size.least_ns < self.bound_ns:
+            size.on_loop = ALWAYS
+        elif size.least_ns < self.bound_ns * LONE:
+            size.on_loop = WHEN_ALONE
+        else:
+            size.on_loop = NEVER
+        if size.on_loop > before:
+            size.estimate_ns = size.least_ns
 
     def _interrupted(self) -> bool:
         """Return whether the system has given the processor to others since this was last asked."""

@@ -27,35 +27,35 @@ from serving.core.in_flight import InFlightRequest
 from serving.core.response import Answer, InferenceResponse
 from serving.core.response_flow import OVERHEAD
 from serving.execution.crash_trace import runner
-from serving.execution.execution_times import ExecutionTimes
+from serving.execution.execution_times import ALWAYS, NEVER, ExecutionTimes
 from serving.execution.instance_groups import Placement
 from serving.extensions.tensor_parameters import write_large_outputs
 from serving.resources.host_policy import bind_thread
+from serving.resources.loop_time import LoopTime
 
 log = logging.getLogger(__name__)
 
 OnBatchDone = Callable[["Instance", Batch], None]
 
-SHORT_NS = 100_000  # executions below it run on the loop's thread
-AHEAD_NS = (
-    10_000_000  # a batch that was handed over keeps its turn: it waits for executions below this, not for longer ones
-)
+# An instance takes as many batches ahead as it will be done with in so long: their order is settled then, and a client that
+# goes away no longer saves the work.
+AHEAD_NS = 10_000_000
+MAX_AHEAD = 7  # batches for its thread
 
 
 class Instance:
     """Owned by a scheduler.
 
-    slots: how many batches it takes before the first has come back. bound: how many it has; the scheduler counts.
-    quick: its last execution was so short that the next batch may wait behind one, where nothing can overtake it any more.
+    slots: how many batches it takes now before the first has come back: more than one where they are short.
+    bound: how many it has. ahead: how many requests each of those has that wait for others. The scheduler counts both.
     """
-
-    quick = False
 
     def __init__(
         self,
         backend: Backend,
         placement: Placement,
         loop: asyncio.AbstractEventLoop,
+        loop_time: LoopTime,
         on_batch_done: OnBatchDone,
         on_sent: Send,
         decoupled: bool = False,
@@ -64,13 +64,16 @@ class Instance:
         """Both callbacks are called on the loop's thread.
 
         on_batch_done: takes each batch that has been executed, perhaps before `execute` returns. on_sent: takes what the model
-        answers outside of a batch's responses. decoupled: it answers all its requests so. cores: which the thread is bound to.
+        answers outside of a batch's responses. loop_time: bounds what runs on the loop. decoupled: it answers all its requests
+        so. cores: which the thread is bound to.
         """
         self.placement = placement
         self.name = placement.name
         self.device = placement.device
         self.slots = 1
         self.bound = 0
+        self.ahead: deque[int] = deque()
+        self._max_ahead = 0 if decoupled else MAX_AHEAD
         self._on_batch_done = on_batch_done
         self._on_sent = on_sent
         self._decoupled = decoupled
@@ -81,8 +84,9 @@ class Instance:
         self._work: SimpleQueue[Batch | None] = SimpleQueue()  # for the thread
         self._run_batch: Callable[[Batch], None] | None = None  # a blocking one's `execute`
         self._begin: Callable[[Batch], None] = self._work.put
-        self._times = ExecutionTimes(SHORT_NS)
+        self._times = ExecutionTimes(0)
         self._loop = loop
+        self._loop_time = loop_time
         self._finished: deque[Batch] = deque()  # by the thread, for the loop
         self._announced = False  # that there are some
         self._started: asyncio.Future[None] = loop.create_future()
@@ -96,13 +100,17 @@ class Instance:
         await self._started
         impl = self._impl
         if isinstance(impl, AsyncInstance):
-            self.slots = impl.slots
+            self._max_ahead = impl.slots - 1
             self._begin = self._begin_elsewhere
             for batch in warmup:
                 await self._warm_up(impl, batch)
         elif isinstance(impl, BlockingInstance) and impl.any_thread and self._cores is None and not self._decoupled:
             impl.enter_loop()
             self._begin = self._run_or_hand_over
+
+    def set_inline_bound(self, nanoseconds: int) -> None:
+        """Let executions shorter than this run on the loop's thread, where the backend's instance may run on any."""
+        self._times.set_bound(nanoseconds)
 
     def execute(self, batch: Batch) -> None:
         """Execute a batch, or hand it over to be executed: `on_batch_done` is called when it has run."""
@@ -151,11 +159,19 @@ class Instance:
 
     # -- on the loop's thread --------------------------------------------------------------------------------------
     def _run_or_hand_over(self, batch: Batch) -> None:
-        if self._times.short(batch.size):
-            self._execute(batch)
-            self._done(batch)
-        else:
+        on_loop = self._times.on_loop(batch.size)
+        loop_time = self._loop_time
+        if on_loop == NEVER or (
+            loop_time.in_flight > len(batch.requests)  # where nobody else waits, its own time is all that counts
+            and (on_loop != ALWAYS or (loop_time.left_ns <= 0 and not loop_time.refilled()))
+        ):
             self._work.put(batch)
+            return
+        batch.inline = True
+        self._execute(batch)
+        loop_time.spend(batch.started_ns, batch.ended_ns)
+        self._times.add(batch.size, batch.ended_ns - batch.started_ns, inline=True)
+        self._on_batch_done(self, batch)
 
     def _begin_elsewhere(self, batch: Batch) -> None:
         impl = self._impl
@@ -173,12 +189,11 @@ class Instance:
             self._loop.call_soon(done, batch)  # not inside `execute`, as nothing that runs elsewhere is
 
     def _executed_elsewhere(self, batch: Batch) -> None:
-        batch.ended_ns = ended_ns = time.monotonic_ns()
-        self.quick = ended_ns - batch.started_ns < AHEAD_NS
+        batch.ended_ns = time.monotonic_ns()
         if batch.to_memory:  # the thread writes what is large
             self._work.put(batch)
         else:
-            self._on_batch_done(self, batch)
+            self._done(batch)
 
     async def _warm_up(self, impl: AsyncInstance, batch: Batch) -> None:
         done: asyncio.Future[Batch] = self._loop.create_future()
@@ -201,7 +216,10 @@ class Instance:
                 unexpected(error, "taking a batch back")
 
     def _done(self, batch: Batch) -> None:
-        self._times.add(batch.size, batch.ended_ns - batch.started_ns)
+        times = self._times
+        times.add(batch.size, batch.ended_ns - batch.started_ns, inline=False)
+        ahead = AHEAD_NS // (times.estimate_ns(batch.size) or AHEAD_NS * 2)
+        self.slots = 1 + (ahead if ahead < self._max_ahead else self._max_ahead)
         self._on_batch_done(self, batch)
 
     # -- on the instance's thread ----------------------------------------------------------------------------------

@@ -43,6 +43,7 @@ class Model:
         self._draining = False
         self._drained: asyncio.Future[None] | None = None
         self._in_flight = 0
+        self._loop_time = runtime.loop_time
         self._server_cache = runtime.cache
         self._cache = ModelCache.of(spec.config, runtime.cache)
         self._labels: Labels = {}
@@ -155,6 +156,7 @@ class Model:
             self._check.request(request)
             request.accept(self, time.monotonic_ns(), self._decoupled)
             self._in_flight += 1
+            self._loop_time.in_flight += 1
             self.statistics.revision += 1
             if self._cache is not None and self._answered_by_cache(self._cache, request):
                 return
@@ -177,6 +179,7 @@ class Model:
     def request_ended(self, request: InFlightRequest) -> None:
         """Forget a request that has its final answer, or to which none is owed."""
         self._in_flight -= 1
+        self._loop_time.in_flight -= 1
         if self._drained is not None and not self._in_flight and not self._drained.done():
             self._drained.set_result(None)
         if self._cache is not None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
+from repository.config.inline_execution import inline_below_us
 from serving.backends.base.backend import Backend, ModelSpec
 from serving.backends.table import make_backend
 from serving.core.batch import Send
@@ -113,12 +114,26 @@ class ModelInstances:
         for instance in started:
             self._running.append(instance)
             self._scheduler.add_instance(instance)
+        bound_ns = int(inline_below_us(config) * 1000) // max(
+            1, len(wanted)
+        )  # several are there to run at the same time
+        for instance in self._running:
+            instance.set_inline_bound(bound_ns)
         for instance in surplus:
             await self._let_go(instance)
 
     def _make(self, backend: Backend, place: Placement) -> Instance:
         cores = self._runtime.host_policies.get(place.policy)
-        return Instance(backend, place, self._loop, self._scheduler.batch_done, self._on_sent, self._decoupled, cores)
+        return Instance(
+            backend,
+            place,
+            self._loop,
+            self._runtime.loop_time,
+            self._scheduler.batch_done,
+            self._on_sent,
+            self._decoupled,
+            cores,
+        )
 
     async def _start(self, instance: Instance, config: ModelConfig) -> None:
         if self._runtime.limiter is not None:

@@ -13,6 +13,7 @@ from serving.extensions.classification import Labels
 from serving.resources.allocator import MemoryReturn
 from serving.resources.child_watch import ChildWatch
 from serving.resources.custom_metrics import CustomMetrics
+from serving.resources.loop_time import LoopTime
 from serving.resources.memory import ChildMemory, MemoryMeter
 from serving.resources.rate_limiter import RateLimiter
 from serving.resources.response_cache import ResponseCache
@@ -51,6 +52,7 @@ class Runtime:
     memory_return: MemoryReturn = field(default_factory=MemoryReturn)
     child_memory: ChildMemory = field(default_factory=ChildMemory)
     child_watch: ChildWatch = field(default_factory=ChildWatch)
+    loop_time: LoopTime = field(default_factory=LoopTime)
     control: ModelControl | None = None
     metrics: CustomMetrics = field(default_factory=CustomMetrics)
     summaries: bool = False  # models keep what the summaries of /metrics need

@@ -45,12 +45,17 @@ class DynamicBatchScheduler(InstanceScheduler):
         preferred = tuple(sorted(size for size in batching.preferred_batch_size if size <= config.max_batch_size))
         self._rules = BatchRules(config.max_batch_size, preferred, batching.max_queue_delay_microseconds * 1000)
         self._preserve_ordering = batching.preserve_ordering
+        policy = batching.default_queue_policy
+        # Where somebody has said who goes first, and how many or how long may wait, all that waits stays in the queue.
+        self._works_ahead = not (
+            batching.priority_levels or policy.max_queue_size or policy.default_timeout_microseconds
+        )
         self._queue.configure(batching)
         self._wake()
 
     @property
     def pending(self) -> int:
-        return self._queue.count
+        return self._queue.count + self._ahead
 
     def submit(self, request: InFlightRequest) -> None:
         self._queue.append(request)
@@ -62,8 +67,6 @@ class DynamicBatchScheduler(InstanceScheduler):
         return self._queue.remove(request)
 
     def _choose(self, instance: Instance) -> list[InFlightRequest]:
-        if instance.bound and not instance.quick:
-            return []  # priorities and cancelling count until it is free
         if not self._merge:
             first = self._queue.first()
             return [] if first is None else [first]

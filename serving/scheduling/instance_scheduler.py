@@ -36,6 +36,8 @@ class InstanceScheduler(Scheduler):
         self._reject = reject
         self._on_done = on_done
         self._preserve_ordering = False
+        self._works_ahead = True  # instances may have batches that wait for the ones before them
+        self._ahead = 0  # requests in those
         self._instances: set[Instance] = set()
         self._open: deque[Instance] = deque()  # those that may be given a batch, idle ones first
         self._leaving: dict[Instance, asyncio.Future[None]] = {}
@@ -117,7 +119,7 @@ class InstanceScheduler(Scheduler):
 
     def _capacity(self, instance: Instance) -> int:
         """Return how many batches an instance may have at once. Resources are held while one executes, and by one alone."""
-        return instance.slots if self._limiter is None else 1
+        return instance.slots if self._works_ahead and self._limiter is None else 1
 
     def _dispatch(self) -> None:
         """Give batches to the free instances until none takes another one, or the loop needs its turn."""
@@ -164,6 +166,9 @@ class InstanceScheduler(Scheduler):
         return False
 
     def _bind(self, instance: Instance, batch: Batch) -> None:
+        if instance.bound:
+            instance.ahead.append(len(batch.requests))
+            self._ahead += len(batch.requests)
         instance.bound += 1
         self._open.remove(instance)
         if instance.slots > 1 and instance.bound < self._capacity(instance):
@@ -174,6 +179,8 @@ class InstanceScheduler(Scheduler):
     def _unbind(self, instance: Instance, batch: Batch) -> None:
         """Undo `_bind`: the batch was not handed over."""
         instance.bound -= 1
+        if instance.ahead:
+            self._ahead -= instance.ahead.pop()
         if instance not in self._open:
             self._open.append(instance)
         if batch in self._ordered:
@@ -196,12 +203,17 @@ class InstanceScheduler(Scheduler):
         if self._limiter is not None:
             safely("releasing resources", self._limiter.release, instance)
         instance.bound -= 1
+        if instance.ahead:
+            self._ahead -= instance.ahead.popleft()
         open_ = self._open
         if self._leaving and instance in self._leaving:
             if not instance.bound:
                 self._leaving.pop(instance).set_result(None)
         elif instance not in open_:
-            open_.append(instance)
+            if instance.bound < self._capacity(instance):
+                open_.append(instance)
+        elif instance.bound >= self._capacity(instance):  # it has become slower
+            open_.remove(instance)
         elif not instance.bound and len(open_) > 1:  # before those that are busy
             open_.remove(instance)
             open_.appendleft(instance)

@@ -76,6 +76,7 @@ class SequenceBatchScheduler(InstanceScheduler):
         on_done: OnBatchDone,
     ) -> None:
         super().__init__(loop, limiter, reject, on_done)
+        self._works_ahead = False  # the next request of a sequence needs the state that the one before it leaves
         self._controls = SequenceControls(config, model_dir)
         self._slots: dict[Instance, list[_Slot]] = {}  # made when they are first needed: there may be 2**31
         self._vacating: dict[Instance, asyncio.Future[None]] = {}  # take no new sequences
@@ -264,9 +265,6 @@ class SequenceBatchScheduler(InstanceScheduler):
             self._place_backlog()
 
     # -- batches ---------------------------------------------------------------------------------------------------
-    def _capacity(self, instance: Instance) -> int:
-        return 1  # the next request of a sequence needs the state that the one before it leaves
-
     def _may_take(self, instance: Instance) -> bool:
         return True  # no other instance knows its sequences
 

@@ -154,8 +154,8 @@ class PhaseHistograms:
 
 
 Key = tuple[str, int, str]  # name, version, namespace
-# An execution that is still to be added up: its size, its phases, and the arguments of `count_batch`.
-_Noted = tuple[int, int, int, int, list[int], list[int], int]
+# An execution that is still to be added up: its size, whether it was inline, its phases, and the arguments of `count_batch`.
+_Noted = tuple[int, bool, int, int, int, list[int], list[int], int]
 
 
 class VersionStatus(NamedTuple):
@@ -190,6 +190,7 @@ class ModelStatistics:
     namespace: str = ""  # of the model's identifier
     inference_count: int = 0
     execution_count: int = 0
+    inline_count: int = 0  # of them, those on the event loop's own thread
     last_inference_ms: int = 0  # unix time
     status: VersionStatus = UNKNOWN_STATUS  # as of the last RepositoryIndex.statistics()
     load_s: float | None = None  # how long the last load took
@@ -280,7 +281,7 @@ class ModelStatistics:
         waited: how long each was queued (ns). took: how long each was here (ns), of those that were answered with the batch.
         rows: of those that were computed."""
         noted = self._noted
-        noted.append((execution.size, *_phases_of(execution), waited, took, rows))
+        noted.append((execution.size, execution.inline, *_phases_of(execution), waited, took, rows))
         return len(noted) == 1
 
     def settle(self) -> None:
@@ -293,7 +294,7 @@ class ModelStatistics:
         executions: list[int] = []
         all_waited: list[int] = []
         all_took: list[int] = []
-        for size, input_ns, infer_ns, output_ns, waited, took, rows in noted:
+        for size, inline, input_ns, infer_ns, output_ns, waited, took, rows in noted:
             batch = self.batches.get(size)
             if batch is None:
                 batch = self.batches[size] = BatchStatistics()
@@ -305,6 +306,7 @@ class ModelStatistics:
             requests = len(waited)
             computed += requests
             inferences += rows
+            self.inline_count += inline
             input_sum += input_ns * requests
             infer_sum += infer_ns * requests
             output_sum += output_ns * requests

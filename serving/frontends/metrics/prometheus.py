@@ -35,6 +35,11 @@ _COUNTERS = [
     ("nv_inference_request_success", "success.count", "Number of successful inference requests"),
     ("nv_inference_count", "inference_count", "Number of inferences performed, without cached requests"),
     ("nv_inference_exec_count", "execution_count", "Number of model executions, without cached requests"),
+    (
+        "slipway_inline_execution_count",
+        "inline_count",
+        "Number of model executions on the server's event loop, without a thread",
+    ),
     ("nv_inference_request_duration_us", "success.ns", "Cumulative inference request duration in microseconds"),
     ("nv_inference_queue_duration_us", "queue.ns", "Cumulative inference queuing duration in microseconds"),
     ("nv_inference_compute_input_duration_us", "compute_input.ns", "Cumulative compute input duration in microseconds"),

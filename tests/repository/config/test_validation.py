@@ -325,3 +325,13 @@ def test_a_bound_on_batches_needs_a_process_that_can_be_ended(
     if isolation is not None:
         config.parameters["slipway.isolation"].string_value = isolation
     assert [problem.field for problem in validate(config, name="m")] == fields
+
+
+@pytest.mark.parametrize(
+    ("value", "wrong"), [("0", False), ("250.5", False), ("-1", True), ("10001", True), ('"fast"', True)]
+)
+def test_a_bound_of_inline_execution_is_a_number_of_microseconds(value: str, wrong: bool) -> None:
+    config = parse(BASE)
+    config.parameters["slipway.inline_below_us"].string_value = value
+    found = [problem.field for problem in validate(config, name="m")]
+    assert found == ['parameters["slipway.inline_below_us"]'] * wrong

@@ -1,4 +1,4 @@
-"""Instances that execute elsewhere while the loop goes on: up to `slots` batches ahead, each answered once."""
+"""Instances that execute elsewhere while the loop goes on: some batches ahead where they are short, each answered once."""
 
 import asyncio
 import contextlib
@@ -8,25 +8,29 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from serving.core.errors import ServingError
-from serving.execution import instance
 from serving.models.model import Model
 from serving.resources.runtime import Runtime
 from serving.telemetry.statistics import ModelStatistics
 from tests.serving.elsewhere import DoubleBackend, DoubleInstance, double_spec
 from tests.serving.gate import Call, ignore, until
+from tests.support.serving_process import PATIENCE_S
 
 pytestmark = pytest.mark.asyncio
 
 
 @pytest.fixture(autouse=True)
-def _all_are_quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """From the first batch on, and however long a test takes to end one."""
-    monkeypatch.setattr(instance, "AHEAD_NS", 1 << 60)
-    monkeypatch.setattr(instance.Instance, "quick", True)
+def _short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the test ends at once counts as short, however busy the machine is."""
+    monkeypatch.setattr("serving.execution.instance.AHEAD_NS", int(PATIENCE_S * 1e9))
 
 
 @contextlib.asynccontextmanager
-async def elsewhere(settings: str = "", max_batch_size: int = 8) -> AsyncIterator[tuple[Model, list[DoubleInstance]]]:
+async def elsewhere(
+    settings: str = "", max_batch_size: int = 8, count: int = 1
+) -> AsyncIterator[tuple[Model, list[DoubleInstance]]]:
+    """A model with so many instances, each of which has executed one batch of a request with 0."""
+    if count > 1:
+        settings += f"instance_group {{ count: {count} kind: KIND_CPU }}"
     loop = asyncio.get_running_loop()
     with ThreadPoolExecutor(1) as executor:
         model = Model(
@@ -35,12 +39,24 @@ async def elsewhere(settings: str = "", max_batch_size: int = 8) -> AsyncIterato
             Runtime(loop, executor, ignore, ignore),
         )
         await model.load()
+        instances = DoubleBackend.latest.instances
+        first = [Call(model, [0]) for _ in range(count)]
+        if not settings.startswith("dynamic_batching"):
+            await until(lambda: all(instance.open for instance in instances), "the first batches")
+        else:
+            await until(lambda: instances[0].open, "the first batch")
+        for instance in instances:
+            while instance.open:
+                instance.end_one()
+            instance.begun.clear()
+        for call in first:
+            await call.answer()
         try:
-            yield model, DoubleBackend.latest.instances
+            yield model, instances
         finally:
             draining = loop.create_task(model.drain())
             while not draining.done():
-                for instance in DoubleBackend.latest.instances:
+                for instance in instances:
                     while instance.open:
                         instance.end_one()
                 await asyncio.sleep(0.001)
@@ -50,32 +66,14 @@ async def test_the_next_batch_is_there_before_the_first_has_ended():
     async with elsewhere() as (model, [instance]):
         calls = [Call(model, [value]) for value in (1, 2, 3)]
         await until(lambda: len(instance.begun) == 2, "two batches begun")
-        assert model.pending == 1
+        assert model.pending == 2  # one of them at the instance
         instance.end_one()
         assert await calls[0].answer() == [2.0]
         assert instance.begun == [[1.0], [2.0], [3.0]]
         for _ in range(2):
             instance.end_one()
         assert [await call.answer() for call in calls[1:]] == [[3.0], [4.0]]
-        assert model.statistics.success.count == model.statistics.execution_count == 3
-
-
-async def test_no_batch_waits_behind_one_that_may_take_long(monkeypatch):
-    monkeypatch.setattr(instance, "AHEAD_NS", 0)
-    async with elsewhere() as (model, [one]):
-        first = Call(model, [1])
-        await until(lambda: len(one.begun) == 1, "the first batch")
-        one.end_one()
-        assert await first.answer() == [2.0]
-        calls = [Call(model, [value]) for value in (2, 3)]
-        await until(lambda: len(one.begun) == 2, "the second batch")
-        await asyncio.sleep(0)
-        assert model.pending == 1, "it can still be cancelled, and overtaken"
-        one.end_one()
-        assert await calls[0].answer() == [3.0]
-        await until(lambda: len(one.begun) == 3, "the third batch")
-        one.end_one()
-        assert await calls[1].answer() == [4.0]
+        assert model.statistics.success.count == model.statistics.execution_count == 4
 
 
 async def test_an_instance_that_is_busy_gets_no_batch_that_could_still_grow():
@@ -94,8 +92,40 @@ async def test_an_instance_that_is_busy_gets_no_batch_that_could_still_grow():
         assert [await call.answer() for call in (first, *calls)] == [[2.0], [3.0], [4.0]]
 
 
+async def test_an_instance_whose_batches_are_long_gets_one_at_a_time(monkeypatch):
+    monkeypatch.setattr("serving.execution.instance.AHEAD_NS", 0)
+    async with elsewhere() as (model, [instance]):
+        calls = [Call(model, [value]) for value in (1, 2)]
+        await until(lambda: instance.begun == [[1.0]], "the first batch")
+        await asyncio.sleep(0)
+        assert instance.begun == [[1.0]]
+        calls[1].request.cancel()
+        instance.end_one()
+        assert await calls[0].answer() == [2.0]
+        assert instance.begun == [[1.0]]
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "priority_levels: 2 default_priority_level: 2",
+        "default_queue_policy { max_queue_size: 9 }",
+        "default_queue_policy { default_timeout_microseconds: 60000000 }",
+    ],
+)
+async def test_where_the_queue_has_rules_all_that_waits_stays_in_it(asked):
+    async with elsewhere(f"dynamic_batching {{ {asked} }}", max_batch_size=1) as (model, [instance]):
+        calls = [Call(model, [value]) for value in (1, 2)]
+        await until(lambda: instance.begun == [[1.0]], "the first batch")
+        await asyncio.sleep(0)
+        assert instance.begun == [[1.0]]
+        instance.end_one()
+        instance.end_one()
+        assert [await call.answer() for call in calls] == [[2.0], [3.0]]
+
+
 async def test_idle_instances_come_before_busy_ones():
-    async with elsewhere("instance_group { count: 2 kind: KIND_CPU }") as (model, instances):
+    async with elsewhere(count=2) as (model, instances):
         calls = [Call(model, [value]) for value in (1, 2, 3)]
         await until(lambda: sum(len(one.begun) for one in instances) == 3, "three batches")
         assert sorted(len(one.begun) for one in instances) == [1, 2]

@@ -1,0 +1,35 @@
+"""How much of the event loop's time executions may take, over all models: connections need the rest."""
+
+import time
+
+SHARE = 0.5
+BURST_NS = 4_000_000  # what may be spent at once after a pause
+
+
+class LoopTime:
+    """A bucket that fills with `SHARE` of the time that passes, and that executions on the loop empty. The loop's thread only.
+
+    in_flight: requests that models have accepted and not yet answered.
+    """
+
+    __slots__ = ("_last_ns", "in_flight", "left_ns")
+
+    def __init__(self) -> None:
+        self.in_flight = 0
+        self.left_ns: float = BURST_NS  # as of the last execution
+        self._last_ns = 0
+
+    def refilled(self) -> bool:
+        """Return whether there is some left by now, where there was none."""
+        self._fill(time.monotonic_ns())
+        return self.left_ns > 0
+
+    def spend(self, started_ns: int, ended_ns: int) -> None:
+        """Count an execution."""
+        self._fill(started_ns)
+        self.left_ns -= ended_ns - started_ns
+
+    def _fill(self, now_ns: int) -> None:
+        left_ns = self.left_ns + (now_ns - self._last_ns) * SHARE
+        self.left_ns = left_ns if left_ns < BURST_NS else BURST_NS
+        self._last_ns = now_ns
