@@ -78,7 +78,8 @@ async def _serve(options: Options, log_settings: LogSettings) -> int:
     frontends: dict[str, Frontend] = {}
     status = 0
     try:
-        workers = FrontendWorkers(server, options) if options.frontend_workers else None
+        speaks = options.allow_http or options.allow_grpc
+        workers = FrontendWorkers(server, options) if options.frontend_workers and speaks else None
         frontends = _frontends(server, options, workers)
         for name, frontend in frontends.items():
             await _start(name, frontend, options)

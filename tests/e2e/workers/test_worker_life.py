@@ -76,6 +76,17 @@ def test_a_worker_that_dies_fails_its_own_connections_alone_and_is_started_again
     assert "was ended by signal 9; it is started again" in server.log
 
 
+def test_a_client_that_goes_takes_its_requests_out_of_the_queue(setting: Setting) -> None:
+    with connect(setting.server) as client:
+        client.sendall(b"".join(infer_request("gated", f"{number}") for number in range(12)))
+        wait_until(setting.pending, what="requests in the queue")
+    wait_until(lambda: not setting.pending(), what="their leaving the queue")
+    setting.gated.open()
+    with connect(setting.server) as client:
+        assert setting.is_answered(client)
+    assert "11" not in setting.gated.began()
+
+
 def test_a_stopped_worker_is_replaced_and_who_came_meanwhile_is_answered(setting: Setting) -> None:
     clients = one_each(setting.server)
     (victim, its), (_, others) = clients.items()
