@@ -60,8 +60,8 @@ bench-perf-analyzer: $(VENV)/.installed-dev  ## Run NVIDIA's perf_analyzer over 
 fuzz: $(VENV)/.installed-dev  ## Look for faults with random input for an hour, or FUZZ_SECONDS; findings are kept.
 	$(BIN)/python -m tools.fuzz --seconds $(or $(FUZZ_SECONDS),3600) $(FUZZ_PATHS)
 
-soak: $(VENV)/.installed-dev  ## Ask a million requests (SOAK_REQUESTS) under changes and kills; then the long tests.
-	$(BIN)/python -m benchmarks.soak --requests $(or $(SOAK_REQUESTS),1000000)
+soak: $(VENV)/.installed-dev  ## Ask a million requests (SOAK_REQUESTS) under changes and kills, to SOAK_WORKERS frontend workers; then the long tests.
+	$(BIN)/python -m benchmarks.soak --requests $(or $(SOAK_REQUESTS),1000000) --frontend-workers $(or $(SOAK_WORKERS),0)
 	$(PYTEST) -m soak --timeout 3600
 
 screenshots: $(VENV)/.installed-dev chromium  ## Take pictures of every page.

@@ -40,8 +40,9 @@ class OutOfTime(Exception):
 class Soak:
     """One segment against a running `up`."""
 
-    def __init__(self, up: Up, record: Record, seconds: float) -> None:
+    def __init__(self, up: Up, record: Record, seconds: float, frontend_workers: int) -> None:
         self._up = up
+        self._frontend_workers = frontend_workers
         self._record = record
         self._segment = record.segment
         self._start = time.monotonic()
@@ -50,6 +51,8 @@ class Soak:
     async def run(self) -> None:
         dashboard = Dashboard(self._up)
         disturbances = Disturbances(self._up, dashboard, self._segment)
+        if self._frontend_workers:
+            disturbances.change_the_frontend_workers()
         http, grpc = (f"127.0.0.1:{port}" for port in self._up.ports[1:3])
         traffic = disturbances.traffic = Traffic(http, grpc, self._segment, disturbances.judge)
         try:
@@ -122,18 +125,19 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=3 * 3600.0, help="stop then; a later run goes on")
     parser.add_argument("--folder", type=Path, default=ROOT / "soak-results", help="of soak.md, and of soak.json")
     parser.add_argument("--anew", action="store_true", help="forget what an earlier run has counted")
+    parser.add_argument("--frontend-workers", type=int, default=0, help="of the inference server; they are killed, too")
     given = parser.parse_args()
     record = Record(given.folder, given.requests, given.anew)
     signal.signal(signal.SIGTERM, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt()))
     with (
         tempfile.TemporaryDirectory(prefix="slipway-soak-") as folder,
-        Up(Path(folder) / "data", SLIPWAY_SERVER_FLAGS=FLAGS) as up,
+        Up(Path(folder) / "data", SLIPWAY_SERVER_FLAGS=f"{FLAGS} --frontend-workers={given.frontend_workers}") as up,
     ):
         up.start()
         _take_one_core()
         with suppress(KeyboardInterrupt):
             try:
-                uvloop.run(Soak(up, record, given.seconds).run())
+                uvloop.run(Soak(up, record, given.seconds, given.frontend_workers).run())
             except OutOfTime:
                 print("The time is over; another run goes on from here.")
     record.save()

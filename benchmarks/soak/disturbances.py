@@ -39,7 +39,7 @@ def nobody(model: str, reason: str) -> bool:
 
 
 def everybody(model: str, reason: str) -> bool:
-    """Of a killed server every request fails, but none may hang or be answered wrong."""
+    """Of a killed server or frontend worker every request fails, but none may hang or be answered wrong."""
     return not reason.startswith(("no answer", "a wrong answer"))
 
 
@@ -173,6 +173,11 @@ class Disturbances:
                 await self._until(lambda name=name: self._ready(name), f"'{name}' is ready")  # type: ignore[misc]
 
         return kill
+
+    def change_the_frontend_workers(self) -> None:
+        """Kill and stop them, too: only who is connected to one may feel it."""
+        self.changes["a frontend worker killed"] = (self._kill("frontend workers"), everybody)
+        self.changes["a frontend worker stopped"] = (self._kill("frontend workers", signal.SIGSTOP), everybody)
 
     async def _replaced(self, task: str, pid: int, count: int) -> None:
         async def again() -> bool:

@@ -7,6 +7,7 @@ from benchmarks.soak.record import Usage
 # Part of a command line -> the task, the first that fits.
 TASKS = {
     "child_program/__main__.py": "Python children",
+    "serving.workers.program": "frontend workers",
     "-m serving": "inference server",
     "daphne": "dashboard",
     "manage.py watch": "watch",
