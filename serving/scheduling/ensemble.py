@@ -72,7 +72,7 @@ class EnsembleScheduler(Scheduler):
                 last = self._response(under_way, answer) if isinstance(answer, EnsembleOutputs) else answer
             except Exception as error:
                 last = unexpected(error, f"answering a request of '{self._graph.name}'")
-            self._on_answer(request, last, under_way.steps_took)
+            self._on_answer(request, last, under_way.steps_took())
 
     def _response(self, under_way: EnsembleRequest, answer: EnsembleOutputs) -> InferenceResponse:
         asked, outputs = under_way.request.asked, answer.outputs

@@ -5,6 +5,7 @@ Source: Triton, docs/user_guide/ensemble_models.md.
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelEnsembling
 
@@ -12,31 +13,83 @@ from serving.core.datatypes import Tensor
 from serving.core.tensor_check import with_rank
 
 
+class EnsembleStep(NamedTuple):
+    """One step, as runs need it: reading a protobuf map takes longer than running some steps.
+
+    inputs, outputs: (name for the step's model, tensor of the ensemble). requested: the outputs by the model's names.
+    reads: the tensors that it depends on. feeds_steps: whether another step reads from it; what no step reads goes to the
+    client. after: the steps that depend on it, by their indices.
+    """
+
+    model_name: str
+    model_version: str
+    inputs: tuple[tuple[str, str], ...]
+    outputs: tuple[tuple[str, str], ...]
+    requested: tuple[str, ...]
+    reads: frozenset[str]
+    feeds_steps: bool
+    after: tuple[int, ...]
+
+
+class StepPlan(NamedTuple):
+    """What a request for some of the outputs needs: these outputs, in order, the steps that make them, and for each tensor how
+    many will read it; the answer is one of them."""
+
+    outputs: list[str]
+    steps: list[int]
+    readers: dict[str, int]
+
+
 class EnsembleGraph:
     """Built once from a configuration. A step is known by its index in `steps`.
 
-    outputs: the ensemble's, in order. absent: its optional inputs, each with None. after: for each step those that depend on
-    it. feeds_steps: for each step whether another one reads from it; what no step reads goes to the client.
+    absent: the ensemble's optional inputs, each with None.
     """
 
     def __init__(self, config: ModelConfig) -> None:
         self.name: str = config.name
-        self.steps: list[ModelEnsembling.Step] = list(config.ensemble_scheduling.step)
-        self.outputs: list[str] = [output.name for output in config.output]
         self.absent: dict[str, Tensor | None] = {tensor.name: None for tensor in config.input if tensor.optional}
-        read = {value for step in self.steps for value in step.input_map.values()}
-        self.feeds_steps = [not read.isdisjoint(step.output_map.values()) for step in self.steps]
-        self.after = [self._steps_after(index) for index in range(len(self.steps))]
-        self._makers = {value: index for index, step in enumerate(self.steps) for value in step.output_map.values()}
+        steps = list(config.ensemble_scheduling.step)
+        read = {value for step in steps for value in step.input_map.values()}
+        self.steps = [
+            EnsembleStep(
+                model_name=step.model_name,
+                model_version="" if step.model_version < 1 else str(step.model_version),
+                inputs=tuple(step.input_map.items()),
+                outputs=tuple(step.output_map.items()),
+                requested=tuple(step.output_map),
+                reads=frozenset(step.input_map.values()),
+                feeds_steps=not read.isdisjoint(step.output_map.values()),
+                after=_steps_after(steps, index),
+            )
+            for index, step in enumerate(steps)
+        ]
+        self._outputs: list[str] = [output.name for output in config.output]
+        self._makers = {tensor: index for index, step in enumerate(self.steps) for _, tensor in step.outputs}
+        self._plan_of_all = self._plan(self._outputs)
         self._batched = config.max_batch_size > 0
         self._ranks = {
             output.name: len(output.reshape.shape if output.HasField("reshape") else output.dims)
             for output in config.output
         }
 
-    def steps_for(self, outputs: Sequence[str]) -> list[int]:
+    def plan(self, requested: Sequence[str]) -> StepPlan:
+        """Return what a request for these outputs needs; without any, it is for all."""
+        if not requested:
+            return self._plan_of_all
+        outputs = [name for name in self._outputs if name in requested]
+        return self._plan_of_all if len(outputs) == len(self._outputs) else self._plan(outputs)
+
+    def _plan(self, outputs: list[str]) -> StepPlan:
+        steps = self._steps_for(outputs)
+        readers = Counter(outputs)
+        for index in steps:
+            readers.update(self.steps[index].reads)
+        return StepPlan(outputs, steps, dict(readers))
+
+    def _steps_for(self, outputs: Sequence[str]) -> list[int]:
         """Return the steps that these outputs depend on; others do not run, as in Triton."""
-        if len(outputs) == len(self.outputs):
+        if len(outputs) == len(self._outputs):
             return list(range(len(self.steps)))
         needed: set[int] = set()
         tensors = list(outputs)
@@ -44,24 +97,25 @@ class EnsembleGraph:
             maker = self._makers.get(tensors.pop())
             if maker is not None and maker not in needed:
                 needed.add(maker)
-                tensors += self.steps[maker].input_map.values()
+                tensors += self.steps[maker].reads
         return sorted(needed)
 
     def with_own_ranks(self, outputs: dict[str, Tensor]) -> dict[str, Tensor]:
         """Return the ensemble's outputs with, or without, the batch dimension that its configuration gives them."""
         return {name: with_rank(tensor, self._ranks[name], self._batched) for name, tensor in outputs.items()}
 
-    def _steps_after(self, index: int) -> list[int]:
-        tensors = set(self.steps[index].output_map.values())
-        found: list[int] = []
-        while more := [
-            number
-            for number, step in enumerate(self.steps)
-            if number not in found and tensors & set(step.input_map.values())
-        ]:
-            found += more
-            tensors.update(value for number in more for value in self.steps[number].output_map.values())
-        return found
+
+def _steps_after(steps: Sequence[ModelEnsembling.Step], index: int) -> tuple[int, ...]:
+    tensors = set(steps[index].output_map.values())
+    found: list[int] = []
+    while more := [
+        number
+        for number, step in enumerate(steps)
+        if number not in found and not tensors.isdisjoint(step.input_map.values())
+    ]:
+        found += more
+        tensors.update(value for number in more for value in steps[number].output_map.values())
+    return tuple(found)
 
 
 class StepLimits:
@@ -85,8 +139,8 @@ class StepLimits:
     def leave(self, index: int) -> None:
         """A request has left a step: whoever has waited for it longest may go on."""
         self._inflight[index] -= 1
-        waiting = self._waiting[index]
-        if index in self._resuming:  # a resumed request failed at once: the loop below is under way
+        waiting = self._waiting.get(index)
+        if not waiting or index in self._resuming:  # a resumed request failed at once: the loop below is under way
             return
         self._resuming.add(index)
         while waiting and not (self.limit and self._inflight[index] >= self.limit):

@@ -8,19 +8,18 @@ Triton's EnsembleContext does. A step's model may change it with response parame
 """
 
 import json
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from tritonclient.grpc.model_config_pb2 import ModelEnsembling
-
 from serving.core.datatypes import Tensor
 from serving.core.errors import ServingError, internal, invalid, safely, unexpected
-from serving.core.in_flight import CallbackResponder, Execution, InFlightRequest
+from serving.core.in_flight import Execution, InFlightRequest, Responder
 from serving.core.request import InferenceRequest, Parameters, ParameterValue, SequencePosition
 from serving.core.response import Answer, InferenceResponse
-from serving.scheduling.ensemble_graph import EnsembleGraph, StepLimits
-from serving.telemetry.statistics import NO_PHASES, Phases
+from serving.core.response_flow import ResponseFlow
+from serving.scheduling.ensemble_graph import EnsembleGraph, EnsembleStep, StepLimits
+from serving.telemetry.statistics import Phases
 
 _TIMES = ("slipway_queue_us", "slipway_compute_us")
 
@@ -58,15 +57,15 @@ class EnsembleRequest:
         self.limits = limits
         self.infer = infer
         self._on_answer = on_answer
-        wanted = request.requested_outputs or tuple(graph.outputs)
-        self.outputs = [name for name in graph.outputs if name in wanted]
-        self.steps = graph.steps_for(self.outputs)
+        self.plan = graph.plan(request.requested_outputs)
+        # Those of the steps: of an ensemble within an ensemble, both.
+        self.observers = (self, *[each for each in request.observers if isinstance(each, EnsembleRequest)])
         self.ended = False
-        self.steps_took = NO_PHASES
+        self._took = [0, 0, 0]  # the steps together, by phase
         self._ready: deque[EnsembleOutputs] = deque()
         self._owed = 0  # bytes of decoupled steps' responses that no answer has carried to the client yet
         self._times: list[tuple[str, list[int]]] = []  # of each step, where the request asked (slipway_timing)
-        self._root = Run(self, self.steps, {**graph.absent, **request.inputs})
+        self._root = Run(self, self.plan.steps, {**graph.absent, **request.inputs})
 
     def begin(self) -> None:
         try:
@@ -122,6 +121,10 @@ class EnsembleRequest:
         self.unused(self._owed)
 
     # -- times -----------------------------------------------------------------------------------------------------
+    def steps_took(self) -> Phases:
+        """Return how long the steps have taken, together."""
+        return Phases(*self._took)
+
     def timing(self) -> Parameters:
         """Return what `slipway_timing` asks for: the times of all steps together, and those of each as JSON."""
         if not self._times:
@@ -138,7 +141,10 @@ class EnsembleRequest:
 
     # -- as an observer of its steps -------------------------------------------------------------------------------
     def executed(self, request: InFlightRequest, execution: Execution) -> None:
-        self.steps_took = self.steps_took.plus(Phases.of(execution))
+        took, phases = self._took, Phases.of(execution)
+        took[0] += phases.input_ns
+        took[1] += phases.infer_ns
+        took[2] += phases.output_ns
 
     def step(self, child: InFlightRequest) -> None:
         """What a step's model asks of others is not of this ensemble."""
@@ -168,23 +174,22 @@ class Run:
         self._waiting = list(waiting)
         self._tensors = tensors
         # Of the tensors that steps have made.
-        self._positions = {} if position is None else dict.fromkeys(tensors, position)
+        self._positions: dict[str, SequencePosition] = {} if position is None else dict.fromkeys(tensors, position)
         self._size = size
         self._running: dict[int, InFlightRequest] = {}
         self._held: set[int] = set()  # steps that have no room
         self._branches: deque[Run] = deque()
         self._collected = False
-        self._readers = Counter(owner.outputs)  # how many will still read a tensor; the answer is one of them
-        for index in owner.steps:
-            self._readers.update(set(self._graph.steps[index].input_map.values()))
+        self._readers = dict(owner.plan.readers)  # how many will still read a tensor
 
     def advance(self) -> None:
         """Start every step whose inputs exist."""
-        steps = self._graph.steps
-        ready = [
-            index for index in self._waiting if all(name in self._tensors for name in steps[index].input_map.values())
-        ]
-        self._waiting = [index for index in self._waiting if index not in ready]
+        steps, there = self._graph.steps, self._tensors.keys()
+        ready: list[int] = []
+        waiting: list[int] = []
+        for index in self._waiting:
+            (ready if steps[index].reads <= there else waiting).append(index)
+        self._waiting = waiting
         for index in ready:
             if self._owner.ended:
                 return
@@ -209,9 +214,9 @@ class Run:
 
     def _answer(self, ready: deque[EnsembleOutputs]) -> None:
         owner = self._owner
-        missing = [name for name in owner.outputs if name not in self._tensors]
+        missing = [name for name in owner.plan.outputs if name not in self._tensors]
         if not missing:
-            outputs = {name: tensor for name in owner.outputs if (tensor := self._tensors[name]) is not None}
+            outputs = {name: tensor for name in owner.plan.outputs if (tensor := self._tensors[name]) is not None}
             told = [self._positions[name] for name in outputs if name in self._positions]
             ready.append(EnsembleOutputs(outputs, self._size, told[-1] if told else owner.request.sequence))
         elif owner.request.stream is not None:
@@ -243,46 +248,50 @@ class Run:
         return True
 
     # -- steps -----------------------------------------------------------------------------------------------------
-    def _start(self, index: int, step: ModelEnsembling.Step) -> None:
-        parent = self._owner.request
-        read = [self._positions[name] for name in step.input_map.values() if name in self._positions]
+    def _start(self, index: int, step: EnsembleStep) -> None:
+        owner, positions = self._owner, self._positions
+        parent = owner.request
+        sequence = parent.sequence
+        inputs: dict[str, Tensor] = {}
+        for key, name in step.inputs:
+            tensor = self._tensors[name]
+            if tensor is not None:
+                inputs[key] = tensor
+            if name in positions:
+                sequence = positions[name]
         asked = InferenceRequest(
             model_name=step.model_name,
-            model_version="" if step.model_version < 1 else str(step.model_version),
-            inputs={
-                key: tensor for key, value in step.input_map.items() if (tensor := self._tensors[value]) is not None
-            },
-            requested_outputs=tuple(step.output_map),
+            model_version=step.model_version,
+            inputs=inputs,
+            requested_outputs=step.requested,
             id=parent.asked.id,
             parameters=parent.asked.parameters,
             priority=parent.asked.priority,
             timeout_us=parent.asked.timeout_us,
-            sequence=read[-1] if read else parent.sequence,
-            device_outputs=parent.asked.device_outputs or self._graph.feeds_steps[index],
+            sequence=sequence,
+            device_outputs=parent.asked.device_outputs or step.feeds_steps,
             from_ensemble=True,
         )
-        responder = CallbackResponder(lambda answer, final: self._answered(index, answer, final), parent.responder.flow)
-        ensembles = (each for each in parent.observers if isinstance(each, EnsembleRequest))
-        child = InFlightRequest(asked, responder, (self._owner, *ensembles))
+        child = InFlightRequest(asked, _StepResponder(self, index, parent.responder.flow), owner.observers)
         for observer in parent.observers:
             safely("observing a step", observer.step, child)
         self._running[index] = child
         self._release(step)
         try:
-            self._owner.infer(child)
+            owner.infer(child)
         except Exception as error:
             failure = unexpected(error, f"sending a request to '{step.model_name}'")
             child.refuse(failure)
-            self._answered(index, failure, True)
+            self.answered(index, failure, True)
 
-    def _release(self, step: ModelEnsembling.Step) -> None:
+    def _release(self, step: EnsembleStep) -> None:
         """Let go of the tensors that `step` was the last to read."""
-        for name in set(step.input_map.values()):
+        for name in step.reads:
             self._readers[name] -= 1
             if not self._readers[name]:
                 del self._tensors[name]
 
-    def _answered(self, index: int, answer: Answer, final: bool) -> None:
+    def answered(self, index: int, answer: Answer, final: bool) -> None:
         try:
             self._go_on(index, answer, final)
         except Exception as error:
@@ -311,24 +320,35 @@ class Run:
             return
         self.advance()
 
-    def _take(
-        self, index: int, step: ModelEnsembling.Step, child: InFlightRequest, response: InferenceResponse
-    ) -> None:
+    def _take(self, index: int, step: EnsembleStep, child: InFlightRequest, response: InferenceResponse) -> None:
         position = child.sequence
         if response.parameters:
             self._owner.keep_times(step.model_name, response.parameters)
             position = _position_after(position, response.parameters)
-        tensors: dict[str, Tensor | None] = {
-            value: response.outputs.get(key) for key, value in step.output_map.items() if self._readers[value]
-        }
+        readers, outputs = self._readers, response.outputs
+        tensors: dict[str, Tensor | None] = {name: outputs.get(key) for key, name in step.outputs if readers.get(name)}
         if child.stream is not None:
-            after = [number for number in self._graph.after[index] if number in self._owner.steps]
+            after = [number for number in step.after if number in self._owner.plan.steps]
             branch = Run(self._owner, after, tensors, self._owner.branch(response), position)
             self._branches.append(branch)
             branch.advance()
         else:
             self._tensors.update(tensors)
             self._positions.update(dict.fromkeys(tensors, position))
+
+
+class _StepResponder(Responder):
+    """Hands the answers of a step to its run."""
+
+    __slots__ = ("_index", "_run", "flow")
+
+    def __init__(self, run: Run, index: int, flow: ResponseFlow | None) -> None:
+        self._run = run
+        self._index = index
+        self.flow = flow
+
+    def on_response(self, answer: Answer, final: bool) -> None:
+        self._run.answered(self._index, answer, final)
 
 
 def _position_after(position: SequencePosition, parameters: Mapping[str, ParameterValue]) -> SequencePosition:

@@ -41,9 +41,6 @@ class Phases(NamedTuple):
     def of(cls, execution: "Execution") -> "Phases":
         return cls(*_phases_of(execution))
 
-    def plus(self, other: "Phases") -> "Phases":
-        return Phases(self.input_ns + other.input_ns, self.infer_ns + other.infer_ns, self.output_ns + other.output_ns)
-
 
 def _phases_of(execution: "Execution") -> tuple[int, int, int]:
     """Return the phases of an execution. A backend that does not tell them apart has only inferred."""
@@ -51,9 +48,6 @@ def _phases_of(execution: "Execution") -> tuple[int, int, int]:
     infer_from = execution.input_done_ns or started
     infer_to = execution.infer_done_ns or ended
     return infer_from - started, infer_to - infer_from, ended - infer_to
-
-
-NO_PHASES = Phases(0, 0, 0)
 
 
 @dataclass(slots=True)
