@@ -235,14 +235,17 @@ class Connection(FrameReader, Generic[Head]):
 
     # -- the other frames (sections 6.3 to 6.9) ------------------------------------------------------------------------
     def on_window_update(self, stream_id: int, payload: bytes) -> None:
-        if stream_id > self._streams.last_id:
+        streams = self._streams
+        if stream_id > streams.last_id:
             raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, f"WINDOW_UPDATE on idle stream {stream_id}")
         writer = self.writer
         self._flood.charge_window_update(writer.frames_sent)
         increment = h2.read_increment(stream_id, payload)
         if not stream_id:
             writer.open_connection_window(increment)
-        elif (stream := self._streams.by_id.get(stream_id)) is not None:
+            return
+        stream = streams.by_id.get(stream_id)
+        if stream is not None:
             writer.open_stream_window(stream, increment)
 
     def on_frame(self, kind: int, stream_id: int, flags: int, payload: bytes) -> None:

@@ -41,7 +41,7 @@ RECEIVED_FRAME_SIZE = 256 * 1024  # our SETTINGS_MAX_FRAME_SIZE
 # What is longer has no use, and is collected before it is looked at.
 _LONGEST = {DATA: RECEIVED_FRAME_SIZE, HEADERS: RECEIVED_FRAME_SIZE, CONTINUATION: RECEIVED_FRAME_SIZE}
 MAX_CONTINUATIONS = 16
-_FORM = FLAG_END_HEADERS | FLAG_PADDED | FLAG_PRIORITY  # what tells how a HEADERS frame is to be read
+_FORM = FLAG_END_HEADERS | FLAG_PADDED | FLAG_PRIORITY  # of a HEADERS frame: whether it is a block and nothing else
 _read_header = FRAME_HEADER.unpack_from
 Pieces = NDArray[np.uint8]  # [number, bytes of each]
 _RUN_OF = 4096  # bytes of a DATA frame behind which others of the same length are looked for
@@ -193,7 +193,11 @@ class FrameReader(asyncio.BufferedProtocol):
                     else:
                         self.on_data(stream_id, flags, data[start:stop])
                 elif kind == HEADERS:
-                    self._on_headers(stream_id, flags, bytes(data[start:stop]))
+                    block = bytes(data[start:stop])
+                    if flags & _FORM == FLAG_END_HEADERS and stream_id & 1 and length <= MAX_HEADER_LIST_SIZE:
+                        self.on_header_block(stream_id, block, flags & FLAG_END_STREAM != 0)
+                    else:
+                        self._on_headers(stream_id, flags, block)
                 elif kind == WINDOW_UPDATE:
                     self.on_window_update(stream_id, bytes(data[start:stop]))
                 elif kind == CONTINUATION:
@@ -239,9 +243,6 @@ class FrameReader(asyncio.BufferedProtocol):
         return stop
 
     def _on_headers(self, stream_id: int, flags: int, block: bytes) -> None:
-        if flags & _FORM == FLAG_END_HEADERS and stream_id & 1 and len(block) <= MAX_HEADER_LIST_SIZE:
-            self.on_header_block(stream_id, block, flags & FLAG_END_STREAM != 0)
-            return
         if not stream_id & 1:
             raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, f"a client cannot open stream {stream_id}")
         block = header_fragment(flags, block)

@@ -9,6 +9,7 @@ Payload = TypeVar("Payload", bytes, "bytes | memoryview")
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 HEADER_SIZE = 9
 FRAME_HEADER = struct.Struct(">HBBBL")  # length (high 16, low 8), type, flags, stream identifier
+_NUMBER = struct.Struct(">L")
 DEFAULT_WINDOW = 65_535
 MAX_WINDOW = (1 << 31) - 1
 DEFAULT_MAX_FRAME_SIZE = 16_384
@@ -152,7 +153,7 @@ def read_increment(stream_id: int, payload: bytes) -> int:
     """Return the increment of a WINDOW_UPDATE frame, in bytes; a failure for 0 and a wrong length (section 6.9)."""
     if len(payload) != 4:
         raise ConnectionFailure(ErrorCode.FRAME_SIZE_ERROR, "WINDOW_UPDATE does not have 4 bytes")
-    increment = int.from_bytes(payload, "big") & MAX_WINDOW
+    increment: int = _NUMBER.unpack(payload)[0] & MAX_WINDOW
     if increment:
         return increment
     if stream_id:
