@@ -2,12 +2,17 @@
 
 from benchmarks.instructions import record
 from benchmarks.instructions.cases import CASES
+from benchmarks.instructions.under_valgrind import BOUNDS
 
 RECORDED = record.Figures("CPython 3.11.7, GCC 12.2.0", 1000, {"JSON": 400_000, "gRPC": 300_000})
 
 
 def test_every_path_has_a_recorded_figure() -> None:
     assert list(record.read().paths) == [case.name for case in CASES]
+
+
+def test_the_bounds_that_are_stretched_under_valgrind_exist() -> None:
+    assert [name for module, name in BOUNDS if not isinstance(getattr(module, name, None), int)] == []
 
 
 def test_a_path_that_costs_more_than_a_tenth_more_is_a_fault() -> None:
