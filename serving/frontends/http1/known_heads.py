@@ -7,7 +7,6 @@ lengths. All else is parsed.
 """
 
 import re
-from collections.abc import Callable
 from itertools import compress
 from operator import ne
 from typing import Generic, TypeVar
@@ -18,8 +17,8 @@ from serving.frontends.shared.bounded_cache import BoundedCache
 LIMIT = 1024  # heads
 LONGEST = 2048  # bytes of a head that is kept
 _LENGTHS = frozenset(("content-length", "inference-header-content-length"))
-_LENGTH = rb": ([0-9]{1,15})"
-_VALUE = rb": ([!-~](?:[ -~]*[!-~])?)"
+_LENGTH = re.compile(rb"[0-9]{1,15}")
+_VALUE = re.compile(rb"[!-~](?:[ -~]*[!-~])?")
 _FIXED = frozenset(
     (
         "accept-encoding",
@@ -41,14 +40,14 @@ T = TypeVar("T")
 class _Model(Generic[T]):
     """A head that others may be like."""
 
-    __slots__ = ("_found", "_lines", "_names", "_other_lengths", "_values", "_varied")
+    __slots__ = ("_beginnings", "_found", "_lines", "_names", "_other_lengths", "_varied")
 
     def __init__(self, lines: list[bytes], found: tuple[Head, T]) -> None:
         self._lines = lines
         self._found = found
         self._names = ["", *found[0].headers, "", ""]
-        # Of each line what matches it with any value that may stand there, None where another one would have to be parsed.
-        self._values = [_values(line, name) for line, name in zip(lines, self._names, strict=True)]
+        # What each line begins with, up to its value; empty where another value would have to be parsed.
+        self._beginnings = [_beginning(line, name) for line, name in zip(lines, self._names, strict=True)]
         self._varied: tuple[int, ...] = ()  # the lines that differed last
         self._other_lengths = False  # a length is among them
 
@@ -67,20 +66,18 @@ class _Model(Generic[T]):
         head, attached = self._found
         headers = head.headers.copy()
         for number in varied:
-            others[number] = self._lines[number]
-            values = self._values[number]
-            matched = values and values(lines[number])
-            if not matched:
+            line, beginning, name = lines[number], self._beginnings[number], self._names[number]
+            form = _LENGTH if name in _LENGTHS else _VALUE
+            if not beginning or not line.startswith(beginning) or not form.fullmatch(line, len(beginning)):
                 return None
-            headers[self._names[number]] = matched[1].decode()
+            others[number] = self._lines[number]
+            headers[name] = line[len(beginning) :].decode()
         return (head.with_headers(headers, self._other_lengths), attached) if others == self._lines else None
 
 
-def _values(line: bytes, name: str) -> Callable[[bytes], re.Match[bytes] | None] | None:
-    written = line[: len(name)]
-    if not name or name in _FIXED or written.decode("latin-1").lower() != name:
-        return None
-    return re.compile(re.escape(written) + (_LENGTH if name in _LENGTHS else _VALUE)).fullmatch
+def _beginning(line: bytes, name: str) -> bytes:
+    beginning = line[: len(name) + 2]
+    return beginning if name not in _FIXED and beginning.decode("latin-1").lower() == f"{name}: " else b""
 
 
 class KnownHeads(Generic[T]):
