@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from serving.core.errors import Exhausted, safely, unexpected
-from serving.core.in_flight import InFlightRequest, Responder
+from serving.core.in_flight import InFlightRequest, Responder, SendTrace
 from serving.core.request import InferenceRequest
 from serving.core.response import Answer, InferenceResponse
 from serving.server.inference_server import InferenceServer
@@ -91,8 +91,10 @@ class WorkerLink(MessageStream):
         trace = request.trace
         rest: Rest = None
         if trace is not None:
-            trace.sending()
             rest = ({}, True)
+            self._follow(trace, number)
+        if self._clogged:
+            self._clogged = self.backlog > MAX_BACKLOG
         if isinstance(answer, InferenceResponse) and not self._clogged:
             if answer.parameters:
                 rest = (answer.parameters, trace is not None)
@@ -102,9 +104,12 @@ class WorkerLink(MessageStream):
             self._answers.append((number, None, error and write_error(error), rest))
         if not self._scheduled:
             self.wake()
-        if trace is not None:
-            self._unsent.add(number)
-            trace.sent(lambda: number in self._unsent)
+
+    def _follow(self, trace: SendTrace, number: int) -> None:
+        """Tell the trace that its answer goes out; and, when the worker says so, that the client has taken it."""
+        self._unsent.add(number)
+        trace.sending()
+        trace.sent(lambda: number in self._unsent)
 
     def outgoing(self) -> Any:
         self._clogged = self.backlog > MAX_BACKLOG
