@@ -13,7 +13,7 @@ from serving.cli.option_values import header_pattern
 from serving.cli.options import Options
 from serving.cli.tls import TlsFiles, listener_options, server_context
 from serving.frontends.grpc.call import CallServices, Method
-from serving.frontends.grpc.call_headers import CallHead, parse_head
+from serving.frontends.grpc.call_headers import CallHead, HeadParser
 from serving.frontends.grpc.compression import LEVELS
 from serving.frontends.grpc.methods import find_method
 from serving.frontends.grpc.request_decoder import RequestDecoder
@@ -129,7 +129,7 @@ class GrpcServer:
 
     def _connection(self) -> Connection[CallHead]:
         return Connection(
-            parse_head,
+            HeadParser().parse,
             self._make_call,
             self._connections,
             self._scratch,
@@ -143,7 +143,7 @@ class GrpcServer:
         watches the client: how it takes its answers, and its keepalive."""
         return _ForwardedConnection(
             peer,
-            parse_head,
+            HeadParser().parse,
             self._make_call,
             self._connections,
             self._scratch,

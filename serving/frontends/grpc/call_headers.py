@@ -22,6 +22,7 @@ _UNIT_S = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
 _PLAIN = "".join(chr(code) for code in range(0x20, 0x7F) if chr(code) != "%")
 _PSEUDO_FIELDS = frozenset((b":method", b":scheme", b":path", b":authority"))
 _FORBIDDEN_FIELDS = frozenset((b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"))
+_READ_HEADERS = frozenset(("te", "content-type", "grpc-encoding"))  # whose values decide what becomes of the call
 _KEPT_NAMES = 256
 _KEPT_NAME_SIZE = 64  # bytes
 _NAMES: BoundedCache[bytes, str] = BoundedCache(_KEPT_NAMES)  # of fields that are no pseudo-fields and not forbidden
@@ -79,13 +80,55 @@ def parse_head(fields: HeaderList) -> CallHead:
     return _call_head(pseudo, headers)
 
 
+class HeadParser:
+    """Parses the heads of one connection: most differ from the one before in a few headers' values, a deadline or a trace."""
+
+    __slots__ = ("_fields", "_head")
+
+    def __init__(self) -> None:
+        self._fields: HeaderList = []  # of the head before: each name once, and nothing is wrong with them
+        self._head = CallHead()
+
+    def parse(self, fields: HeaderList) -> CallHead:
+        """Return what `parse_head` does."""
+        changed = self._changed(fields)
+        if changed is not None:
+            head = _with_deadline(self._head.path, self._head.headers | changed, self._head.encoding)
+        else:
+            head = parse_head(fields)
+            names = len(head.headers) + sum(name[:1] == b":" for name, _ in fields)
+            if head.malformed or head.http_status != 200 or names < len(fields):
+                return head
+        if not head.error:
+            self._fields, self._head = fields, head
+        return head
+
+    def _changed(self, fields: HeaderList) -> dict[str, str] | None:
+        """Return the headers with other values than before; None where more is different."""
+        if len(fields) != len(self._fields):
+            return None
+        changed = {}
+        for field_, before in zip(fields, self._fields, strict=True):
+            if field_ is before or field_ == before:
+                continue
+            name, value = field_
+            key = _NAMES.get(name)
+            if name != before[0] or key is None or key in _READ_HEADERS:
+                return None
+            changed[key] = value.decode("latin-1")
+        return changed
+
+
 def _call_head(pseudo: dict[bytes, bytes], headers: dict[str, str]) -> CallHead:
     if pseudo[b":method"] != b"POST":
         return CallHead(http_status=405)
     if not headers.get("content-type", "").startswith("application/grpc"):
         return CallHead(http_status=415)
-    path = pseudo[b":path"].decode("latin-1")
-    encoding = headers.get("grpc-encoding", "identity")
+    return _with_deadline(pseudo[b":path"].decode("latin-1"), headers, headers.get("grpc-encoding", "identity"))
+
+
+def _with_deadline(path: str, headers: dict[str, str], encoding: str) -> CallHead:
+    """Return the head of a call whose other headers are in order."""
     timeout = headers.get("grpc-timeout")
     if timeout is None:
         return CallHead(path, headers, encoding=encoding, usual=encoding in ENCODINGS)
