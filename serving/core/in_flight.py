@@ -204,14 +204,12 @@ class InFlightRequest:
         self.trace = trace
 
     # -- with a model ----------------------------------------------------------------------------------------------
-    def accept(self, owner: RequestOwner, queued_ns: int = 0, decoupled: bool = False) -> None:
+    def accept(self, owner: RequestOwner, queued_ns: int = 0) -> None:
         """`owner` has the request from here on: it hears when the request is cancelled, and when it ends.
 
         queued_ns: since when it waits for an instance; 0 where the model has to be loaded first."""
         self._owner = owner
         self.queued_ns = queued_ns
-        if decoupled:
-            self.stream = ResponseStream(0)
 
     def give_back(self) -> bool:
         """Take the request from its owner, who refuses it or hands it on and does not hear of it again; whether it had one."""

@@ -15,7 +15,7 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from serving.backends.base.backend import ModelSpec
 from serving.core.errors import ServingError, safely, unavailable, unexpected
-from serving.core.in_flight import InFlightRequest
+from serving.core.in_flight import InFlightRequest, ResponseStream
 from serving.core.tensor_check import TensorCheck
 from serving.execution.instance import Instance
 from serving.execution.readiness import instances_ready
@@ -37,7 +37,7 @@ class Model:
 
     def __init__(self, spec: ModelSpec, statistics: ModelStatistics, runtime: Runtime) -> None:
         self.spec = spec
-        self.statistics = statistics
+        self._statistics = statistics
         self.config = spec.config
         self._loop = runtime.loop
         self._draining = False
@@ -51,7 +51,7 @@ class Model:
         self._decoupled = spec.config.model_transaction_policy.decoupled
         self._check = TensorCheck(spec.config)
         self._responses = responses = ModelResponses(
-            spec, runtime.loop, statistics, self._cache, self._check, lambda: self.labels, self._withdraw
+            spec, statistics, self._cache, self._check, lambda: self.labels, self._withdraw
         )
         statistics.configure(spec.config, self._cache is not None)
         self._instances: ModelInstances | None = None  # an ensemble has none
@@ -86,7 +86,7 @@ class Model:
         self.config = config
         self._check = TensorCheck(config)
         self._responses.reconfigure(self._check)
-        self.statistics.configure(config, self._cache is not None)
+        self._statistics.configure(config, self._cache is not None)
         self.scheduler.configure(config)
 
     async def drain(self) -> None:
@@ -106,6 +106,12 @@ class Model:
     @property
     def instances(self) -> Sequence[Instance]:
         return self._instances.running if self._instances is not None else ()
+
+    @property
+    def statistics(self) -> ModelStatistics:
+        """Return what it has counted, added up."""
+        self._statistics.settle()
+        return self._statistics
 
     @property
     def warnings(self) -> list[str]:
@@ -154,10 +160,12 @@ class Model:
             raise unavailable(f"model '{self.spec.name}' is being unloaded")
         try:
             self._check.request(request)
-            request.accept(self, time.monotonic_ns(), self._decoupled)
+            request.accept(self, time.monotonic_ns())
+            if self._decoupled:
+                request.stream = ResponseStream(0)
             self._in_flight += 1
             self._loop_time.in_flight += 1
-            self.statistics.revision += 1
+            self._statistics.revision += 1
             if self._cache is not None and self._answered_by_cache(self._cache, request):
                 return
             self.scheduler.submit(request)
@@ -189,16 +197,16 @@ class Model:
         """Take back a request that nobody waits for any more."""
         began = time.monotonic_ns()
         self.scheduler.remove(request)
-        self.statistics.count_cancel(request)
+        self._statistics.count_cancel(request)
         if request.stream is not None and request.stream.from_ns:
-            self.statistics.responses_of(request).cancel.add(time.monotonic_ns() - began)
+            self._statistics.responses_of(request).cancel.add(time.monotonic_ns() - began)
 
     def _answered_by_cache(self, cache: ModelCache, request: InFlightRequest) -> bool:
         start = time.monotonic_ns()
         outputs, took = safely("looking up a request in the response cache", cache.look_up, request) or (None, 0)
         if outputs is None:
             return False
-        self.statistics.count_hit(start - request.queued_ns, took)
+        self._statistics.count_hit(start - request.queued_ns, took)
         self._loop.call_soon(self._responses.cache_hit, request, outputs)
         return True
 

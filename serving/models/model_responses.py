@@ -4,7 +4,6 @@ A request gets one final answer. Each callback counts it, gives it the form that
 raised on the way is the request's answer.
 """
 
-import asyncio
 import time
 from collections.abc import Callable
 from functools import wraps
@@ -52,7 +51,6 @@ class ModelResponses:
     def __init__(
         self,
         spec: ModelSpec,
-        loop: asyncio.AbstractEventLoop,
         statistics: ModelStatistics,
         cache: ModelCache | None,
         check: TensorCheck,
@@ -61,7 +59,6 @@ class ModelResponses:
     ) -> None:
         """labels: gives the model's labels. withdraw: takes a request that failed out of the scheduler."""
         self._spec = spec
-        self._loop = loop
         self._statistics = statistics
         self._cache = cache
         self._check = check
@@ -193,8 +190,7 @@ class ModelResponses:
             except Exception as error:
                 self.fail(request, error)
         try:
-            if self._statistics.count_batch(batch, waited, took, rows):
-                self._loop.call_soon(safely, "adding up", self._statistics.settle)
+            self._statistics.count_batch(batch, waited, took, rows)
         except Exception as error:
             unexpected(error, "counting a batch")
 

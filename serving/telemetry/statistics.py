@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 FIRST_RESPONSE_FAMILY = "nv_inference_first_response_histogram_ms"
 FIRST_RESPONSE_BOUNDS_MS = (100, 500, 2000, 5000)
 
+MAX_NOTED = 64  # executions
 MAX_PLACES = 1000  # responses of a request that are counted apart; all further ones count in the last place
 
 
@@ -39,15 +40,10 @@ class Phases(NamedTuple):
 
     @classmethod
     def of(cls, execution: "Execution") -> "Phases":
-        return cls(*_phases_of(execution))
-
-
-def _phases_of(execution: "Execution") -> tuple[int, int, int]:
-    """Return the phases of an execution. A backend that does not tell them apart has only inferred."""
-    started, ended = execution.started_ns, execution.ended_ns
-    infer_from = execution.input_done_ns or started
-    infer_to = execution.infer_done_ns or ended
-    return infer_from - started, infer_to - infer_from, ended - infer_to
+        """Return the phases of an execution. A backend that does not tell them apart has only inferred."""
+        infer_from = execution.input_done_ns or execution.started_ns
+        infer_to = execution.infer_done_ns or execution.ended_ns
+        return cls(infer_from - execution.started_ns, infer_to - infer_from, execution.ended_ns - infer_to)
 
 
 @dataclass(slots=True)
@@ -210,6 +206,7 @@ class ModelStatistics:
     first_response: FirstResponseHistogram | None = None
     revision: int = 0  # grows with every change: the live feed sends what changed
     _noted: list[_Noted] = field(default_factory=list)
+    _ended_ns: int = 0  # when the last one of them had ended
 
     def configure(self, config: ModelConfig, caches: bool) -> None:
         self.tags = dict(config.metric_tags)
@@ -267,16 +264,33 @@ class ModelStatistics:
             self.first_response.add(now - request.arrival_ns)
 
     # -- executions ------------------------------------------------------------------------------------------------
-    def count_batch(self, execution: "Execution", waited: list[int], took: list[int], rows: int) -> bool:
+    def count_batch(self, execution: "Execution", waited: list[int], took: list[int], rows: int) -> None:
         """Count an execution, and the requests that it has computed: each of them took its whole time, as in Triton.
 
-        It is only noted here, and `settle` adds up what came together. Return whether this is the first since then.
+        It is only noted here: `settle` adds up many at once.
 
         waited: how long each was queued (ns). took: how long each was here (ns), of those that were answered with the batch.
         rows: of those that were computed."""
+        started, ended = execution.started_ns, execution.ended_ns
+        # A backend that does not tell the phases apart has only inferred.
+        infer_from = execution.input_done_ns or started
+        infer_to = execution.infer_done_ns or ended
+        self._ended_ns = ended
         noted = self._noted
-        noted.append((execution.size, execution.inline, *_phases_of(execution), waited, took, rows))
-        return len(noted) == 1
+        noted.append(
+            (
+                execution.size,
+                execution.inline,
+                infer_from - started,
+                infer_to - infer_from,
+                ended - infer_to,
+                waited,
+                took,
+                rows,
+            )
+        )
+        if len(noted) >= MAX_NOTED:
+            self.settle()
 
     def settle(self) -> None:
         """Add up what `count_batch` has noted. Whoever reads calls it first."""
@@ -312,7 +326,7 @@ class ModelStatistics:
                 self.phases.compute_output.add(output_ns, requests)
         self.revision += 1
         self.execution_count += len(noted)
-        self.last_inference_ms = time.time_ns() // 1_000_000
+        self.last_inference_ms = (time.time_ns() - time.monotonic_ns() + self._ended_ns) // 1_000_000
         self.inference_count += inferences
         self.compute_input.add_all(computed, input_sum)
         self.compute_infer.add_all(computed, infer_sum)

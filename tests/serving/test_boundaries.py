@@ -72,7 +72,6 @@ BOUNDARIES = {
     "acquiring resources": Boundary("scale", "serving.resources.rate_limiter:RateLimiter.acquire"),
     "executing a batch": Boundary("scale", "serving.core.batch:Batch.gather"),
     "counting a batch": Boundary("scale", "serving.telemetry.statistics:ModelStatistics.count_batch", LOST),
-    "adding up what was counted": Boundary("scale", "serving.telemetry.statistics:ModelStatistics.settle", LOST),
     "counting what was computed": Boundary("pipeline", "serving.telemetry.statistics:ModelStatistics.count_computed"),
     "counting the time in the queue": Boundary("pipeline", "serving.telemetry.statistics:ModelStatistics.count_queued"),
     "counting a success": Boundary("pipeline", "serving.telemetry.statistics:ModelStatistics.count_success"),
