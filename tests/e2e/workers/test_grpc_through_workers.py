@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-import psutil
 import pytest
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.utils import shared_memory
@@ -134,6 +133,18 @@ def test_a_deadline_that_passes_gives_the_request_up_in_the_core(
     assert f"late {method} 7" not in gated.began()
 
 
+def test_a_client_that_comes_and_goes_leaves_no_descriptor_open(server: ServerProcess) -> None:
+    def come_and_go() -> None:
+        with Peer(server.grpc) as peer:
+            assert peer.is_served(1)
+
+    come_and_go()
+    before = server.descriptors()
+    for _ in range(30):
+        come_and_go()
+    wait_until(lambda: server.descriptors() <= before + 4, what="the end of all")
+
+
 def test_a_stream_ends_with_its_worker_and_those_of_the_other_go_on(server: ServerProcess, gated: GatedModel) -> None:
     gated.shut()
     victim, other = sorted(worker_pids(server))
@@ -154,19 +165,6 @@ def test_a_stream_ends_with_its_worker_and_those_of_the_other_go_on(server: Serv
         assert others.answer(1).status == 0
     wait_until(lambda: len(worker_pids(server)) == 2, what="another worker")
     assert "its 7" not in gated.began()
-
-
-def test_a_client_that_comes_and_goes_leaves_no_descriptor_open(server: ServerProcess) -> None:
-    def come_and_go() -> None:
-        with Peer(server.grpc) as peer:
-            assert peer.is_served(1)
-
-    come_and_go()
-    pids = (server.pid, *worker_pids(server))
-    before = sum(psutil.Process(pid).num_fds() for pid in pids)
-    for _ in range(30):
-        come_and_go()
-    wait_until(lambda: sum(psutil.Process(pid).num_fds() for pid in pids) <= before + 4, what="the end of all")
 
 
 def test_a_shutdown_ends_watches_and_answers_what_is_under_way(tmp_path: Path) -> None:
