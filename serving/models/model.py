@@ -1,6 +1,6 @@
 """One loaded model version: its configuration, scheduler, instances and statistics.
 
-submit(request) -> check -> scheduler -> instance thread -> ModelResponses.batch_done -> request.respond
+submit(request) -> check -> scheduler -> instance -> ModelResponses.batch_done -> request.respond
 
 A request that was admitted is this model's until it ends: `InFlightRequest.respond` gives it back, by whomever and however it
 is answered.
