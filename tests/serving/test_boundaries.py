@@ -104,6 +104,8 @@ BOUNDARIES = {
     "handing over to an awake model": Boundary("sleeper", "serving.models.model:Model.submit"),
     "reading a model's call": Boundary("caller", "serving.backends.child.request_executor:decode_request"),
     "following a model's call": Boundary("caller", "serving.backends.child.request_executor:_Inference.cancel_with", LOST),
+    "describing a batch to a process": Boundary("caller", "serving.backends.child.codec:RequestEncoder.encode"),
+    "reading what a process answers": Boundary("caller", "serving.backends.child.results:ResultReader.read"),
     "handing an answer to a model": Boundary("caller", "serving.backends.child.calls:encode_answer"),
 }  # fmt: skip
 

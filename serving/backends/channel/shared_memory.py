@@ -113,6 +113,10 @@ class SharedMemoryPool:
         dropped, self._dropped = self._dropped, []
         return dropped
 
+    def keep_dropped(self, identifiers: Sequence[int]) -> None:
+        """Undo `take_dropped`: the reader was not told."""
+        self._dropped.extend(identifiers)
+
     def close(self) -> None:
         for segment in (*self._lent.values(), *self._free):
             segment.close()

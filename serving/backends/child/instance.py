@@ -153,6 +153,11 @@ class ChildInstance(AsyncInstance):
             return
         except ProtocolError as error:
             self._loop.call_soon(self._broke, child, error)
+        except Exception:  # it cannot be said in JSON: the child has heard nothing
+            child.calls.requests.failed(key)
+            child.inputs.release(segment.id)
+            child.tell_again(message)
+            raise
         self._sent.append((batch, done, key, segment.id))
         if self._bound_s is not None and self._timer is None:
             self._timer = self._loop.call_later(self._bound_s, self._check_bound)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO
 
 from serving.backends.channel.channel import Channel, ChannelError, Closed, ProtocolError, close_all
-from serving.backends.channel.messages import Message, Received
+from serving.backends.channel.messages import Execute, Message, Received
 from serving.backends.channel.packet_channel import PacketChannel
 from serving.backends.channel.shared_memory import SharedMemoryMap, SharedMemoryPool
 from serving.backends.environments.interpreter import Interpreter
@@ -110,6 +110,12 @@ class ChildProcess:
             if not isinstance(answer, dict):
                 raise ProtocolError("a message is not a JSON object")
             return answer
+
+    def tell_again(self, message: Execute) -> None:
+        """Keep for the next message what one that was not sent says of segments."""
+        *_, freed, dropped = message
+        self.freed.extend(freed)
+        self.inputs.keep_dropped(dropped)
 
     def broke(self, error: ProtocolError) -> ChildDied:
         """End a child that cannot be trusted any more, and return what to raise."""

@@ -134,6 +134,19 @@ def test_a_batch_whose_message_is_longer_than_a_packet_goes_in_a_memory_file(tmp
         assert "x" * 10_000 in failed.message
 
 
+def test_what_cannot_be_said_to_the_process_fails_alone(tmp_path):
+    ones = np.ones((1, 1), np.float32)
+    with python_instance(tmp_path, IDENTITY) as instance:
+        infer(instance, ones)
+        segments = len(instance._child.outputs)
+        for _ in range(5):
+            with pytest.raises(TypeError, match="surrogates"):
+                execute(instance, request(ones, id="\ud800"))
+            assert infer(instance, ones)["OUTPUT0"] == 1
+        assert len(instance._child.outputs) == segments, "the process hears of what is free again all the same"
+        assert not instance._child.calls.requests.find_all(None)
+
+
 def test_large_inputs_are_copied_by_another_thread(tmp_path, monkeypatch):
     monkeypatch.setattr(child_instance, "LOOP_BYTES", 1000)
     with python_instance(tmp_path, IDENTITY) as instance:
