@@ -9,7 +9,6 @@ Source: KServe V2 REST, Inference; Triton docs/protocol/extension_{binary_data,p
 
 import math
 import re
-import secrets
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -23,6 +22,8 @@ from serving.extensions.tensor_parameters import memory_range_of, output_rule
 from serving.frontends.http1.message import Chunk
 from serving.frontends.rest.json_input import (
     LARGE,
+    MARK,
+    MARK_TEXT,
     MAX_PARAMETERS,
     MAX_TENSORS,
     SMALL_TEXT,
@@ -38,10 +39,8 @@ from serving.frontends.shared.bounded_cache import BoundedCache
 MAX_DIMS = 32
 CACHED_OUTLINES = 512
 CACHED_SIZE = 4096  # bytes of an outline
-_MARK = secrets.token_hex(8)
-_MARK_TEXT = f'"{_MARK}"'.encode()
 _ID = re.compile(rb'"id": ?"([^"\\\x00-\x1f]*)"')  # the first string of that name, where it has no escapes
-_ID_MARK = b'"id":' + _MARK_TEXT
+_ID_MARK = b'"id":' + MARK_TEXT
 # numpy's code of a dtype -> that of `struct`, for those that have numbers in JSON
 _STRUCT_CODES = {
     "i1": "b",
@@ -128,13 +127,13 @@ def read_outline(body: Chunk) -> tuple[InferHeader, str, list[Chunk]]:
     """Return the header, the request's id, and the texts of the arrays that are the data of the inputs `given`, each with its
     brackets and still to be parsed. NotFlatError for a body that is to be parsed whole."""
     if len(body) >= LARGE:
-        outline, texts = cut_large_arrays(body, _MARK_TEXT)
+        outline, texts = cut_large_arrays(body)
     else:
         outline = bytes(body)
         header = _known.get(outline)
         if header is not None:
             return header, header.id, []
-        outline, texts = cut_arrays(outline, _MARK_TEXT)
+        outline, texts = cut_arrays(outline)
     if not texts and len(outline) > CACHED_SIZE:
         raise NotFlatError  # most of it may be arrays in another form
     header = _known.get(outline) if texts else None
@@ -144,7 +143,7 @@ def read_outline(body: Chunk) -> tuple[InferHeader, str, list[Chunk]]:
     if len(cut) == 3:
         marked = _ID_MARK.join((cut[0], cut[2]))
         header = _known.get(marked) or _learn(marked, len(texts))
-        if header is not None and header.id == _MARK:
+        if header is not None and header.id == MARK:
             try:
                 return header, cut[1].decode(), texts
             except UnicodeDecodeError:
@@ -162,8 +161,8 @@ def _learn(outline: bytes, arrays: int) -> InferHeader | None:
         header, data = check_header(load_json(outline))
     except ServingError:
         return None
-    wanted = arrays + (header.id == _MARK)
-    if data != [_MARK] * arrays or outline.count(_MARK_TEXT) != wanted:
+    wanted = arrays + (header.id == MARK)
+    if data != [MARK] * arrays or outline.count(MARK_TEXT) != wanted:
         return None
     if len(outline) <= CACHED_SIZE:
         _known.remember(outline, header)

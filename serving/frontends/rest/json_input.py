@@ -12,6 +12,7 @@ JSON has no NaN or infinity; like Triton this reads the tokens NaN, Infinity and
 import itertools
 import json
 import re
+import secrets
 from collections.abc import Iterator, Sized
 from typing import Any, Literal, TypeGuard
 
@@ -27,7 +28,11 @@ from serving.frontends.shared.worker_threads import checkpoint
 
 LARGE = 256 << 10  # bytes of a body; below, a parser takes less than 2 ms
 _WINDOW = 128 << 10  # bytes looked at or parsed at a time
+# In place of what is cut out of a body; no client can guess it.
+MARK = secrets.token_hex(8)
+MARK_TEXT = f'"{MARK}"'.encode()
 _DATA = b'"data":'
+_DATA_MARK = _DATA + MARK_TEXT
 _KEY = re.compile(b'"data"')
 MAX_DEPTH = 32  # of an array's nesting
 _BRACKET = ord("[")
@@ -65,8 +70,8 @@ class NotFlatError(Exception):
     """The body is to be parsed whole: it may be wrong, or just not made of flat arrays."""
 
 
-def cut_arrays(body: bytes, mark: bytes) -> tuple[bytes, list[Chunk]]:
-    """Return the outline, with `mark` in place of each array under a key "data", flat or nested, and the texts of the arrays.
+def cut_arrays(body: bytes) -> tuple[bytes, list[Chunk]]:
+    """Return the outline, with MARK in place of each array under a key "data", flat or nested, and the texts of the arrays.
 
     Both are still to be parsed: a text may be anything that ends with a bracket, and the outline must turn out to have each
     mark as the data of an input. Inside a string the key's quotes would be escaped, so that what is found is a key, if the body
@@ -80,12 +85,15 @@ def cut_arrays(body: bytes, mark: bytes) -> tuple[bytes, list[Chunk]]:
         raise NotFlatError
     for number in range(1, len(pieces)):
         piece = pieces[number]
-        stop = piece.find(b"]") + 1
-        if stop > 3 and (piece[1] == _BRACKET or piece[2] == _BRACKET):
+        text, closing, behind = piece.partition(b"]")
+        if len(text) > 2 and (text[1] == _BRACKET or text[2] == _BRACKET):
             stop = _end_of_nested(piece)
-        texts.append(piece[:stop])
-        pieces[number] = piece[stop:]
-    return (_DATA + mark).join(pieces), texts
+            texts.append(piece[:stop])
+            pieces[number] = piece[stop:]
+        else:
+            texts.append(text + closing)
+            pieces[number] = behind
+    return _DATA_MARK.join(pieces), texts
 
 
 def _end_of_nested(piece: bytes) -> int:
@@ -98,7 +106,7 @@ def _end_of_nested(piece: bytes) -> int:
     return stop + len(closing)
 
 
-def cut_large_arrays(body: Chunk, mark: bytes) -> tuple[bytes, list[Chunk]]:
+def cut_large_arrays(body: Chunk) -> tuple[bytes, list[Chunk]]:
     """Do the same without holding the interpreter's lock for long. NotFlatError where there is anything else than a flat array
     under a key "data"."""
     pieces: list[Chunk] = []
@@ -109,7 +117,7 @@ def cut_large_arrays(body: Chunk, mark: bytes) -> tuple[bytes, list[Chunk]]:
         stop = _find(body, _END, start) + 1
         if not stop or body[found - 1] == ord("\\") or len(texts) == MAX_ARRAYS:
             raise NotFlatError
-        pieces += (body[position:start], mark)
+        pieces += (body[position:start], MARK_TEXT)
         texts.append(body[start:stop])
         position = stop
     return b"".join((*pieces, body[position:])), texts

@@ -58,7 +58,7 @@ def _numbers(array: NDArray[Any]) -> bytes:
     """Return the elements; those that are not finite become the tokens NaN, Infinity and -Infinity."""
     flat = array.ravel()
     text = orjson.dumps(flat, None, orjson.OPT_SERIALIZE_NUMPY)
-    return exact_json(flat) if b"null" in text else text
+    return exact_json(flat) if flat.dtype.kind == "f" and text.find(b"null") >= 0 else text
 
 
 def _many_numbers(array: NDArray[Any]) -> bytes:
