@@ -61,6 +61,8 @@ class WorkerLink(MessageStream):
             except Exception as error:
                 self._in_flight.setdefault(number, _UNREADABLE)
                 self.answer(number, unexpected(error, "taking a request of a worker"))
+                # Its frames refer to it and to the request, whose place would wait for the cycle collector.
+                error.__traceback__ = error.__context__ = None
                 continue
             if request.stream is not None:  # a decoupled model
                 self.answer(number, None)

@@ -1,6 +1,7 @@
 """The core's end of the link: what a worker that takes nothing leaves lying is bounded; whatever it sends is answered."""
 
 import asyncio
+import gc
 import os
 import socket
 from collections.abc import AsyncIterator
@@ -33,9 +34,11 @@ class WorkerEnd(MessageStream):
         super().__init__()
         self.requests: list[tuple[object, ...]] = []
         self.answers: dict[int, Any] = {}
+        self.freed: list[int] = []
 
     def on_message(self, message: Any) -> None:
         self.answers |= {number: (version, outputs) for number, version, outputs, _ in message[0]}
+        self.freed += message[1]
 
     def outgoing(self) -> Any:
         sent, self.requests = self.requests, []
@@ -75,12 +78,10 @@ async def linked(repository: Path, room: int) -> AsyncIterator[tuple[WorkerLink,
         await asyncio.sleep(0)
 
 
-def request(writer: RequestWriter, number: int, size: int = 4) -> tuple[object, ...]:
+def request(writer: RequestWriter, number: int, size: int = 4, model: str = "identity") -> tuple[object, ...]:
     """A request of `size` bytes."""
     tensor = np.full((1, size // 4), number, np.float32)
-    return writer.write(
-        number, InFlightRequest.unanswered(InferenceRequest("identity", {"INPUT0": tensor})), "http", None
-    )
+    return writer.write(number, InFlightRequest.unanswered(InferenceRequest(model, {"INPUT0": tensor})), "http", None)
 
 
 def test_a_worker_that_takes_no_answers_makes_the_core_hold_no_more_than_a_bound(
@@ -124,3 +125,22 @@ def test_a_request_that_cannot_be_read_is_answered_and_the_others_too(tmp_path: 
             assert len(link) == 0
 
     asyncio.run(asyncio.wait_for(run(), 60))
+
+
+@pytest.mark.parametrize("model", ["identity", "absent"])
+def test_the_place_of_a_request_is_free_once_it_is_answered_or_refused(tmp_path: Path, model: str) -> None:
+    async def run() -> None:
+        async with linked(tmp_path, room=4 * MB) as (link, end, writer):
+            for number in range(3):
+                end.ask(request(writer, number, MB, model))
+                await end.wait_for(number)
+                while len(end.freed) <= number:
+                    link.beat()
+                    await asyncio.sleep(0.001)
+
+    gc.collect()
+    gc.disable()  # it would free what is only forgotten
+    try:
+        asyncio.run(asyncio.wait_for(run(), 60))
+    finally:
+        gc.enable()
