@@ -174,7 +174,7 @@ async def test_nothing_is_answered_while_a_request_is_submitted(monkeypatch):
         while len(answered) < 3:
             await asyncio.sleep(0)
         assert answered == [0, 0, 0]
-        assert threads[-1] == "MainThread"
+        assert "MainThread" in threads
 
 
 @pytest.mark.asyncio
