@@ -85,6 +85,8 @@ class OriginConnection(FrameReader):
         streams, self._streams = self._streams, {}
         if streams:
             self._client.close()
+        else:
+            self.resume_writing()
 
     def pause_writing(self) -> None:
         """The origin does not keep up: what the client sends waits in the client's socket."""
@@ -92,7 +94,7 @@ class OriginConnection(FrameReader):
             self._client.transport.pause_reading()
 
     def resume_writing(self) -> None:
-        if not self._client.closing:
+        if not self._client.closing and not self._client.transport.is_reading():
             self._client.transport.resume_reading()
 
     def close(self) -> None:
