@@ -161,9 +161,13 @@ class Instance:
     def _run_or_hand_over(self, batch: Batch) -> None:
         on_loop = self._times.on_loop(batch.size)
         loop_time = self._loop_time
-        if on_loop == NEVER or (
-            loop_time.in_flight > len(batch.requests)  # where nobody else waits, its own time is all that counts
-            and (on_loop != ALWAYS or (loop_time.left_ns <= 0 and not loop_time.refilled()))
+        if (
+            on_loop == NEVER
+            or self.bound > 1  # the thread has others: an instance executes one batch at a time, in their order
+            or (
+                loop_time.in_flight > len(batch.requests)  # where nobody else waits, its own time is all that counts
+                and (on_loop != ALWAYS or (loop_time.left_ns <= 0 and not loop_time.refilled()))
+            )
         ):
             self._work.put(batch)
             return
@@ -171,6 +175,7 @@ class Instance:
         self._execute(batch)
         loop_time.spend(batch.started_ns, batch.ended_ns)
         self._times.add(batch.size, batch.ended_ns - batch.started_ns, inline=True)
+        self.slots = 1 if loop_time.left_ns > 0 else self._slots_for(batch)  # the next ones go to the thread together
         self._on_batch_done(self, batch)
 
     def _begin_elsewhere(self, batch: Batch) -> None:
@@ -218,9 +223,14 @@ class Instance:
     def _done(self, batch: Batch) -> None:
         times = self._times
         times.add(batch.size, batch.ended_ns - batch.started_ns, inline=False)
-        ahead = AHEAD_NS // (times.estimate_ns(batch.size) or AHEAD_NS * 2)
-        self.slots = 1 + (ahead if ahead < self._max_ahead else self._max_ahead)
+        # Where the loop is to go on, the thread gets no more until it has none left.
+        self.slots = 1 if times.on_loop(batch.size) == ALWAYS else self._slots_for(batch)
         self._on_batch_done(self, batch)
+
+    def _slots_for(self, batch: Batch) -> int:
+        """Return how many batches like this one are done within AHEAD_NS, as far as one may have so many."""
+        ahead = AHEAD_NS // (self._times.estimate_ns(batch.size) or AHEAD_NS * 2)
+        return 1 + (ahead if ahead < self._max_ahead else self._max_ahead)
 
     # -- on the instance's thread ----------------------------------------------------------------------------------
     def _run(self, warmup: list[Batch]) -> None:

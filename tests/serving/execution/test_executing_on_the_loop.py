@@ -214,3 +214,31 @@ async def test_with_preserved_ordering_answers_come_in_order(monkeypatch):
             while len(order) < len(requests):
                 await asyncio.sleep(0.001)
         assert order == sorted(order)
+
+
+class _Watched(_AnyThread):
+    """It also notes the executions that began while another one was under way."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.under_way = 0
+        self.overlapping: list[str] = []
+
+    def wait(self, timeout: float | None = None) -> bool:
+        if self.under_way:
+            self.overlapping.append(threading.current_thread().name)
+        self.under_way += 1
+        time.sleep(0.002)  # the interpreter's lock is let go, as by a backend
+        self.under_way -= 1
+        return super().wait(timeout)
+
+
+@pytest.mark.asyncio
+async def test_an_instance_executes_one_batch_at_a_time(monkeypatch):
+    async with _model(monkeypatch, _bound(LONG)) as (model, _):
+        gate = GateBackend.latest.gate = _Watched()
+        calls = [Call(model, [value]) for value in range(8 * FIRST_LOOK)]
+        assert [await call.answer() for call in calls] == [[value + 1] for value in range(8 * FIRST_LOOK)]
+        assert "MainThread" in gate.threads
+        assert "gated_0_0" in gate.threads
+        assert gate.overlapping == []
