@@ -15,11 +15,18 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from repository.config import inline_execution
 from serving.execution import instance
+from serving.resources import loop_time
 from serving.scheduling import instance_scheduler
 
 # The times by which the server decides where a batch runs, and how many may wait there.
-BOUNDS = ((instance, "SHORT_NS"), (instance, "AHEAD_NS"), (instance_scheduler, "TURN_NS"))
+BOUNDS = (
+    (inline_execution, "DEFAULT_US"),
+    (instance, "AHEAD_NS"),
+    (instance_scheduler, "TURN_NS"),
+    (loop_time, "BURST_NS"),
+)
 SLOWER = 1000  # at least: a busy machine must not change which way is counted
 _processes: dict[int, int] = {}  # descriptor that stands in -> process id
 
