@@ -44,7 +44,8 @@ def test_the_memory_for_requests_is_one(server: ServerProcess) -> None:
         first.sendall(b" " * (6 * MB))
 
         def refusal() -> bytes | None:
-            """Return what is said when enough of the other body has come."""
+            """Return what is said when enough of the other body has come, which goes on so that it is not given up."""
+            first.sendall(b" " * 1024)
             second.sendall(large)
             status, body = Answers(second).next()
             return body if status == 503 else None
