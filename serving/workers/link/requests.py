@@ -3,13 +3,15 @@
 Clients repeat themselves: what most requests have in common is their kind, which the worker defines when it first meets it, and
 names by a number from then on. A request is one tuple in the message of its turn:
 
-    (number, kind, id, arrival_ns, data, rest)      kind: its number, or (number, definition) where it is new
+    (number, kind, id, arrival_ns, data, rest)      kind: its number, or (number, definition) where it is new, or so long that
+                                                    it is not kept
                                                     data: of all tensors, behind one another; of tensors one by one where
                                                     some are BYTES, whose sizes differ; rest: None where there is none
 
 The worker counts the numbers of requests; by them answers and cancelling find their request.
 """
 
+import marshal
 import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -23,6 +25,7 @@ from serving.workers.link.shared_area import AreaReader, AreaWriter
 from serving.workers.link.tensors import DTYPES, INLINE, TEXT, Payload, aligned, pack, unpack
 
 MAX_KINDS = 1024
+KEPT_SIZE = 16 << 10  # bytes of a definition: clients choose the names in it
 
 TensorKind = tuple[str, str, tuple[int, ...]]  # name, character of the datatype, shape
 Definition = tuple[str, str, str, tuple[str, ...], tuple[TensorKind, ...]]
@@ -99,7 +102,7 @@ class RequestWriter:
         of_all = tuple(key)
         known = self._kinds.get(of_all)
         if known is None:
-            known = self._kinds[of_all] = self._define(request, protocol)
+            known = self._define(of_all, request, protocol)
             named: object = (known[0], known[1].definition)
         else:
             named = known[0]
@@ -117,14 +120,19 @@ class RequestWriter:
             data = b"".join([(part := tensor.tobytes()).ljust(aligned(len(part)), b"\0") for tensor in inputs.values()])
         return number, named, asked.id, request.arrival_ns, data, None if rest is None else _plain(rest)
 
-    def _define(self, request: InFlightRequest, protocol: str) -> tuple[int, RequestKind]:
-        """Give a kind a number; where there are too many, that of the one which was defined first."""
+    def _define(self, key: tuple[object, ...], request: InFlightRequest, protocol: str) -> tuple[int, RequestKind]:
+        """Give a kind a number; where there are too many, that of the one which was defined first. All that are too long to be
+        kept have one number."""
         asked = request.asked
         tensors = tuple([(name, tensor.dtype.char, tensor.shape) for name, tensor in asked.inputs.items()])
         definition = (protocol, asked.model_name, asked.model_version, asked.requested_outputs, tensors)
+        kind = RequestKind(definition)
+        if len(marshal.dumps(definition)) > KEPT_SIZE:
+            return MAX_KINDS, kind
         kinds = self._kinds
         number = len(kinds) if len(kinds) < MAX_KINDS else kinds.pop(next(iter(kinds)))[0]
-        return number, RequestKind(definition)
+        kinds[key] = number, kind
+        return number, kind
 
 
 def _plain(rest: Rest) -> tuple[object, ...]:

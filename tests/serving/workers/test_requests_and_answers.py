@@ -121,6 +121,16 @@ def test_more_kinds_than_are_remembered_forget_the_oldest_alone(link: Link, monk
     assert type(first[1]) is int, "a kind that was met lately is known by its number"
 
 
+def test_kinds_that_are_too_long_are_not_remembered(link: Link) -> None:
+    for number in (1, 2, 1):
+        name = f"{number}" * requests.KEPT_SIZE
+        asked = InferenceRequest(f"m{number}", {name: np.full(number, number, np.int8)})
+        arrived = link.request(asked)
+        assert (arrived.model_name, arrived.inputs[name].tolist()) == (f"m{number}", [number] * number)
+        link.request(InferenceRequest("m", {"A": np.zeros(1, np.int8)}))
+    assert sorted(link.reader.kinds) == [0, requests.MAX_KINDS]
+
+
 def test_places_of_outputs_that_nobody_waits_for_come_back(link: Link) -> None:
     written = write_outputs({"A": np.zeros(MB), "B": np.zeros(1)}, link.out)
     discard_outputs(written, link.into)
