@@ -1,7 +1,9 @@
 """`--frontend-workers`: the core's side of the processes that speak HTTP and gRPC for it.
 
     pool.py                  the processes: started, watched, started again, drained
-    worker_link.py           requests and answers of one worker, many in a message
+    listening.py             the sockets that they listen on
+    worker_process.py        one process
+    worker_link.py           its infer requests and their answers, many in a message
     internal_connections.py  what a worker does not decode itself, answered by the frontends of the core
 
 Imports everything below it; called by the program (`serving.__main__`).

@@ -160,7 +160,7 @@ class Exchange:
         self._add(f"{start}{connection_header(self.head, closing)}\r\n".encode())
 
     def start_relay(self, on_drained: Callable[[], None], on_abandoned: Callable[["Exchange"], None]) -> None:
-        """Begin an answer that another server has encoded: what `write` gets goes out as it is."""
+        """Begin an answer that another process has encoded: what `write` gets goes out as it is."""
         self.on_drained, self.on_abandoned = on_drained, on_abandoned
 
     def write(self, data: bytes) -> None:

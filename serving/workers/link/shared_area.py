@@ -2,7 +2,7 @@
 
 The area has no name, and is sparse: it may be as large as all that requests may hold, and takes memory only where it was
 written.
-A reader's views of a place hold a `_Lease`; when the last of them has gone, the place is to be given back (`Reader.freed`).
+A reader's views of a place hold a `_Lease`; when the last of them has gone, the place is to be given back (`AreaReader.freed`).
 """
 
 import mmap
