@@ -138,7 +138,7 @@ def _triton(results: Results, pictures: Path) -> list[str]:
 def _peers(results: Results, pictures: Path) -> list[str]:
     about, found = results.about, rows(results)
     titles = {name: one["title"] for name, one in about["servers"].items()}
-    settings = "\n".join(_setting(name, one, about["absent"].get(name)) for name, one in about["servers"].items())
+    settings = "\n".join(_setting(one, about["absent"].get(name)) for name, one in about["servers"].items())
     alone = {f"alone_{size}": f"{value:.0f}" for size, value in about["model_alone_us"].items()}
     parts = [PEERS.format_map({**about, **_settings(about), **alone, "settings": settings})]
     parts += _promises(found, titles)
@@ -161,7 +161,7 @@ def _in_order(found: Iterable[tuple[str, str, str]]) -> list[str]:
     return sorted(loads, key=lambda load: ("%" in load, int(load.split()[0].rstrip("%"))))
 
 
-def _setting(name: str, server: dict[str, str], absent: str | None) -> str:
+def _setting(server: dict[str, str], absent: str | None) -> str:
     text = f"* **{server['title']}**: {server['settings']}"
     text += f" It could not take part here: {absent}" if absent else ""
     return textwrap.fill(text, 128, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)

@@ -18,7 +18,7 @@ from serving.backends.channel.channel import close_all
 from serving.cli.options import Options
 from serving.server.inference_server import InferenceServer
 from serving.workers.internal_connections import InternalConnections
-from serving.workers.link.setup import Setup
+from serving.workers.link.setup import MAX_COMMAND, Setup
 from serving.workers.link.shared_area import AreaReader, AreaWriter, create_area
 from serving.workers.link.shared_page import SharedPage
 from serving.workers.worker_link import WorkerLink
@@ -28,7 +28,6 @@ log = logging.getLogger(__name__)
 _ROOT = str(Path(__file__).resolve().parents[2])
 _END_S = 2.0  # in which it ends by itself, told so
 _START_S = 60.0  # in which it gives its first sign of life
-_MAX_COMMAND = 1 << 16  # bytes
 
 Sockets = Mapping[str, Sequence[socket.socket]]  # "http", "grpc" -> listening sockets
 
@@ -53,11 +52,6 @@ class WorkerProcess:
         self._drained: dict[str, asyncio.Future[None]] = {}
         self._over: asyncio.Future[None] = self._loop.create_future()
         self.ready: asyncio.Future[None] = self._loop.create_future()
-
-    @property
-    def pid(self) -> int:
-        assert self._process is not None
-        return self._process.pid
 
     async def start(self, options: Options, page_descriptor: int, sockets: Sockets) -> None:
         """Start it; OSError where that fails."""
@@ -141,7 +135,7 @@ class WorkerProcess:
     def _on_control(self) -> None:
         assert self._control is not None
         try:
-            data, descriptors, _, _ = socket.recv_fds(self._control, _MAX_COMMAND, 1)
+            data, descriptors, _, _ = socket.recv_fds(self._control, MAX_COMMAND, 1)
         except OSError:
             return
         if not data:

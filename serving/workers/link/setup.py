@@ -6,6 +6,7 @@ from serving.cli.options import Options
 from serving.telemetry.logs import LogValues
 
 BEAT_S = 1.0  # between two signs of life of a worker
+MAX_COMMAND = 1 << 16  # bytes of a message beside the link
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

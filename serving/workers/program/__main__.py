@@ -27,7 +27,7 @@ from serving.frontends.shared.authorisation import Authoriser
 from serving.resources import allocator
 from serving.server.inference_server import InferenceServer
 from serving.telemetry.logs import LogSettings, LogValues, configure_logging
-from serving.workers.link.setup import BEAT_S, Setup
+from serving.workers.link.setup import BEAT_S, MAX_COMMAND, Setup
 from serving.workers.link.shared_area import AreaReader, AreaWriter
 from serving.workers.link.shared_page import SharedPage, SharedRequestMemory
 from serving.workers.program.core_client import CoreClient
@@ -96,7 +96,7 @@ class _Worker:
     # -- the core's commands -----------------------------------------------------------------------------------------
     def _on_command(self) -> None:
         try:
-            data = self._control.recv(1 << 16)
+            data = self._control.recv(MAX_COMMAND)
         except BlockingIOError:
             return
         if not data:
