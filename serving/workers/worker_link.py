@@ -9,7 +9,7 @@ from serving.core.request import InferenceRequest
 from serving.core.response import Answer, InferenceResponse
 from serving.server.inference_server import InferenceServer
 from serving.workers.internal_connections import client_at
-from serving.workers.link.answers import Rest, write_error, write_outputs
+from serving.workers.link.answers import AnswerDetails, write_error, write_outputs
 from serving.workers.link.message_stream import MessageStream
 from serving.workers.link.requests import RequestReader
 from serving.workers.link.shared_area import AreaReader, AreaWriter
@@ -48,16 +48,16 @@ class WorkerLink(MessageStream):
         reader = self._reader
         kinds = reader.kinds
         infer = self._server.infer
-        for number, named, identifier, arrival_ns, data, rest in requests:
+        for number, named, identifier, arrival_ns, data, details in requests:
             try:
                 kind = kinds.get(named) or reader.define(*named)
-                asked = reader.read(kind, identifier, data, rest)
+                asked = reader.read(kind, identifier, data, details)
                 request = self._in_flight[number] = InFlightRequest(asked, _Answerer(self, number))
                 request.arrival_ns = arrival_ns
-                if rest is None:
+                if details is None:
                     infer(request, kind.protocol)
                 else:
-                    infer(request, kind.protocol, client_at(rest[5]), rest[6], rest[7])
+                    infer(request, kind.protocol, client_at(details[5]), details[6], details[7])
             except Exception as error:
                 self._in_flight.setdefault(number, _UNREADABLE)
                 self.answer(number, unexpected(error, "taking a request of a worker"))
@@ -91,19 +91,21 @@ class WorkerLink(MessageStream):
         if request is None:
             return
         trace = request.trace
-        rest: Rest = None
+        details: AnswerDetails = None
         if trace is not None:
-            rest = ({}, True)
+            details = ({}, True)
             self._follow(trace, number)
         if self._clogged:
             self._clogged = self.backlog > MAX_BACKLOG
         if isinstance(answer, InferenceResponse) and not self._clogged:
             if answer.parameters:
-                rest = (answer.parameters, trace is not None)
-            self._answers.append((number, answer.model_version, write_outputs(answer.outputs, self._responses), rest))
+                details = (answer.parameters, trace is not None)
+            self._answers.append(
+                (number, answer.model_version, write_outputs(answer.outputs, self._responses), details)
+            )
         else:
             error = _CLOGGED if isinstance(answer, InferenceResponse) else answer
-            self._answers.append((number, None, error and write_error(error), rest))
+            self._answers.append((number, None, error and write_error(error), details))
         if not self._scheduled:
             self.wake()
 

@@ -1,8 +1,8 @@
 """Answers on their way from the core to a worker.
 
-(number, version, outputs, rest)        outputs: name, character of the datatype, shape and data of each, in one tuple
-                                        rest: None, or (parameters, whether the trace wants to know when it is sent)
-(number, None, error, rest)             error: (kind, code, message), or None where a decoupled model would answer
+(number, version, outputs, details)     outputs: name, character of the datatype, shape and data of each, in one tuple
+                                        details: None, or (parameters, whether the trace wants to know when it is sent)
+(number, None, error, details)          error: (kind, code, message), or None where a decoupled model would answer
 """
 
 from typing import Any
@@ -24,7 +24,7 @@ from serving.workers.link.tensors import DTYPES, INLINE, TEXT, pack, unpack
 
 Outputs = tuple[Any, ...]
 ErrorParts = tuple[str, str, str]
-Rest = tuple[Parameters, bool] | None
+AnswerDetails = tuple[Parameters, bool] | None
 
 _KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in (Exhausted, NotYet, PermissionDenied, Unauthenticated)}
 

@@ -3,10 +3,10 @@
 Clients repeat themselves: what most requests have in common is their kind, which the worker defines when it first meets it, and
 names by a number from then on. A request is one tuple in the message of its turn:
 
-    (number, kind, id, arrival_ns, data, rest)      kind: its number, or (number, definition) where it is new, or so long that
+    (number, kind, id, arrival_ns, data, details)   kind: its number, or (number, definition) where it is new, or so long that
                                                     it is not kept
                                                     data: of all tensors, behind one another; of tensors one by one where
-                                                    some are BYTES, whose sizes differ; rest: None where there is none
+                                                    some are BYTES, whose sizes differ; details: None where there is none
 
 The worker counts the numbers of requests; by them answers and cancelling find their request.
 """
@@ -33,7 +33,7 @@ Peer = tuple[str, int] | None
 Received = tuple[int, int] | None
 
 
-class Rest(NamedTuple):
+class RequestDetails(NamedTuple):
     """What few requests have; travels as a plain tuple.
 
     classes: output -> how many classes are asked for. peer: address of the client. headers: those that a trace reads.
@@ -92,7 +92,9 @@ class RequestWriter:
         self._area = area
         self._kinds: dict[tuple[object, ...], tuple[int, RequestKind]] = {}
 
-    def write(self, number: int, request: InFlightRequest, protocol: str, rest: Rest | None) -> tuple[object, ...]:
+    def write(
+        self, number: int, request: InFlightRequest, protocol: str, details: RequestDetails | None
+    ) -> tuple[object, ...]:
         """Return what travels."""
         asked = request.asked
         inputs = asked.inputs
@@ -118,7 +120,7 @@ class RequestWriter:
             data = b"".join([tensor.tobytes() for tensor in inputs.values()])
         else:
             data = b"".join([(part := tensor.tobytes()).ljust(aligned(len(part)), b"\0") for tensor in inputs.values()])
-        return number, named, asked.id, request.arrival_ns, data, None if rest is None else _plain(rest)
+        return number, named, asked.id, request.arrival_ns, data, None if details is None else _plain(details)
 
     def _define(self, key: tuple[object, ...], request: InFlightRequest, protocol: str) -> tuple[int, RequestKind]:
         """Give a kind a number; where there are too many, that of the one which was defined first. All that are too long to be
@@ -135,9 +137,9 @@ class RequestWriter:
         return number, kind
 
 
-def _plain(rest: Rest) -> tuple[object, ...]:
+def _plain(details: RequestDetails) -> tuple[object, ...]:
     """Return what marshal takes: it knows no named tuples."""
-    return tuple([tuple(value) if isinstance(value, tuple) else value for value in rest])
+    return tuple([tuple(value) if isinstance(value, tuple) else value for value in details])
 
 
 class RequestReader:
@@ -152,7 +154,7 @@ class RequestReader:
         kind = self.kinds[number] = RequestKind(definition)
         return kind
 
-    def read(self, kind: RequestKind, identifier: str, data: Any, rest: "Rest | None") -> InferenceRequest:
+    def read(self, kind: RequestKind, identifier: str, data: Any, details: "RequestDetails | None") -> InferenceRequest:
         """Return the request; its tensors are views of what has come."""
         inputs = {}
         if kind.fixed:
@@ -165,8 +167,8 @@ class RequestReader:
             for (name, char, shape), payload in zip(kind.tensor_kinds, payloads, strict=True):
                 inputs[name] = unpack(char, shape, payload, self._area)
         asked = InferenceRequest(kind.model_name, inputs, kind.model_version, identifier, kind.requested)
-        if rest is not None:
-            asked.parameters, asked.priority, asked.timeout_us, sequence, classes = rest[:5]
+        if details is not None:
+            asked.parameters, asked.priority, asked.timeout_us, sequence, classes = details[:5]
             asked.sequence = SequencePosition(*sequence)
             asked.output_targets = {name: OutputTarget(OutputRule(count)) for name, count in classes.items()}
         return asked

@@ -17,10 +17,9 @@ from serving.core.in_flight import InFlightRequest
 from serving.core.request import NO_SEQUENCE, InferenceRequest
 from serving.core.response import InferenceResponse
 from serving.resources.request_memory import RequestMemory
-from serving.workers.link.answers import Rest as AnswerRest
-from serving.workers.link.answers import discard_outputs, read_error, read_outputs
+from serving.workers.link.answers import AnswerDetails, discard_outputs, read_error, read_outputs
 from serving.workers.link.message_stream import MessageStream
-from serving.workers.link.requests import Received, RequestWriter, Rest
+from serving.workers.link.requests import Received, RequestDetails, RequestWriter
 from serving.workers.link.shared_area import AreaReader, AreaWriter
 from serving.workers.link.shared_page import SharedPage
 
@@ -93,7 +92,7 @@ class CoreClient(MessageStream):
             raise unavailable("the server is ending")
         number = self._next_number
         self._next_number = number + 1
-        rest = None
+        details = None
         if (
             asked.parameters
             or asked.priority
@@ -103,8 +102,8 @@ class CoreClient(MessageStream):
             or received is not None
             or self._shows_client
         ):
-            rest = self._rest(asked, transport, headers, received)
-        self._requests.append(self._writer.write(number, request, protocol, rest))
+            details = self._details(asked, transport, headers, received)
+        self._requests.append(self._writer.write(number, request, protocol, details))
         self._in_flight[number] = request
         request.accept(_Sent(self, number))
         if received is not None:
@@ -114,16 +113,16 @@ class CoreClient(MessageStream):
         if not self._scheduled:
             self.wake()
 
-    def _rest(
+    def _details(
         self,
         asked: InferenceRequest,
         transport: asyncio.BaseTransport | None,
         headers: Mapping[str, str] | None,
         received: Received,
-    ) -> Rest:
+    ) -> RequestDetails:
         """Return what most requests do not have."""
         peer = transport.get_extra_info("peername") if self._shows_peer and transport is not None else None
-        return Rest(
+        return RequestDetails(
             dict(asked.parameters),
             asked.priority,
             asked.timeout_us,
@@ -154,10 +153,10 @@ class CoreClient(MessageStream):
 
     def on_message(self, message: Any) -> None:
         answers, freed = message
-        for number, version, outputs, rest in answers:
+        for number, version, outputs, details in answers:
             request = self._in_flight.get(number)
             if request is not None:
-                self._answer(request, version, outputs, rest)
+                self._answer(request, version, outputs, details)
             elif version is not None:
                 discard_outputs(outputs, self._responses_area)
         for place in freed:
@@ -165,16 +164,16 @@ class CoreClient(MessageStream):
         if self._responses_area.freed:
             self.wake()
 
-    def _answer(self, request: InFlightRequest, version: int | None, outputs: Any, rest: AnswerRest) -> None:
-        if rest is not None and isinstance(request.trace, _SentTrace):
-            request.trace.wanted = rest[1]
+    def _answer(self, request: InFlightRequest, version: int | None, outputs: Any, details: AnswerDetails) -> None:
+        if details is not None and isinstance(request.trace, _SentTrace):
+            request.trace.wanted = details[1]
         if version is None:
             request.respond(None if outputs is None else read_error(outputs))
             return
         asked = request.asked
         response = InferenceResponse(asked.model_name, version, asked.id, read_outputs(outputs, self._responses_area))
-        if rest is not None:
-            response.parameters = rest[0]
+        if details is not None:
+            response.parameters = details[0]
         request.respond(response)
 
     def on_closed(self) -> None:

@@ -21,7 +21,7 @@ from serving.core.output_target import OutputRule, OutputTarget
 from serving.core.request import NO_SEQUENCE, InferenceRequest, SequencePosition
 from serving.workers.link import requests
 from serving.workers.link.answers import discard_outputs, read_error, read_outputs, write_error, write_outputs
-from serving.workers.link.requests import RequestReader, RequestWriter, Rest
+from serving.workers.link.requests import RequestDetails, RequestReader, RequestWriter
 from serving.workers.link.shared_area import AreaReader, AreaWriter, create_area
 from serving.workers.link.tensors import INLINE
 
@@ -47,9 +47,10 @@ class Link:
         os.close(descriptor)
         self.writer, self.reader = RequestWriter(self.out), RequestReader(self.into)
 
-    def request(self, asked: InferenceRequest, **rest: object) -> InferenceRequest:
+    def request(self, asked: InferenceRequest, **details: object) -> InferenceRequest:
         """The request as it arrives."""
-        written = self.writer.write(1, InFlightRequest.unanswered(asked), "http", Rest(**{**NOTHING, **rest}))  # type: ignore[arg-type]
+        made = RequestDetails(**{**NOTHING, **details})  # type: ignore[arg-type]
+        written = self.writer.write(1, InFlightRequest.unanswered(asked), "http", made)
         _, kind, identifier, _, data, plain = written
         known = self.reader.kinds.get(kind) or self.reader.define(*kind)  # type: ignore[call-overload, misc]
         return self.reader.read(known, identifier, data, plain)  # type: ignore[arg-type]
