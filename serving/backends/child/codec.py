@@ -6,7 +6,7 @@ ProtocolError or one of MALFORMED, and the child is ended.
 
 import math
 import mmap
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Any, TypeAlias, cast
 
 import numpy as np
@@ -217,7 +217,7 @@ def decode_parameters(message: ResponseBody | Infer) -> Parameters:
     return found
 
 
-def requested_outputs(request: InFlightRequest, outputs: Sequence[str], found: Iterable[str]) -> list[str]:
+def requested_outputs(request: InFlightRequest, outputs: Sequence[str], found: Container[str]) -> list[str]:
     """Return, of the model's `outputs`, those that the request asks for and that its response has."""
     asked = request.requested_outputs
     return [name for name in outputs if (not asked or name in asked) and name in found]

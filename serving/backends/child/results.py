@@ -18,6 +18,7 @@ from serving.backends.child.codec import (
     decode_error,
     decode_parameters,
     decode_tensor,
+    requested_outputs,
     used_bytes,
 )
 from serving.backends.child.process import ChildProcess
@@ -109,11 +110,8 @@ class ResultReader:
         if "error" in response:
             return decode_error(response["error"])
         found = {row[0]: row for row in response["outputs"]}
-        asked = request.requested_outputs
-        outputs: dict[str, Tensor] = {}
-        for name in self._outputs:
-            if name in found and (not asked or name in asked):
-                outputs[name] = decode_tensor(found[name], memory)
+        wanted = requested_outputs(request, self._outputs, found)
+        outputs: dict[str, Tensor] = {name: decode_tensor(found[name], memory) for name in wanted}
         return InferenceResponse(
             self._spec.name, self._spec.version, request.asked.id, outputs, decode_parameters(response)
         )
