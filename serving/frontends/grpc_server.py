@@ -23,7 +23,7 @@ from serving.frontends.http2.frame_reader import make_scratch
 from serving.frontends.http2.keepalive import KeepaliveSettings
 from serving.frontends.http2.stream import Stream
 from serving.frontends.shared.authorisation import Authoriser
-from serving.frontends.shared.client_limits import ClientTimeouts
+from serving.frontends.shared.client_limits import BACKLOG, ClientTimeouts
 from serving.frontends.shared.forwarded_transport import ForwardedTransport, PeerName
 from serving.server.inference_server import InferenceServer
 
@@ -32,7 +32,6 @@ log = logging.getLogger(__name__)
 _WATCH_S = 1.0
 MAX_STREAMS = 8192  # of all connections together
 MIN_STREAMS = 16  # that each connection may have in any case
-_BACKLOG = 1024
 
 
 class _ForwardedConnection(Connection[CallHead]):
@@ -82,7 +81,7 @@ class GrpcServer:
             self._connection,
             self._options.grpc_address,
             self._options.grpc_port,
-            backlog=_BACKLOG,
+            backlog=BACKLOG,
             reuse_port=self._options.reuse_grpc_port,
             **listener_options(tls),
         )
@@ -95,7 +94,7 @@ class GrpcServer:
         tls = server_context(TlsFiles.of_grpc(self._options), "h2")
         for bound in sockets:
             self._listeners.append(
-                await loop.create_server(self._connection, sock=bound, backlog=_BACKLOG, **listener_options(tls))
+                await loop.create_server(self._connection, sock=bound, backlog=BACKLOG, **listener_options(tls))
             )
         self._watcher = loop.create_task(self._watch())
 

@@ -7,7 +7,7 @@ import socket
 from collections.abc import Sequence
 from typing import Any
 
-from serving.frontends.http1.listener import BACKLOG
+from serving.frontends.shared.client_limits import BACKLOG
 
 
 def listen(address: str, port: int, workers: int, reuse_port: bool) -> list[list[socket.socket]]:

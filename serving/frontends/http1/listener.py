@@ -9,8 +9,7 @@ from serving.cli.tls import listener_options
 from serving.frontends.http1.connection import Connection, Connections
 from serving.frontends.http1.context import Context
 from serving.frontends.http1.routes import RouteTable
-
-BACKLOG = 1024  # connections that wait to be accepted
+from serving.frontends.shared.client_limits import BACKLOG
 
 
 class Listener:

@@ -14,6 +14,7 @@ from serving.resources.request_memory import RequestMemory
 
 CONTROL_BODY = 1 << 20  # bytes of a request where no tensors and no files are expected
 SCARCE = 64
+BACKLOG = 1024  # connections of a listener that wait to be accepted
 
 
 class Awaited(Enum):
