@@ -10,7 +10,7 @@ from serving.core.response import Answer, InferenceResponse
 from serving.server.inference_server import InferenceServer
 from serving.workers.internal_connections import client_at
 from serving.workers.link.answers import AnswerDetails, write_error, write_outputs
-from serving.workers.link.message_stream import MessageStream
+from serving.workers.link.link_connection import LinkConnection
 from serving.workers.link.requests import RequestReader
 from serving.workers.link.shared_area import AreaReader, AreaWriter
 
@@ -21,7 +21,7 @@ _CLOGGED = Exhausted(
 _UNREADABLE = InFlightRequest.unanswered(InferenceRequest("", {}))  # in place of a request that could not be read
 
 
-class WorkerLink(MessageStream):
+class WorkerLink(LinkConnection):
     """See the module's docstring. `requests` and `responses` are the shared memory of each direction."""
 
     def __init__(

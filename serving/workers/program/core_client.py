@@ -18,7 +18,7 @@ from serving.core.request import NO_SEQUENCE, InferenceRequest
 from serving.core.response import InferenceResponse
 from serving.resources.request_memory import RequestMemory
 from serving.workers.link.answers import AnswerDetails, discard_outputs, read_error, read_outputs
-from serving.workers.link.message_stream import MessageStream
+from serving.workers.link.link_connection import LinkConnection
 from serving.workers.link.requests import Received, RequestDetails, RequestWriter
 from serving.workers.link.shared_area import AreaReader, AreaWriter
 from serving.workers.link.shared_page import SharedPage
@@ -40,7 +40,7 @@ class NoSharedMemory:
         raise NeedsCoreError
 
 
-class CoreClient(MessageStream):
+class CoreClient(LinkConnection):
     """See the module's docstring. All methods run on the loop's thread."""
 
     def __init__(

@@ -17,7 +17,7 @@ from serving.core.in_flight import InFlightRequest
 from serving.core.request import InferenceRequest
 from serving.workers import worker_link
 from serving.workers.link.answers import read_error
-from serving.workers.link.message_stream import MessageStream
+from serving.workers.link.link_connection import LinkConnection
 from serving.workers.link.requests import RequestWriter
 from serving.workers.link.shared_area import AreaReader, AreaWriter, create_area
 from serving.workers.worker_link import WorkerLink
@@ -27,7 +27,7 @@ from tests.support.model_factory import onnx_identity
 MB = 1 << 20
 
 
-class WorkerEnd(MessageStream):
+class WorkerEnd(LinkConnection):
     """The other end: sends requests, and keeps the answers by their numbers."""
 
     def __init__(self) -> None:

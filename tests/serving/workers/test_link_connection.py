@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from serving.workers.link.message_stream import MessageStream
+from serving.workers.link.link_connection import LinkConnection
 
 
-class Ends(MessageStream):
+class Ends(LinkConnection):
     """An end that sends what is put into `to_send`, and keeps what came."""
 
     def __init__(self) -> None:

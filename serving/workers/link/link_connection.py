@@ -13,7 +13,7 @@ _LENGTH = 4  # bytes of a message's length, little-endian
 _ROOM = 256 << 10  # bytes read at once
 
 
-class MessageStream(asyncio.BufferedProtocol):
+class LinkConnection(asyncio.BufferedProtocol):
     """One end. Subclasses take the messages, and say what `flush` sends."""
 
     def __init__(self) -> None:
