@@ -3,7 +3,6 @@
 import asyncio
 import errno
 import faulthandler
-import gc
 import json
 import logging
 import os
@@ -20,7 +19,7 @@ from serving.cli.command_line import parse
 from serving.cli.options import Options
 from serving.core.errors import ServingError, unavailable
 from serving.frontends.shared.authorisation import Authoriser
-from serving.resources import allocator
+from serving.resources import allocator, python_settings
 from serving.server.inference_server import InferenceServer
 from serving.telemetry.logs import LogSettings, configure_logging
 from serving.workers.pool import FrontendWorkers
@@ -52,10 +51,7 @@ def main() -> None:
     faulthandler.enable()
     allocator.set_up()
     set_model_environment(options.model_environment)
-    # A thread in Python code holds the interpreter for at most this long when the loop has work; 5 ms is the default.
-    sys.setswitchinterval(0.0005)
-    # A request leaves no reference cycles, so the collector has little to find: let it look less often.
-    gc.set_threshold(20_000, 20, 20)
+    python_settings.set_up()
     sys.exit(uvloop.run(_serve(options, log_settings)))
 
 

@@ -6,7 +6,6 @@ It ends with the core: when the link to it ends, and when the kernel says so.
 
 import asyncio
 import contextlib
-import gc
 import logging
 import marshal
 import os
@@ -24,7 +23,7 @@ from serving.frontends.grpc_server import GrpcServer
 from serving.frontends.http1.listener import Listener
 from serving.frontends.http_server import make_listener
 from serving.frontends.shared.authorisation import Authoriser
-from serving.resources import allocator
+from serving.resources import allocator, python_settings
 from serving.server.inference_server import InferenceServer
 from serving.telemetry.logs import LogSettings, LogValues, configure_logging
 from serving.workers.link.setup import BEAT_S, MAX_COMMAND, Setup
@@ -49,8 +48,7 @@ def main() -> None:
     log_settings = LogSettings(setup.log_values)
     configure_logging(log_settings, setup.options.log_file)
     allocator.set_up()
-    sys.setswitchinterval(0.0005)  # as in the core
-    gc.set_threshold(20_000, 20, 20)
+    python_settings.set_up()
     uvloop.run(_Worker(setup, log_settings).run())
 
 
