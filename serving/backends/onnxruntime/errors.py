@@ -6,6 +6,7 @@ import onnxruntime as ort
 
 from serving.backends.onnxruntime.onnx_file import OnnxModel
 from serving.core.errors import ServingError, internal, invalid, without_addresses
+from serving.core.varints import varint
 
 _STATUS = re.compile(r"^\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : ")
 # "/onnxruntime_src/onnxruntime/core/graph/model.cc:256 onnxruntime::Model::Model(const T&, ...) " before the message
@@ -69,20 +70,11 @@ def _version_problem(text: str) -> str:
 def _empty_model(model: OnnxModel) -> bytes:
     """Return a ModelProto: ir_version = 1, graph = 7 (with only a name), opset_import = 8 (domain = 1, version = 2)."""
     opsets = [
-        _length_delimited(8, _length_delimited(1, domain.encode()) + b"\x10" + _varint(version))
+        _length_delimited(8, _length_delimited(1, domain.encode()) + b"\x10" + varint(version))
         for domain, version in model.opsets.items()
     ]
-    return b"\x08" + _varint(model.ir_version) + _length_delimited(7, _length_delimited(2, b"empty")) + b"".join(opsets)
+    return b"\x08" + varint(model.ir_version) + _length_delimited(7, _length_delimited(2, b"empty")) + b"".join(opsets)
 
 
 def _length_delimited(number: int, payload: bytes) -> bytes:
-    return _varint(number << 3 | 2) + _varint(len(payload)) + payload
-
-
-def _varint(value: int) -> bytes:
-    encoded = bytearray()
-    while value > 0x7F:
-        encoded.append(value & 0x7F | 0x80)
-        value >>= 7
-    encoded.append(value)
-    return bytes(encoded)
+    return varint(number << 3 | 2) + varint(len(payload)) + payload

@@ -22,6 +22,7 @@ from serving.core.datatypes import Dtype, Tensor
 from serving.core.errors import ServingError, invalid
 from serving.core.output_target import OutputRule
 from serving.core.request import NO_SEQUENCE, NO_TARGETS, InferenceRequest, Parameters, SequencePosition
+from serving.core.varints import varint
 from serving.extensions.shared_memory import SharedMemory
 from serving.extensions.tensor_parameters import all_on_device, find_targets, output_rule, read_input
 from serving.frontends.grpc.input_tensors import InputSpec, from_raw, input_spec, plain_parameters, typed_inputs
@@ -318,12 +319,7 @@ def _beginning(head: RequestHead) -> bytes | None:
 
 def _raw_prefix(size: int) -> bytes:
     """Return what stands before `size` bytes of raw_input_contents."""
-    prefix = bytearray([_RAW_INPUT_CONTENTS])
-    while size >= 0x80:
-        prefix.append(size & 0x7F | 0x80)
-        size >>= 7
-    prefix.append(size)
-    return bytes(prefix)
+    return bytes((_RAW_INPUT_CONTENTS,)) + varint(size)
 
 
 def _skip_unknown(body: "bytes | memoryview", position: int) -> int:

@@ -13,6 +13,7 @@ from tritonclient.grpc import service_pb2 as pb
 
 from serving.core.datatypes import COPIED_BYTES, datatype_of, raw_bytes
 from serving.core.response import InferenceResponse
+from serving.core.varints import varint
 from serving.frontends.http2.stream import Buffer
 from serving.frontends.shared.bounded_cache import BoundedCache
 
@@ -78,7 +79,7 @@ class ResponseEncoder:
         kept, and their size in bytes."""
         parts, size = self.encode(response)
         flag = _FINAL if final else _NOT_FINAL
-        header = _INFER_RESPONSE + _varint(size + len(flag))
+        header = _INFER_RESPONSE + varint(size + len(flag))
         return [header, b"".join(parts), flag], len(header) + size + len(flag)
 
 
@@ -153,23 +154,12 @@ def _set_parameter(parameter: pb.InferParameter, value: "str | int | float | boo
         parameter.string_param = value
 
 
-def _varint(value: int) -> bytes:
-    if value < 0x80:
-        return bytes((value,))
-    result = bytearray()
-    while value >= 0x80:
-        result.append(value & 0x7F | 0x80)
-        value >>= 7
-    result.append(value)
-    return bytes(result)
-
-
 def _id_field(identifier: str) -> bytes:
     """Return the id field of a ModelInferResponse."""
     value = identifier.encode()
-    return _ID + _varint(len(value)) + value
+    return _ID + varint(len(value)) + value
 
 
 def _raw_output_prefix(size: int) -> bytes:
     """Return what stands before a tensor of `size` bytes in raw_output_contents."""
-    return _RAW_OUTPUT_CONTENTS + _varint(size)
+    return _RAW_OUTPUT_CONTENTS + varint(size)
