@@ -56,12 +56,11 @@ class House:
     def __exit__(self, *_: object) -> None:
         self.up.close()
 
-    def web_process(self) -> psutil.Process:
-        """Return the process that serves the pages."""
+    def web_process(self) -> int:
+        """Return the id of the process that serves the pages."""
         for pid in self.up.processes():
-            process = psutil.Process(pid)
-            if "daphne" in process.cmdline():
-                return process
+            if "daphne" in psutil.Process(pid).cmdline():
+                return pid
         raise RuntimeError("no process of the dashboard runs")
 
     def _sign_in(self) -> None:
@@ -106,9 +105,3 @@ class House:
         finally:
             over.set()
             thread.join()
-
-
-def cpu_seconds(process: psutil.Process) -> float:
-    """Return the user and system time of the process alone."""
-    times = process.cpu_times()
-    return float(times.user + times.system)

@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 import httpx
 
-from benchmarks.dashboard.house import House, cpu_seconds, model_name
+from benchmarks.dashboard.house import House, model_name
+from benchmarks.machine import own_cpu_seconds
 
 TIMES = 15
 _ONE = f"/models/{model_name(0)}"
@@ -50,17 +51,17 @@ class Page(NamedTuple):
 def measure_pages(house: House) -> list[Page]:
     """Return the figures of each page, of what charts ask for, and of each part that an open page asks for again."""
     count = _query_counter(house)
-    process = house.web_process()
+    pid = house.web_process()
     found = []
     with httpx.Client(base_url=house.url, cookies=house.cookies, timeout=60.0) as client:
         for name, path, headers in _requests():
             client.get(path, headers=headers).raise_for_status()
-            times, before = [], cpu_seconds(process)
+            times, before = [], own_cpu_seconds(pid)
             for _ in range(TIMES):
                 began = time.perf_counter()
                 answer = client.get(path, headers=headers)
                 times.append(time.perf_counter() - began)
-            cpu = (cpu_seconds(process) - before) / TIMES
+            cpu = (own_cpu_seconds(pid) - before) / TIMES
             queries = count(path, headers)
             found.append(Page(name, statistics.median(times) * 1e3, cpu * 1e3, queries, len(answer.content)))
     return found

@@ -5,10 +5,10 @@ import time
 from typing import NamedTuple
 
 import aiohttp
-import psutil
 
-from benchmarks.dashboard.house import House, cpu_seconds, model_name
+from benchmarks.dashboard.house import House, model_name
 from benchmarks.dashboard.pages import HTMX, OPEN_LIST, OPEN_MODEL, OPEN_OVERVIEW
+from benchmarks.machine import own_cpu_seconds
 
 SETTLE_S = 5.0
 # What they look at, in turn: the overview, the list, one model.
@@ -37,7 +37,7 @@ def measure_viewers(house: House, viewers: int, seconds: float) -> list[Watching
 
 
 async def _measure(house: House, viewers: int, seconds: float) -> list[Watching]:
-    process = house.web_process()
+    pid = house.web_process()
     found = []
     for name, count, refreshing in (
         ("nobody", 0, False),
@@ -45,13 +45,11 @@ async def _measure(house: House, viewers: int, seconds: float) -> list[Watching]
         ("WebSockets alone", viewers, False),
         ("whole pages", viewers, True),
     ):
-        found.append(await _watch(house, process, name, count, refreshing, seconds))
+        found.append(await _watch(house, pid, name, count, refreshing, seconds))
     return found
 
 
-async def _watch(
-    house: House, process: psutil.Process, name: str, viewers: int, refreshing: bool, seconds: float
-) -> Watching:
+async def _watch(house: House, pid: int, name: str, viewers: int, refreshing: bool, seconds: float) -> Watching:
     counted = _Counted()
     timeout = aiohttp.ClientTimeout(total=60.0)
     connector = aiohttp.TCPConnector(limit=0)
@@ -66,11 +64,11 @@ async def _watch(
                 tasks += [asyncio.create_task(_refresh(session, path, every, counted)) for path, every in parts.items()]
         try:
             await _idle(tasks, SETTLE_S)
-            before, began = cpu_seconds(process), time.monotonic()
+            before, began = own_cpu_seconds(pid), time.monotonic()
             counted.messages = counted.parts = 0
             await _idle(tasks, seconds)
             spent = time.monotonic() - began
-            share = (cpu_seconds(process) - before) / spent
+            share = (own_cpu_seconds(pid) - before) / spent
         finally:
             for task in tasks:
                 task.cancel()
