@@ -4,7 +4,7 @@ InFlightRequest     travels: refers to those below, and holds what the scheduler
     InferenceRequest    what was asked
     Responder           how to answer: made by whoever asks
     Observer            who follows it, for a log or a trace
-    RequestOwner        the model that has accepted it
+    RequestOwner        who has accepted it: a model, or in a frontend worker its link to the core
     ResponseStream      how far a decoupled model has come with it
 
     new -> accepted by a model -> handed to an instance -> finished
@@ -25,6 +25,9 @@ from serving.core.errors import ServingError, cancelled, safely, unexpected
 from serving.core.request import InferenceRequest, SequencePosition
 from serving.core.response import Answer
 from serving.core.response_flow import ResponseFlow
+
+# When a frontend began to receive a request, and when it had all of it (monotonic ns); None where nobody traces.
+ReceiveTimes = tuple[int, int] | None
 
 
 class Execution(Protocol):
@@ -108,13 +111,13 @@ _UNHEARD = _Unheard()
 
 
 class RequestOwner(Protocol):
-    """The model that has accepted a request, until the request ends."""
+    """Who has accepted a request, a model most often, until the request ends."""
 
     def request_cancelled(self, request: "InFlightRequest") -> None:
         """Nobody waits for this request any more: give up what is done for it."""
 
     def request_ended(self, request: "InFlightRequest") -> None:
-        """The request gets its last answer, or none is owed to it: it is not this model's any more."""
+        """The request gets its last answer, or none is owed to it: it is not this owner's any more."""
 
 
 class ResponseStream:

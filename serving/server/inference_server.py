@@ -14,7 +14,7 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 from serving.cli.options import Options
 from serving.core.datatypes import BY_CONFIG
 from serving.core.errors import Code, NotYet, ServingError, not_found, safely, unavailable, unexpected
-from serving.core.in_flight import InFlightRequest
+from serving.core.in_flight import InFlightRequest, ReceiveTimes
 from serving.core.tensor_check import wire_shape
 from serving.execution.readiness import CanConfirm, confirmed
 from serving.extensions.shared_memory import SharedMemory
@@ -257,13 +257,13 @@ class InferenceServer:
         protocol: str = "",
         transport: asyncio.BaseTransport | None = None,
         headers: Mapping[str, str] | None = None,
-        received: tuple[int, int] | None = None,
+        received: ReceiveTimes = None,
     ) -> None:
         """Check the request against its model and queue it. What is wrong with it is raised at once; whatever happens later
         goes to the request's responder. Never both.
 
         protocol, transport, headers: of a client's request, for the request log and for traces; left out where a model asks.
-        received: where `tracing`, when the frontend began to receive the request, and when it had all of it (monotonic ns)."""
+        received: as ReceiveTimes says, where `tracing`."""
         if self.request_log is not None and protocol:
             safely("logging a request", self.request_log.observe, request, protocol, transport)
         if self._trace_file.active and protocol:

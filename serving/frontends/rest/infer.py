@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 from serving.core.errors import invalid
-from serving.core.in_flight import InFlightRequest
+from serving.core.in_flight import InFlightRequest, ReceiveTimes
 from serving.frontends.http1.exchange import Exchange
 from serving.frontends.rest.infer_request import decode, decode_raw
 from serving.frontends.rest.infer_response import InferResponder, refuse_decoupled
@@ -12,8 +12,6 @@ from serving.frontends.rest.json_input import LARGE
 from serving.frontends.shared.forwarded_headers import forward_headers
 from serving.frontends.shared.worker_threads import in_thread
 from serving.server.inference_server import InferenceServer
-
-Received = tuple[int, int] | None  # when a request began to come, and when it was there (monotonic ns)
 
 
 def infer(
@@ -28,7 +26,7 @@ def infer(
 
 
 async def _infer_large(
-    server: InferenceServer, exchange: Exchange, received: Received, on_error: Callable[[Exchange, Exception], None]
+    server: InferenceServer, exchange: Exchange, received: ReceiveTimes, on_error: Callable[[Exchange, Exception], None]
 ) -> None:
     """Decode on another thread, piece by piece, JSON that would hold up the event loop."""
     try:
@@ -54,7 +52,9 @@ def _decode(server: InferenceServer, exchange: Exchange) -> InFlightRequest:
     return InFlightRequest(asked, InferResponder(exchange, header))
 
 
-def _submit_checked(server: InferenceServer, exchange: Exchange, request: InFlightRequest, received: Received) -> None:
+def _submit_checked(
+    server: InferenceServer, exchange: Exchange, request: InFlightRequest, received: ReceiveTimes
+) -> None:
     forwarded = exchange.pipeline.context.forwarded
     if forwarded is not None:
         forward_headers(forwarded, exchange.head.as_sent(), request.asked)
@@ -63,7 +63,7 @@ def _submit_checked(server: InferenceServer, exchange: Exchange, request: InFlig
         refuse_decoupled(exchange)
 
 
-def submit(server: InferenceServer, exchange: Exchange, received: Received, *requests: InFlightRequest) -> None:
+def submit(server: InferenceServer, exchange: Exchange, received: ReceiveTimes, *requests: InFlightRequest) -> None:
     """Hand over requests whose answers go to this exchange. `received`: when they came, where somebody traces."""
     exchange.body = exchange.binary = b""  # the tensors hold what they need
     exchange.requests = requests

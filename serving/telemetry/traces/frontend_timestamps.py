@@ -8,6 +8,8 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 
+from serving.core.in_flight import ReceiveTimes
+
 _RECEIVE = {"http": "HTTP_RECV", "grpc": "GRPC_WAITREAD"}
 _SEND = {"http": "HTTP_SEND", "grpc": "GRPC_SEND"}
 # How often to look whether the client has taken an answer: when the loop comes around, later less and less often.
@@ -33,7 +35,7 @@ class FrontendTimestamps(ABC):
     def complete(self) -> None:
         """End the trace: no timestamp follows."""
 
-    def receive(self, received: tuple[int, int] | None, arrival_ns: int) -> None:
+    def receive(self, received: ReceiveTimes, arrival_ns: int) -> None:
         """Note when the request came. received: when the frontend began to read it, and when it had all of it."""
         if self.protocol in _RECEIVE:
             began, ended = received or (arrival_ns, arrival_ns)

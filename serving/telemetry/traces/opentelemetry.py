@@ -14,7 +14,7 @@ from serving.cli import trace_config
 from serving.cli.options import Options
 from serving.cli.trace_config import TraceConfig
 from serving.core.errors import ServingError, unsupported
-from serving.core.in_flight import Execution, InFlightRequest
+from serving.core.in_flight import Execution, InFlightRequest, ReceiveTimes
 from serving.core.response import Answer, InferenceResponse
 from serving.telemetry.traces.frontend_timestamps import FrontendTimestamps
 from serving.telemetry.traces.trace_settings import Sampler
@@ -65,7 +65,7 @@ class OpenTelemetryTrace:
         request: InFlightRequest,
         protocol: str,
         headers: Mapping[str, str] | None,
-        received: tuple[int, int] | None,
+        received: ReceiveTimes,
     ) -> None:
         """Trace this request if it carries a context, or if it is its turn."""
         given = {name: headers[name] for name in _CONTEXT if name in headers} if headers else {}

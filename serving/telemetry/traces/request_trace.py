@@ -12,7 +12,7 @@ import orjson
 
 from serving.core.datatypes import Tensor
 from serving.core.errors import ServingError
-from serving.core.in_flight import Execution, InFlightRequest
+from serving.core.in_flight import Execution, InFlightRequest, ReceiveTimes
 from serving.core.response import Answer, InferenceResponse
 from serving.telemetry.traces.frontend_timestamps import FrontendTimestamps
 from serving.telemetry.traces.trace_tensors import tensor_rows
@@ -59,7 +59,7 @@ class RequestTrace(FrontendTimestamps):
         request: InFlightRequest,
         parent: int = 0,
         protocol: str = "",
-        received: tuple[int, int] | None = None,
+        received: ReceiveTimes = None,
     ) -> None:
         super().__init__(protocol)
         self.tree = tree

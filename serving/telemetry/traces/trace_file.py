@@ -10,7 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import count
 from pathlib import Path
 
-from serving.core.in_flight import InFlightRequest
+from serving.core.in_flight import InFlightRequest, ReceiveTimes
 from serving.telemetry.traces.request_trace import RequestTrace, TraceTree
 from serving.telemetry.traces.trace_settings import Sampler, TraceSettings
 
@@ -34,7 +34,7 @@ class TraceFile:
         self.active = settings.active
         settings.subscribe(self._settings_changed)
 
-    def observe(self, request: InFlightRequest, protocol: str, received: tuple[int, int] | None) -> None:
+    def observe(self, request: InFlightRequest, protocol: str, received: ReceiveTimes) -> None:
         """Trace this request if it is its turn."""
         sampler = self._settings.sampler(request.asked.model_name)
         if sampler.takes_next():

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from numpy import ndarray
 
-from serving.core.in_flight import InFlightRequest
+from serving.core.in_flight import InFlightRequest, ReceiveTimes
 from serving.core.output_target import OutputRule, OutputTarget
 from serving.core.request import InferenceRequest, ParameterValue, SequencePosition
 from serving.workers.link.shared_area import AreaReader, AreaWriter
@@ -30,14 +30,13 @@ KEPT_SIZE = 16 << 10  # bytes of a definition: clients choose the names in it
 TensorKind = tuple[str, str, tuple[int, ...]]  # name, character of the datatype, shape
 Definition = tuple[str, str, str, tuple[str, ...], tuple[TensorKind, ...]]
 Peer = tuple[str, int] | None
-Received = tuple[int, int] | None
 
 
 class RequestDetails(NamedTuple):
     """What few requests have; travels as a plain tuple.
 
     classes: output -> how many classes are asked for. peer: address of the client. headers: those that a trace reads.
-    received: when it began to come, and when it was there (monotonic ns).
+    received: see ReceiveTimes.
     """
 
     parameters: Mapping[str, ParameterValue]
@@ -47,7 +46,7 @@ class RequestDetails(NamedTuple):
     classes: dict[str, int]
     peer: Peer
     headers: dict[str, str]
-    received: Received
+    received: ReceiveTimes
 
 
 class RequestKind:

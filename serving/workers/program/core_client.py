@@ -13,13 +13,13 @@ from typing import Any, NoReturn, TypeVar
 from serving.cli import trace_config
 from serving.cli.options import Options
 from serving.core.errors import unavailable
-from serving.core.in_flight import InFlightRequest
+from serving.core.in_flight import InFlightRequest, ReceiveTimes
 from serving.core.request import NO_SEQUENCE, InferenceRequest
 from serving.core.response import InferenceResponse
 from serving.resources.request_memory import RequestMemory
 from serving.workers.link.answers import AnswerDetails, discard_outputs, read_error, read_outputs
 from serving.workers.link.link_connection import LinkConnection
-from serving.workers.link.requests import Received, RequestDetails, RequestWriter
+from serving.workers.link.requests import RequestDetails, RequestWriter
 from serving.workers.link.shared_area import AreaReader, AreaWriter
 from serving.workers.link.shared_page import SharedPage
 
@@ -84,7 +84,7 @@ class CoreClient(LinkConnection):
         protocol: str = "",
         transport: asyncio.BaseTransport | None = None,
         headers: Mapping[str, str] | None = None,
-        received: Received = None,
+        received: ReceiveTimes = None,
     ) -> None:
         """Send the request to the core, which checks it; its answer, or what is wrong with it, goes to its responder."""
         asked = request.asked
@@ -118,7 +118,7 @@ class CoreClient(LinkConnection):
         asked: InferenceRequest,
         transport: asyncio.BaseTransport | None,
         headers: Mapping[str, str] | None,
-        received: Received,
+        received: ReceiveTimes,
     ) -> RequestDetails:
         """Return what most requests do not have."""
         peer = transport.get_extra_info("peername") if self._shows_peer and transport is not None else None
