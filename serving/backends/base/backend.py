@@ -4,7 +4,7 @@
     backend.complete_config(config, version_dir)      classmethod: fill in what the file knows, refuse contradictions
     backend.load()                                    worker thread: read weights that instances share
     instance = backend.create_instance(device, name)  on the instance's own thread
-    instance.execute(batch)                           on that thread, one batch at a time (BlockingInstance)
+    instance.execute(batch)                           on that thread, or the loop's, one at a time (BlockingInstance)
     instance.begin(batch, done)                       on the loop's thread, up to `slots` at a time (AsyncInstance)
     instance.close(); backend.unload()                after the last request; must free all memory
 
