@@ -177,7 +177,10 @@ class Model:
             safely("taking a request back", self.scheduler.remove, request)
             if not request.finished:
                 self._refuse(request, failure)
-                raise failure from None
+                try:
+                    raise failure from None
+                finally:
+                    del failure  # it refers to this frame: the request would stay until cycles are looked for
 
     def _refuse(self, request: InFlightRequest, error: ServingError) -> None:
         if request.give_back():

@@ -279,7 +279,10 @@ class InferenceServer:
         except Exception as error:
             failure = unexpected(error, "taking a request")
             request.refuse(failure)
-            raise failure from None
+            try:
+                raise failure from None
+            finally:
+                del failure  # it refers to this frame: the request would stay until cycles are looked for
 
     # -- repository ------------------------------------------------------------------------------------------------
     def repository_index(self, ready: bool = False) -> list[IndexRow]:

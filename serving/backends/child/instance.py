@@ -97,7 +97,10 @@ class ChildInstance(AsyncInstance):
             return
         refusal = self._supervisor.refusal()
         if refusal is not None:
-            raise refusal
+            try:
+                raise refusal
+            finally:
+                del refusal  # it refers to this frame: the batch would stay until cycles are looked for
         self._waiting.append((batch, done))
 
     def _send(self, child: ModelChild, batch: Batch, done: Done) -> None:

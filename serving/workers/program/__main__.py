@@ -77,7 +77,7 @@ class _Worker:
         await self._listen(cast(InferenceServer, core), HttpRelay(core))
         loop.add_reader(self._control, self._on_command)
         self._tell("ready", "")
-        self._beat()
+        self._beat(core)
         await self._ended.wait()
 
     async def _listen(self, core: InferenceServer, relay: HttpRelay) -> None:
@@ -118,9 +118,10 @@ class _Worker:
         with contextlib.suppress(OSError):  # the core has gone, which the link tells
             self._control.send(marshal.dumps((what, value)))
 
-    def _beat(self) -> None:
+    def _beat(self, core: CoreClient) -> None:
         self._page.beats[self._setup.number] += 1
-        asyncio.get_running_loop().call_later(BEAT_S, self._beat)
+        core.beat()
+        asyncio.get_running_loop().call_later(BEAT_S, self._beat, core)
 
 
 if __name__ == "__main__":

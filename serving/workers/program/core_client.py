@@ -176,6 +176,11 @@ class CoreClient(LinkConnection):
             response.parameters = details[0]
         request.respond(response)
 
+    def beat(self) -> None:
+        """Tell of places that are free, where no request has done so: those of the last answers. Called every second."""
+        if self._responses_area.freed:
+            self.wake()
+
     def on_closed(self) -> None:
         left, self._in_flight = self._in_flight, {}
         for request in left.values():
