@@ -75,9 +75,10 @@ class ResponseOutline:
             start = b'{"id":%b,%b' % (_text(response.id), start[1:])
         pieces = [start]
         parts: list[Chunk] = []
-        for name, dtype, shape, to_binary, to_json, behind in forms:
-            array = outputs.get(name)
-            if array is None or array.shape != shape or array.dtype is not dtype:
+        for (name, dtype, shape, to_binary, to_json, behind), given, array in zip(
+            forms, outputs, outputs.values(), strict=True
+        ):
+            if given != name or array.shape != shape or array.dtype is not dtype:
                 return None
             if to_binary is not None:
                 part = to_binary(array)

@@ -6,11 +6,11 @@ import socket
 from typing import Any
 
 import numpy as np
+from serving.workers.link.message_stream import MessageStream
 
 from serving.cli.options import Options
 from serving.resources.request_memory import RequestMemory
 from serving.workers.link.answers import write_outputs
-from serving.workers.link.message_stream import MessageStream
 from serving.workers.link.shared_area import AreaReader, AreaWriter, create_area
 from serving.workers.link.shared_page import SharedPage
 from serving.workers.program.core_client import CoreClient

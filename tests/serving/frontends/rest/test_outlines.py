@@ -181,6 +181,16 @@ def test_answers_of_equal_headers_are_told_apart() -> None:
     assert len(seen) == 2**7
 
 
+def test_outputs_stand_in_the_order_of_their_own_response() -> None:
+    """A model that is loaded again may have the same outputs in another order."""
+    header, *_ = read(body())
+    for names in (["y", "z"], ["z", "y"], ["z"], ["y", "z"]):
+        outputs = {name: np.full(2, ord(name), np.int32) for name in names}
+        text, _ = encode(InferenceResponse("m", 1, "", outputs), header)
+        found = [(one["name"], one["data"]) for one in json.loads(text)["outputs"]]
+        assert found == [(name, [ord(name)] * 2) for name in names]
+
+
 def test_binary_texts_say_how_long_they_are() -> None:
     asked = '{"inputs":[],"outputs":[{"name":"y","parameters":{"binary_data":true}}]}'
     _, header = decode(asked.encode(), b"", "m", "", SharedMemory(False))
