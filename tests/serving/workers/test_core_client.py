@@ -6,11 +6,11 @@ import socket
 from typing import Any
 
 import numpy as np
-from serving.workers.link.message_stream import MessageStream
 
 from serving.cli.options import Options
 from serving.resources.request_memory import RequestMemory
 from serving.workers.link.answers import write_outputs
+from serving.workers.link.link_connection import LinkConnection
 from serving.workers.link.shared_area import AreaReader, AreaWriter, create_area
 from serving.workers.link.shared_page import SharedPage
 from serving.workers.program.core_client import CoreClient
@@ -19,7 +19,7 @@ from tests.serving.requests import in_flight
 MB = 1 << 20
 
 
-class CoreEnd(MessageStream):
+class CoreEnd(LinkConnection):
     """The other end: answers each request with a megabyte, and gives out its place again once it is told to."""
 
     def __init__(self, area: AreaWriter) -> None:
