@@ -81,6 +81,8 @@ class ChildProcess:
         if not self._ending.acquire(blocking=False):
             return 0.0
         try:
+            if self._killed:  # dying takes time on a processor, which is no sign of life
+                return self.heartbeat.silent_s
             return self.heartbeat.listen(self.pid, elapsed_s) if self.pidfd >= 0 else 0.0
         finally:
             self._ending.release()
