@@ -65,6 +65,7 @@ class FrontendWorkers:
     async def start(self) -> None:
         """Start the workers; return when all of them listen. UNAVAILABLE where one cannot be started."""
         loop = asyncio.get_running_loop()
+        self._show_tracing()
         self._server.trace_settings.subscribe(self._show_tracing)
         self._server.log_settings.subscribe(self._tell_log_values)
         await self._internal.start()

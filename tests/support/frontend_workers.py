@@ -6,7 +6,7 @@
 import os
 from pathlib import Path
 
-WORKERS = int(os.environ.get("TEST_FRONTEND_WORKERS", "0"))
+WORKERS = int(os.environ.get("TEST_FRONTEND_WORKERS") or 0)
 FLAGS = [f"--frontend-workers={WORKERS}"] if WORKERS else []
 _PROGRAM = b"serving.workers.program"
 

@@ -156,7 +156,7 @@ class CoreClient(LinkConnection):
         for number, version, outputs, details in answers:
             request = self._in_flight.get(number)
             if request is not None:
-                self._answer(request, version, outputs, details)
+                self._answer(number, request, version, outputs, details)
             elif version is not None:
                 discard_outputs(outputs, self._responses_area)
         for place in freed:
@@ -164,9 +164,14 @@ class CoreClient(LinkConnection):
         if self._responses_area.freed:
             self.wake()
 
-    def _answer(self, request: InFlightRequest, version: int | None, outputs: Any, details: AnswerDetails) -> None:
-        if details is not None and isinstance(request.trace, _SentTrace):
-            request.trace.wanted = details[1]
+    def _answer(
+        self, number: int, request: InFlightRequest, version: int | None, outputs: Any, details: AnswerDetails
+    ) -> None:
+        if details is not None and details[1]:
+            if isinstance(request.trace, _SentTrace):
+                request.trace.wanted = True
+            else:  # it came before this worker knew of traces
+                self.answer_sent(number)
         if version is None:
             request.respond(None if outputs is None else read_error(outputs))
             return

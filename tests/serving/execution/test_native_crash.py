@@ -5,11 +5,11 @@ import signal
 from pathlib import Path
 
 import numpy as np
-import pytest
 from onnx import helper
 
 from dashboard.supervisor.process import Ending
 from repository.core import crash_trace
+from tests.support.frontend_workers import WORKERS
 from tests.support.model_factory import onnx_bytes, onnx_scale, write_onnx
 from tests.support.serving_process import PATIENCE_S, ServerProcess
 
@@ -47,8 +47,11 @@ def test_a_crash_while_executing_names_the_model_and_no_other(tmp_path: Path):
     onnx_scale(tmp_path, "innocent")
     with ServerProcess(tmp_path) as server:
         tensor = {"name": "INPUT0", "datatype": "INT32", "shape": [1, 1], "data": [-1]}
-        with pytest.raises((ConnectionError, http.client.HTTPException)):
-            server.post("/v2/models/dividing/infer", {"inputs": [tensor]})
+        try:
+            answered = server.post("/v2/models/dividing/infer", {"inputs": [tensor]})[0]
+        except (ConnectionError, http.client.HTTPException):
+            answered = 0
+        assert answered == 0 or (WORKERS and answered == 503), "a frontend worker may say that the server has ended"
         assert server.process is not None
         status = server.process.wait(PATIENCE_S)
         said = server.log
