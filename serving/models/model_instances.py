@@ -114,9 +114,8 @@ class ModelInstances:
         for instance in started:
             self._running.append(instance)
             self._scheduler.add_instance(instance)
-        bound_ns = int(inline_below_us(config) * 1000) // max(
-            1, len(wanted)
-        )  # several are there to run at the same time
+        # Several instances are there to run at the same time.
+        bound_ns = int(inline_below_us(config) * 1000) // max(1, len(wanted))
         for instance in self._running:
             instance.set_inline_bound(bound_ns)
         for instance in surplus:

@@ -11,7 +11,7 @@ from itertools import compress
 from operator import ne
 from typing import Generic, TypeVar
 
-from serving.frontends.http1.message import Head
+from serving.frontends.http1.message import HOP_BY_HOP, Head
 from serving.frontends.shared.bounded_cache import BoundedCache
 
 LIMIT = 1024  # heads
@@ -19,20 +19,7 @@ LONGEST = 2048  # bytes of a head that is kept
 _LENGTHS = frozenset(("content-length", "inference-header-content-length"))
 _LENGTH = re.compile(rb"[0-9]{1,15}")
 _VALUE = re.compile(rb"[!-~](?:[ -~]*[!-~])?")
-_FIXED = frozenset(
-    (
-        "accept-encoding",
-        "connection",
-        "content-encoding",
-        "expect",
-        "keep-alive",
-        "proxy-connection",
-        "te",
-        "trailer",
-        "transfer-encoding",
-        "upgrade",
-    )
-)
+_FIXED = HOP_BY_HOP | {"accept-encoding", "content-encoding", "expect"}
 
 T = TypeVar("T")
 

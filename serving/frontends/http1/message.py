@@ -21,6 +21,10 @@ from serving.core.errors import Code, NotYet, PermissionDenied, ServingError, Un
 
 MAX_HEADERS = 100
 ENCODINGS = ("gzip", "deflate")
+# Headers of one connection, not of the request. Source: RFC 9110, section 7.6.1.
+HOP_BY_HOP = frozenset(
+    ("connection", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade")
+)
 _WEIGHT = re.compile(r"q\s*=\s*([01](?:\.[0-9]{0,3})?)")
 
 STATUS = {

@@ -14,23 +14,11 @@ import httptools
 
 from serving.core.errors import unavailable
 from serving.frontends.http1.exchange import Exchange, Pipeline
+from serving.frontends.http1.message import HOP_BY_HOP
 from serving.workers.program.core_client import CoreClient
 
-# Of one connection, not of the request (RFC 9110, section 7.6.1); or not true any more of a body that has come.
-_LEFT_OUT = frozenset(
-    (
-        "connection",
-        "content-encoding",
-        "content-length",
-        "expect",
-        "keep-alive",
-        "proxy-connection",
-        "te",
-        "trailer",
-        "transfer-encoding",
-        "upgrade",
-    )
-)
+# Besides: not true any more of a body that has come.
+_LEFT_OUT = HOP_BY_HOP | {"content-encoding", "content-length", "expect"}
 
 
 class HttpRelay:
