@@ -176,8 +176,9 @@ def test_a_shutdown_ends_watches_and_answers_what_is_under_way(tmp_path: Path) -
             watcher.next(DATA, 1)
             asker.open(1, "ModelInfer")
             asker.data(1, ask_gated("asked"))
+            gated.wait_for("asked")  # before the other comes, by another worker: one instance takes them in turn
             open_stream(streaming, "streamed")
-            gated.wait_for("asked")
+            wait_until(lambda: samples(server)[PENDING] == 1, what="the other in the queue")
             os.kill(server.pid, signal.SIGTERM)
             assert watcher.answer(1).status == 14  # UNAVAILABLE
             gated.open()
