@@ -3,6 +3,7 @@
 RepositoryError              one sentence for the person or client that asked
  ├─ InvalidName              a model name or version number that may not become a path
  ├─ InvalidConfig            a configuration that does not parse or breaks a rule (line, column, field, problems)
+ ├─ InvalidExample           an example or golden request that is none, or whose tensors are not what they say
  ├─ NotFound                 no such model, version or file
  ├─ Conflict                 a version or model that exists already, or a folder that another publication holds
  ├─ NoSpace                  the disk would fill (needed, free)
@@ -49,6 +50,10 @@ class InvalidConfig(RepositoryError):
         self.column = column
         self.field = field
         self.problems = problems
+
+
+class InvalidExample(RepositoryError):
+    """An example or golden request that is none, or whose tensors are not what they say."""
 
 
 class NotFound(RepositoryError):

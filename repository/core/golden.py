@@ -1,0 +1,259 @@
+"""Golden requests: requests with the outputs that a model must answer, and how near is near enough.
+
+The dashboard keeps them and sends them with a load (`slipway.golden`), the server runs them before it switches to the new
+versions, and both run them by this module, so that they come to the same verdict. As JSON, `expected` naming the outputs that
+matter:
+
+    {"name": "a seven", "request": {"inputs": [TENSOR, ...]}, "expected": {"outputs": [TENSOR, ...]},
+     "tolerance": {"absolute": 0.0, "relative": 0.001}}
+
+A number of a float is near enough where |answered - expected| <= absolute + relative * |expected| (numpy's isclose). Integers
+take the absolute tolerance alone, for a class of 1000 is no class of 1001; texts and booleans take none. NaN is near NaN.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import orjson
+
+from repository.core.errors import InvalidExample
+from repository.core.json_types import Json, JsonObject
+from repository.core.tensors import FLOATS, Element, Tensor, in_json, read_tensor, tensor_json, to_binary
+
+MAX_REQUESTS = 50  # of one model
+MAX_BYTES = 1 << 20  # of one, as JSON
+MAX_BYTES_TOGETHER = 8 << 20  # of a model
+_SHOWN = 60  # characters of an element in a sentence
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    absolute: float = 0.0
+    relative: float = 1e-3
+
+
+DEFAULT_TOLERANCE = Tolerance()
+
+
+@dataclass(frozen=True, slots=True)
+class ExampleRequest:
+    """A request of which nothing is left to check. outputs: those asked for, as V2 has them; empty for all."""
+
+    inputs: list[Tensor]
+    outputs: list[Json]
+    parameters: JsonObject
+
+
+@dataclass(frozen=True, slots=True)
+class GoldenRequest:
+    name: str
+    request: ExampleRequest
+    expected: list[Tensor]
+    tolerance: Tolerance
+
+
+@dataclass(frozen=True, slots=True)
+class OutputVerdict:
+    """largest: the largest difference of two numbers; None where there are none to compare. detail: why not, or ""."""
+
+    name: str
+    largest: float | None
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What comparing an answer came to. detail: the first sentence that says why not, "" where it passed."""
+
+    outputs: list[OutputVerdict]
+
+    @property
+    def detail(self) -> str:
+        return next((output.detail for output in self.outputs if output.detail), "")
+
+    @property
+    def passed(self) -> bool:
+        return not self.detail
+
+
+# -- read ----------------------------------------------------------------------------------------------------------------
+def read_golden(text: str | bytes) -> list[GoldenRequest]:
+    """Read the load parameter `slipway.golden`. InvalidExample: it is not such a list, or larger than allowed."""
+    size = len(text)
+    if size > MAX_BYTES_TOGETHER + MAX_REQUESTS * 1024:
+        raise InvalidExample(f"expected golden requests of at most {MAX_BYTES_TOGETHER} bytes together, got {size}")
+    try:
+        rows = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise InvalidExample(f"golden requests are not JSON: {error}") from None
+    if not isinstance(rows, list) or len(rows) > MAX_REQUESTS:
+        raise InvalidExample(f"expected golden requests as a list of at most {MAX_REQUESTS}")
+    return [_read_one(row) for row in rows]
+
+
+def _read_one(row: object) -> GoldenRequest:
+    if not isinstance(row, dict) or not isinstance(row.get("name"), str):
+        raise InvalidExample("expected every golden request as an object with a name")
+    try:
+        request, expected = read_request(row.get("request")), read_expected(row.get("expected"))
+        return GoldenRequest(row["name"], request, expected, read_tolerance(row.get("tolerance", {})))
+    except InvalidExample as error:
+        raise InvalidExample(f"golden request '{row['name']}': {error.message}") from None
+
+
+def read_request(row: object) -> ExampleRequest:
+    """Read a V2 request. What it asks of the form of the answer (binary data, timing) is left out."""
+    if not isinstance(row, dict):
+        raise InvalidExample("expected a request as an object with 'inputs'")
+    inputs = _tensors(row.get("inputs"), "inputs")
+    parameters = row.get("parameters", {})
+    outputs = row.get("outputs", [])
+    if not isinstance(parameters, dict) or not isinstance(outputs, list):
+        raise InvalidExample("expected 'parameters' as an object and 'outputs' as a list")
+    kept = {
+        key: value
+        for key, value in parameters.items()
+        if key != "binary_data_output" and not key.startswith("slipway_")
+    }
+    return ExampleRequest(inputs, [_asked(output) for output in outputs], kept)
+
+
+def read_expected(row: object) -> list[Tensor]:
+    """Read the expected outputs: {"outputs": [TENSOR, ...]}; what else an answer has is passed over."""
+    if not isinstance(row, dict):
+        raise InvalidExample("expected the expected answer as an object with 'outputs'")
+    return _tensors(row.get("outputs"), "outputs")
+
+
+def read_tolerance(row: object) -> Tolerance:
+    if not isinstance(row, dict):
+        raise InvalidExample("expected the tolerance as an object with 'absolute' and 'relative'")
+    numbers = [row.get(key, getattr(DEFAULT_TOLERANCE, key)) for key in ("absolute", "relative")]
+    if not all(type(number) in (int, float) and math.isfinite(number) and number >= 0 for number in numbers):
+        raise InvalidExample("expected tolerances as numbers from 0")
+    return Tolerance(*map(float, numbers))
+
+
+def _tensors(rows: object, key: str) -> list[Tensor]:
+    if not isinstance(rows, list) or not rows:
+        raise InvalidExample(f"expected '{key}' as a list of tensors, and not an empty one")
+    tensors = [read_tensor(row) for row in rows]
+    twice = next(
+        (one.name for index, one in enumerate(tensors) if one.name in [two.name for two in tensors[:index]]), ""
+    )
+    if twice:
+        raise InvalidExample(f"tensor '{twice}' is given twice")
+    return tensors
+
+
+def _asked(output: object) -> JsonObject:
+    if not isinstance(output, dict) or not isinstance(output.get("name"), str):
+        raise InvalidExample("expected every output that is asked for as an object with a name")
+    parameters = output.get("parameters", {})
+    kept = {key: value for key, value in parameters.items() if key == "classification"}
+    return {"name": output["name"], "parameters": kept} if kept else {"name": output["name"]}
+
+
+# -- written -------------------------------------------------------------------------------------------------------------
+def request_json(request: ExampleRequest) -> JsonObject:
+    """Return the request as it is kept: `read_request` reads it back as the same."""
+    return _with_rest(request, [tensor_json(tensor) for tensor in request.inputs], request.parameters)
+
+
+def request_body(request: ExampleRequest) -> tuple[bytes, bytes]:
+    """Return the request as it is sent: its JSON, and the binary data behind it. All outputs are asked for as binary data."""
+    binary = [to_binary(tensor) if not in_json(tensor) else None for tensor in request.inputs]
+    rows: list[Json] = [
+        tensor_json(tensor) if content is None else _announced(tensor, len(content))
+        for tensor, content in zip(request.inputs, binary, strict=True)
+    ]
+    head = _with_rest(request, rows, {**request.parameters, "binary_data_output": True})
+    return orjson.dumps(head), b"".join(content for content in binary if content is not None)
+
+
+def _announced(tensor: Tensor, size: int) -> JsonObject:
+    head: JsonObject = {"name": tensor.name, "datatype": tensor.datatype, "shape": list(tensor.shape)}
+    return {**head, "parameters": {"binary_data_size": size}}
+
+
+def _with_rest(request: ExampleRequest, inputs: Sequence[Json], parameters: JsonObject) -> JsonObject:
+    row: JsonObject = {"inputs": list(inputs)}
+    if request.outputs:
+        row["outputs"] = request.outputs
+    if parameters:
+        row["parameters"] = parameters
+    return row
+
+
+# -- compared ------------------------------------------------------------------------------------------------------------
+def compare(expected: Sequence[Tensor], answered: Mapping[str, Tensor], tolerance: Tolerance) -> Verdict:
+    """Hold an answer's outputs, by their names, against the expected ones."""
+    return Verdict([_compare_output(output, answered, tolerance) for output in expected])
+
+
+def _compare_output(expected: Tensor, answered: Mapping[str, Tensor], tolerance: Tolerance) -> OutputVerdict:
+    name = expected.name
+    got = answered.get(name)
+    if got is None:
+        there = ", ".join(f"'{one}'" for one in answered) or "none"
+        return OutputVerdict(name, None, f"the answer has no output '{name}'; it has {there}")
+    for what, wanted, came in (
+        ("datatype", expected.datatype, got.datatype),
+        ("shape", str(list(expected.shape)), str(list(got.shape))),
+    ):
+        if wanted != came:
+            return OutputVerdict(name, None, f"output '{name}' has {what} {came}, expected {wanted}")
+    return _compare_elements(expected, got, tolerance)
+
+
+def _compare_elements(expected: Tensor, got: Tensor, tolerance: Tolerance) -> OutputVerdict:
+    numbers = expected.datatype not in ("BOOL", "BYTES")
+    relative = tolerance.relative if expected.datatype in FLOATS else 0.0
+    largest, worst, excess, wrong = 0.0, -1, -1.0, 0
+    for index, (wanted, came) in enumerate(zip(expected.elements, got.elements, strict=True)):
+        if wanted == came or (wanted != wanted and came != came):
+            continue
+        apart = _apart(wanted, came) if numbers else math.inf
+        largest = max(largest, apart)
+        beyond = apart - (tolerance.absolute + relative * _size(wanted) if numbers else 0.0)
+        if beyond > 0 or math.isnan(beyond):
+            wrong += 1
+            if beyond > excess or worst < 0:
+                worst, excess = index, beyond
+    detail = _difference(expected, got, worst, wrong) if wrong else ""
+    return OutputVerdict(expected.name, largest if numbers else None, detail)
+
+
+def _apart(wanted: Element, came: Element) -> float:
+    assert not isinstance(wanted, bytes)
+    assert not isinstance(came, bytes)
+    apart = abs(came - wanted)  # of integers exactly, however large they are
+    return math.inf if apart != apart else float(apart)
+
+
+def _size(wanted: Element) -> float:
+    """Return the magnitude that the relative tolerance is a part of; 0 for what is not finite, which nothing is near."""
+    return abs(wanted) if isinstance(wanted, int | float) and math.isfinite(wanted) else 0.0
+
+
+def _difference(expected: Tensor, got: Tensor, worst: int, wrong: int) -> str:
+    wanted, came = _shown(expected.elements[worst]), _shown(got.elements[worst])
+    where = f" at {_position(worst, expected.shape)}" if len(expected.elements) > 1 else ""
+    first = f"output '{expected.name}' is {came}{where}, expected {wanted}"
+    return f"{first}; {wrong} of {len(expected.elements)} elements differ by more than is allowed" if where else first
+
+
+def _shown(element: Element) -> str:
+    if isinstance(element, bytes):
+        text = repr(element.decode("utf-8", "replace"))
+        return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+    return f"{element:.6g}" if isinstance(element, float) else str(element).lower()
+
+
+def _position(index: int, shape: Sequence[int]) -> list[int]:
+    place: list[int] = []
+    for dim in reversed(shape):
+        place.insert(0, index % dim)
+        index //= dim
+    return place
