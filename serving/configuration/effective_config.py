@@ -2,7 +2,7 @@
 
 Triton completes a configuration from the model file unless --disable-auto-complete-config is given, in this order: name,
 backend (from the platform or the file that the version folder holds), platform and file name, inputs, outputs, batching (by
-the backend, see backends/base/signature.py), instance group. Source: Triton, model_config_utils.cc
+the backend, see repository/config/signature.py), instance group. Source: Triton, model_config_utils.cc
 (AutoCompleteBackendFields, NormalizeInstanceGroup) and docs/user_guide/model_configuration.md.
 """
 
@@ -20,9 +20,9 @@ from tritonclient.grpc.model_config_pb2 import (
 from repository.agents import table as agents
 from repository.config import validation
 from repository.config.model_config import DEFAULT_FILENAMES, is_ensemble, runner
+from repository.config.signature import DEFAULT_MAX_BATCH_SIZE_KEY
 from repository.core.errors import RepositoryError
 from serving.backends.base.backend import Backend
-from serving.backends.base.signature import DEFAULT_MAX_BATCH_SIZE_KEY
 from serving.backends.table import backend_class
 from serving.cli.options import Options
 from serving.configuration.ensemble_check import StepConfig, check_ensemble

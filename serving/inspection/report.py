@@ -12,9 +12,9 @@ from tritonclient.grpc import model_config_pb2 as mc
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from repository.config import model_config, validation
+from repository.config.signature import Signature, SignatureObject
 from repository.core.errors import RepositoryError
 from repository.core.layout import CONFIG_FILE, parse_version
-from serving.backends.base.signature import Signature
 from serving.backends.onnxruntime.onnx_file import check_external_data, read_onnx
 from serving.backends.pytorch.archive import read_archive
 from serving.backends.table import backend_class
@@ -55,6 +55,7 @@ class ReportObject(TypedDict):
     filename: str
     inputs: list[TensorRow]
     outputs: list[TensorRow]
+    signature: SignatureObject | None
     opset: int
     producer: str
     names: list[str]
@@ -70,6 +71,7 @@ class Report:
         self.format = formats.UNKNOWN
         self.inputs: list[TensorRow] = []
         self.outputs: list[TensorRow] = []
+        self.signature: Signature | None = None  # what the file itself says, whatever a configuration makes of it
         self.opset = 0
         self.producer = ""
         self.names: list[str] = []  # files of the folder that the model file names as its weights
@@ -93,6 +95,7 @@ class Report:
             "filename": self.format.filename,
             "inputs": self.inputs,
             "outputs": self.outputs,
+            "signature": self.signature.to_json() if self.signature else None,
             "opset": self.opset,
             "producer": self.producer,
             "names": self.names,
@@ -170,6 +173,8 @@ def _read(report: Report, model: Path, folder: Path, config: ModelConfig) -> Non
     }.get(report.format, _complete)
     try:
         reader(report, model, folder, config)
+        if report.sound:
+            report.signature = backend_class(config.backend).file_signature(model)
     except ServingError as error:
         report.error(error.message)
 

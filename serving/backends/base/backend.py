@@ -21,6 +21,7 @@ from typing import ClassVar, TypeAlias, cast
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
+from repository.config.signature import Signature
 from serving.core.batch import Batch
 from serving.core.datatypes import Tensor
 from serving.core.device_tensor import DeviceTensor, host_array
@@ -167,6 +168,12 @@ class Backend(ABC):
         """Fill what is missing in `config` (max_batch_size where inputs are also missing, inputs, outputs) from the model
         file, in place; INVALID_ARG where what is given contradicts the file. Used by the server and by serving.inspect.
         """
+
+    @classmethod
+    def file_signature(cls, model_file: Path) -> Signature | None:
+        """Return the inputs and outputs that a model file says it has, whatever a configuration says; None where it says
+        none. Used by serving.inspect."""
+        return None
 
     @classmethod
     def complete_here(cls, config: ModelConfig, model_file: Path) -> None:

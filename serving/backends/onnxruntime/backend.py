@@ -17,8 +17,9 @@ import numpy as np
 import onnxruntime as ort
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
+from repository.config.signature import Signature, TensorSignature
 from serving.backends.base.backend import ArrayInstance, Backend, ModelSpec, Outputs
-from serving.backends.base.signature import Signature, TensorSignature, complete_config
+from serving.backends.base.signature import complete_config
 from serving.backends.onnxruntime.errors import run_error, session_error, unsupported_version
 from serving.backends.onnxruntime.onnx_file import OnnxModel, check_external_data, read_onnx
 from serving.backends.onnxruntime.options import (
@@ -76,6 +77,15 @@ class OnnxRuntimeBackend(Backend):
             check_external_data(model, folder)
             signature = _inferred(config, signature, _onnx_file(model_file))
         complete_config(config, signature)
+
+    @classmethod
+    def file_signature(cls, model_file: Path) -> Signature:
+        model, folder = _read(model_file)
+        signature = model.signature()
+        if _depends_on_inference(ModelConfig(), signature):
+            check_external_data(model, folder)
+            signature = _inferred(ModelConfig(), signature, _onnx_file(model_file), unknown=None)
+        return signature
 
     def load(self) -> None:
         """Check the file and every setting, so that what is wrong is said before any weight is read."""
@@ -256,11 +266,14 @@ def _depends_on_inference(config: ModelConfig, signature: Signature) -> bool:
     return True
 
 
-def _inferred(config: ModelConfig, signature: Signature, path: Path) -> Signature:
+def _inferred(
+    config: ModelConfig, signature: Signature, path: Path, unknown: "tuple[int, ...] | None" = ()
+) -> Signature:
     """Return the signature with what the file leaves out of datatypes and shapes, as far as ONNX Runtime infers it.
 
     As in Triton a tensor of which nothing is known is [1] where the configuration does not say otherwise; there it can only
     be [1], here dims of -1 are taken too. What the protocol has no datatype for is left out.
+    unknown: the shape of such a tensor.
     """
     session = check_loads(path)
     found = {node.name: node for node in (*session.get_inputs(), *session.get_outputs())}
@@ -271,7 +284,7 @@ def _inferred(config: ModelConfig, signature: Signature, path: Path) -> Signatur
         if shape is None and node.shape:
             shape = tuple(size if isinstance(size, int) else -1 for size in node.shape)
         elif shape is None and not dims:
-            shape = ()
+            shape = unknown
         elif shape is None and not _ANY_SIZE.issuperset(dims or ()):
             raise invalid(
                 f"'{tensor.name}' has dims {dims}, but the file does not say its shape: expected 1 or -1 in each"

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-from serving.backends.base.signature import Signature, TensorSignature
+from repository.config.signature import Signature, TensorSignature
 from serving.backends.base.text import looks_like_text
 from serving.core.errors import invalid
 

@@ -15,7 +15,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from serving.backends.base.signature import Signature, TensorSignature
+from repository.config.signature import Signature, TensorSignature
 from serving.backends.base.text import looks_like_text
 from serving.core.errors import invalid
 
@@ -144,6 +144,7 @@ def _signature(program: Json) -> Signature:
         tuple(input_tensors),
         tuple(output_tensors),
         batch_limit=0 if limit == _INFINITE else limit,
+        ordered=True,
     )
 
 

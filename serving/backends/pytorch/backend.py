@@ -15,18 +15,17 @@ import torch
 from tritonclient.grpc import model_config_pb2 as mc
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
+from repository.config.signature import Signature, fed_by_scheduler, indexed, positions
 from serving.backends.base.backend import ArrayInstance, Backend, ModelSpec, Outputs
 from serving.backends.base.parameters import Parameters, default_threads
-from serving.backends.base.signature import Signature, complete_config, fed_by_scheduler
+from serving.backends.base.signature import complete_config
 from serving.backends.pytorch.archive import Archive, Kind, export_signature, read_archive
 from serving.backends.pytorch.tensors import from_strings, to_device_tensor, to_numpy, to_strings, to_torch
 from serving.backends.pytorch.torch_model import (
     Call,
     TorchModel,
     forget_exported_programs,
-    indexed,
     load_model,
-    positions,
     run_error,
     torch_device,
 )
@@ -103,6 +102,13 @@ class PytorchBackend(Backend):
             complete_config(config, signature)
         _check_datatypes(config, archive.kind)
 
+    @classmethod
+    def file_signature(cls, model_file: Path) -> Signature | None:
+        archive = read_archive(model_file)
+        if archive.kind is Kind.TORCHSCRIPT:
+            return torchscript_signature(model_file, archive)
+        return export_signature(model_file) if archive.kind is Kind.TORCH_EXPORT else None
+
     def load(self) -> None:
         """Check the file and every setting; the instances read the weights."""
         self._settings = Settings.of(self.spec.config)
@@ -145,14 +151,14 @@ def _model_file(version_dir: Path, filename: str) -> Path:
 def _signature(path: Path, archive: Archive, config: ModelConfig) -> Signature | None:
     """Return what the file says; None where it says nothing that the configuration does not (TorchScript, AOTInductor)."""
     if archive.kind is Kind.TORCH_EXPORT:
-        return _renamed(export_signature(path), config)
+        return export_signature(path)
     if _is_complete(config):
         return None
     if archive.kind is Kind.AOTINDUCTOR:
         raise invalid(
             "an AOTInductor package does not say its inputs and outputs: the configuration must give all of them"
         )
-    return _renamed(torchscript_signature(path, archive), config)
+    return torchscript_signature(path, archive)
 
 
 def _check_datatypes(config: ModelConfig, kind: Kind) -> None:
@@ -182,29 +188,6 @@ def _unsupported(data_type: int, what: str, config: ModelConfig) -> Exception:
 def _is_complete(config: ModelConfig) -> bool:
     tensors = [*config.input, *config.output]
     return bool(config.input and config.output) and all(t.data_type != mc.TYPE_INVALID and t.dims for t in tensors)
-
-
-def _renamed(signature: Signature, config: ModelConfig) -> Signature:
-    """Return the signature under the configuration's names, which may go by index or by order."""
-    inputs, outputs = list(signature.inputs), list(signature.outputs)
-    if config.input:
-        names = [entry.name for entry in config.input]
-        wanted = positions(names, [tensor.name for tensor in inputs])
-        for name, index in zip(names, wanted, strict=True):
-            if index >= len(inputs):
-                raise invalid(
-                    f"input '{name}' is number {index}, but the model's forward takes {len(inputs)}, counted from 0"
-                )
-            inputs[index] = inputs[index]._replace(name=name)
-    if config.output:
-        names = [entry.name for entry in config.output]
-        for name, index in zip(names, positions(names, [tensor.name for tensor in outputs]), strict=True):
-            if index >= len(outputs):
-                raise invalid(
-                    f"output '{name}' is number {index}, but the model returns {len(outputs)}, counted from 0"
-                )
-            outputs[index] = outputs[index]._replace(name=name)
-    return Signature(tuple(inputs), tuple(outputs), signature.max_batch_size, signature.batch_limit)
 
 
 def _set_process_wide(spec: ModelSpec, settings: Settings) -> None:

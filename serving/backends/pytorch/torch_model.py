@@ -8,7 +8,7 @@ import linecache
 import logging
 import re
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,7 +22,6 @@ from serving.core.errors import ServingError, internal, invalid, unavailable
 if TYPE_CHECKING:
     from torch.utils._pytree import TreeSpec
 
-_INDEXED = re.compile(r".+__(\d+)")
 _PATH = re.compile(r"(?<![\w.])/(?:[\w.+-]+/)+[\w.+-]*")
 _RAISED = re.compile(r"^(?:[\w.]*(?:Error|Exception): )+(.*)$", re.MULTILINE)
 _INPUT_FAULT = re.compile(
@@ -182,26 +181,7 @@ def _leaves(name: str, spec: Json) -> list[str]:
     return [leaf for key, child in zip(keys, children, strict=True) for leaf in _leaves(f"{name}[{key}]", child)]
 
 
-# -- names and errors --------------------------------------------------------------------------------------------------
-def positions(names: Sequence[str], arguments: Sequence[str]) -> list[int]:
-    """Return where each configured input goes: by forward's argument names, else by NAME__INDEX, else in the given order.
-
-    Source: Triton's pytorch_backend, README "Model Configuration" and naming conventions.
-    """
-    if all(name in arguments for name in names):
-        return [arguments.index(name) for name in names]
-    indexes = indexed(names)
-    if indexes is not None:
-        return indexes
-    return list(range(len(names)))
-
-
-def indexed(names: Sequence[str]) -> list[int] | None:
-    """Return the indexes of names that all end in __INDEX; None where one does not."""
-    matches = [_INDEXED.fullmatch(name) for name in names]
-    return [int(match[1]) for match in matches if match] if all(matches) else None
-
-
+# -- errors ------------------------------------------------------------------------------------------------------------
 def sentence(error: Exception) -> str:
     """Return the line of an error that says what is wrong: TorchScript puts a traceback before it, C++ one after it."""
     text = str(error).strip() or type(error).__name__

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from serving.backends.base.signature import Signature, TensorSignature
+from repository.config.signature import Signature, TensorSignature
 from serving.backends.pytorch.archive import Archive
 from serving.backends.pytorch.tensors import DATATYPES
 from serving.backends.pytorch.torch_model import open_torchscript
@@ -28,12 +28,15 @@ def torchscript_signature(path: Path, archive: Archive) -> Signature:
     examples = _examples(module, len(names)) if archive.has_example else None
     if examples is None:
         unknown = tuple(TensorSignature(name, "", None) for name in names)
-        return Signature(unknown, tuple(TensorSignature(name, "", None) for name in _result_names(module)))
+        results_unknown = tuple(TensorSignature(name, "", None) for name in _result_names(module))
+        return Signature(unknown, results_unknown, ordered=True, example=True)
     free = _first_dimension_is_free(module, examples)
     results = _run(module, examples) or []
     return Signature(
         tuple(_tensor(name, shape, dtype, free) for name, (shape, dtype) in zip(names, examples, strict=True)),
         tuple(_tensor(name, tuple(value.shape), value.dtype, free) for name, value in results),
+        ordered=True,
+        example=True,
     )
 
 

@@ -16,10 +16,10 @@ from typing import ClassVar, Protocol
 import numpy as np
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
+from repository.config.signature import Signature, TensorSignature
 from serving.backends.base import signature
 from serving.backends.base.backend import ArrayInstance, Backend, BackendInstance, ModelSpec, Outputs
 from serving.backends.base.parameters import Parameters, default_threads
-from serving.backends.base.signature import Signature, TensorSignature
 from serving.backends.child.codec import decode_error
 from serving.backends.child.completion import complete_in_child
 from serving.backends.environments.interpreter import Interpreter, model_interpreter

@@ -14,6 +14,7 @@ import numpy as np
 from tritonclient.grpc import model_config_pb2 as mc
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
+from repository.config.signature import Signature
 from serving.backends.base.backend import ArrayInstance, Backend, ModelSpec, Outputs
 from serving.backends.base.parameters import Parameters
 from serving.backends.base.signature import complete_config
@@ -51,6 +52,13 @@ class TensorrtBackend(Backend):
             return
         engine = Engine(config.name, path)
         complete_config(config, engine_signature(engine.cuda_engine, engine.inputs, engine.outputs))
+
+    @classmethod
+    def file_signature(cls, model_file: Path) -> Signature | None:
+        if why_missing():
+            return None
+        engine = Engine(model_file.name, _plan(model_file))
+        return engine_signature(engine.cuda_engine, engine.inputs, engine.outputs)
 
     def load(self) -> None:
         if why_missing():

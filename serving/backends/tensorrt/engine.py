@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 
-from serving.backends.base.signature import Signature, TensorSignature
+from repository.config.signature import Signature, TensorSignature
 from serving.backends.tensorrt.api import CudaEngine, ExecutionContext, Logger, Notify, Reallocate, Shape
 from serving.core.devices import gpu_count
 from serving.core.errors import ServingError, invalid, unavailable

@@ -122,6 +122,7 @@ def test_torchscript_with_an_example_has_a_signature(tmp_path):
     assert report["inputs"] == [{"name": "input", "datatype": "FP32", "shape": [-1, 3]}]
     assert report["outputs"] == [{"name": "OUTPUT__0", "datatype": "FP32", "shape": [-1, 2]}]
     assert "taken for the batch" in warned(report)[0]
+    assert report["signature"]["example"]  # other shapes may do as well
 
 
 def test_a_torch_export_archive_is_no_aotinductor_package(tmp_path):
@@ -260,6 +261,15 @@ def test_a_model_folder_is_read_with_its_configuration_and_highest_version(tmp_p
     assert not errors(report)
     assert report["inputs"] == [{"name": "INPUT0", "datatype": "FP32", "shape": [-1, 5]}]
     assert model_config.parse(report["config"]).HasField("version_policy")
+
+
+def test_the_signature_of_the_file_is_there_whatever_a_configuration_makes_of_it(onnx_file, tmp_path):
+    text = 'max_batch_size: 8 input { name: "INPUT0" data_type: TYPE_FP32 dims: [ 2, 2 ] reshape { shape: 4 } }\n'
+    (tmp_path / "given.pbtxt").write_text(text + 'input { name: "INPUT1" }')
+    report = json.loads(run(onnx_file, "--config", tmp_path / "given.pbtxt").stdout)
+    assert report["inputs"][0]["shape"] == [-1, 2, 2]
+    assert report["signature"] == json.loads(run(onnx_file).stdout)["signature"]
+    assert report["signature"]["inputs"][0] == {"name": "INPUT0", "datatype": "FP32", "shape": [-1, 4]}
 
 
 def test_a_configuration_that_contradicts_the_file_is_a_problem_and_stays_as_it_is(onnx_file, tmp_path):

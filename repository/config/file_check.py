@@ -1,0 +1,77 @@
+"""Whether a configuration fits a model file: what a server would refuse of it, and what only requests would tell.
+
+What the configuration leaves out is completed from the file first, as the server does.
+"""
+
+from typing import NamedTuple
+
+from tritonclient.grpc.model_config_pb2 import ModelConfig
+
+from repository.config.model_config import backend_of, is_ensemble
+from repository.config.signature import Signature, complete
+
+
+class ModelFile(NamedTuple):
+    """What is known of a version's model file. backend: "" and files: empty where that is not known; signature: None where
+    the file does not say its inputs and outputs."""
+
+    backend: str = ""
+    files: frozenset[str] = frozenset()
+    signature: Signature | None = None
+
+
+class Misfit(NamedTuple):
+    """Where a configuration contradicts a file. certain: a server refuses it; otherwise requests may fail."""
+
+    field: str
+    message: str
+    certain: bool = True
+
+
+def misfits(config: ModelConfig, file: ModelFile) -> list[Misfit]:
+    """Return where a configuration contradicts a model file; none for an ensemble, which has no file."""
+    if is_ensemble(config):
+        return []
+    return _backend(config, file) or _filename(config, file) or _tensors(config, file)
+
+
+def _backend(config: ModelConfig, file: ModelFile) -> list[Misfit]:
+    named = backend_of(config)
+    if not named or not file.backend or named == file.backend:
+        return []
+    field = "backend" if config.backend else "platform"
+    return [Misfit(field, f"the configuration's backend is '{named}', but the file is for '{file.backend}'")]
+
+
+def _filename(config: ModelConfig, file: ModelFile) -> list[Misfit]:
+    wanted = config.default_model_filename
+    if not wanted or not file.files or config.cc_model_filenames:
+        return []
+    if any(name == wanted or name.startswith(f"{wanted}/") for name in file.files):
+        return []
+    return [Misfit("default_model_filename", f"there is no file '{wanted}'")]
+
+
+def _tensors(config: ModelConfig, file: ModelFile) -> list[Misfit]:
+    if file.signature is None:
+        return []
+    completed = ModelConfig()
+    completed.CopyFrom(config)
+    problems = complete(completed, file.signature)
+    return [
+        Misfit(field, message, certain=not file.signature.example and not _left_out(config, field))
+        for field, message in problems
+    ]
+
+
+def _left_out(config: ModelConfig, field: str) -> bool:
+    """Whether a problem is that neither the configuration nor the file says something: a server may find out yet."""
+    if field in ("input", "output"):
+        return not getattr(config, field)
+    for side, entries in (("input", config.input), ("output", config.output)):
+        for index, entry in enumerate(entries):
+            if field == f"{side}[{index}].data_type":
+                return not entry.data_type
+            if field == f"{side}[{index}].dims":
+                return not entry.dims
+    return False

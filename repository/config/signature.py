@@ -1,0 +1,340 @@
+"""A model file's inputs and outputs; how a configuration is completed from them, and where the two contradict each other.
+
+The server completes by this rule what it loads, and refuses what contradicts the file; the dashboard says by the same rule,
+before, what the server would say. The rules are Triton's (its ONNX Runtime backend): where inputs or outputs are missing and
+the first dimension of every tensor is variable, the model can batch: max_batch_size becomes 4 (or what --backend-config
+says) unless given, and a dynamic batcher is added unless another scheduler is chosen.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple, NotRequired, TypeAlias, TypedDict
+
+from tritonclient.grpc import model_config_pb2 as mc
+from tritonclient.grpc.model_config_pb2 import ModelConfig
+
+from repository.core.errors import Problem
+
+if TYPE_CHECKING:
+    from google.protobuf.internal.containers import RepeatedCompositeFieldContainer
+
+    Entries: TypeAlias = (
+        RepeatedCompositeFieldContainer[mc.ModelInput] | RepeatedCompositeFieldContainer[mc.ModelOutput]
+    )
+
+Entry: TypeAlias = mc.ModelInput | mc.ModelOutput
+"""What a configuration says of one tensor."""
+
+DEFAULT_MAX_BATCH_SIZE = 4
+# The setting of --backend-config that takes its place; a parameter of the configuration while that is completed.
+DEFAULT_MAX_BATCH_SIZE_KEY = "default-max-batch-size"
+
+_INDEXED = re.compile(r".+__([0-9]{1,9})")
+
+
+class TensorSignature(NamedTuple):
+    """One tensor of the file. `datatype` is "" and `shape` None where the file does not say; -1 is a variable size."""
+
+    name: str
+    datatype: str
+    shape: tuple[int, ...] | None
+    optional: bool = False
+
+
+class TensorObject(TypedDict):
+    """A TensorSignature in JSON."""
+
+    name: str
+    datatype: str
+    shape: list[int] | None
+    optional: NotRequired[bool]
+
+
+class SignatureObject(TypedDict):
+    """A Signature in JSON: what its docstring says, with what is usual left out."""
+
+    inputs: list[TensorObject]
+    outputs: list[TensorObject]
+    batch_limit: NotRequired[int]
+    ordered: NotRequired[bool]
+    example: NotRequired[bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """The inputs and outputs that a model file says it has.
+
+    max_batch_size: the value to complete with in place of the default, where the format knows one. batch_limit: the largest
+    batch that the model takes; 0 for no limit. ordered: a configuration may name the tensors by their order (PyTorch).
+    example: the file knows no more than one example, so that other datatypes and shapes may do as well (TorchScript).
+    """
+
+    inputs: tuple[TensorSignature, ...]
+    outputs: tuple[TensorSignature, ...]
+    max_batch_size: int | None = None
+    batch_limit: int = 0
+    ordered: bool = False
+    example: bool = False
+
+    @property
+    def can_batch(self) -> bool:
+        """Whether the first dimension of every tensor is variable, as far as the file says. Inputs that may be left out keep
+        what the file gives them, and without any other nothing tells how many rows a request has."""
+        inputs = [tensor for tensor in self.inputs if not tensor.optional]
+        every = (*inputs, *self.outputs)
+        return bool(inputs) and all(tensor.shape is None or tensor.shape[:1] == (-1,) for tensor in every)
+
+    @property
+    def shapes_known(self) -> bool:
+        return all(tensor.shape is not None for tensor in (*self.inputs, *self.outputs))
+
+    def to_json(self) -> SignatureObject:
+        found: SignatureObject = {
+            "inputs": [_tensor_object(tensor) for tensor in self.inputs],
+            "outputs": [_tensor_object(tensor) for tensor in self.outputs],
+        }
+        if self.batch_limit:
+            found["batch_limit"] = self.batch_limit
+        if self.ordered:
+            found["ordered"] = True
+        if self.example:
+            found["example"] = True
+        return found
+
+    @classmethod
+    def from_json(cls, stored: SignatureObject) -> "Signature":
+        return cls(
+            tuple(map(_tensor_of, stored["inputs"])),
+            tuple(map(_tensor_of, stored["outputs"])),
+            batch_limit=stored.get("batch_limit", 0),
+            ordered=stored.get("ordered", False),
+            example=stored.get("example", False),
+        )
+
+
+def _tensor_object(tensor: TensorSignature) -> TensorObject:
+    shape = None if tensor.shape is None else list(tensor.shape)
+    found: TensorObject = {"name": tensor.name, "datatype": tensor.datatype, "shape": shape}
+    return {**found, "optional": True} if tensor.optional else found
+
+
+def _tensor_of(stored: TensorObject) -> TensorSignature:
+    shape = stored["shape"]
+    known = None if shape is None else tuple(shape)
+    return TensorSignature(stored["name"], stored["datatype"], known, stored.get("optional", False))
+
+
+def complete(config: ModelConfig, signature: Signature) -> list[Problem]:
+    """Fill what is missing in `config`, in place; return where it contradicts the file, in the order of its fields."""
+    problems: list[Problem] = []
+    if signature.ordered:
+        signature, problems = renamed(signature, config)
+    if problems:
+        return problems
+    if not config.input or not config.output:
+        problems += _complete_batching(config, signature)
+    joined = _joined_end_to_end(config)
+    for what, entries, tensors in (
+        ("input", config.input, signature.inputs),
+        ("output", config.output, signature.outputs),
+    ):
+        if entries:
+            problems += _complete_given(entries, tensors, config.max_batch_size, what, joined)
+        else:
+            problems += _add_all(entries, tensors, config.max_batch_size, what)
+    problems += _unfed(config, signature)
+    if 0 < signature.batch_limit < config.max_batch_size:
+        limit = f"the model was made for batches of at most {signature.batch_limit}"
+        problems.append(Problem("max_batch_size", f"max_batch_size is {config.max_batch_size}, but {limit}"))
+    return problems
+
+
+def _complete_batching(config: ModelConfig, signature: Signature) -> Iterator[Problem]:
+    if not signature.can_batch:
+        if config.max_batch_size > 0:
+            yield Problem(
+                "max_batch_size",
+                f"max_batch_size is {config.max_batch_size}, but the model cannot batch: "
+                f"expected a variable first dimension, got {_fixed_tensor(signature)}",
+            )
+        return
+    if config.max_batch_size == 0 and signature.shapes_known:
+        known = signature.max_batch_size
+        config.max_batch_size = _default_max_batch_size(config, signature) if known is None else known
+    if config.max_batch_size > 1 and config.WhichOneof("scheduling_choice") is None:
+        config.dynamic_batching.SetInParent()
+
+
+def _default_max_batch_size(config: ModelConfig, signature: Signature) -> int:
+    size = DEFAULT_MAX_BATCH_SIZE
+    if DEFAULT_MAX_BATCH_SIZE_KEY in config.parameters:
+        size = int(config.parameters[DEFAULT_MAX_BATCH_SIZE_KEY].string_value)
+    return min(size, signature.batch_limit or size)
+
+
+def _fixed_tensor(signature: Signature) -> str:
+    for tensor in (*signature.inputs, *signature.outputs):
+        if tensor.shape is not None and tensor.shape[:1] != (-1,) and not tensor.optional:
+            return f"shape {list(tensor.shape)} for tensor '{tensor.name}'"
+    return "no inputs"
+
+
+def _add_all(
+    entries: "Entries", tensors: Sequence[TensorSignature], max_batch_size: int, what: str
+) -> Iterator[Problem]:
+    for tensor in tensors:
+        if not tensor.optional:
+            entry = entries.add(name=tensor.name)
+            yield from _fill("", entry, tensor, max_batch_size, what)
+
+
+def _joined_end_to_end(config: ModelConfig) -> set[str]:
+    """Return the tensors without a batch dimension in the model: ragged inputs and what is split by their shapes."""
+    ragged = {entry.name for entry in config.input if entry.allow_ragged_batch}
+    return ragged | {name for output in config.batch_output for name in output.target_name}
+
+
+def _complete_given(
+    given: Iterable[Entry], tensors: Sequence[TensorSignature], max_batch_size: int, what: str, joined: set[str]
+) -> Iterator[Problem]:
+    by_name = {tensor.name: tensor for tensor in tensors}
+    for index, entry in enumerate(given):
+        field = f"{what}[{index}]"
+        tensor = by_name.get(entry.name)
+        if tensor is None:
+            known = _quoted(tensor.name for tensor in tensors)
+            yield Problem(f"{field}.name", f"{what} '{entry.name}' is not in the model, whose {what}s are {known}")
+            continue
+        missing = [*_fill(f"{field}.", entry, tensor, max_batch_size, what)]
+        yield from missing
+        if not missing:
+            known_here = tensor._replace(shape=None) if entry.name in joined else tensor
+            yield from _check(field, entry, known_here, max_batch_size, what)
+
+
+def _fill(path: str, entry: Entry, tensor: TensorSignature, max_batch_size: int, what: str) -> Iterator[Problem]:
+    """Fill in the datatype and dims of one entry, where they are missing and the file says them."""
+    if entry.data_type == mc.TYPE_INVALID:
+        if tensor.datatype:
+            entry.data_type = config_type(tensor.datatype)
+        else:
+            missing = f"{what} '{entry.name}' needs a data_type: the model file does not say it"
+            yield Problem(f"{path}data_type" if path else what, missing)
+    if entry.dims:
+        return
+    if tensor.shape is None:
+        missing = f"{what} '{entry.name}' needs dims: the model file does not say its shape"
+        yield Problem(f"{path}dims" if path else what, missing)
+        return
+    dims = tensor.shape[1:] if max_batch_size > 0 else tensor.shape
+    entry.dims.extend(dims or (1,))
+    if not dims and max_batch_size > 0:
+        entry.reshape.SetInParent()  # dims are never empty: one element for each row, reshaped to [batch]
+
+
+def _check(field: str, entry: Entry, tensor: TensorSignature, max_batch_size: int, what: str) -> Iterator[Problem]:
+    given = datatype_name(entry.data_type)
+    if tensor.datatype and given != tensor.datatype:
+        expects = f"the model expects {tensor.datatype}"
+        yield Problem(f"{field}.data_type", f"{what} '{entry.name}' has data_type {given}, but {expects}")
+    if tensor.shape is None:
+        return
+    if max_batch_size > 0 and tensor.shape[:1] != (-1,):
+        yield Problem(
+            f"{field}.dims",
+            f"{what} '{entry.name}' has shape {list(tensor.shape)} in the model, but max_batch_size is "
+            f"{max_batch_size}: expected a variable first dimension",
+        )
+        return
+    reshaped = entry.HasField("reshape")
+    dims = list(entry.reshape.shape if reshaped else entry.dims)
+    full = [-1, *dims] if max_batch_size > 0 else dims
+    if tensor.shape == () and set(full) == {1}:
+        return  # how a scalar of a model without batching is written
+    # As in Triton: an input may be said more precisely than the file says it, an output not, and neither more loosely.
+    loose = what == "input"
+    fits = all(
+        size == expected or (loose and expected == -1) for size, expected in zip(full, tensor.shape, strict=False)
+    )
+    if len(full) != len(tensor.shape) or not fits:
+        batch = ", the batch dimension included" if max_batch_size > 0 else ""
+        expects = f"the model expects {list(tensor.shape)}"
+        path = f"{field}.reshape" if reshaped else f"{field}.dims"
+        yield Problem(path, f"{what} '{entry.name}' has shape {full}{batch}, but {expects}")
+
+
+def _unfed(config: ModelConfig, signature: Signature) -> Iterator[Problem]:
+    """Yield an input of the model that neither a client nor the scheduler gives."""
+    fed = {entry.name for entry in config.input} | set(fed_by_scheduler(config))
+    missing = [tensor.name for tensor in signature.inputs if not tensor.optional and tensor.name not in fed]
+    if missing:
+        inputs = _quoted(sorted(fed))
+        yield Problem(
+            "input", f"the model's input '{missing[0]}' is not in the configuration, whose inputs are {inputs}"
+        )
+
+
+def fed_by_scheduler(config: ModelConfig) -> Iterable[str]:
+    """Give the inputs of the model that no client sends: sequence controls, implicit state, batch inputs."""
+    for control in config.sequence_batching.control_input:
+        yield control.name
+    for state in config.sequence_batching.state:
+        yield state.input_name
+    for batch_input in config.batch_input:
+        yield from batch_input.target_name
+
+
+# -- names -------------------------------------------------------------------------------------------------------------
+def renamed(signature: Signature, config: ModelConfig) -> tuple[Signature, list[Problem]]:
+    """Return an ordered signature under the configuration's names, which may go by index or by order."""
+    inputs, wrong_inputs = _renamed(signature.inputs, config.input, "input", "forward takes")
+    outputs, wrong_outputs = _renamed(signature.outputs, config.output, "output", "forward returns")
+    return replace(signature, inputs=inputs, outputs=outputs), wrong_inputs + wrong_outputs
+
+
+def _renamed(
+    tensors: tuple[TensorSignature, ...], entries: Iterable[Entry], what: str, has: str
+) -> tuple[tuple[TensorSignature, ...], list[Problem]]:
+    names, found, problems = [entry.name for entry in entries], list(tensors), []
+    for place, (name, index) in enumerate(
+        zip(names, positions(names, [tensor.name for tensor in tensors]), strict=True)
+    ):
+        if index < len(found):
+            found[index] = found[index]._replace(name=name)
+        else:
+            sentence = f"{what} '{name}' is number {index}, but the model's {has} {len(found)}, counted from 0"
+            problems.append(Problem(f"{what}[{place}].name", sentence))
+    return tuple(found), problems
+
+
+def positions(names: Sequence[str], arguments: Sequence[str]) -> list[int]:
+    """Return where each configured tensor goes: by the file's names, else by NAME__INDEX, else in the given order.
+
+    Source: Triton's pytorch_backend, README "Model Configuration" and naming conventions.
+    """
+    if all(name in arguments for name in names):
+        return [arguments.index(name) for name in names]
+    indexes = indexed(names)
+    return list(range(len(names))) if indexes is None else indexes
+
+
+def indexed(names: Sequence[str]) -> list[int] | None:
+    """Return the indexes of names that all end in __INDEX; None where one does not."""
+    matches = [_INDEXED.fullmatch(name) for name in names]
+    return [int(match[1]) for match in matches if match] if all(matches) else None
+
+
+def datatype_name(data_type: int) -> str:
+    """Return the protocol's name of a configuration's datatype: "FP32", "BYTES" for TYPE_STRING."""
+    name = mc.DataType.Name(data_type).removeprefix("TYPE_")
+    return "BYTES" if name == "STRING" else name
+
+
+def config_type(datatype: str) -> int:
+    """Return the configuration's value for a datatype of the protocol."""
+    return int(mc.DataType.Value(f"TYPE_{'STRING' if datatype == 'BYTES' else datatype}"))
+
+
+def _quoted(names: Iterable[str]) -> str:
+    return ", ".join(f"'{name}'" for name in names) or "none"
