@@ -6,6 +6,7 @@ from dashboard.accounts import audit_rest
 from dashboard.accounts import rest as accounts
 from dashboard.catalog import rest as models
 from dashboard.configuration import rest as configuration
+from dashboard.examples import rest as examples
 from dashboard.jobs import rest as jobs
 from dashboard.metrics import rest as metrics
 from dashboard.playground import rest as inference
@@ -50,7 +51,13 @@ urlpatterns = [
     path(
         "models/<str:name>/versions/<int:number>/restore", versions.VersionRestore.as_view(), name="api_version_restore"
     ),
-    path("models/<str:name>/versions/<int:version>/infer", inference.Infer.as_view(), name="api_version_infer"),
+    path("models/<str:name>/versions/<str:version>/infer", inference.Infer.as_view(), name="api_version_infer"),
+    path("models/<str:name>/examples", examples.ExampleList.as_view(), name="api_examples"),
+    path("models/<str:name>/examples/<str:example>", examples.ExampleDetail.as_view(), name="api_example"),
+    path(
+        "models/<str:name>/examples/<str:example>/answer", examples.ExampleAnswer.as_view(), name="api_example_answer"
+    ),
+    path("models/<str:name>/golden_checks", examples.GoldenChecks.as_view(), name="api_golden_checks"),
     path("uploads", uploads.UploadList.as_view(), name="api_uploads"),
     path("uploads/<uuid:pk>", uploads.UploadDetail.as_view(), name="api_upload"),
     path("uploads/<uuid:pk>/files/<int:number>", uploads.UploadChunk.as_view(), name="api_upload_file"),

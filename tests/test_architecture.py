@@ -32,6 +32,7 @@ ROOMS: dict[str, list[str]] = {
         "catalog",
         "configuration",
         "versions",
+        "examples",
         "playground",
         "uploads",
         "overview",

@@ -109,6 +109,13 @@ def require(actor: Actor, right: Right) -> None:
         raise Forbidden(f"{holder} has no permission to {right.value}")
 
 
+def require_inference(actor: Actor, model_name: str) -> None:
+    """Raise Forbidden where the actor's token is for other models alone."""
+    token = actor.token
+    if token is not None and token.model_names and model_name not in token.model_names:
+        raise Forbidden(f"this token may not infer with model '{model_name}'")
+
+
 def requires(right: Right) -> Callable[[View[Arguments, Answer]], View[Arguments, Answer]]:
     """Decorate the view of a page: it raises Forbidden, which is a 403, for who does not have the right."""
 

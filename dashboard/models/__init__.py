@@ -3,6 +3,7 @@ direction. It imports `shared` alone, and holds no rules: these live in the serv
 selectors read them."""
 
 from dashboard.models.audit import AuditEntry
+from dashboard.models.example import Example
 from dashboard.models.job import Job
 from dashboard.models.metrics import MetricSample
 from dashboard.models.model import ConfigRevision, Model, Release
@@ -16,6 +17,7 @@ __all__ = [
     "ApiToken",
     "AuditEntry",
     "ConfigRevision",
+    "Example",
     "Job",
     "MetricSample",
     "Model",

@@ -5,11 +5,10 @@ from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 
-from dashboard.access.authorisation import Right
+from dashboard.access.authorisation import Right, require_inference
 from dashboard.servers.client import ServerClient, ServerConnections
 from dashboard.servers.selectors import server_get
 from dashboard.servers.services import LOCAL
-from dashboard.shared.exceptions import Forbidden
 from dashboard.web.rest.endpoint import Endpoint
 from dashboard.web.rest.parsers import RawParser, read_body
 
@@ -27,16 +26,12 @@ class Infer(Endpoint):
         request={"application/json": OpenApiTypes.OBJECT, "application/octet-stream": OpenApiTypes.BINARY},
         responses=OpenApiTypes.OBJECT,
     )
-    def post(self, request: Request, name: str, version: int | None = None) -> HttpResponse:
+    def post(self, request: Request, name: str, version: str = "") -> HttpResponse:
         """Passes an inference request of the KServe V2 protocol on to the bundled server, and its answer back."""
-        token = self.actor.token
-        if token is not None and token.model_names and name not in token.model_names:
-            raise Forbidden(f"this token may not infer with model '{name}'")
+        require_inference(self.actor, name)
         headers = {key: request.headers[key] for key in _REQUEST_HEADERS if key in request.headers}
         body = read_body(request, self.max_body_bytes)
-        answer = ServerClient(server_get(LOCAL), self.connections).infer_raw(
-            name, body, headers, version=str(version or "")
-        )
+        answer = ServerClient(server_get(LOCAL), self.connections).infer_raw(name, body, headers, version=version)
         response = HttpResponse(answer.body, status=answer.status)
         for key in _RESPONSE_HEADERS:
             if key in answer.headers:

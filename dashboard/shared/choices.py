@@ -84,6 +84,14 @@ class EventKind(TextChoices):
     REPAIRED = "repaired", "Repaired"
 
 
+class ExampleSource(TextChoices):
+    """Where an example's request came from."""
+
+    TYPED = "typed", "Typed in"
+    PLAYGROUND = "playground", "Playground"
+    TRAFFIC = "traffic", "Live traffic"
+
+
 class TokenRight(TextChoices):
     READ = "read", "Read everything"
     INFER = "infer", "Send inference requests"

@@ -4,8 +4,8 @@
     {"name": "png", "datatype": "BYTES", "shape": [1], "base64": "BAAAAIlQTkc="}
 
 Numbers that are not finite stand as "NaN", "Infinity" and "-Infinity", as protobuf writes them: databases refuse the bare
-tokens. `base64` holds the bytes of Triton's binary data extension, in which BYTES are elements after their lengths. FP16
-and BF16, which have no JSON form on the wire, are numbers here.
+tokens, as PostgreSQL refuses the character NUL. `base64` holds the bytes of Triton's binary data extension, in which BYTES
+are elements after their lengths. FP16 and BF16, which have no JSON form on the wire, are numbers here.
 
 Source: KServe V2 "Tensor Data Types"; Triton docs/protocol/extension_binary_data.md.
 """
@@ -82,10 +82,12 @@ def tensor_json(tensor: Tensor) -> JsonObject:
     """Return a tensor as JSON, which `read_tensor` reads back as the same."""
     head: JsonObject = {"name": tensor.name, "datatype": tensor.datatype, "shape": list(tensor.shape)}
     if tensor.datatype == "BYTES":
-        try:
-            return {**head, "data": [_bytes(element).decode() for element in tensor.elements]}
-        except UnicodeDecodeError:
-            return {**head, "base64": base64.b64encode(to_binary(tensor)).decode()}
+        texts = _texts(tensor)
+        return (
+            {**head, "base64": base64.b64encode(to_binary(tensor)).decode()}
+            if texts is None
+            else {**head, "data": texts}
+        )
     if tensor.datatype in FLOATS:
         digits = _DIGITS[tensor.datatype]
         return {**head, "data": [_number_json(float(element), digits) for element in tensor.elements]}
@@ -118,10 +120,18 @@ def from_binary(name: str, datatype: str, content: bytes) -> list[Element]:
 def in_json(tensor: Tensor) -> bool:
     """Say whether V2's JSON can carry the tensor; where it cannot, it travels as binary data."""
     if tensor.datatype == "BYTES":
-        return "base64" not in tensor_json(tensor)
+        return _texts(tensor) is not None
     if tensor.datatype in FLOATS:
         return tensor.datatype not in _NO_JSON and all(math.isfinite(element) for element in _numbers(tensor))
     return True
+
+
+def _texts(tensor: Tensor) -> list[Json] | None:
+    try:
+        texts = [_bytes(element).decode() for element in tensor.elements]
+    except UnicodeDecodeError:
+        return None
+    return None if any("\0" in text for text in texts) else [*texts]
 
 
 def _numbers(tensor: Tensor) -> Iterator[float]:

@@ -25,6 +25,7 @@ LISTS = [
     "models/relu/versions",
     "models/relu/releases",
     "models/relu/config/revisions",
+    "models/relu/examples",
     "uploads",
     "jobs",
     "servers",

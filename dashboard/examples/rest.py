@@ -1,0 +1,80 @@
+"""Examples over REST: kept, changed, asked now; the golden ones run together."""
+
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from dashboard.access.authorisation import Right
+from dashboard.catalog.selectors import model_get
+from dashboard.examples import serializers
+from dashboard.examples.runs import example_answer, golden_run
+from dashboard.examples.selectors import example_get, examples
+from dashboard.examples.services import example_change, example_create, example_delete
+from dashboard.web.rest.endpoint import Endpoint, data_of
+from repository.core.golden import MAX_BYTES
+
+# The largest example, and what JSON may add to it where it is written with spaces or lists within lists.
+_BODY_BYTES = 4 * MAX_BYTES
+
+
+class ExampleList(Endpoint):
+    rights = {"GET": Right.VIEW, "POST": Right.OPERATE}
+    max_body_bytes = _BODY_BYTES
+
+    @extend_schema(operation_id="models_examples_list", responses=serializers.ExampleSerializer(many=True))
+    def get(self, request: Request, name: str) -> Response:
+        """The examples of a model by name, without their tensors."""
+        return self.page(examples(model_get(name)), serializers.ExampleSerializer)
+
+    @extend_schema(request=serializers.ExampleRequestSerializer, responses={201: serializers.ExampleDetailSerializer})
+    def post(self, request: Request, name: str) -> Response:
+        """Keeps a request by a name, and as a golden one with the outputs that it must be answered with."""
+        data = data_of(request, serializers.ExampleRequestSerializer)
+        example = example_create(model=model_get(name), actor=self.actor, **data)
+        return Response(serializers.ExampleDetailSerializer(example).data, status=201)
+
+
+class ExampleDetail(Endpoint):
+    rights = {"GET": Right.VIEW, "PATCH": Right.OPERATE, "DELETE": Right.OPERATE}
+    max_body_bytes = _BODY_BYTES
+
+    @extend_schema(responses=serializers.ExampleDetailSerializer)
+    def get(self, request: Request, name: str, example: str) -> Response:
+        """An example with its tensors."""
+        return Response(serializers.ExampleDetailSerializer(example_get(model_get(name), example)).data)
+
+    @extend_schema(request=serializers.ExampleChangeSerializer, responses=serializers.ExampleDetailSerializer)
+    def patch(self, request: Request, name: str, example: str) -> Response:
+        """Renames an example, or changes its request, expected outputs, tolerances, or whether it is golden."""
+        data = data_of(request, serializers.ExampleChangeSerializer)
+        changed = example_change(example=example_get(model_get(name), example), actor=self.actor, **data)
+        return Response(serializers.ExampleDetailSerializer(changed).data)
+
+    @extend_schema(responses={204: None})
+    def delete(self, request: Request, name: str, example: str) -> Response:
+        """Deletes an example."""
+        example_delete(example=example_get(model_get(name), example), actor=self.actor)
+        return Response(status=204)
+
+
+class ExampleAnswer(Endpoint):
+    rights = {"POST": Right.INFER}
+
+    @extend_schema(request=serializers.AskSerializer, responses=serializers.AnswerSerializer)
+    def post(self, request: Request, name: str, example: str) -> Response:
+        """Asks the server the example, and returns its outputs as they can be kept as the expected ones."""
+        version = data_of(request, serializers.AskSerializer)["version"]
+        found = example_get(model_get(name), example)
+        return Response(example_answer(example=found, actor=self.actor, version=version))
+
+
+class GoldenChecks(Endpoint):
+    rights = {"POST": Right.INFER}
+
+    @extend_schema(request=serializers.AskSerializer, responses=serializers.GoldenRunSerializer)
+    def post(self, request: Request, name: str) -> Response:
+        """Runs every golden request of a model against what serves, and tells which passed."""
+        version = data_of(request, serializers.AskSerializer)["version"]
+        results = golden_run(model=model_get(name), actor=self.actor, version=version)
+        told = {"passed": all(result.passed for result in results), "results": results}
+        return Response(serializers.GoldenRunSerializer(told).data)

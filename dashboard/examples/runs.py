@@ -1,0 +1,131 @@
+"""Golden requests run now: each is sent to what serves, and its answer held against what was expected."""
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import orjson
+
+from dashboard.access.authorisation import Actor, Right, require, require_inference
+from dashboard.examples.selectors import golden_examples
+from dashboard.models import Example, Model
+from dashboard.servers.client import ServerClient, ServerConnections
+from dashboard.servers.selectors import server_get
+from dashboard.servers.services import LOCAL
+from dashboard.shared.exceptions import DashboardError, Invalid
+from repository.core.errors import InvalidExample
+from repository.core.golden import OutputVerdict, Tolerance, compare, read_expected, read_request, request_body
+from repository.core.json_types import JsonObject
+from repository.core.tensors import Tensor, from_binary, read_tensor, tensor_json
+
+BUDGET_S = 120.0  # for all requests of one run; what is left after it is told as not run
+
+_connections = ServerConnections()
+
+
+@dataclass(frozen=True, slots=True)
+class GoldenResult:
+    """What one golden request came to. detail: why it failed, "" where it passed. version: which one answered."""
+
+    name: str
+    passed: bool
+    detail: str = ""
+    version: str = ""
+    ms: float = 0.0
+    outputs: list[OutputVerdict] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer's outputs; where the server refused, `refusal` says why and there are none."""
+
+    outputs: list[Tensor]
+    version: str = ""
+    refusal: str = ""
+
+
+def golden_run(*, model: Model, actor: Actor, version: str = "") -> list[GoldenResult]:
+    """Send every golden request of a model to the bundled server, and return what each came to.
+
+    version: a number or an alias; "" for what the server chooses. Forbidden: the actor may not infer with the model.
+    Unavailable: the server does not answer at all. A request that the server refuses has failed, with the server's words.
+    """
+    require(actor, Right.INFER)
+    require_inference(actor, model.name)
+    return list(_run_all(golden_examples(model), model.name, version))
+
+
+def example_answer(*, example: Example, actor: Actor, version: str = "") -> JsonObject:
+    """Return what the server answers to an example now, as its expected outputs would be kept.
+
+    Forbidden: the actor may not infer with the model. Invalid: the server refuses the request, in its words.
+    """
+    require(actor, Right.INFER)
+    require_inference(actor, example.model.name)
+    answer = _ask(example, example.model.name, version)
+    if answer.refusal:
+        raise Invalid(answer.refusal)
+    return {"outputs": [tensor_json(tensor) for tensor in answer.outputs], "version": answer.version}
+
+
+def _run_all(examples: Iterable[Example], name: str, version: str) -> Iterable[GoldenResult]:
+    deadline = time.monotonic() + BUDGET_S
+    for example in examples:
+        if time.monotonic() > deadline:
+            yield GoldenResult(example.name, False, f"it was not run: those before it took {BUDGET_S:.0f} s together")
+        else:
+            yield _run(example, name, version)
+
+
+def _run(example: Example, name: str, version: str) -> GoldenResult:
+    begin = time.monotonic()
+    answer = _ask(example, name, version)
+    ms = (time.monotonic() - begin) * 1000
+    if answer.refusal:
+        return GoldenResult(example.name, False, answer.refusal, version, ms)
+    tolerance = Tolerance(example.absolute, example.relative)
+    verdict = compare(read_expected(example.expected), {one.name: one for one in answer.outputs}, tolerance)
+    return GoldenResult(example.name, verdict.passed, verdict.detail, answer.version, ms, verdict.outputs)
+
+
+def _ask(example: Example, name: str, version: str) -> Answer:
+    text, binary = request_body(read_request(example.request))
+    headers = {"Content-Type": "application/octet-stream", "Inference-Header-Content-Length": str(len(text))}
+    client = ServerClient(server_get(LOCAL), _connections)
+    answer = client.infer_raw(name, text + binary, headers, version=version)
+    if answer.status != 200:
+        return Answer([], refusal=_refusal(answer.status, answer.body))
+    return _read_answer(answer.body, answer.headers.get("inference-header-content-length", ""))
+
+
+def _refusal(status: int, body: bytes) -> str:
+    try:
+        return str(orjson.loads(body)["error"])
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        return f"the inference server answered with status {status}"
+
+
+def _read_answer(body: bytes, length: str) -> Answer:
+    """Read a V2 answer, whose outputs stand in its JSON or behind it. DashboardError: it is none."""
+    size = int(length) if length.isdigit() else len(body)
+    try:
+        head = orjson.loads(body[:size])
+        return Answer(_outputs(head["outputs"], body[size:]), str(head.get("model_version", "")))
+    except (orjson.JSONDecodeError, InvalidExample, KeyError, TypeError):
+        raise DashboardError("the inference server's answer is no answer of the V2 protocol") from None
+
+
+def _outputs(rows: list[JsonObject], binary: bytes) -> list[Tensor]:
+    tensors, at = [], 0
+    for row in rows:
+        parameters = row.get("parameters")
+        size = parameters.get("binary_data_size") if isinstance(parameters, dict) else None
+        if not isinstance(size, int):
+            tensors.append(read_tensor(row))
+            continue
+        name, datatype, shape = str(row["name"]), str(row["datatype"]), row["shape"]
+        assert isinstance(shape, list)
+        elements = from_binary(name, datatype, binary[at : at + size])
+        tensors.append(Tensor(name, datatype, tuple(int(str(dim)) for dim in shape), elements))
+        at += size
+    return tensors

@@ -1,0 +1,38 @@
+"""Reads about examples: lists without their tensors, one with them, and the golden ones as a load takes them."""
+
+from django.db.models import QuerySet
+
+from dashboard.models import Example, Model
+from dashboard.shared.exceptions import NotFound
+from repository.core.json_types import JsonObject
+
+
+def examples(model: Model) -> QuerySet[Example]:
+    """Return a model's examples by name; their tensors are read only where somebody asks for them."""
+    return model.examples.defer("request", "expected")
+
+
+def example_get(model: Model, name: str) -> Example:
+    """Return an example; NotFound where the model has none of that name."""
+    try:
+        return model.examples.select_related("model").get(name=name)
+    except Example.DoesNotExist:
+        raise NotFound(f"model '{model.name}' has no example named '{name}'") from None
+
+
+def golden_examples(model: Model) -> QuerySet[Example]:
+    return model.examples.filter(golden=True, expected__isnull=False)
+
+
+def golden_checks(model: Model) -> list[JsonObject]:
+    """Return a model's golden requests as the load parameter `slipway.golden` has them (repository.core.golden)."""
+    return [golden_json(example) for example in golden_examples(model)]
+
+
+def golden_json(example: Example) -> JsonObject:
+    return {
+        "name": example.name,
+        "request": example.request,
+        "expected": example.expected,
+        "tolerance": {"absolute": example.absolute, "relative": example.relative},
+    }

@@ -1,0 +1,98 @@
+"""The JSON of examples in REST: only its shapes; rules live in services."""
+
+import math
+from typing import Any
+
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+
+from dashboard import models
+from dashboard.shared.choices import ExampleSource
+
+
+class ExampleSerializer(serializers.ModelSerializer[models.Example]):
+    """An example without its tensors."""
+
+    class Meta:
+        model = models.Example
+        fields = [
+            "name",
+            "golden",
+            "absolute",
+            "relative",
+            "inputs",
+            "size_bytes",
+            "source",
+            "created_by",
+            "created_at",
+        ]
+
+    created_by = serializers.CharField(source="created_by_name")
+
+
+class ExampleDetailSerializer(ExampleSerializer):
+    request = serializers.DictField(help_text="A V2 inference request; `base64` stands for what JSON cannot carry.")
+    expected = serializers.DictField(allow_null=True, help_text="The outputs that it must be answered with.")
+
+    class Meta(ExampleSerializer.Meta):
+        fields = [*ExampleSerializer.Meta.fields, "request", "expected"]
+
+
+class ExampleChangeSerializer(serializers.Serializer[Any]):
+    """What is left out stays as it is."""
+
+    name = serializers.CharField(required=False, allow_blank=True, max_length=1000)
+    request = serializers.JSONField(required=False)
+    expected = serializers.JSONField(required=False, allow_null=True)
+    golden = serializers.BooleanField(required=False)
+    absolute = serializers.FloatField(required=False)
+    relative = serializers.FloatField(required=False)
+
+
+class ExampleRequestSerializer(ExampleChangeSerializer):
+    name = serializers.CharField(allow_blank=True, max_length=1000)
+    request = serializers.JSONField()
+    source = serializers.ChoiceField(ExampleSource.choices, required=False)  # type: ignore[assignment]  # a field, not its source
+
+
+class AskSerializer(serializers.Serializer[Any]):
+    version = serializers.CharField(
+        required=False, allow_blank=True, default="", help_text="A number or an alias; without it the server chooses."
+    )
+
+
+class AnswerSerializer(serializers.Serializer[Any]):
+    outputs = serializers.ListField(child=serializers.DictField())
+    version = serializers.CharField()
+
+
+@extend_schema_field({"oneOf": [{"type": "number"}, {"type": "string", "enum": ["Infinity"]}], "nullable": True})
+class DifferenceField(serializers.Field[float, float, float | str, object]):
+    """A difference of numbers; JSON has no infinity."""
+
+    def to_representation(self, value: float) -> float | str:
+        return value if math.isfinite(value) else "Infinity"
+
+
+class OutputVerdictSerializer(serializers.Serializer[Any]):
+    """repository.core.golden.OutputVerdict"""
+
+    name = serializers.CharField()
+    largest = DifferenceField(help_text="The largest difference of two numbers; null where there are none.")
+    detail = serializers.CharField()
+
+
+class GoldenResultSerializer(serializers.Serializer[Any]):
+    """examples.runs.GoldenResult"""
+
+    name = serializers.CharField()
+    passed = serializers.BooleanField()
+    detail = serializers.CharField()
+    version = serializers.CharField()
+    ms = serializers.FloatField()
+    outputs = OutputVerdictSerializer(many=True)
+
+
+class GoldenRunSerializer(serializers.Serializer[Any]):
+    passed = serializers.BooleanField(help_text="Whether all of them passed.")
+    results = GoldenResultSerializer(many=True)

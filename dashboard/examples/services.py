@@ -1,0 +1,226 @@
+"""Writes of examples: kept, changed, made golden, deleted. What is kept is checked and normalised first."""
+
+import math
+from typing import Any
+
+import orjson
+from django.db import transaction
+from django.db.models import Sum
+
+from dashboard.access.audit import audit_record
+from dashboard.access.authorisation import Actor, Right, require
+from dashboard.catalog.storage import disk_text
+from dashboard.catalog.traits import traits_of
+from dashboard.models import Example, Model
+from dashboard.shared.choices import ExampleSource
+from dashboard.shared.exceptions import Conflict, Invalid, Problem, TooLarge
+from repository.config import model_config
+from repository.core.errors import InvalidConfig, InvalidExample
+from repository.core.golden import (
+    DEFAULT_TOLERANCE,
+    MAX_BYTES,
+    MAX_BYTES_TOGETHER,
+    MAX_REQUESTS,
+    read_expected,
+    read_request,
+    request_json,
+)
+from repository.core.json_types import JsonObject
+from repository.core.tensors import Tensor, tensor_json
+
+MAX_NAME = 100
+# A change may name these; what is not among its arguments stays as it is.
+CHANGEABLE = ("name", "request", "expected", "golden", "absolute", "relative")
+
+
+def example_create(
+    *,
+    model: Model,
+    actor: Actor,
+    name: str,
+    request: object,
+    expected: object = None,
+    golden: bool = False,
+    absolute: float = DEFAULT_TOLERANCE.absolute,
+    relative: float = DEFAULT_TOLERANCE.relative,
+    source: str = ExampleSource.TYPED,
+) -> Example:
+    """Keep a request under a name that the model has no example of yet.
+
+    request, expected: JSON as repository.core.golden has it. golden: run it before a release serves.
+    Forbidden: the actor may not operate. Invalid: something is no request, with a problem at its field. Conflict: the name is
+    taken, or the model has as many as it may. TooLarge: it, or all together, would be.
+    """
+    require(actor, Right.OPERATE)
+    given = {"name": name, "request": request, "expected": expected, "golden": golden}
+    example = Example(model=model, source=source, created_by=actor.user, created_by_name=actor.name)
+    _put(example, {**given, "absolute": absolute, "relative": relative})
+    with transaction.atomic():
+        model = Model.objects.select_for_update().get(pk=model.pk)
+        _refuse_taken(example)
+        _refuse_excess(example)
+        example.save()
+        audit_record(
+            actor=actor,
+            action="example.create",
+            model=model,
+            summary=f"Kept example “{example.name}” of {model.name}" + (" as a golden request" if golden else ""),
+            after=_told(example),
+        )
+    return example
+
+
+def example_change(*, example: Example, actor: Actor, **changes: Any) -> Example:
+    """Change what is named of an example: its name, request, expected answer, tolerances, or whether it is golden.
+
+    Errors are those of `example_create`.
+    """
+    require(actor, Right.OPERATE)
+    with transaction.atomic():
+        model = Model.objects.select_for_update().get(pk=example.model_id)
+        example = Example.objects.select_related("model").get(pk=example.pk)
+        before = _told(example)
+        _put(example, {**{key: getattr(example, key) for key in CHANGEABLE}, **changes})
+        _refuse_taken(example)
+        _refuse_excess(example)
+        example.save()
+        audit_record(
+            actor=actor,
+            action="example.change",
+            model=model,
+            summary=_change_summary(example, before),
+            before=before,
+            after=_told(example),
+        )
+    return example
+
+
+def example_delete(*, example: Example, actor: Actor) -> None:
+    """Delete an example. Forbidden: the actor may not operate."""
+    require(actor, Right.OPERATE)
+    with transaction.atomic():
+        audit_record(
+            actor=actor,
+            action="example.delete",
+            model=example.model,
+            summary=f"Deleted example “{example.name}” of {example.model.name}",
+            before=_told(example),
+        )
+        example.delete()
+
+
+# -- what is kept --------------------------------------------------------------------------------------------------------
+def _put(example: Example, given: dict[str, Any]) -> None:
+    """Put what was given into the row, checked and in the one form in which it is kept."""
+    example.name = _name(given["name"])
+    request = _at("request", read_request, given["request"])
+    expected = None if given["expected"] is None else _at("expected", read_expected, given["expected"])
+    example.request = request_json(request)
+    example.expected = None if expected is None else {"outputs": [tensor_json(tensor) for tensor in expected]}
+    example.golden = bool(given["golden"])
+    for field in ("absolute", "relative"):
+        setattr(example, field, _tolerance(field, given[field]))
+    example.inputs = ", ".join(_in_words(tensor) for tensor in request.inputs)[:300]
+    example.size_bytes = len(orjson.dumps([example.request, example.expected]))
+    if example.size_bytes > MAX_BYTES:
+        raise TooLarge(
+            f"example '{example.name}' has {example.size_bytes} bytes as JSON; at most {MAX_BYTES} can be kept. "
+            "Keep one with smaller tensors"
+        )
+    _refuse_unfit(example, request.inputs, expected)
+
+
+def _at(field: str, read: Any, given: object) -> Any:
+    """Return what a reader makes of it; its InvalidExample becomes an Invalid with a problem at the field."""
+    try:
+        return read(given)
+    except InvalidExample as error:
+        raise _invalid(field, error.message) from None
+
+
+def _invalid(field: str, message: str) -> Invalid:
+    return Invalid(message, [Problem(message, field=field)])
+
+
+def _name(given: object) -> str:
+    name = given.strip() if isinstance(given, str) else ""
+    if not name or len(name) > MAX_NAME or "/" in name or not name.isprintable():
+        raise _invalid(
+            "name", f"expected a name of 1 to {MAX_NAME} characters without a slash, such as 'a clear seven'"
+        )
+    return name
+
+
+def _tolerance(field: str, given: object) -> float:
+    number = isinstance(given, int | float) and not isinstance(given, bool)
+    if not number or not math.isfinite(given) or given < 0:  # type: ignore[arg-type, operator]  # it is a number
+        raise _invalid(field, f"expected the {field} tolerance as a number from 0, such as 0.001")
+    return float(given)  # type: ignore[arg-type]  # as above
+
+
+def _in_words(tensor: Tensor) -> str:
+    return f"{tensor.name} {tensor.datatype} [{', '.join(map(str, tensor.shape))}]"
+
+
+def _refuse_unfit(example: Example, inputs: list[Tensor], expected: list[Tensor] | None) -> None:
+    """Refuse names of tensors that the model has not, and golden requests of models that need more than one request."""
+    text = disk_text(example.model.name) or ""
+    traits = traits_of(text)
+    if example.golden and expected is None:
+        raise _invalid("expected", "a golden request needs the outputs that it must be answered with")
+    if example.golden and (traits.decoupled or traits.sequence):
+        kind = "answers a request with a stream" if traits.decoupled else "keeps state from one request to the next"
+        raise _invalid("golden", f"model '{example.model.name}' {kind}, so a single request of it cannot be golden")
+    try:
+        config = model_config.parse(text)
+    except InvalidConfig:
+        return
+    for field, what, named, given in (
+        ("request", "input", [row.name for row in config.input], inputs),
+        ("expected", "output", [row.name for row in config.output], expected or []),
+    ):
+        unknown = next((tensor.name for tensor in given if named and tensor.name not in named), None)
+        if unknown is not None:
+            there = ", ".join(f"'{name}'" for name in named)
+            raise _invalid(field, f"model '{example.model.name}' has no {what} '{unknown}'; it has {there}")
+
+
+def _refuse_taken(example: Example) -> None:
+    if example.model.examples.filter(name=example.name).exclude(pk=example.pk).exists():
+        raise Conflict(
+            f"model '{example.model.name}' has an example named '{example.name}' already; choose another name"
+        )
+
+
+def _refuse_excess(example: Example) -> None:
+    others = example.model.examples.exclude(pk=example.pk)
+    if others.count() >= MAX_REQUESTS:
+        raise Conflict(f"model '{example.model.name}' has {MAX_REQUESTS} examples already; delete one first")
+    together = example.size_bytes + (others.aggregate(Sum("size_bytes"))["size_bytes__sum"] or 0)
+    if together > MAX_BYTES_TOGETHER:
+        raise TooLarge(
+            f"the examples of '{example.model.name}' would have {together} bytes together, and may have "
+            f"{MAX_BYTES_TOGETHER}; delete one first"
+        )
+
+
+# -- what is told of it --------------------------------------------------------------------------------------------------
+def _told(example: Example) -> JsonObject:
+    """Return what the audit trail keeps of an example: its tensors are too large for it."""
+    return {
+        "name": example.name,
+        "inputs": example.inputs,
+        "golden": example.golden,
+        "expected": example.expected is not None,
+        "tolerance": {"absolute": example.absolute, "relative": example.relative},
+        "source": str(example.source),
+    }
+
+
+def _change_summary(example: Example, before: JsonObject) -> str:
+    name = f"example “{example.name}” of {example.model.name}"
+    if before["name"] != example.name:
+        return f"Renamed example “{before['name']}” of {example.model.name} to “{example.name}”"
+    if before["golden"] != example.golden:
+        return f"Made {name} a golden request" if example.golden else f"Made {name} an ordinary example again"
+    return f"Changed {name}"

@@ -1,0 +1,35 @@
+"""An example: a request of a model that people keep by name, and the answer that it must have where it is golden."""
+
+from django.conf import settings
+from django.db import models
+from django.utils import timezone
+
+from dashboard.models.model import Model
+from dashboard.shared.choices import ExampleSource
+from repository.core.json_types import JsonObject
+
+
+class Example(models.Model):
+    """request, expected: as repository.core.golden reads and writes them. golden: it is run before a release serves."""
+
+    model = models.ForeignKey(Model, on_delete=models.CASCADE, related_name="examples")
+    name = models.CharField(max_length=100)
+    request: "models.JSONField[JsonObject, JsonObject]" = models.JSONField()
+    expected: "models.JSONField[JsonObject | None, JsonObject | None]" = models.JSONField(null=True)
+    golden = models.BooleanField(default=False)
+    absolute = models.FloatField(default=0.0)
+    relative = models.FloatField(default=1e-3)
+    # Both for lists, which leave the tensors in the database.
+    size_bytes = models.PositiveIntegerField(default=0)  # of request and expected answer as JSON
+    inputs = models.CharField(max_length=300, blank=True, default="")  # in words: "x FP32 [1, 4]"
+    source = models.CharField(max_length=16, choices=ExampleSource.choices, default=ExampleSource.TYPED)
+    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
+    created_by_name = models.CharField(max_length=150, blank=True, default="")
+    created_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        ordering = ["name"]
+        constraints = [models.UniqueConstraint(fields=["model", "name"], name="example_name_once")]
+
+    def __str__(self) -> str:
+        return f"{self.model} example {self.name}"
