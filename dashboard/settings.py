@@ -116,7 +116,6 @@ INSTALLED_APPS = [
     "django_htmx",
     "rest_framework",
     "drf_spectacular",
-    "drf_spectacular_sidecar",
     "dashboard",
 ]
 
@@ -269,7 +268,7 @@ REST_FRAMEWORK = {
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "DEFAULT_PARSER_CLASSES": ["dashboard.web.rest.parsers.BoundedJSONParser"],
     "DEFAULT_PAGINATION_CLASS": "dashboard.web.rest.pagination.Pages",
-    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "DEFAULT_SCHEMA_CLASS": "dashboard.web.rest.schema.OperationSchema",
     "DEFAULT_THROTTLE_CLASSES": ["dashboard.web.rest.throttles.UserThrottle"],
     "DEFAULT_THROTTLE_RATES": {"user": "6000/min"},
     "EXCEPTION_HANDLER": "dashboard.web.rest.exception_handler.exception_handler",
@@ -281,9 +280,6 @@ SPECTACULAR_SETTINGS = {
     "VERSION": "1",
     "SERVE_INCLUDE_SCHEMA": False,
     "SERVE_PERMISSIONS": ["dashboard.web.rest.permissions.HasRight"],
-    "SWAGGER_UI_DIST": "SIDECAR",
-    "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
-    "REDOC_DIST": "SIDECAR",
     "SCHEMA_PATH_PREFIX": "/api/v1",
     "COMPONENT_SPLIT_REQUEST": True,
 }

@@ -47,6 +47,7 @@ class TokenDetail(Endpoint):
 
     @extend_schema(responses={204: None})
     def delete(self, request: Request, pk: int) -> Response:
+        """Revokes a token of one's own. Clients that use it are refused from then on."""
         token = tokens(self.person).filter(pk=pk).first()
         if token is None:
             raise NotFound("you have no such token")
@@ -59,11 +60,13 @@ class AccountList(Endpoint):
 
     @extend_schema(operation_id="accounts_list", responses=serializers.AccountSerializer(many=True))
     def get(self, request: Request) -> Response:
+        """Every account, with what it may do."""
         rows = get_user_model().objects.order_by("username").prefetch_related("user_permissions")
         return self.page(rows, serializers.AccountSerializer)
 
     @extend_schema(request=serializers.AccountRequestSerializer, responses={201: serializers.AccountSerializer})
     def post(self, request: Request) -> Response:
+        """Makes an account. It may see everything, and beside that what `permissions` names."""
         user = account_create(actor=self.actor, **data_of(request, serializers.AccountRequestSerializer))
         return Response(serializers.AccountSerializer(user).data, status=201)
 

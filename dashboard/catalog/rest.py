@@ -42,6 +42,7 @@ class ModelDetail(Endpoint):
 
     @extend_schema(responses=serializers.ModelSummarySerializer)
     def get(self, request: Request, name: str) -> Response:
+        """One model, with its state and what it serves."""
         return summary_response(name)
 
     @extend_schema(request=serializers.ModelChangeSerializer, responses=serializers.ModelSummarySerializer)
@@ -77,6 +78,7 @@ class ModelUnload(Endpoint):
 
     @extend_schema(request=None, responses=serializers.ModelSummarySerializer)
     def post(self, request: Request, name: str) -> Response:
+        """Asks for the model to be unloaded. Requests under way are finished, new ones refused."""
         model_unload(model=select.model_get(name), actor=self.actor)
         return summary_response(name)
 

@@ -47,6 +47,7 @@ class RevisionList(Endpoint):
 
     @extend_schema(operation_id="models_config_revisions_list", responses=serializers.RevisionSerializer(many=True))
     def get(self, request: Request, name: str) -> Response:
+        """Every text that the configuration had, newest first."""
         return self.page(select.revisions(select.model_get(name)), serializers.RevisionSerializer)
 
 
@@ -104,6 +105,6 @@ class ModelAdopt(Endpoint):
 
     @extend_schema(request=None, responses={201: ModelSummarySerializer})
     def post(self, request: Request, name: str) -> Response:
-        """Takes such a folder under management. It is not loaded by that."""
+        """Takes a folder that was copied into the repository under management. It is not loaded by that."""
         model_adopt(name=name, actor=self.actor)
         return summary_response(name, status=201)

@@ -25,6 +25,7 @@ class JobList(Endpoint):
         responses=JobSerializer(many=True),
     )
     def get(self, request: Request) -> Response:
+        """Long work, newest first."""
         params = request.query_params
         return self.page(select.jobs(state=params.get("state", ""), kind=params.get("kind", "")), JobSerializer)
 
@@ -34,6 +35,7 @@ class JobDetail(Endpoint):
 
     @extend_schema(responses=JobSerializer)
     def get(self, request: Request, pk: int) -> Response:
+        """One job, with its progress, log and error."""
         return Response(JobSerializer(select.job_get(pk)).data)
 
 

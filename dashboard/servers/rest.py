@@ -16,6 +16,7 @@ class ServerList(Endpoint):
 
     @extend_schema(operation_id="servers_list", responses=serializers.ServerSerializer(many=True))
     def get(self, request: Request) -> Response:
+        """Every inference server, with its state and the models on it."""
         return self.page(select.servers().prefetch_related("model_states"), serializers.ServerSerializer)
 
 
@@ -24,6 +25,7 @@ class ServerDetail(Endpoint):
 
     @extend_schema(responses=serializers.ServerSerializer)
     def get(self, request: Request, name: str) -> Response:
+        """One inference server, with its state and the models on it."""
         return Response(serializers.ServerSerializer(select.server_get(name)).data)
 
 

@@ -49,6 +49,7 @@ class UploadDetail(Endpoint):
 
     @extend_schema(responses=serializers.UploadSerializer)
     def get(self, request: Request, pk: UUID) -> Response:
+        """One upload, with its state and what the inspection found."""
         return _upload(pk)
 
     @extend_schema(responses={204: None})

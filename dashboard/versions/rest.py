@@ -39,6 +39,7 @@ class VersionList(Endpoint):
 
     @extend_schema(operation_id="models_versions_list", responses=serializers.VersionSerializer(many=True))
     def get(self, request: Request, name: str) -> Response:
+        """Every version of a model, newest first."""
         return self.page(select.versions(select.model_get(name)), serializers.VersionSerializer)
 
 
@@ -47,6 +48,7 @@ class VersionDetail(Endpoint):
 
     @extend_schema(responses=serializers.VersionSerializer)
     def get(self, request: Request, name: str, number: int) -> Response:
+        """One version, with its files and signature."""
         return _version(name, number)
 
     @extend_schema(request=serializers.NoteSerializer, responses=serializers.VersionSerializer)

@@ -126,7 +126,7 @@ def test_pages_take_nothing_from_elsewhere_and_cookies_stay_here() -> None:
 
 @pytest.mark.django_db
 def test_static_files_are_served_without_collecting_them() -> None:
-    for path in ("plotly/plotly.min.js", "drf_spectacular_sidecar/swagger-ui-dist/swagger-ui-bundle.js"):
+    for path in ("plotly/plotly.min.js", "js/app.js"):
         answer = Client().get(f"/static/{path}")
         assert answer.status_code == 200, path
         assert "javascript" in answer["Content-Type"]

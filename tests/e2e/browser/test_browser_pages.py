@@ -26,6 +26,7 @@ PAGES = (
     "/servers/local/",
     "/activity/",
     "/settings/",
+    "/api/v1/docs",
 )
 MAX_BYTES = 200_000
 # Opaque backgrounds up to the root, and the contrast of each piece of text against the nearest (WCAG 2, 1.4.3).
