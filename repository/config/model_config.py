@@ -63,6 +63,7 @@ FILENAME_OF_SUFFIX: dict[str, str] = {
 
 # What one version may not decide for itself: these belong to the model.
 _NOT_IN_OVERLAY = ("name", "platform", "backend", "version_policy")
+_PARAMETERS_NOT_IN_OVERLAY = ("slipway.release", "slipway.aliases")
 
 
 def parse(text: str) -> ModelConfig:
@@ -178,6 +179,10 @@ def merge_overlay(config: ModelConfig, overlay: ModelConfig) -> None:
     for field in _NOT_IN_OVERLAY:
         if _is_set(overlay, field):
             raise InvalidConfig(f"{OVERLAY_FILE} may not set '{field}', which belongs to the whole model", field=field)
+    for key in _PARAMETERS_NOT_IN_OVERLAY:
+        if key in overlay.parameters:
+            field = f'parameters["{key}"]'
+            raise InvalidConfig(f"{OVERLAY_FILE} may not set '{key}', which belongs to the whole model", field=field)
     _overlay(config, overlay)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
-from repository.config import inline_execution, residency, text_generation
+from repository.config import inline_execution, release, residency, text_generation
 from repository.config.model_config import SLIPWAY_PREFIX, backend_of, get_parameter
 from repository.core.errors import InvalidConfig, Problem
 from repository.core.json_types import Json
@@ -105,4 +105,6 @@ OWN_PARAMETERS: dict[str, Callable[[Json, ModelConfig], str]] = {
     inline_execution.PARAMETER: inline_execution.problem,
     EXECUTION_TIMEOUT: _execution_timeout_problem,
     text_generation.PARAMETER: text_generation.problem,
+    release.RELEASE: release.release_problem,
+    release.ALIASES: release.aliases_problem,
 }

@@ -73,9 +73,10 @@ class ModelInstances:
         """Bring the instances to what another configuration's groups ask for, without reading weights again."""
         if self._backend is None:
             return
+        before = list(self._running)
         with self._runtime.meter.measure() as growth:
             await self._place(self._backend, config)
-        if growth.alone:
+        if growth.alone and self._running != before:
             grown = memory_use(growth, 0, (), self._gpus())
             self._grown = (self._grown + grown)._replace(basis=self._grown.basis)
 

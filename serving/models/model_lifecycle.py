@@ -6,13 +6,15 @@ When one version does not load, none of the new ones serves, and what served bef
 """
 
 import asyncio
+import dataclasses
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from dataclasses import dataclass
 from typing import TypeVar
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
+from repository.config.release import DEFAULT_ALIAS, aliases_of, is_alias, release_of
 from repository.config.residency import residency_of
 from serving.core.errors import Code, ServingError, invalid, not_found, unavailable, unexpected
 from serving.core.model_identifier import ModelIdentifier
@@ -53,7 +55,8 @@ class ModelLifecycle:
         self.name = identifier.name
         self.lock = asyncio.Lock()  # held while the model is loaded or unloaded
         self.versions: dict[int, ModelVersion] = {}
-        self.default: Model | SleepingModel | None = None  # the highest version that takes requests
+        self.default: Model | SleepingModel | None = None  # what answers where a request names no version
+        self.aliases: dict[str, int] = {}  # as the configuration that serves has them
         self.requested = False  # a load was asked for, and no unload since: strict readiness waits for it
         self.error = ""  # why the last load failed before any version could be named
         self._runtime = runtime
@@ -61,23 +64,26 @@ class ModelLifecycle:
         self._residency = residency
         self._builder = ModelBuilder(identifier, runtime, effective_config, residency, self._wake)
         self._drains: set[asyncio.Task[None]] = set()
+        self._answering: dict[str, Model | SleepingModel] = {}  # by each number and alias, as a client writes it
         residency.add(self)
 
     # -- requests --------------------------------------------------------------------------------------------------
     def resolve(self, version: str) -> Model | SleepingModel:
-        """Return the model that answers for a version as a client wrote it ("" or "-1": the highest that is ready).
+        """Return the model that answers for a version as a client wrote it: a number, an alias, or "" or "-1" for none.
 
-        NOT_FOUND for a model or version that is unknown, UNAVAILABLE for one that does not serve.
+        NOT_FOUND for a model or version that is unknown, UNAVAILABLE for one that does not serve, INVALID_ARG for what is
+        neither a number nor an alias.
         """
+        found = self._answering.get(version)
+        return found if found is not None else self._resolve_unusual(version)
+
+    def _resolve_unusual(self, version: str) -> Model | SleepingModel:
+        """Return what a number with leading zeros means; raise why all else has no model."""
         if self.default is None and not self.requested and not self.versions:
             raise not_found(f"Request for unknown model: '{self.name}' is not found{self._because()}")
         if version in ("", "-1"):
-            if self.default is None:
-                raise unavailable(
-                    f"Request for unknown model: '{self.name}' has no available versions{self._because()}"
-                )
-            return self.default
-        number = parse_requested_version(version)
+            raise unavailable(f"Request for unknown model: '{self.name}' has no available versions{self._because()}")
+        number = self.aliases.get(version) or parse_requested_version(version, self.aliases)
         found = self.versions.get(number)
         if found is None:
             raise not_found(f"Request for unknown model: '{self.name}' version {number} is not found")
@@ -95,6 +101,11 @@ class ModelLifecycle:
     def ready_versions(self) -> list[int]:
         return sorted(number for number, version in self.versions.items() if version.model is not None)
 
+    def aliases_of(self, number: int) -> tuple[str, ...]:
+        """Return the names by which a version answers."""
+        serves = self.versions[number].model is not None
+        return tuple(sorted(name for name, version in self.aliases.items() if version == number and serves))
+
     def failed_reload(self, version: ModelVersion) -> str:
         """Return why the last load of a serving version failed before its files were read; "" where it did not."""
         return KEEPS_SERVING + self.error if self.error and version.model is not None else ""
@@ -111,14 +122,15 @@ class ModelLifecycle:
         if not failures:
             _, failures = await self._each(changes, self._build_incoming)
         if not failures:
-            _, failures = await self._each(changes, self._reconfigure)
+            failures = await self._reconfigure_all(changes)
         if failures:
             raise self._roll_back([source.version for source in sources], failures)
         for change in changes:
             self._commit(change)
         for number in self.versions.keys() - {source.version for source in sources}:
             self._retire(self.versions[number], "replaced under the version policy")
-        self._choose_default()
+        self.aliases = aliases_of(sources[0].config)
+        self._choose_answering()
 
     async def _each(
         self, things: list[T], work: Callable[[T], Coroutine[None, None, R]]
@@ -149,15 +161,25 @@ class ModelLifecycle:
         if config is not None and not version.takes_in_place(source, config):
             version.incoming = await self._builder.build(version, source, config)
 
+    async def _reconfigure_all(self, changes: list[Change]) -> dict[int, ServingError]:
+        """Let what serves and stays take its new configuration. Where one version does not, all have their old one again."""
+        before = {change.source.version: model.config for change in changes if (model := change.version.model)}
+        _, failures = await self._each(changes, self._reconfigure)
+        if failures:
+            undone = [dataclasses.replace(change, config=before.get(change.source.version)) for change in changes]
+            await self._each(undone, self._reconfigure)
+        return failures
+
     async def _reconfigure(self, change: Change) -> None:
-        model = change.version.model
-        if change.version.incoming is None and change.config is not None and model is not None:
-            await model.reconfigure(change.config)
+        model, config = change.version.model, change.config
+        if change.version.incoming is None and config is not None and model is not None and model.config is not config:
+            await model.reconfigure(config)
 
     def _commit(self, change: Change) -> None:
         version = change.version
         if change.config is not None:
             version.source, version.residency = change.source, residency_of(change.config)
+            version.release = release_of(change.config)
         if version.incoming is not None:
             old, version.model, version.incoming = version.model, version.incoming, None
             if old is not None:
@@ -193,7 +215,7 @@ class ModelLifecycle:
         version.memory_awake = model.memory
         version.model = self._builder.asleep_again(version, model)
         self._serve(version)
-        self._choose_default()
+        self._choose_answering()
         self._drain(version, model)
 
     async def _wake(self, version: ModelVersion, sleeping: SleepingModel) -> None:
@@ -224,7 +246,7 @@ class ModelLifecycle:
         if version.model is sleeping:
             version.model = model
             self._serve(version)
-            self._choose_default()
+            self._choose_answering()
         else:  # the server shuts down: finish what was accepted
             self._drain(version, model)
         return model
@@ -237,7 +259,7 @@ class ModelLifecycle:
             if version.incoming is not None:  # a shutdown does not wait for loads
                 self._drain(version, version.incoming)
                 version.incoming = None
-        self._choose_default()
+        self._choose_answering()
 
     async def drained(self) -> None:
         """Return when nothing of this model is being freed any more."""
@@ -267,18 +289,31 @@ class ModelLifecycle:
         del model  # the last reference: what it held goes before memory is given back
         await self._runtime.memory_return.after_free(self._runtime.executor)
 
-    def _choose_default(self) -> None:
-        ready = self.ready_versions()
-        self.default = self.versions[ready[-1]].model if ready else None
+    def _choose_answering(self) -> None:
+        """Settle what each name of a version means from here on; that of none is `default`'s, else the highest's."""
+        serving = {number: version.model for number, version in sorted(self.versions.items()) if version.model}
+        answering = {str(number): model for number, model in serving.items()}
+        answering |= {name: serving[number] for name, number in self.aliases.items() if number in serving}
+        self.default = answering.get(DEFAULT_ALIAS) or next(reversed(serving.values()), None)
+        if self.default is not None:
+            answering[""] = answering["-1"] = self.default
+        self._answering = answering
 
 
-def parse_requested_version(version: str) -> int:
-    """Return the number of a version as a client wrote it; INVALID_ARG for anything else."""
+def parse_requested_version(version: str, aliases: Collection[str] = ()) -> int:
+    """Return the number of a version as a client wrote it; INVALID_ARG for anything else. aliases: those that there are."""
     if not version.isdecimal() or len(version) > 18:
+        known = f" or an alias: {', '.join(sorted(aliases))}" if aliases else ""
         raise invalid(
-            f"failed to get model version from specified version string '{version[:40]}': expected a positive number"
+            f"failed to get model version from specified version string '{version[:40]}': expected a positive number{known}"
         )
     return int(version)
+
+
+def check_requested_version(version: str) -> None:
+    """Raise INVALID_ARG for what can be neither a version's number nor an alias."""
+    if not is_alias(version):
+        parse_requested_version(version)
 
 
 def _reasons(failures: dict[int, ServingError]) -> str:

@@ -24,7 +24,7 @@ from serving.models.model_lifecycle import ModelLifecycle
 from serving.models.model_registry import ModelRegistry
 from serving.models.residency import ResidencyManager
 from serving.repositories.model_repositories import ModelRepositories
-from serving.repositories.model_source import Files, NothingSelected, VersionSource, fingerprint, read_source
+from serving.repositories.model_source import Files, Unservable, VersionSource, fingerprint, read_source
 from serving.repositories.overrides import Overrides
 from serving.resources.network_thread import NetworkThreads
 from serving.resources.runtime import Runtime
@@ -189,7 +189,7 @@ class ModelLoader:
         return self._options.model_control_mode == "explicit"
 
     async def _read_model(self, model: ModelIdentifier, config: str, files: Mapping[str, bytes]) -> Reading:
-        """Return what is there to be loaded; LoadFailed where the version policy selects nothing, NotPolled without a model."""
+        """Return what is there to be loaded; LoadFailed where its versions are not, NotPolled without a model."""
         try:
             if files:
                 folder: Path | None = await self._runtime.in_thread(self._overrides.write, model, config, files)
@@ -197,7 +197,7 @@ class ModelLoader:
                 run = self._network.run if self._repositories.remote else self._runtime.in_thread
                 folder = await run(self._fetch, model)
             return await self._runtime.in_thread(self._read_with_override, model, folder or Path(model.name), config)
-        except NothingSelected as error:
+        except Unservable as error:
             raise LoadFailed(model.name, error) from error
         except ServingError as error:
             raise NotPolled(model.name, error) from error

@@ -65,7 +65,7 @@ class ModelRegistry:
         return lifecycle
 
     def step_model(self, namespace: str, name: str, version: int) -> Model | SleepingModel:
-        """Return the model that answers for a step of an ensemble in that namespace; version -1 is the highest."""
+        """Return the model that answers for a step of an ensemble in that namespace; version -1 leaves the choice."""
         return self.find_step(name, namespace).resolve("" if version < 1 else str(version))
 
     def find_step(self, name: str, namespace: str) -> ModelLifecycle:

@@ -100,6 +100,10 @@ class ModelRepositoryManager:
         """Return the names of all models of the repositories, sorted, each once."""
         return list(dict.fromkeys(model.name for model in self._repositories.models()))
 
+    def knows(self, name: str) -> bool:
+        """Return whether a model of that name is or was loaded."""
+        return bool(self._models.named(name))
+
     def ready_versions(self, name: str) -> list[int]:
         return self._models.find(name).ready_versions()
 

@@ -41,6 +41,7 @@ class ModelVersion:
     failed: bool = False  # its last load failed, whatever serves
     model: Model | SleepingModel | None = None
     source: VersionSource | None = None  # of `model`
+    release: int | None = None  # that `model` serves
     incoming: Model | SleepingModel | None = None  # built, until every version of its load is
     draining: list[Model | SleepingModel] = field(default_factory=list)
     residency: Residency = ALWAYS
@@ -99,7 +100,7 @@ class ModelVersion:
     def retire(self, reason: str) -> Model | SleepingModel | None:
         """Take no more requests. Return what has to finish its requests, None where nothing served."""
         model, self.model = self.model, None
-        self.retired, self.failed = True, False
+        self.retired, self.failed, self.release = True, False, None
         if model is not None:
             self.state, self.reason = State.UNLOADING, reason
         elif self.state is not State.UNLOADING:

@@ -23,7 +23,8 @@ from serving.telemetry.statistics import ModelStatistics, VersionStatus
 class IndexRow(NamedTuple):
     """A row of the repository index: Triton's fields, and what this server tells beside them.
 
-    `version` and `state` are "" for a model of which no version was ever loaded. `failed`: the last load failed.
+    `version` and `state` are "" for a model of which no version was ever loaded. `failed`: the last load failed. `release`: the
+    one that the version serves, where its configuration names one. `aliases`: the names of the version.
     """
 
     name: str
@@ -32,6 +33,8 @@ class IndexRow(NamedTuple):
     reason: str = ""
     condition: Condition = Condition.NONE
     failed: bool = False
+    release: int | None = None
+    aliases: tuple[str, ...] = ()
 
 
 class RepositoryIndex:
@@ -61,7 +64,8 @@ class RepositoryIndex:
             remarks = version.model.unready_reasons() + version.model.warnings if version.model else []
             reason = version.reason or unready or failed_reload or "; ".join(remarks)
             failed = version.failed or (bool(failed_reload) and not version.asleep)
-            yield IndexRow(lifecycle.name, str(number), state.value, reason, condition, failed)
+            release, aliases = version.release, lifecycle.aliases_of(number)
+            yield IndexRow(lifecycle.name, str(number), state.value, reason, condition, failed, release, aliases)
 
     def _shown(self, lifecycle: ModelLifecycle, version: ModelVersion) -> tuple[State, Condition, str]:
         """Return the state and condition of a version, and why its steps are not ready."""
@@ -121,7 +125,10 @@ class RepositoryIndex:
         state, condition, _ = self._shown(lifecycle, version)
         pending = sum(model.pending for model in version.models)
         in_flight = sum(model.in_flight for model in version.models)
-        return VersionStatus(state.value, condition, version.failed, pending, in_flight, version.memory)
+        aliases = lifecycle.aliases_of(version.statistics.model_version)
+        return VersionStatus(
+            state.value, condition, version.failed, pending, in_flight, version.memory, version.release, aliases
+        )
 
 
 def _current_model(version: ModelVersion) -> Model | SleepingModel | None:

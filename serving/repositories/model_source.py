@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
-from repository.config import model_config, version_policy
+from repository.config import model_config, release, version_policy
 from repository.core import layout
 from repository.core.errors import NotFound, RepositoryError
 from serving.core.errors import Code, ServingError, invalid, not_found
@@ -36,8 +36,8 @@ class VersionSource:
         return self.files, self.config.SerializeToString(deterministic=True)
 
 
-class NothingSelected(ServingError):
-    """The model is there, and its version policy selects no version."""
+class Unservable(ServingError):
+    """The model is there, and not the versions that its configuration asks for."""
 
     def __init__(self, message: str) -> None:
         super().__init__(Code.INVALID_ARG, message)
@@ -51,7 +51,7 @@ def read_source(
     override: a JSON configuration to use in place of config.pbtxt; custom: the name of one in configs/ to use where the model
     has it; strict: one of them must be there.
 
-    NOT_FOUND without the folder or what must be there; INVALID_ARG for a configuration that does not parse; NothingSelected.
+    NOT_FOUND without the folder or what must be there; INVALID_ARG for a configuration that does not parse; Unservable.
     """
     if not model_dir.is_dir():
         raise not_found(f"model '{name}' has no folder in the model repository")
@@ -60,7 +60,8 @@ def read_source(
         available = layout.version_folders(model_dir)
         selected = version_policy.select(base, available)
         if not selected:
-            raise NothingSelected(_nothing_selected(name, base, available))
+            raise Unservable(_nothing_selected(name, base, available))
+        _refuse_unserved_alias(name, base, selected)
         configured = {layout.CONFIG_FILE, layout.CONFIGS_FOLDER}  # what they mean is in the configuration
         common = _list_files(model_dir, skip=frozenset(str(version) for version in available) | configured)
         configs = {
@@ -118,6 +119,16 @@ def _named(name: str, config: ModelConfig) -> ModelConfig:
         )
     config.name = name
     return config
+
+
+def _refuse_unserved_alias(name: str, config: ModelConfig, selected: list[int]) -> None:
+    value = model_config.get_parameter(config, release.ALIASES)
+    if value is None or release.aliases_problem(
+        value, config
+    ):  # told with all else that is wrong with the configuration
+        return
+    if problem := release.unserved_alias(config, selected):
+        raise Unservable(f"model '{name}': {problem}")
 
 
 def _nothing_selected(name: str, config: ModelConfig, available: list[int]) -> str:

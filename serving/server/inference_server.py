@@ -18,7 +18,7 @@ from serving.core.in_flight import InFlightRequest, ReceiveTimes
 from serving.core.tensor_check import wire_shape
 from serving.execution.readiness import CanConfirm, confirmed
 from serving.extensions.shared_memory import SharedMemory
-from serving.models.model_lifecycle import parse_requested_version
+from serving.models.model_lifecycle import check_requested_version
 from serving.models.model_repository_manager import ModelRepositoryManager
 from serving.models.repository_index import IndexRow
 from serving.resources.request_memory import RequestMemory
@@ -138,7 +138,7 @@ class InferenceServer:
     def model_ready(self, name: str, version: str = "") -> bool:
         """Return whether a model answers; False for one that is unknown. INVALID_ARG for a malformed version."""
         if version not in ("", "-1"):
-            parse_requested_version(version)
+            check_requested_version(version)
         try:
             model = self._manager.resolve(name, version)
         except ServingError:
@@ -201,23 +201,35 @@ class InferenceServer:
                 )
         return answer
 
+    def knows_model(self, name: str) -> bool:
+        """Return whether a model of that name is or was loaded."""
+        return self._manager.knows(name)
+
+    def resolved_version(self, name: str, version: str = "") -> int:
+        """Return the number of the version that answers; as in `infer` without one."""
+        return self._manager.resolve(name, version).spec.version
+
     def model_config(self, name: str, version: str = "") -> ModelConfig:
         """Return the configuration in force, completed."""
         return self._manager.resolve(name, version).config
 
     def model_statistics(self, name: str = "", version: str = "") -> pb.ModelStatisticsResponse:
-        if name:
-            model = self._manager.resolve(name, version)
-            found = [model.statistics]
-            if not version:
-                wanted = (name, model.statistics.namespace)
-                found = [one for one in self._ready_statistics() if (one.model_name, one.namespace) == wanted]
-        else:
-            found = self._ready_statistics()
         answer = pb.ModelStatisticsResponse()
-        for statistics in found:
+        for statistics in self.version_statistics(name, version):
             fill_statistics(answer.model_stats.add(), statistics)
         return answer
+
+    def version_statistics(self, name: str = "", version: str = "") -> list[ModelStatistics]:
+        """Return the statistics of all versions that take requests, of those of a model, or of one."""
+        found = self._ready_statistics()
+        if not name:
+            return found
+        number, namespace = self._manager.resolve(name, version).statistics.key[1:]
+        return [
+            one
+            for one in found
+            if (one.model_name, one.namespace) == (name, namespace) and (not version or one.model_version == number)
+        ]
 
     def _ready_statistics(self) -> list[ModelStatistics]:
         """Return the statistics of what takes requests, as in Triton: they end with the model, and begin anew with it."""

@@ -151,8 +151,8 @@ _Noted = tuple[int, bool, int, int, int, list[int], list[int], int]
 class VersionStatus(NamedTuple):
     """How a version stands, beside what it has counted.
 
-    state, condition, failed: as the repository index shows them. pending: requests accepted and not yet handed to an instance;
-    in_flight: requests accepted and not yet answered.
+    state, condition, failed, release, aliases: as the repository index shows them. pending: requests accepted and not yet
+    handed to an instance; in_flight: requests accepted and not yet answered.
     """
 
     state: str = ""
@@ -161,6 +161,8 @@ class VersionStatus(NamedTuple):
     pending: int = 0
     in_flight: int = 0
     memory: MemoryUse = NOTHING
+    release: int | None = None
+    aliases: tuple[str, ...] = ()
 
 
 UNKNOWN_STATUS = VersionStatus()

@@ -164,6 +164,9 @@ def _event(kind: str, value: object) -> bytes:
 def model_values(model: ModelStatistics) -> JsonObject:
     """Return the cumulative values of one model version; durations are in ns, histograms as counts by bucket."""
     status = model.status
+    release: JsonObject = {} if status.release is None else {"release": status.release}
+    if status.aliases:
+        release["aliases"] = status.aliases
     return {
         "name": model.model_name,
         "version": str(model.model_version),
@@ -171,6 +174,7 @@ def model_values(model: ModelStatistics) -> JsonObject:
         "state": status.state,
         "condition": status.condition,
         "failed": status.failed,
+        **release,
         "pending": status.pending,
         "in_flight": status.in_flight,
         "memory": _memory(status.memory),

@@ -72,6 +72,7 @@ _GAUGES: list[tuple[str, str, Callable[[ModelStatistics], float | None]]] = [
         lambda m: m.status.pending,
     ),
     ("nv_model_load_duration_secs", "How long the last load took, in seconds", lambda m: m.load_s),
+    ("slipway_model_release", "Number of the release that the version serves", lambda m: m.status.release),
 ]
 
 # Of the whole cache. Source: the README of triton-inference-server/local_cache, where all of them are gauges.

@@ -25,11 +25,13 @@ MAX_TEXT = 16 << 20  # characters of an answer that is not streamed
 class Completion:
     """The answer to one request, with its choices."""
 
-    def __init__(self, exchange: Exchange, asked: CompletionRequest, output: str, chat: bool) -> None:
-        """output: the model's output that holds the text. chat: the answer is a chat completion."""
+    def __init__(self, exchange: Exchange, asked: CompletionRequest, model: str, output: str, chat: bool) -> None:
+        """model: as the answer names it. output: the model's output that holds the text. chat: the answer is a chat
+        completion."""
         self.id = f"{'chatcmpl' if chat else 'cmpl'}-{uuid.uuid4().hex}"
         self.exchange = exchange
         self.asked = asked
+        self.model = model
         self.output = output
         self.stream = EventStream(exchange) if asked.stream else None
         self.choices = [
@@ -99,7 +101,7 @@ class Completion:
         return "chat.completion.chunk" if self._chat else "text_completion"
 
     def _object(self, kind: str, choices: list[JsonObject]) -> JsonObject:
-        return {"id": self.id, "object": kind, "created": self._created, "model": self.asked.model, "choices": choices}
+        return {"id": self.id, "object": kind, "created": self._created, "model": self.model, "choices": choices}
 
     def _usage(self) -> dict[str, int] | None:
         """Return the token counts, None where the model does not count. A prompt counts once, however many answers it gets."""

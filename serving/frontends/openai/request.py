@@ -26,7 +26,6 @@ _UNSUPPORTED = ("logprobs", "top_logprobs", "logit_bias", "suffix", "tools", "fu
 class CompletionRequest:
     """A request for completions, checked. `prompts` are texts for the model's input `input_name`; each gets `n` answers."""
 
-    model: str
     input_name: str
     prompts: tuple[str, ...]
     n: int
@@ -38,7 +37,7 @@ class CompletionRequest:
 
 
 def model_of(body: JsonObject) -> str:
-    """Return the name of the model that is asked."""
+    """Return the id of the model that is asked."""
     name = body.get("model")
     if not isinstance(name, str) or not name:
         raise WrongField("model", "expected 'model' to be the name of a model")
@@ -105,7 +104,6 @@ def _asked(body: JsonObject, input_name: str, prompts: tuple[str, ...], echo: bo
         raise WrongField("n", f"expected 'n' to be a number that asks for 1 to {MAX_CHOICES} answers in all")
     stream = _flag(body, "stream")
     return CompletionRequest(
-        model=model_of(body),
         input_name=input_name,
         prompts=prompts,
         n=n,

@@ -26,15 +26,18 @@ from serving.server.inference_server import InferenceServer
 
 # -- routes ------------------------------------------------------------------------------------------------------------
 def models(server: InferenceServer, exchange: Exchange) -> Reply:
-    names = sorted({row.name for row in server.repository_index()})
-    return json_reply({"object": "list", "data": [_model(name) for name in names if _generates(server, name)]})
+    """List the models that generate text, and their aliases."""
+    rows = server.repository_index()
+    names = sorted({(row.name, alias) for row in rows for alias in ("", *row.aliases)})
+    return json_reply({"object": "list", "data": [_model(*one) for one in names if _generates(server, *one)]})
 
 
 def model(server: InferenceServer, exchange: Exchange) -> Reply:
-    name = exchange.route.params["model"]
-    if not _generates(server, name):
-        raise not_found(f"the model '{name}' does not exist or does not generate text")
-    return json_reply(_model(name))
+    asked = exchange.route.params["model"]
+    name, version = _identify(server, asked)
+    if not _generates(server, name, version):
+        raise not_found(f"the model '{asked}' does not exist or does not generate text")
+    return json_reply(_model(name, version))
 
 
 @with_json
@@ -47,14 +50,25 @@ def chat_completions(server: InferenceServer, exchange: Exchange, body: JsonObje
     _complete(server, exchange, body, read_chat, chat=True)
 
 
-def _model(name: str) -> JsonObject:
-    return {"id": name, "object": "model", "created": 0, "owned_by": "slipway"}
+def _model(name: str, version: str) -> JsonObject:
+    return {"id": _id(name, version), "object": "model", "created": 0, "owned_by": "slipway"}
 
 
-def _generates(server: InferenceServer, name: str) -> bool:
+def _id(name: str, version: str) -> str:
+    return f"{name}@{version}" if version else name
+
+
+def _identify(server: InferenceServer, asked: str) -> tuple[str, str]:
+    """Return the model and version ("" for none) that an id means: MODEL, or MODEL@VERSION with a number or an alias. A model
+    may have an "@" in its own name."""
+    name, at, version = asked.rpartition("@")
+    return (asked, "") if not at or server.knows_model(asked) else (name, version)
+
+
+def _generates(server: InferenceServer, name: str, version: str) -> bool:
     """Return whether a model generates text: also one that would load on its first request, but none that takes no requests."""
     try:
-        return text_generation(server.model_config(name)) is not None
+        return text_generation(server.model_config(name, version)) is not None
     except ServingError:
         return False
 
@@ -67,18 +81,23 @@ def _complete(
     read: Callable[[JsonObject, TextGeneration], CompletionRequest],
     chat: bool,
 ) -> None:
-    name = model_of(body)
+    name, version = _identify(server, model_of(body))
     exchange.pipeline.context.authoriser.check("inference", exchange.head.headers, name)
-    config = server.model_config(name)
+    config = server.model_config(name, version)
     declared = text_generation(config)
     if declared is None:
         raise invalid(f"the model '{name}' does not generate text: it has no slipway.text_generation")
     asked = read(body, declared)
-    completion = Completion(exchange, asked, declared.output, chat)
-    start(server, exchange, *(_request(config, declared, completion, choice) for choice in completion.choices))
+    answering = str(server.resolved_version(name, version)) if version else ""
+    completion = Completion(exchange, asked, _id(name, answering), declared.output, chat)
+    start(
+        server, exchange, *(_request(config, answering, declared, completion, choice) for choice in completion.choices)
+    )
 
 
-def _request(config: ModelConfig, declared: TextGeneration, completion: Completion, choice: Choice) -> InFlightRequest:
+def _request(
+    config: ModelConfig, version: str, declared: TextGeneration, completion: Completion, choice: Choice
+) -> InFlightRequest:
     asked = completion.asked
     prompt = asked.prompts[choice.index // asked.n]
     settings = dict(asked.settings)
@@ -88,8 +107,9 @@ def _request(config: ModelConfig, declared: TextGeneration, completion: Completi
     extra = {key: value for key, value in _backend_inputs(asked, settings).items() if key in known}
     inputs, parameters = by_name(config, {asked.input_name: prompt} | settings | extra)
     counts = [output.name for output in config.output if output.name in (INPUT_TOKENS, OUTPUT_TOKENS)]
+    requested = (declared.output, *counts)
     request = InferenceRequest(
-        asked.model, inputs, id=completion.id, requested_outputs=(declared.output, *counts), parameters=parameters
+        config.name, inputs, version, completion.id, requested_outputs=requested, parameters=parameters
     )
     flow = completion.stream.flow if completion.stream is not None else None
     return InFlightRequest(request, CallbackResponder(choice.on_response, flow))

@@ -5,13 +5,17 @@ Source: KServe V2 REST; Triton, docs/protocol/extension_{statistics,model_config
 
 import binascii
 
+from tritonclient.grpc import service_pb2 as pb
+
 from serving.core.errors import invalid, unsupported
 from serving.core.message_json import message_to_json
 from serving.frontends.http1.exchange import Exchange
 from serving.frontends.http1.message import Reply, json_reply
 from serving.frontends.rest.json_body import JsonObject, json_object, with_json
 from serving.frontends.shared.worker_threads import checkpoint, in_thread
+from serving.models.repository_index import IndexRow
 from serving.server.inference_server import InferenceServer
+from serving.telemetry.statistics import fill_statistics
 
 _BASE64_PIECE = 1 << 20  # characters, a multiple of 4
 
@@ -44,7 +48,15 @@ def model_config(server: InferenceServer, exchange: Exchange) -> Reply:
 
 
 def model_statistics(server: InferenceServer, exchange: Exchange) -> Reply:
-    return json_reply(message_to_json(server.model_statistics(*_model(exchange)), unset_messages=True))
+    """Answer Triton's message; a version's row has its release beside it, where there is one."""
+    found = server.version_statistics(*_model(exchange))
+    rows = []
+    for statistics in found:
+        message = pb.ModelStatistics()
+        fill_statistics(message, statistics)
+        release = statistics.status.release
+        rows.append(message_to_json(message, unset_messages=True) | ({} if release is None else {"release": release}))
+    return json_reply({"model_stats": rows})
 
 
 def repository_index(server: InferenceServer, exchange: Exchange) -> Reply:
@@ -52,7 +64,15 @@ def repository_index(server: InferenceServer, exchange: Exchange) -> Reply:
     ready = json_object(exchange).get("ready", False)
     if not isinstance(ready, bool):
         raise invalid("invalid value for 'ready': expected a boolean")
-    return json_reply([row._asdict() if row.state else {"name": row.name} for row in server.repository_index(ready)])
+    return json_reply([_index_row(row) for row in server.repository_index(ready)])
+
+
+def _index_row(row: IndexRow) -> JsonObject:
+    """Return a row without what it does not say."""
+    if not row.state:
+        return {"name": row.name}
+    absent = {name for name in ("release", "aliases") if not getattr(row, name)}
+    return {name: value for name, value in row._asdict().items() if name not in absent}
 
 
 @with_json
