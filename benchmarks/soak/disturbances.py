@@ -22,6 +22,9 @@ from tests.support.up_process import Up
 NOTHING = "nothing"
 PAUSE_S = 0.3  # between two
 KEPT_VERSIONS = 3
+# A stock channel that could not connect answers every call with that, until it tries again: after 1 s and a fifth of
+# jitter (gRPC's connection back-off).
+CHANNEL_BACKOFF_S = 1.2
 
 
 @dataclass
@@ -82,7 +85,8 @@ class Disturbances:
 
     def judge(self, model: str, reason: str, sent: float) -> tuple[str, bool]:
         """What was under way since a request was sent, and whether it excuses the failure."""
-        under_way = [one for one in self._recent if one.ended > sent]
+        began = sent - CHANNEL_BACKOFF_S if "failed to connect to all addresses" in reason else sent
+        under_way = [one for one in self._recent if one.ended > began]
         during = ", ".join(one.name for one in under_way) or NOTHING
         return during, any(one.excuses(model, reason) for one in under_way)
 
