@@ -9,5 +9,8 @@ class DashboardConfig(AppConfig):
     verbose_name = "Slipway"
 
     def ready(self) -> None:
-        """Every process that announces jobs uses this Celery application, and its broker."""
+        """Every process that announces jobs uses this Celery application, and its broker; each marks what it changes."""
         import dashboard.celery  # noqa: F401
+        from dashboard.shared.changes import watch_connections
+
+        watch_connections()

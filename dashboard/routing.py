@@ -14,6 +14,7 @@ from dashboard.jobs.consumers import JobConsumer
 from dashboard.metrics.consumers import LiveConsumer
 from dashboard.metrics.live import LiveFeeds
 from dashboard.servers.consumers import LogConsumer
+from dashboard.web.changes import Changes, ChangesConsumer
 
 if TYPE_CHECKING:
     from channels.consumer import _ChannelScope
@@ -28,6 +29,7 @@ class Nowhere(AsyncWebsocketConsumer):
 
 # channels routes with django.urls.path, which Django types for views alone.
 websocket_urlpatterns: list[URLPattern] = [
+    path("ws/changes/", ChangesConsumer.as_asgi(following=Changes())),  # type: ignore[arg-type]
     path("ws/live/", LiveConsumer.as_asgi(feeds=LiveFeeds())),  # type: ignore[arg-type]
     path("ws/jobs/<int:pk>/", JobConsumer.as_asgi()),  # type: ignore[arg-type]
     path("ws/servers/<str:name>/log/", LogConsumer.as_asgi()),  # type: ignore[arg-type]

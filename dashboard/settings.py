@@ -21,6 +21,7 @@ ARCHIVE_DIR = DATA_DIR / "archive"
 LOG_DIR = DATA_DIR / "logs"
 BROKER_DIR = DATA_DIR / "broker"
 HEARTBEAT_DIR = DATA_DIR / "heartbeats"
+CHANGES_DIR = DATA_DIR / "changes"
 AUTH_FILE = DATA_DIR / "auth.json"
 WANTED_MODELS_FILE = DATA_DIR / "wanted.json"
 EXAMPLES_DIR = BASE_DIR / "examples" / "models"
@@ -35,6 +36,7 @@ def _prepare_folders() -> None:
         ARCHIVE_DIR,
         LOG_DIR,
         HEARTBEAT_DIR,
+        CHANGES_DIR,
         BROKER_DIR / "queue",
         BROKER_DIR / "control",
     )
@@ -124,6 +126,7 @@ MIDDLEWARE = [
     "dashboard.web.middleware.content_security_policy",
     "dashboard.web.middleware.refuse_nul",
     "whitenoise.middleware.WhiteNoiseMiddleware",
+    "dashboard.web.changes.mark_pages",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",

@@ -31,10 +31,11 @@ PAGES = (
     "/settings/",
     "/places",
 )
-# What an open page asks for again by itself: address -> seconds between two.
-OPEN_OVERVIEW = {"/?part=now": 4.0, "/?part=rows": 6.0, "/health": 5.0}
-OPEN_LIST = {"/models/": 4.0, "/health": 5.0}
-OPEN_MODEL = {f"{_ONE}/head?tab=overview": 2.0, f"{_ONE}/?part=now": 5.0, f"{_ONE}/?part=rows": 6.0, "/health": 5.0}
+# The parts of a page that ask again when something has changed.
+OPEN_OVERVIEW = ("/?part=now", "/?part=rows", "/health")
+OPEN_LIST = ("/models/", "/health")
+OPEN_MODEL = (f"{_ONE}/head?tab=overview", f"{_ONE}/?part=now", f"{_ONE}/?part=rows", "/health")
+FED = ("/?part=now", f"{_ONE}/?part=now")  # those whose figures come from the live feed
 HTMX = {"HX-Request": "true"}
 
 
@@ -75,7 +76,7 @@ def _requests() -> Iterator[tuple[str, str, dict[str, str]]]:
     for model in ("", model_name(0)):
         for name, span in (("15 min", 900), ("a day", 86_400)):
             yield f"/metrics?model={model}, {name}", f"/metrics?model={model}&start={end - span}&end={end}", {}
-    for path in {**OPEN_OVERVIEW, **OPEN_LIST, **OPEN_MODEL}:
+    for path in dict.fromkeys(OPEN_OVERVIEW + OPEN_LIST + OPEN_MODEL):
         yield f"{path}, the part", path, HTMX
 
 

@@ -1,16 +1,22 @@
-"""People who watch live charts: their WebSockets, and the parts of their pages that refresh themselves."""
+"""People who watch live charts: their WebSockets, and the parts of their pages that ask again when something has changed."""
 
 import asyncio
+import random
 import time
-from typing import NamedTuple
+from collections.abc import Coroutine
+from typing import Any, NamedTuple
 
 import aiohttp
 
 from benchmarks.dashboard.house import House, model_name
-from benchmarks.dashboard.pages import HTMX, OPEN_LIST, OPEN_MODEL, OPEN_OVERVIEW
+from benchmarks.dashboard.pages import FED, HTMX, OPEN_LIST, OPEN_MODEL, OPEN_OVERVIEW
 from benchmarks.machine import own_cpu_seconds
 
 SETTLE_S = 5.0
+# As static/js/shell/regions.js has them.
+METRICS, LONGEST_METRICS_S, LONGEST_S = "dashboard_metricsample", 60.0, 300.0
+PAUSE_S, PAUSE_OF_ANSWERS = 1.0, 10
+CHANGE_EVERY_S = 10.0
 # What they look at, in turn: the overview, the list, one model.
 WATCHED = (("/ws/live/", OPEN_OVERVIEW), ("/ws/live/", OPEN_LIST), (f"/ws/live/?model={model_name(0)}", OPEN_MODEL))
 
@@ -31,37 +37,81 @@ class _Counted:
         self.parts = 0
 
 
+class _Part:
+    """A part of an open page, which asks again as the browser's code has it."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._reads: set[str] = set()
+        self._old = asyncio.Event()
+
+    def changed(self, tables: set[str]) -> None:
+        if tables & self._reads:
+            self._old.set()
+
+    async def run(self, session: aiohttp.ClientSession, counted: _Counted) -> None:
+        await self._ask(session)
+        longest = LONGEST_METRICS_S if METRICS in self._reads and self._path not in FED else LONGEST_S
+        wait = random.uniform(0, longest)  # people opened their pages at different times
+        while True:
+            try:
+                await asyncio.wait_for(self._old.wait(), wait)
+            except TimeoutError:
+                pass
+            wait = longest
+            self._old.clear()
+            took = await self._ask(session)
+            counted.parts += 1
+            await asyncio.sleep(max(PAUSE_S, PAUSE_OF_ANSWERS * took))
+
+    async def _ask(self, session: aiohttp.ClientSession) -> float:
+        """Ask as htmx does, and return how long the answer took."""
+        began = time.monotonic()
+        async with session.get(self._path, headers=HTMX) as answer:
+            await answer.read()
+            answer.raise_for_status()
+        self._reads = set(answer.headers["Slipway-Reads"].split())
+        return time.monotonic() - began
+
+
 def measure_viewers(house: House, viewers: int, seconds: float) -> list[Watching]:
-    """Return what the web process spends with nobody, one and all of the viewers, without and with what pages refresh."""
+    """Return what the web process spends with nobody, one and all of the viewers, and with their whole pages."""
     return asyncio.run(_measure(house, viewers, seconds))
 
 
 async def _measure(house: House, viewers: int, seconds: float) -> list[Watching]:
     pid = house.web_process()
     found = []
-    for name, count, refreshing in (
-        ("nobody", 0, False),
-        ("one WebSocket", 1, False),
-        ("WebSockets alone", viewers, False),
-        ("whole pages", viewers, True),
+    for name, count, whole, changing in (
+        ("nobody", 0, False, False),
+        ("one WebSocket", 1, False, False),
+        ("WebSockets alone", viewers, False, False),
+        ("whole pages, nothing changes", viewers, True, False),
+        (f"whole pages, a model changes every {CHANGE_EVERY_S:.0f} s", viewers, True, True),
     ):
-        found.append(await _watch(house, pid, name, count, refreshing, seconds))
+        found.append(await _watch(house, pid, name, count, whole, changing, seconds))
     return found
 
 
-async def _watch(house: House, pid: int, name: str, viewers: int, refreshing: bool, seconds: float) -> Watching:
+async def _watch(
+    house: House, pid: int, name: str, viewers: int, whole: bool, changing: bool, seconds: float
+) -> Watching:
     counted = _Counted()
     timeout = aiohttp.ClientTimeout(total=60.0)
     connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(
         house.url, cookies=house.cookies, timeout=timeout, connector=connector, cookie_jar=_jar()
     ) as session:
-        tasks = []
+        work: list[Coroutine[Any, Any, None]] = []
         for number in range(viewers):
-            socket, parts = WATCHED[number % len(WATCHED)]
-            tasks.append(asyncio.create_task(_follow(session, house.url, socket, counted)))
-            if refreshing:
-                tasks += [asyncio.create_task(_refresh(session, path, every, counted)) for path, every in parts.items()]
+            socket, paths = WATCHED[number % len(WATCHED)]
+            work.append(_follow(session, house.url, socket, counted))
+            if whole:
+                parts = [_Part(path) for path in paths]
+                work += [_tell(session, house.url, parts), *(part.run(session, counted) for part in parts)]
+        if changing:
+            work.append(_change(session, house))
+        tasks = [asyncio.create_task(one) for one in work]
         try:
             await _idle(tasks, SETTLE_S)
             before, began = own_cpu_seconds(pid), time.monotonic()
@@ -98,11 +148,20 @@ async def _follow(session: aiohttp.ClientSession, origin: str, path: str, counte
                 counted.messages += 1
 
 
-async def _refresh(session: aiohttp.ClientSession, path: str, every: float, counted: _Counted) -> None:
-    """Ask for a part as htmx does."""
-    while True:
-        await asyncio.sleep(every)
-        async with session.get(path, headers=HTMX) as answer:
-            await answer.read()
+async def _tell(session: aiohttp.ClientSession, origin: str, parts: list[_Part]) -> None:
+    """Tell the parts of one page what changes."""
+    async with session.ws_connect("/ws/changes/", headers={"Origin": origin}) as socket:
+        async for message in socket:
+            tables = set(message.json().get("tables", ())) if message.type is aiohttp.WSMsgType.TEXT else set()
+            for part in parts:
+                part.changed(tables)
+
+
+async def _change(session: aiohttp.ClientSession, house: House) -> None:
+    """Change a model again and again, as a person does over the REST API."""
+    headers = {"X-CSRFToken": house.cookies["slipway_csrf"], "Referer": f"{house.url}/", "Origin": house.url}
+    for number in range(10_000):
+        path = f"/api/v1/models/{model_name(0)}"
+        async with session.patch(path, headers=headers, json={"description": f"Change {number}"}) as answer:
             answer.raise_for_status()
-        counted.parts += 1
+        await asyncio.sleep(CHANGE_EVERY_S)

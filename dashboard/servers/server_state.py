@@ -13,6 +13,7 @@ from django.utils import timezone
 
 from dashboard.models import Model, ModelState, ModelSync, Server, ServerState
 from dashboard.servers.services import server_event_record
+from dashboard.shared.changes import quietly
 from dashboard.shared.choices import EventKind, ModelStatus, ServerStatus
 from repository.core.condition import Condition
 from repository.files.storage import write_atomic
@@ -80,11 +81,13 @@ def server_seen(*, server: Server, ready: bool, instance: str) -> None:
 
     ready: every wanted model is loaded or has failed. instance: the server's id of its process, "" while it is not known.
     """
-    state = ServerStatus.READY if ready else ServerStatus.LIVE
-    changes: dict[str, object] = {"state": state, "checked_at": timezone.now()}
+    changes: dict[str, object] = {"state": ServerStatus.READY if ready else ServerStatus.LIVE}
     if instance:
         changes["instance"] = instance
-    ServerState.objects.filter(server=server).update(**changes)
+    rows = ServerState.objects.filter(server=server)
+    rows.exclude(**changes).update(**changes)
+    with quietly():
+        rows.update(checked_at=timezone.now())
 
 
 def server_lost(*, server: Server, reason: str) -> None:

@@ -11,6 +11,8 @@ from pathlib import Path
 
 from django.conf import settings
 
+from dashboard.shared.changes import HEARTBEATS, note_read
+
 HEARTBEAT_S = 2.0
 # After this the pages say that a process is silent; `up` waits for longer before it replaces the process.
 SILENT_AFTER_S = 15.0
@@ -36,6 +38,7 @@ def forget(name: str) -> None:
 
 def silent() -> list[str]:
     """Return a sentence for each process whose last heartbeat is older than SILENT_AFTER_S; one that never ran has none."""
+    note_read(HEARTBEATS)
     return [
         f"The {title} has not answered for {_spell(age)}: {consequence}."
         for name, (title, consequence) in PROCESSES.items()
@@ -73,5 +76,5 @@ def _age(name: str) -> float:
 
 def _spell(seconds: float) -> str:
     if seconds < 120:
-        return f"{seconds:.0f} s"
+        return f"{seconds // 5 * 5:.0f} s"  # pages are told again whenever the sentence changes
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.0f} h"

@@ -7,7 +7,7 @@ import { confirmFirst } from "./shell/confirm.js";
 import { applyFilters, onFilterInput, onFilterKey } from "./shell/filter.js";
 import { onKey } from "./shell/keyboard.js";
 import { openPalette, startPalette } from "./shell/palette.js";
-import { inUse, markRegion } from "./shell/regions.js";
+import { followChanges } from "./shell/regions.js";
 
 const YEAR_S = 31536000;
 const COPIED_MS = 1600;
@@ -124,13 +124,9 @@ document.body.addEventListener("htmx:afterSwap", () => {
   applyFilters();
   showHealth();
 });
-document.body.addEventListener("htmx:afterRequest", (event) => markRegion(event.target, event.detail.successful));
-document.body.addEventListener("htmx:beforeSwap", ({ detail }) => {
-  const region = detail.requestConfig.elt;
-  if (region.matches("[data-refresh]") && inUse(region)) detail.shouldSwap = false;
-});
 
 applyFilters();
 keepTimesCurrent();
 showHealth();
+if (document.body.dataset.mark !== undefined) followChanges();
 setInterval(keepTimesCurrent, TIMES_MS);

@@ -28,8 +28,9 @@ interface HtmxRequestDetail {
   elt: HTMLElement;
   headers: Record<string, string>;
   successful: boolean;
+  xhr: XMLHttpRequest;
   shouldSwap: boolean;
-  requestConfig: { elt: HTMLElement };
+  requestConfig: { elt: HTMLElement; path: string };
 }
 
 interface Window {
@@ -41,6 +42,7 @@ interface Window {
 
 interface HTMLElementEventMap {
   "htmx:configRequest": CustomEvent<HtmxRequestDetail>;
+  "htmx:beforeRequest": CustomEvent<HtmxRequestDetail>;
   "htmx:afterRequest": CustomEvent<HtmxRequestDetail>;
   "htmx:beforeSwap": CustomEvent<HtmxRequestDetail>;
   "htmx:afterSwap": CustomEvent<HtmxRequestDetail>;

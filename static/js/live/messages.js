@@ -51,6 +51,11 @@
  */
 
 /**
+ * The first message of /ws/changes/ and those that follow: the mark of all tables, and which changed.
+ * @typedef {{ type: "mark", mark: string } | { type: "changed", mark: string, tables: string[] }} ChangeMessage
+ */
+
+/**
  * The feed is gone for now, or what was asked for does not exist.
  * @typedef {{ type: "lost" | "error", message: string }} Trouble
  */

@@ -53,7 +53,7 @@ function remember(input) {
   else url.searchParams.delete(input.name);
   url.searchParams.delete("page");
   history.replaceState(history.state, "", url);
-  for (const region of $$("[data-refresh]")) {
+  for (const region of $$('[data-refresh][hx-trigger*="narrowed"]')) {
     const address = new URL(region.getAttribute("hx-get") ?? "", location.href);
     address.search = url.search;
     region.setAttribute("hx-get", address.pathname + address.search);

@@ -47,7 +47,7 @@ def run(scenario: Scenario) -> None:
     async_to_sync(scenario)()
 
 
-ADDRESSES = ("/ws/live/", "/ws/jobs/1/", "/ws/servers/local/log/")
+ADDRESSES = ("/ws/changes/", "/ws/live/", "/ws/jobs/1/", "/ws/servers/local/log/")
 
 
 @pytest.mark.parametrize("path", ADDRESSES)

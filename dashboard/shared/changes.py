@@ -1,0 +1,120 @@
+"""Which tables have changed: a mark of each, which every process of the dashboard sees, whatever the database.
+
+The marks are small files in the data folder, written anew after each commit that changed a table. Nobody has to say so: what
+every database connection executes is looked at, for what it writes, and for what the part of a page reads that is being made.
+A commit whose process is killed before it has written the mark goes unsaid; whoever follows marks looks from time to time
+all the same.
+"""
+
+import logging
+import os
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.db import transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.backends.signals import connection_created
+
+logger = logging.getLogger(__name__)
+
+# A row each second, of which browsers are told by the live feed; and what only counts attempts to sign in.
+UNMARKED = frozenset({"dashboard_metricsample", "dashboard_signincount"})
+HEARTBEATS = "heartbeats"  # stands beside the tables for the files of shared.heartbeat
+_ALL = "all"  # the mark that changes with each of the others
+_MARK_BYTES = 8
+_OWN = r'"((?:dashboard|auth)_\w+)"'
+_WRITES = re.compile(rf"(INSERT INTO|INSERT OR IGNORE INTO|UPDATE|DELETE FROM) {_OWN}")
+_READS = re.compile(rf"(?:FROM|JOIN) {_OWN}")
+
+_reading: ContextVar[set[str] | None] = ContextVar("reading", default=None)
+_quiet: ContextVar[bool] = ContextVar("quiet", default=False)
+
+
+def watch_connections() -> None:
+    """Look at what every database connection of this process executes from now on."""
+    connection_created.connect(_watch, dispatch_uid="dashboard.shared.changes")
+
+
+@contextmanager
+def quietly() -> Iterator[None]:
+    """Mark nothing for what the block writes: a sign of life, which changes nothing that a page shows."""
+    token = _quiet.set(True)
+    try:
+        yield
+    finally:
+        _quiet.reset(token)
+
+
+@contextmanager
+def tables_read() -> Iterator[set[str]]:
+    """Give a set that holds, at the end of the block, every table that it read."""
+    found: set[str] = set()
+    token = _reading.set(found)
+    try:
+        yield found
+    finally:
+        _reading.reset(token)
+
+
+def note_read(name: str) -> None:
+    """Count `name` to what the present block reads, like a table."""
+    if (reading := _reading.get()) is not None:
+        reading.add(name)
+
+
+def mark() -> str:
+    """Return a text that is another one after each change of any table."""
+    return _read(_path(_ALL))
+
+
+def marks() -> dict[str, str]:
+    """Return the mark of each table that has ever changed."""
+    return {path.name: _read(path) for path in settings.CHANGES_DIR.iterdir() if path.name != _ALL}
+
+
+def announce(table: str) -> None:
+    """Give a table a new mark. A folder that cannot be written costs the mark, not what was done."""
+    try:
+        for name in (table, _ALL):
+            descriptor = os.open(_path(name), os.O_WRONLY | os.O_CREAT, 0o600)
+            try:
+                os.pwrite(descriptor, os.urandom(_MARK_BYTES), 0)
+            finally:
+                os.close(descriptor)
+    except OSError as error:
+        logger.warning("pages are not told that %s changed: %s", table, error.strerror)
+
+
+def _path(name: str) -> Path:
+    return settings.CHANGES_DIR / name
+
+
+def _read(path: Path) -> str:
+    with suppress(OSError):
+        return path.read_bytes().hex()
+    return ""
+
+
+def _watch(connection: BaseDatabaseWrapper, **_: object) -> None:
+    if _note not in connection.execute_wrappers:
+        connection.execute_wrappers.append(_note)
+
+
+def _note(execute: Callable[..., Any], sql: str, params: object, many: bool, context: dict[str, Any]) -> Any:
+    """Execute a statement, and note which tables it reads and writes."""
+    if (reading := _reading.get()) is not None:
+        reading.update(_READS.findall(sql))
+    result = execute(sql, params, many, context)
+    written = _WRITES.match(sql)
+    if written is None or written[2] in UNMARKED or _quiet.get():
+        return result
+    # Of an INSERT that returns columns, SQLite counts no rows before they are fetched.
+    if written[1].startswith("INSERT") or context["cursor"].rowcount:
+        transaction.on_commit(partial(announce, written[2]), using=context["connection"].alias)
+    return result

@@ -1,0 +1,109 @@
+"""What tells open pages that something changed, so that their parts ask again then and not all the time.
+
+A page carries the mark of all tables from before it was read; each part that is fetched later names the tables it was made
+from. /ws/changes/ sends first the present mark, then which tables change. What it tells is the same for everybody who may see
+pages: the parts themselves are fetched by each person's own browser, with their own rights.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+
+from django.http import HttpRequest, HttpResponse
+
+from dashboard.shared import changes, heartbeat
+from dashboard.web.websockets import PushConsumer
+
+LOOK_S = 0.5
+READS_HEADER = "Slipway-Reads"
+
+Handler = Callable[[HttpRequest], HttpResponse]
+
+
+def mark_pages(get_response: Handler) -> Handler:
+    """Give templates `request.mark` of a page, and name in the answer the tables that a part of one was made from."""
+
+    def middleware(request: HttpRequest) -> HttpResponse:
+        if "HX-Request" not in request.headers:
+            request.mark = changes.mark()  # type: ignore[attr-defined]  # before anything is read
+            return get_response(request)
+        with changes.tables_read() as tables:
+            response = get_response(request)
+        response[READS_HEADER] = " ".join(sorted(tables))
+        return response
+
+    return middleware
+
+
+class Follower:
+    """What one WebSocket has still to be told: the tables that changed since it last took them."""
+
+    def __init__(self) -> None:
+        self._mark = ""
+        self._tables: set[str] = set()
+        self._news = asyncio.Event()
+
+    def add(self, mark: str, tables: set[str]) -> None:
+        self._mark = mark
+        self._tables |= tables
+        self._news.set()
+
+    async def take(self) -> tuple[str, list[str]]:
+        """Wait until tables have changed; return them, and the mark up to which they are all."""
+        await self._news.wait()
+        self._news.clear()
+        tables, self._tables = self._tables, set()
+        return self._mark, sorted(tables)
+
+
+class Changes:
+    """This process's look at the marks, twice a second while anybody follows, shared by all WebSockets."""
+
+    def __init__(self) -> None:
+        self._followers: set[Follower] = set()
+        self._task: asyncio.Task[None] | None = None
+
+    @contextmanager
+    def follow(self) -> Iterator[Follower]:
+        """Give what is told of every change from now on, while the block lasts."""
+        follower = Follower()
+        self._followers.add(follower)
+        if self._task is None:
+            self._task = asyncio.create_task(self._look(), name="changes of tables")
+        try:
+            yield follower
+        finally:
+            self._followers.discard(follower)
+            if not self._followers:
+                self._task.cancel()
+                self._task = None
+
+    async def _look(self) -> None:
+        newest, known, silent = changes.mark(), changes.marks(), heartbeat.silent()
+        while True:
+            await asyncio.sleep(LOOK_S)
+            tables = set()
+            if (now := changes.mark()) != newest:
+                newest, before, known = now, known, changes.marks()  # the mark first: what comes between is told twice
+                tables = {table for table, mark in known.items() if before.get(table) != mark}
+            if (sentences := heartbeat.silent()) != silent:
+                silent = sentences
+                tables.add(changes.HEARTBEATS)
+            for follower in self._followers if tables else ():
+                follower.add(newest, tables)
+
+
+class ChangesConsumer(PushConsumer):
+    def __init__(self, following: Changes) -> None:
+        super().__init__()
+        self._following = following
+
+    async def prepare(self) -> Awaitable[None]:
+        return self._push()
+
+    async def _push(self) -> None:
+        with self._following.follow() as follower:
+            await self.send_json({"type": "mark", "mark": changes.mark()})
+            while True:
+                mark, tables = await follower.take()
+                await self.send_json({"type": "changed", "mark": mark, "tables": tables})
