@@ -75,5 +75,6 @@ urlpatterns = [
     path("tokens/<int:pk>", accounts.TokenDetail.as_view(), name="api_token"),
     path("accounts", accounts.AccountList.as_view(), name="api_accounts"),
     path("accounts/<int:pk>", accounts.AccountDetail.as_view(), name="api_account"),
+    path("activity", audit_rest.ActivityList.as_view(), name="api_activity"),
     path("audit", audit_rest.AuditList.as_view(), name="api_audit"),
 ]

@@ -1,4 +1,4 @@
-"""The audit trail over REST."""
+"""What happened, and the audit trail alone, over REST."""
 
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.request import Request
@@ -6,7 +6,9 @@ from rest_framework.response import Response
 
 from dashboard.access.audit import activity
 from dashboard.access.authorisation import Right
-from dashboard.accounts.serializers import AuditSerializer
+from dashboard.access.happenings import happenings
+from dashboard.accounts.activity_filter import read_filter
+from dashboard.accounts.serializers import AuditSerializer, HappeningSerializer
 from dashboard.web.rest.endpoint import Endpoint
 
 
@@ -25,3 +27,25 @@ class AuditList(Endpoint):
         if params.get("model"):
             rows = rows.filter(model_name=params["model"])
         return self.page(rows, AuditSerializer)
+
+
+class ActivityList(Endpoint):
+    rights = {"GET": Right.VIEW}
+
+    @extend_schema(
+        operation_id="activity_list",
+        parameters=[
+            OpenApiParameter(
+                "what", str, description="people, servers, failures, or one kind, such as version.publish."
+            ),
+            OpenApiParameter("who", str),
+            OpenApiParameter("model", str),
+            OpenApiParameter("q", str, description="Words that all occur in the sentence or the model's name."),
+            OpenApiParameter("from", str, description="A date, or a moment in ISO 8601."),
+            OpenApiParameter("to", str, description="A date, whose whole day is meant, or a moment that is not."),
+        ],
+        responses=HappeningSerializer(many=True),
+    )
+    def get(self, request: Request) -> Response:
+        """What people did, what happened to servers and models, and what failed, newest first."""
+        return self.page(happenings(read_filter(request.query_params)), HappeningSerializer)

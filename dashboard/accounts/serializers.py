@@ -41,6 +41,18 @@ class AuditSerializer(serializers.ModelSerializer[models.AuditEntry]):
         fields = ["at", "actor_name", "action", "model_name", "summary", "before", "after"]
 
 
+class HappeningSerializer(serializers.Serializer[Any]):
+    id = serializers.CharField(source="anchor")
+    at = serializers.DateTimeField()
+    who = serializers.CharField()
+    kind = serializers.CharField()
+    model = serializers.CharField(source="model_name")
+    text = serializers.CharField()
+    failed = serializers.BooleanField()
+    before = serializers.JSONField()
+    after = serializers.JSONField()
+
+
 class AccountSerializer(serializers.Serializer[Any]):
     id = serializers.IntegerField()
     username = serializers.CharField()

@@ -3,22 +3,25 @@
 from typing import TypedDict
 
 from django.http import HttpRequest, HttpResponse
+from django.utils.functional import SimpleLazyObject
 from django.views.decorators.http import require_GET, require_POST
 
-from dashboard.access.audit import activity
 from dashboard.access.authorisation import Right, requires
+from dashboard.access.happenings import Filter, changes, happenings
 from dashboard.catalog import selectors as select
 from dashboard.catalog import services as model_services
 from dashboard.catalog.selectors import current_text, unmanaged_models
 from dashboard.catalog.traits import traits_of
 from dashboard.jobs.selectors import jobs
 from dashboard.jobs.services import UNFINISHED
+from dashboard.metrics.pages import EACH
 from dashboard.metrics.recent import NO_NUMBERS, recent_numbers
 from dashboard.models import Model, Version
-from dashboard.servers.selectors import model_states
+from dashboard.servers.selectors import has_gpus, model_states, outage_sentence, servers
 from dashboard.web.pages import act, page_of, respond, sorted_rows
 
 SHOWN = 100  # on one page of the list
+CHOSEN_VERSIONS = 50  # of which charts can show one alone
 _STATE_ORDER = ("failed", "degraded", "loading", "unloading", "ready", "asleep", "unloaded")
 
 
@@ -95,8 +98,12 @@ def model(request: HttpRequest, name: str) -> HttpResponse:
         "states": model_states(model_name=name),
         "traits": traits_of(current_text(found)),
         "newest": versions[0] if versions else None,
+        "outage": SimpleLazyObject(lambda: outage_sentence(list(servers()))),
+        "has_gpu": SimpleLazyObject(lambda: any(map(has_gpus, servers()))),
+        "chart_versions": numbers if len(numbers := [row.number for row in versions][:CHOSEN_VERSIONS]) > 1 else [],
+        "chart_version": request.GET.get("version", EACH if len(head["summary"].live_versions) > 1 else ""),
         "live": [version for version in versions if version.number in head["summary"].live_versions],
-        "changes": activity(model=found)[:6],
+        "changes": changes(model=found)[:6],
     }
     return respond(request, "catalog/model/overview", context, parts=("now", "rows"))
 
@@ -128,8 +135,7 @@ def model_activity(request: HttpRequest, name: str) -> HttpResponse:
     head = model_context(name, "activity")
     context = {
         **head,
-        "entries": page_of(request, activity(model=head["model"])),
-        "jobs": jobs(model=head["model"])[:10],
+        "entries": page_of(request, happenings(Filter(model=name))),
     }
     return respond(request, "catalog/model/activity", context)
 

@@ -6,7 +6,13 @@ from django.http import HttpRequest, JsonResponse
 from django.views.decorators.http import require_GET
 
 from dashboard.access.authorisation import Right, requires
-from dashboard.metrics.selectors import metrics_heatmap, metrics_markers, metrics_range
+from dashboard.metrics.selectors import (
+    metrics_heatmap,
+    metrics_markers,
+    metrics_outages,
+    metrics_range,
+    metrics_versions,
+)
 from dashboard.models import Server
 from dashboard.servers.selectors import server_get, servers
 from dashboard.shared.exceptions import Invalid
@@ -14,6 +20,7 @@ from dashboard.shared.exceptions import Invalid
 LONGEST = 31 * 24 * 3600  # seconds
 # From here on latency is a heat map: a line of percentiles over days hides what most requests met.
 HEATMAP_FROM = 24 * 3600
+EACH = "each"
 
 
 @require_GET
@@ -21,7 +28,8 @@ HEATMAP_FROM = 24 * 3600
 def metrics(request: HttpRequest) -> JsonResponse:
     """Answer with the history of `model` (default: all) on `server` (default: the first) between `start` and `end`.
 
-    Both moments are Unix seconds. 400 where they are missing, in the wrong order, or further apart than LONGEST.
+    Both moments are Unix seconds. 400 where they are missing, in the wrong order, or further apart than LONGEST. `version`: one
+    of the model's alone, or EACH for series of each beside those of all. With part=marks only what happened is answered.
     """
     start, end = _moment(request, "start"), _moment(request, "end")
     if not 0 < end - start <= LONGEST:
@@ -29,14 +37,22 @@ def metrics(request: HttpRequest) -> JsonResponse:
     name = request.GET.get("model", "")
     server = _server(request.GET.get("server", ""))
     if server is None:
-        return JsonResponse({"range": None, "markers": [], "now": time.time()})
+        return JsonResponse({"range": None, "markers": [], "outages": [], "now": time.time()})
     answer: dict[str, object] = {
-        "range": metrics_range(server=server, start=start, end=end, model_name=name),
         "markers": metrics_markers(server=server, start=start, end=end, model_name=name),
+        "outages": metrics_outages(server=server, start=start, end=end),
         "now": time.time(),
     }
-    if end - start >= HEATMAP_FROM and name:
-        answer["heatmap"] = metrics_heatmap(server=server, start=start, end=end, model_name=name)
+    if request.GET.get("part") == "marks":
+        return JsonResponse(answer)
+    version = request.GET.get("version", "") if name else ""
+    number = int(version) if version.isdecimal() and len(version) < 20 else None
+    shown = metrics_range(server=server, start=start, end=end, model_name=name, version=number)
+    if version == EACH:
+        shown["versions"] = metrics_versions(server=server, start=start, end=end, model_name=name)
+    answer["range"] = shown
+    if end - start >= HEATMAP_FROM and name and version != EACH:
+        answer["heatmap"] = metrics_heatmap(server=server, start=start, end=end, model_name=name, version=number)
     return JsonResponse(answer)
 
 

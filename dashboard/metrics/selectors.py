@@ -6,15 +6,18 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TypedDict
+from typing import NotRequired, TypedDict
+from urllib.parse import urlencode
 
 from django.db.models import Max
+from django.urls import reverse
 
+from dashboard.access.happenings import Happening, marked
 from dashboard.metrics.samples import RESOLUTIONS, ProcessGauges, decode, merge_processes
 from dashboard.metrics.usage import Figures, Usage, combine, combine_side_by_side, figures
-from dashboard.models import AuditEntry, MetricSample, Server, ServerEvent
+from dashboard.models import MetricSample, Server
 from dashboard.servers.messages import Gpu
-from dashboard.shared.choices import EventKind
+from dashboard.servers.selectors import outages
 from repository.core.histogram import BOUNDS_US
 
 # A chart looks whole with so many points; the coarsest resolution that still gives them is read.
@@ -25,14 +28,9 @@ _SLACK_S = 10
 _FIGURES = tuple(name for name in figures(Usage(), 1.0) if name != "failures")
 # Buckets of a heat map: four to each doubling, everything below 16 us in one.
 _BAND_BUCKETS = 4
-_MARKED_EVENTS = (
-    EventKind.STARTED,
-    EventKind.CRASHED,
-    EventKind.RESTARTED,
-    EventKind.STOPPED,
-    EventKind.UNREACHABLE,
-)
-_MARKED_ACTIONS = ("version.", "config.", "model.")
+_VERSION_FIGURES = ("rps", "p50", "p99", "errors")  # those that charts show of each version apart
+MOST_VERSIONS = 6
+MOST_MARKERS = 500
 
 
 class Range(TypedDict):
@@ -47,6 +45,7 @@ class Range(TypedDict):
     gpus: list[Gpu]  # as they were last
     batches: dict[str, int]  # batch size -> executions in the whole range
     failures: dict[str, int]  # reason -> requests in the whole range
+    versions: NotRequired[dict[str, dict[str, list[object]]]]  # metrics_versions, where they were asked for
     total: dict[str, object]  # the other figures of the whole range
 
 
@@ -60,13 +59,21 @@ class Heatmap(TypedDict):
 
 
 class Marker(TypedDict):
-    """Something that happened at a moment, in Unix seconds. `audit` is the id of an audit entry, None for a server's event."""
+    """Something that happened at a moment, in Unix seconds. `address` is that of the page that tells of it."""
 
     at: float
     kind: str  # choices.EventKind, or the action of an audit entry
     text: str
     model: str
-    audit: int | None
+    bad: bool  # whether something failed
+    address: str
+
+
+class DownTime(TypedDict):
+    """A time in which the server did not answer, in Unix seconds: what was sent to it then is in none of the figures."""
+
+    start: float
+    end: float
 
 
 @dataclass(slots=True)
@@ -130,23 +137,49 @@ def metrics_heatmap(
 
 
 def metrics_markers(*, server: Server, start: float, end: float, model_name: str = "") -> list[Marker]:
-    """Return what changed from `start` to `end` (Unix seconds), the oldest first."""
-    span = (datetime.fromtimestamp(start, UTC), datetime.fromtimestamp(end, UTC))
-    events = ServerEvent.objects.filter(server=server, at__range=span, kind__in=_MARKED_EVENTS)
-    entries = AuditEntry.objects.filter(at__range=span)
-    if model_name:
-        entries = entries.filter(model_name=model_name)
-    found = [_marker(event.at, event.kind, event.message, event.model_name) for event in events[:500]]
-    found += [
-        _marker(entry.at, entry.action, entry.summary, entry.model_name, entry.pk)
-        for entry in entries[:500]
-        if entry.action.startswith(_MARKED_ACTIONS)
-    ]
-    return sorted(found, key=lambda marker: marker["at"])
+    """Return what changed from `start` to `end` (Unix seconds), the oldest first: releases, restarts, failures.
+
+    Of what happened to the server, and to the model alone where it is named.
+    """
+    since, until = datetime.fromtimestamp(start, UTC), datetime.fromtimestamp(end, UTC)
+    rows = marked(server=server, model_name=model_name, since=since, until=until)[:MOST_MARKERS]
+    return [_marker(row, model_name) for row in reversed(rows)]
 
 
-def _marker(at: datetime, kind: str, text: str, model: str, audit: int | None = None) -> Marker:
-    return {"at": at.timestamp(), "kind": kind, "text": text, "model": model, "audit": audit}
+def _marker(row: Happening, model_name: str) -> Marker:
+    address = reverse("activity_at", args=[row.source, row.pk])
+    return {
+        "at": row.at.timestamp(),
+        "kind": row.kind,
+        "text": row.text,
+        "model": row.model_name,
+        "bad": row.failed,
+        "address": f"{address}?{urlencode({'model': model_name})}" if model_name and row.model_name else address,
+    }
+
+
+def metrics_outages(*, server: Server, start: float, end: float) -> list[DownTime]:
+    """Return when the server did not answer between two moments (Unix seconds), the oldest first."""
+    found = outages(server, datetime.fromtimestamp(start, UTC), datetime.fromtimestamp(end, UTC))
+    return [{"start": one.start.timestamp(), "end": one.end.timestamp() if one.end else end} for one in found]
+
+
+def metrics_versions(
+    *, server: Server, start: float, end: float, model_name: str
+) -> dict[str, dict[str, list[object]]]:
+    """Return the series of each version of a model apart, by version and figure, for the times of metrics_range.
+
+    Of at most MOST_VERSIONS that did something in that time: the highest.
+    """
+    rows = MetricSample.objects.filter(
+        server=server, model_name=model_name, at__gte=int(start) - 300, at__lt=math.ceil(end)
+    )
+    numbers = sorted(set(rows.order_by().values_list("version", flat=True).distinct()))[-MOST_VERSIONS:]
+    found = {}
+    for number in numbers:
+        series = metrics_range(server=server, start=start, end=end, model_name=model_name, version=number)["series"]
+        found[str(number)] = {name: series[name] for name in _VERSION_FIGURES}
+    return found
 
 
 # -- reading ---------------------------------------------------------------------------------------------------------

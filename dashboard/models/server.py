@@ -105,6 +105,9 @@ class ServerEvent(models.Model):
     server = models.ForeignKey(Server, on_delete=models.CASCADE, related_name="events")
     at = models.DateTimeField(default=timezone.now)
     kind = models.CharField(max_length=24, choices=EventKind.choices)
+    process = models.CharField(
+        max_length=32, blank=True, default=""
+    )  # "" is the server itself, else another one of `up`
     model_name = models.CharField(max_length=200, blank=True, default="")
     message = models.TextField(blank=True, default="")
 

@@ -7,8 +7,8 @@ from django.shortcuts import render
 from django.utils.functional import SimpleLazyObject
 from django.views.decorators.http import require_GET
 
-from dashboard.access.audit import activity
 from dashboard.access.authorisation import Right, requires
+from dashboard.access.happenings import changes
 from dashboard.catalog.selectors import (
     CHANGING,
     NEED_ATTENTION,
@@ -18,8 +18,9 @@ from dashboard.catalog.selectors import (
     summaries_of,
 )
 from dashboard.metrics.recent import busiest, recent_numbers
+from dashboard.models import Server
 from dashboard.overview.tags import health
-from dashboard.servers.selectors import servers
+from dashboard.servers.selectors import all_down, outage_sentence, servers
 from dashboard.shared.choices import DesiredState
 from dashboard.web.pages import respond
 
@@ -27,8 +28,16 @@ CHANGES = 10
 BUSIEST = 8
 
 
+MOST_CHANGING = 3  # more models that load at a time are one line
+
+
 class Everything:
     """How all models stand, for the part of the page that says so."""
+
+    @cached_property
+    def down(self) -> list[Server]:
+        """The servers where none answers: then each of them is one line, and their models none."""
+        return all_down()
 
     @cached_property
     def models(self) -> list[Standing]:
@@ -46,24 +55,38 @@ class Everything:
     def wanted_count(self) -> int:
         return sum(model.desired_state == DesiredState.LOADED for model in self.models)
 
+    @cached_property
     def attention(self) -> list[ModelSummary]:
-        return summaries_of(model for model in self.models if model.state in NEED_ATTENTION)
+        return [] if self.down else summaries_of(model for model in self.models if model.state in NEED_ATTENTION)
 
+    @cached_property
+    def _changing(self) -> list[Standing]:
+        return [] if self.down else [model for model in self.models if model.state in CHANGING]
+
+    @cached_property
     def changing(self) -> list[ModelSummary]:
-        return summaries_of(model for model in self.models if model.state in CHANGING)
+        """The models that load or unload, where they are few."""
+        return summaries_of(self._changing) if len(self._changing) <= MOST_CHANGING else []
+
+    @property
+    def changing_count(self) -> int:
+        """How many load or unload, where they are too many to be named."""
+        return len(self._changing) if len(self._changing) > MOST_CHANGING else 0
 
 
 @require_GET
 @requires(Right.VIEW)
 def overview(request: HttpRequest) -> HttpResponse:
+    found = list(servers())
     context = {  # a part reads what it shows, and no more
-        "servers": servers(),
+        "servers": found,
         "everything": Everything(),
         "total": SimpleLazyObject(lambda: recent_numbers([])[""]),
         "busiest": SimpleLazyObject(lambda: busiest(BUSIEST)),
-        "changes": activity()[:CHANGES],
+        "changes": SimpleLazyObject(lambda: changes()[:CHANGES]),
+        "outage": SimpleLazyObject(lambda: outage_sentence(found)),
     }
-    return respond(request, "overview/overview", context, parts=("now", "rows"))
+    return respond(request, "overview/overview", context, parts=("now", "busy", "changes"))
 
 
 @require_GET

@@ -2,6 +2,8 @@
 
 import json
 from collections.abc import Iterable
+from difflib import unified_diff
+from typing import NamedTuple
 
 from django import template
 from django.contrib.auth.models import User
@@ -10,10 +12,11 @@ from django.urls import reverse
 from django.utils import timezone
 
 from dashboard.access.authorisation import Actor, Right, token_rights
+from dashboard.access.happenings import Happening
 from dashboard.catalog.selectors import ModelSummary, models_standing
-from dashboard.models import ApiToken, AuditEntry, Job, ModelState
+from dashboard.models import ApiToken, Job, ModelState
 from dashboard.overview.search import PAGES
-from dashboard.servers.selectors import servers
+from dashboard.servers.selectors import all_down, servers
 from dashboard.shared import heartbeat
 from dashboard.shared.choices import EventKind, ServerStatus
 from dashboard.templatetags.units import NOTHING, duration
@@ -30,11 +33,20 @@ _ACTION_ICONS = (
     ("model.load", "play"),
     ("model.", "models"),
     ("server.", "servers"),
+    ("release.", "live"),
+    ("alias", "live"),
     ("token.", "key"),
     ("account.", "user"),
     ("upload.", "upload"),
     ("job.", "jobs"),
     ("drift.", "degraded"),
+    ("ready", "ready"),
+    ("started", "play"),
+    ("restarted", "restart"),
+    ("stopped", "stopped"),
+    ("model_loaded", "play"),
+    ("model_unloaded", "stopped"),
+    ("repaired", "degraded"),
 )
 _EVENT_STATES = {
     EventKind.READY: "ready",
@@ -52,7 +64,8 @@ def health() -> dict[str, object]:
 
     failing: how many models, servers and processes fail. silent: a sentence for each process that does not answer.
     """
-    states = [model.state for model in models_standing()]
+    # Of models on a server that is down only that is known: it is one failure, however many they are.
+    states = [] if all_down() else [model.state for model in models_standing()]
     down = sum(
         getattr(server, "state", None) is not None and server.state.state == ServerStatus.DOWN for server in servers()
     )
@@ -98,11 +111,12 @@ def _range(context: template.Context) -> str:
 
 
 @register.inclusion_tag("metrics/charts_config.html", takes_context=True)
-def charts_config(context: template.Context, model: str = "", server: str = "", range: str = "") -> dict[str, object]:
+def charts_config(
+    context: template.Context, model: str = "", server: str = "", range: str = "", version: str = ""
+) -> dict[str, object]:
     """Give static/js/charts/board.js what it begins with."""
     request = context["request"]
     zoom = [request.GET.get("from", ""), request.GET.get("to", "")]
-    activity = reverse("model_activity", args=[model]) if model else reverse("activity")
     config = {
         "history": reverse("metrics"),
         "live": "/ws/live/",
@@ -110,7 +124,7 @@ def charts_config(context: template.Context, model: str = "", server: str = "", 
         "server": server,
         "range": range or _range(context),
         "zoom": zoom if all(part.isdigit() for part in zoom) else None,
-        "activity": activity,
+        "version": version,
     }
     return {"config": config}
 
@@ -163,12 +177,35 @@ def permission_names(person: User) -> set[str]:
     return {permission.codename for permission in person.user_permissions.all()}
 
 
+class Difference(NamedTuple):
+    """What became of one field. diff: the lines of a unified diff, each with its class, where both are texts of lines."""
+
+    name: str
+    before: str
+    after: str
+    diff: list[tuple[str, str]]
+
+
+_DIFF_CLASSES = {"+": "add", "-": "del", "@": "at"}
+
+
 @register.simple_tag
-def change_table(entry: AuditEntry) -> list[tuple[str, str, str]]:
-    """Return (field, before, after) for every field that an entry changed."""
-    names = dict.fromkeys([*entry.before, *entry.after])
-    rows = [(name, _shown(entry.before.get(name)), _shown(entry.after.get(name))) for name in names]
-    return [row for row in rows if row[1] != row[2]]
+def differences(row: Happening) -> list[Difference]:
+    """Return every field that a happening changed."""
+    names = dict.fromkeys([*row.before, *row.after])
+    return [_difference(name, row) for name in names if row.before.get(name) != row.after.get(name)]
+
+
+def _difference(name: str, row: Happening) -> Difference:
+    before, after = row.before.get(name), row.after.get(name)
+    texts = isinstance(before, str) and isinstance(after, str) and "\n" in before + after
+    lines = _diff_lines(str(before), str(after)) if texts else []
+    return Difference(name, _shown(before), _shown(after), lines)
+
+
+def _diff_lines(before: str, after: str) -> list[tuple[str, str]]:
+    lines = list(unified_diff(before.splitlines(), after.splitlines(), lineterm=""))[2:]  # without the names of files
+    return [(_DIFF_CLASSES.get(line[:1], ""), line) for line in lines]
 
 
 def _shown(value: object) -> str:

@@ -1,11 +1,19 @@
 """What the pages and the API show of inference servers. Metrics history: metrics/selectors.py."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from django.db.models import QuerySet
+from django.utils import timezone
 
 from dashboard.models import ModelState, Server, ServerEvent
+from dashboard.shared.choices import EventKind, ServerStatus
 from dashboard.shared.exceptions import NotFound
+from dashboard.templatetags.units import duration
+
+ANSWERING = (ServerStatus.LIVE, ServerStatus.READY)
+_WENT_DOWN = (EventKind.CRASHED, EventKind.STOPPED, EventKind.UNREACHABLE)
+_CAME_BACK = (EventKind.STARTED, EventKind.RESTARTED, EventKind.READY)
 
 
 def servers() -> QuerySet[Server]:
@@ -27,6 +35,57 @@ def server_events(*, server: Server | None = None, since: datetime | None = None
     if server is not None:
         events = events.filter(server=server)
     return events.filter(at__gte=since) if since else events
+
+
+def has_gpus(server: Server) -> bool:
+    """Return whether the server told of a GPU when it was last heard."""
+    state = getattr(server, "state", None)
+    return state is not None and bool(state.info.get("gpus"))
+
+
+class Outage(NamedTuple):
+    """A time in which a server did not answer, and so counted nothing. end: None while it goes on."""
+
+    start: datetime
+    end: datetime | None
+
+
+def outages(server: Server, since: datetime, until: datetime) -> list[Outage]:
+    """Return when a server did not answer, where that touches a span of time; the oldest first."""
+    kinds = (*_WENT_DOWN, *_CAME_BACK)
+    events = ServerEvent.objects.filter(server=server, kind__in=kinds, process="", model_name="")
+    before = events.filter(at__lt=since).values_list("at", "kind").first()
+    found: list[Outage] = []
+    down = before[0] if before and before[1] in _WENT_DOWN else None
+    for at, kind in events.filter(at__gte=since, at__lte=until).order_by("at", "id").values_list("at", "kind"):
+        if kind in _WENT_DOWN:
+            down = down or at
+        elif down is not None:
+            found.append(Outage(down, at))
+            down = None
+    return found if down is None else [*found, Outage(down, None)]
+
+
+def outage_sentence(servers: list[Server], seconds: int = 900) -> str:
+    """Return for how long servers did not answer in the last seconds, in a sentence beside their errors; "" where all did.
+
+    What was sent to a server that does not answer is in no count: neither requests nor errors.
+    """
+    now = timezone.now()
+    since = now - timedelta(seconds=seconds)
+    spans = [(server, one) for server in servers for one in outages(server, since, now)]
+    if not spans:
+        return ""
+    names = ", ".join(sorted({server.name for server, _ in spans}))
+    down = sum(((one.end or now) - max(one.start, since)).total_seconds() for _, one in spans)
+    return f"{names} did not answer for {duration(down)} of the last {duration(seconds)}: requests then are not counted"
+
+
+def all_down() -> list[Server]:
+    """Return the servers where none of them answers, with what each says of that; [] where one does, or there is none."""
+    rows = list(servers())
+    states = [getattr(server, "state", None) for server in rows]
+    return [] if any(state is not None and state.state in ANSWERING for state in states) else rows
 
 
 def model_states(*, server: Server | None = None, model_name: str = "") -> QuerySet[ModelState]:

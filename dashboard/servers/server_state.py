@@ -18,6 +18,7 @@ from dashboard.shared.choices import EventKind, ModelStatus, ServerStatus
 from repository.core.condition import Condition
 from repository.files.storage import write_atomic
 
+GPUS = "gpus"  # the key of ServerState.info for the UUIDs of its GPUs
 REASON_LIMIT = ServerState._meta.get_field("last_reason").max_length
 
 
@@ -65,7 +66,7 @@ def wanted_models_write(names: list[str]) -> None:
 def server_info_record(*, server: Server, key: str, value: object) -> None:
     """Set one key of ServerState.info to a value that is JSON; the others stay as they are."""
     with transaction.atomic():
-        state = ServerState.objects.select_for_update().get(server=server)
+        state, _ = ServerState.objects.select_for_update().get_or_create(server=server)
         state.info[key] = value
         state.save(update_fields=["info"])
 

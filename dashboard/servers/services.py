@@ -42,6 +42,13 @@ def server_restart(*, server: Server, actor: Actor) -> None:
         audit_record(actor=actor, action="server.restart", summary=f"Asked server {server.name} to restart")
 
 
-def server_event_record(*, server: Server, kind: str, message: str = "", model_name: str = "") -> ServerEvent:
-    """Record that something happened to a server. `kind`: an EventKind; `message`: a sentence."""
-    return ServerEvent.objects.create(server=server, kind=kind, message=message[:2000], model_name=model_name)
+def server_event_record(
+    *, server: Server, kind: str, message: str = "", model_name: str = "", process: str = ""
+) -> ServerEvent:
+    """Record that something happened to a server. `kind`: an EventKind; `message`: a sentence.
+
+    process: the name of another process of `up`, where it happened to that.
+    """
+    return ServerEvent.objects.create(
+        server=server, kind=kind, message=message[:2000], model_name=model_name, process=process
+    )

@@ -60,7 +60,7 @@ class Recorder:
             if status.name == SERVER:
                 self._write_server(status, kind, sentence)
             elif kind in _TROUBLE or (kind == "stopped" and status.state == "down"):
-                server_event_record(server=self._server, kind=kind, message=sentence)
+                server_event_record(server=self._server, kind=kind, message=sentence, process=status.name)
         except DatabaseError:
             logger.exception("not recorded: %s", sentence or status.state)
 

@@ -8,6 +8,8 @@ from django.templatetags.static import static
 from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 
+from dashboard.templatetags.units import rate
+
 register = template.Library()
 
 T = TypeVar("T")
@@ -103,7 +105,10 @@ def sort_head(context: template.Context, name: str, label: str, number: bool = F
 
 @register.simple_tag
 def sparkline(values: Sequence[float | None], label: str = "") -> SafeString:
-    """Return a line over `values`, the oldest first, with gaps where nothing was measured (None)."""
+    """Return a line over `values`, rates by the second, the oldest first, with gaps where nothing was measured (None).
+
+    Each is as high as its own highest value, which stands beside it: lines of one list need not be of one scale.
+    """
     known = [value for value in values if value is not None]
     if len(known) < 2 or not max(known):
         return format_html(
@@ -116,8 +121,8 @@ def sparkline(values: Sequence[float | None], label: str = "") -> SafeString:
     line = " ".join(f"{'L' if i else 'M'}{x:.1f} {y:.1f}" for i, (x, y) in enumerate(points))
     area = f"{line} L{points[-1][0]:.1f} 28 L{points[0][0]:.1f} 28 Z"
     return mark_safe(  # every part of it is a number of ours
-        '<svg class="sparkline" viewBox="0 0 100 28" preserveAspectRatio="none" aria-hidden="true">'
-        f'<path class="area" d="{area}"/><path d="{line}"/></svg>'
+        '<span class="spark"><svg class="sparkline" viewBox="0 0 100 28" preserveAspectRatio="none" aria-hidden="true">'
+        f'<path class="area" d="{area}"/><path d="{line}"/></svg><span class="hint num">peak {rate(top)}</span></span>'
     )
 
 

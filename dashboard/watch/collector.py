@@ -9,6 +9,7 @@ from django.db import DatabaseError, close_old_connections
 from dashboard.metrics.feed import FeedReader, Tick, follow_feed
 from dashboard.metrics.services import metrics_store_tick
 from dashboard.servers.client import AsyncServerClient
+from dashboard.servers.server_state import GPUS, server_info_record
 
 logger = logging.getLogger(__name__)
 
@@ -20,6 +21,7 @@ class Collector:
         self._client = client
         self._reader = reader
         self._at = 0
+        self._gpus: list[str] | None = None  # as they were recorded
 
     async def run(self) -> None:
         async with aclosing(follow_feed(self._client, self._reader)) as news:
@@ -33,9 +35,16 @@ class Collector:
         previous, self._at = self._at, next_second(self._at, tick)
         try:
             await sync_to_async(metrics_store_tick)(self._client.server, tick, self._at, previous)
+            await self._record_gpus([gpu["uuid"] for gpu in tick.process["gpus"]])
         except DatabaseError as error:
             logger.error("one second of metrics was not stored: %s", error)
             await sync_to_async(close_old_connections)()
+
+    async def _record_gpus(self, found: list[str]) -> None:
+        """Record which GPUs the server has, by which pages know what there is to show."""
+        if found != self._gpus:
+            await sync_to_async(server_info_record)(server=self._client.server, key=GPUS, value=found)
+            self._gpus = found
 
 
 def next_second(last: int, tick: Tick) -> int:

@@ -113,6 +113,8 @@ document.addEventListener("click", onClick);
 document.addEventListener("input", (event) => onFilterInput(event.target));
 document.addEventListener("change", ({ target }) => {
   if (target instanceof HTMLInputElement && target.matches("[data-theme-choice]")) setTheme(target.value);
+  const field = target instanceof HTMLInputElement || target instanceof HTMLSelectElement ? target : null;
+  if (field?.matches("[data-submit]") && field.checkValidity()) field.form?.requestSubmit();
 });
 if ($("#palette")) startPalette();
 

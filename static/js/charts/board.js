@@ -11,7 +11,7 @@ import { SeriesStore, rowOf } from "./series.js";
 /**
  * @import { Figures, Point } from "../live/messages.js"
  * @import { History } from "./series.js"
- * @import { Heatmap, Marker } from "./traces.js"
+ * @import { Heatmap, Marker, Outage } from "./traces.js"
  */
 
 /**
@@ -23,26 +23,27 @@ import { SeriesStore, rowOf } from "./series.js";
  * @property {string} server "" for the first
  * @property {Range} range
  * @property {[string, string] | null} zoom two moments in unix seconds
- * @property {string} activity the page that tells what changed
+ * @property {string} version EACH for lines of each version, a number for one of them, "" for all together
  *
  * @typedef {"15m" | "1h" | "6h" | "24h" | "7d" | "30d"} Range that ends now
  * @typedef {[number, number]} Span two moments in unix seconds
  *
  * @typedef {object} HistoryAnswer
  * @property {History | null} range null where there is no server
- * @property {Omit<Marker, "index" | "bad">[]} markers
+ * @property {Omit<Marker, "index">[]} markers
+ * @property {Outage[]} outages
  * @property {Heatmap} [heatmap]
  * @property {number} now unix seconds, of the dashboard
  *
  * @typedef {object} BoardHandlers
  * @property {(message: Point) => Figures | undefined} pick returns the figures of a live point
- *   that belong to the page
+ *   that belong to the page, of all versions together
  * @property {(message: Point) => void} onPoint called with each live point
  */
 
 /** @type {Record<Range, number>} */
 const SPANS = { "15m": 900, "1h": 3600, "6h": 21600, "24h": 86400, "7d": 604800, "30d": 2592000 };
-const BAD_MARKERS = ["crashed", "unreachable"];
+const EACH = "each";
 const LISTED_MARKERS = 6;
 const LONGEST_LIVE_STEP_S = 2;
 const RELOAD_AFTER_S = 10;
@@ -62,6 +63,10 @@ export class Board {
   #store = SeriesStore.empty();
   /** @type {Marker[]} */
   #markers = [];
+  /** @type {Outage[]} */
+  #outages = [];
+  /** The versions that have lines of their own, in order. @type {string[]} */
+  #versions = [];
   /** @type {Heatmap | undefined} */
   #heatmap;
   /** Seconds that the server's clock is ahead of the browser's. */
@@ -71,6 +76,8 @@ export class Board {
   /** When history was asked for last, and whether it ever came; unix milliseconds, 0 for never. */
   #triedAt = 0;
   #loaded = false;
+  /** When markers and outages alone were asked for last. */
+  #marksAt = Date.now();
   /** Whether a point came since the last drawing, and whether a person reads at the crosshair. */
   #fresh = false;
   #reading = false;
@@ -84,11 +91,12 @@ export class Board {
     const [from, to] = this.config.zoom ?? [];
     /** @type {Span | null} */
     this.zoom = from === undefined ? null : [Number(from), Number(to)];
+    this.version = this.config.version;
     const handlers = {
       onZoom: (/** @type {number} */ start, /** @type {number} */ end) => this.zoomTo(start, end),
       onZoomOut: () => this.zoomOut(),
       onPointer: (/** @type {number | null} */ at) => this.#pointAt(at),
-      onMarker: (/** @type {number} */ index) => (location.href = this.#markerAddress(this.#markers[index])),
+      onMarker: (/** @type {number} */ index) => (location.href = this.#markers[index].address),
     };
     this.plots = $$("[data-chart]").map((figure) => new Plot(figure, handlers));
     this.#listen();
@@ -149,37 +157,76 @@ export class Board {
 
   async #load() {
     const asked = (this.#asked = Symbol("load"));
-    const [start, end] = this.window.map(String);
-    const query = new URLSearchParams({ model: this.config.model, server: this.config.server, start, end });
     try {
-      const answer = /** @type {HistoryAnswer} */ (await request(`${this.config.history}?${query}`));
+      const answer = /** @type {HistoryAnswer} */ (await request(this.#history()));
       if (asked === this.#asked) this.#fill(answer);
     } catch (error) {
       const text = error instanceof Error ? error.message : String(error);
       const missing = asked === this.#asked && !this.#loaded;
       if (missing) this.plots.forEach((plot) => plot.note(text, "degraded", () => this.#load()));
     }
-    this.#triedAt = Date.now();
+    this.#triedAt = this.#marksAt = Date.now();
+  }
+
+  /** Asks again what happened: points come by themselves, markers and outages do not. */
+  async #loadMarks() {
+    const asked = this.#asked;
+    this.#marksAt = Date.now();
+    const answer = /** @type {HistoryAnswer | null} */ (await request(`${this.#history()}&part=marks`).catch(() => null));
+    if (answer && asked === this.#asked) this.#mark(answer);
+  }
+
+  /** The address of the history of what is shown. */
+  #history() {
+    const [start, end] = this.window.map(String);
+    const { model, server } = this.config;
+    return `${this.config.history}?${new URLSearchParams({ model, server, start, end, version: this.version })}`;
+  }
+
+  /** @param {Pick<HistoryAnswer, "markers" | "outages">} answer */
+  #mark({ markers, outages }) {
+    this.#markers = markers.map((marker, index) => ({ ...marker, index }));
+    this.#outages = outages;
+    this.#listMarkers();
+    this.#draw();
   }
 
   /** @param {HistoryAnswer} answer */
-  #fill({ range, markers, heatmap, now }) {
+  #fill({ range, markers, outages, heatmap, now }) {
     this.#clockOffset = now - Date.now() / 1000;
     this.#loaded = true;
     const later = range?.times.length ? this.#store.after(range.times[range.times.length - 1]) : [];
     this.#store = range ? SeriesStore.of(range) : SeriesStore.empty();
     this.#store.dropUnfinished(this.now);
     later.forEach((row) => this.#store.append(row));
-    this.#heatmap = heatmap;
-    this.#markers = markers.map((marker, index) => ({ ...marker, index, bad: BAD_MARKERS.includes(marker.kind) }));
-    this.#listMarkers();
-    this.#draw();
+    this.#heatmap = this.version === EACH ? undefined : heatmap;
+    this.#showVersions(Object.keys(range?.versions ?? {}));
+    this.#mark({ markers, outages });
+  }
+
+  /** @param {string[]} versions */
+  #showVersions(versions) {
+    this.#versions = versions.sort((one, other) => Number(one) - Number(other));
+    this.plots.forEach((plot) => plot.showVersions(this.#versions));
+  }
+
+  /**
+   * Returns a live point's figures of what is shown.
+   * @param {Point} message
+   */
+  #figures(message) {
+    if (!this.version || this.version === EACH) return this.pick(message);
+    return message.versions?.[this.version];
   }
 
   /** @param {Point} message */
   #take(message) {
     this.onPoint(message);
-    const row = rowOf(message, this.pick(message));
+    const told = this.version === EACH ? Object.keys(message.versions ?? {}) : [];
+    if (this.#loaded && told.some((version) => !this.#versions.includes(version))) {
+      this.#showVersions([...new Set([...this.#versions, ...told])]);
+    }
+    const row = rowOf(message, this.#figures(message), this.#versions);
     if (this.#store.step <= LONGEST_LIVE_STEP_S && row.at > this.#store.newest) this.#store.append(row);
     this.#fresh = true;
   }
@@ -189,6 +236,7 @@ export class Board {
     const stale = Date.now() - this.#triedAt > Math.max(RELOAD_AFTER_S, this.#store.step) * 1000;
     const coarse = this.#store.step > LONGEST_LIVE_STEP_S || !this.#loaded;
     if (!this.zoom && coarse && stale && this.#triedAt) this.#load();
+    else if (this.#loaded && Date.now() - this.#marksAt > RELOAD_AFTER_S * 1000) this.#loadMarks();
     if (this.#reading || !this.#loaded) return;
     if (!this.zoom && (this.#fresh || coarse)) this.#draw();
     this.#fresh = false;
@@ -200,7 +248,8 @@ export class Board {
     const { times, series } = this.#store;
     const markers = this.#markers.filter(({ at }) => at >= start && at <= end);
     const batches = this.#store.batchesBetween(start, end);
-    const view = { start, end, times, series, batches, heatmap: this.#heatmap, markers };
+    const outages = this.#outages.filter((outage) => outage.end >= start && outage.start <= end);
+    const view = { start, end, times, series, batches, heatmap: this.#heatmap, markers, outages };
     this.plots.forEach((plot) => plot.draw(view));
   }
 
@@ -216,6 +265,7 @@ export class Board {
   #changed() {
     const url = new URL(location.href);
     url.searchParams.set("range", this.range);
+    if (this.config.model) url.searchParams.set("version", this.version);
     if (this.zoom) {
       url.searchParams.set("from", String(this.zoom[0]));
       url.searchParams.set("to", String(this.zoom[1]));
@@ -229,6 +279,8 @@ export class Board {
 
   #showWindow() {
     this.#pointAt(null);
+    const chosen = $("#chart-versions");
+    if (chosen instanceof HTMLSelectElement) chosen.value = this.version;
     this.#showZoomOut();
     for (const link of $$("#ranges [data-range]")) {
       if (link.dataset.range === this.range && !this.zoom) link.setAttribute("aria-current", "true");
@@ -251,22 +303,22 @@ export class Board {
       this.setRange(range);
     });
     $("#zoom-out")?.addEventListener("click", () => this.zoomOut());
+    $("#chart-versions")?.addEventListener("change", ({ target }) => {
+      this.version = target instanceof HTMLSelectElement ? target.value : "";
+      this.#changed();
+    });
     addEventListener("popstate", () => {
       const query = new URLSearchParams(location.search);
       const range = query.get("range");
       this.range = isRange(range) ? range : "15m";
       this.zoom = query.has("from") ? [Number(query.get("from")), Number(query.get("to"))] : null;
+      this.version = query.get("version") ?? this.config.version;
       this.#showWindow();
     });
     const retheme = () => this.plots.forEach((plot) => plot.retheme());
     document.addEventListener("theme", retheme);
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", retheme);
     this.#showZoomOut();
-  }
-
-  /** @param {Marker} marker */
-  #markerAddress({ audit }) {
-    return audit ? `${this.config.activity}#entry-${audit}` : "/servers/";
   }
 
   #listMarkers() {
@@ -276,7 +328,7 @@ export class Board {
     const rows = newest.map((marker) => {
       const ms = marker.at * 1000;
       const time = { datetime: new Date(ms).toISOString(), title: momentText(marker.at), "data-ago": true };
-      const link = el("a", { href: this.#markerAddress(marker) }, marker.text || marker.kind);
+      const link = el("a", { href: marker.address, class: marker.bad ? "bad" : "" }, marker.text || marker.kind);
       return el("li", {}, el("time", time, ago(ms)), link);
     });
     box.replaceChildren(...(rows.length ? [el("ul", {}, ...rows)] : []));

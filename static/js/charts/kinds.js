@@ -3,7 +3,7 @@
 import { count, latency, rate, share, size, threeDigits } from "../core/format.js";
 
 /**
- * @typedef {[name: string, colour: string, label: string]} ShownSeries
+ * @typedef {[name: string, colour: string, label: string, dash?: "dot"]} ShownSeries
  *
  * @typedef {object} ChartKind
  * @property {"lines" | "area" | "bars" | "stack" | "distribution"} kind how it is drawn
@@ -81,7 +81,7 @@ export const KINDS = {
     series: [["gpu", "series-2", "utilisation"], ["gpu_memory", "series-queue", "memory"]],
     process: true,
     steadyTop: 1,
-    empty: "No GPU on this server",
+    empty: NO_MEASUREMENTS,
   },
   batches: {
     kind: "distribution",
@@ -90,6 +90,38 @@ export const KINDS = {
     empty: "No batches in this range",
   },
 };
+
+const VERSION_COLOURS = ["series-2", "series-queue", "series-3", "marker", "series-1", "line-strong"];
+/** Series of each version -> what a second without any request has. */
+export const VERSION_SERIES = new Map(/** @type {[string, number | null][]} */ ([["p50", null], ["p99", null], ["rps", 0], ["errors", 0]]));
+
+/**
+ * Returns the name under which a series of one version is kept.
+ * @param {string} series
+ * @param {string} version
+ */
+export function ofVersion(series, version) {
+  return `${series}@${version}`;
+}
+
+/**
+ * Returns what a chart shows where each version has lines of its own: those of a chart that has none stay as they are.
+ * @param {string} name of a kind
+ * @param {string[]} versions
+ * @returns {ChartKind}
+ */
+export function kindByVersion(name, versions) {
+  const kind = KINDS[name];
+  /** @type {(series: string, what: string, dash?: "dot") => ShownSeries[]} */
+  const each = (series, what, dash) =>
+    versions.map((version, index) => {
+      const colour = VERSION_COLOURS[index % VERSION_COLOURS.length];
+      return [ofVersion(series, version), colour, `version ${version}${what}`, dash];
+    });
+  if (name === "latency") return { ...kind, series: [...each("p50", " p50", "dot"), ...each("p99", " p99")] };
+  if (name === "throughput") return { ...kind, kind: "lines", series: each("rps", "") };
+  return name === "errors" ? { ...kind, series: each("errors", "") } : kind;
+}
 
 const OVER_TIME = Object.values(KINDS).filter(({ kind }) => kind !== "distribution");
 

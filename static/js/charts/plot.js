@@ -2,12 +2,12 @@
 
 import { el, icon, need, svg } from "../core/dom.js";
 import { logTicks, momentText, steadyBound, timeTicks, valueTicks } from "./axes.js";
-import { KINDS } from "./kinds.js";
-import { nearest } from "./series.js";
+import { KINDS, kindByVersion } from "./kinds.js";
+import { nearest, newestKnown } from "./series.js";
 import { drawingOf } from "./traces.js";
 
 /**
- * @import { Drawing, Marker, View } from "./traces.js"
+ * @import { Drawing, Marker, Outage, View } from "./traces.js"
  *
  * @typedef {object} PlotHandlers
  * @property {(from: number, to: number) => void} onZoom called with two moments in unix seconds
@@ -92,18 +92,23 @@ export class Plot {
     this.#view = view;
     this.#late = this.#visible ? null : view;
     if (!this.#visible) return;
-    const drawing = drawingOf(this.name, view, colour);
+    const drawing = drawingOf(this.name, view, colour, this.kind);
     const empty = drawing.traces.length === 0;
-    if (empty && this.name === "gpu") {
-      this.note(this.kind.empty, "info");
-      return;
-    }
     this.#clearNote();
     Plotly.react(this.box, drawing.traces, this.#layout(view, drawing), CONFIG);
     if (!this.#drawn) this.#listen();
     this.#drawn = true;
     if (this.#hovering === null) this.showValues(null);
     this.#showEmpty(empty);
+  }
+
+  /**
+   * Gives each version lines of its own, where the chart can show them apart.
+   * @param {string[]} versions none for all of them together
+   */
+  showVersions(versions) {
+    this.kind = versions.length ? kindByVersion(this.name, versions) : KINDS[this.name];
+    this.#bound = undefined;
   }
 
   /** Draws again in the colours of the present theme. */
@@ -139,20 +144,14 @@ export class Plot {
     this.line.hidden = at === null || !axis;
     if (at !== null && axis) this.line.style.transform = `translateX(${Math.round(axis._offset + axis.d2p(at))}px)`;
     if (!this.#view) return;
-    const { times, series } = this.#view;
-    const index = at === null ? this.#newest(this.#view) : nearest(times, at);
+    const { times, series, end, outages } = this.#view;
+    const rows = this.kind.series.map(([name]) => series[name] ?? []);
+    const index = at === null ? newestKnown(times, rows, end) : nearest(times, at);
     const keys = this.kind.series.map(([name, tint, label]) => this.#key(tint, label, series[name]?.[index] ?? null));
-    const moment = at === null ? [] : [el("span", {}, momentText(times[index]))];
-    this.legend.replaceChildren(...moment, ...keys);
-  }
-
-  /**
-   * Returns the index of the newest value.
-   * @param {View} view
-   */
-  #newest({ series }) {
-    const [name] = this.kind.series[this.kind.series.length - 1];
-    return (series[name] ?? []).findLastIndex((value) => value !== null && value !== undefined);
+    const moment = at === null ? [] : [el("span", {}, momentText(times[index] ?? at))];
+    const down = outages.some((outage) => (at ?? end) >= outage.start && (at ?? end) <= outage.end);
+    const words = down ? [el("span", { class: "key-down" }, "the server was down: nothing was counted")] : keys;
+    this.legend.replaceChildren(...moment, ...words);
   }
 
   /**
@@ -220,7 +219,7 @@ export class Plot {
       bargap: distribution ? 0.35 : 0.1,
       xaxis: distribution ? sizeAxis(grid) : this.#timeAxis(view, grid),
       yaxis: this.#valueAxis(drawing, grid),
-      shapes: distribution ? [] : view.markers.map(markerLine),
+      shapes: distribution ? [] : [...view.outages.map(outageBand), ...view.markers.map(markerLine)],
       annotations: signs.map(markerSign),
       uirevision: "steady",
     };
@@ -274,6 +273,24 @@ export class Plot {
  */
 function sizeAxis(grid) {
   return { type: "category", fixedrange: true, showgrid: false, linecolor: grid, tickfont: { size: 11 } };
+}
+
+/** @param {Outage} outage */
+function outageBand({ start, end }) {
+  const line = { width: 0 };
+  return {
+    type: "rect",
+    layer: "below",
+    xref: "x",
+    yref: "paper",
+    x0: start,
+    x1: end,
+    y0: 0,
+    y1: 1,
+    fillcolor: colour("failed"),
+    opacity: 0.12,
+    line,
+  };
 }
 
 /** @param {Marker} marker */

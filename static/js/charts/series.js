@@ -1,6 +1,6 @@
 // The points of a page's charts: history as the dashboard tells it, and the live points that came after it.
 
-import { MODEL_SERIES, PROCESS_SERIES } from "./kinds.js";
+import { MODEL_SERIES, PROCESS_SERIES, VERSION_SERIES, ofVersion } from "./kinds.js";
 
 /**
  * @import { Point, Figures } from "../live/messages.js"
@@ -16,6 +16,7 @@ import { MODEL_SERIES, PROCESS_SERIES } from "./kinds.js";
  * @property {number[]} times unix seconds
  * @property {Record<string, Values> & { batch?: (Batches | null)[] }} series
  * @property {Record<string, Values>} process
+ * @property {Record<string, Record<string, Values>>} [versions] of each version, where they were asked for
  */
 
 /**
@@ -50,9 +51,12 @@ export class SeriesStore {
    * Returns a store of what the dashboard tells; of GPUs there is no history.
    * @param {History} history
    */
-  static of({ step, times, series, process }) {
+  static of({ step, times, series, process, versions = {} }) {
     const { batch = [], ...numbers } = series;
-    const copies = Object.entries({ ...numbers, ...process }).map(([name, row]) => [name, [...row]]);
+    const apart = Object.entries(versions).flatMap(([version, rows]) =>
+      Object.entries(rows).map(([name, row]) => /** @type {[string, Values]} */ ([ofVersion(name, version), row])),
+    );
+    const copies = [...Object.entries({ ...numbers, ...process }), ...apart].map(([name, row]) => [name, [...row]]);
     return new SeriesStore(step, [...times], { ...Object.fromEntries(copies), gpu: [], gpu_memory: [] }, [...batch]);
   }
 
@@ -64,6 +68,7 @@ export class SeriesStore {
   /** @param {Row} row of a later time than all before */
   append({ at, values, batch }) {
     this.times.push(at);
+    for (const name of Object.keys(values)) this.series[name] ??= [];
     for (const [name, row] of Object.entries(this.series)) put(row, this.times.length - 1, values[name] ?? null);
     put(this.batches, this.times.length - 1, batch);
   }
@@ -136,9 +141,10 @@ function put(row, index, value) {
  * @param {Point} message
  * @param {(Figures & Record<string, unknown>) | undefined} figures those of it that belong to the page; undefined where
  *   nothing happened
+ * @param {string[]} [versions] those that have series of their own
  * @returns {Row}
  */
-export function rowOf({ at, process }, figures) {
+export function rowOf({ at, process, versions: told = {} }, figures, versions = []) {
   const [gpu] = process.gpus ?? [];
   /** @type {Record<string, number | null>} */
   const values = { rss: process.rss, cpu: process.cpu };
@@ -147,7 +153,29 @@ export function rowOf({ at, process }, figures) {
     values.gpu_memory = gpu.memory_total ? (gpu.memory_used ?? 0) / gpu.memory_total : null;
   }
   for (const [name, idle] of MODEL_SERIES) values[name] = /** @type {number | null | undefined} */ (figures?.[name]) ?? idle;
+  for (const version of versions) {
+    const of = /** @type {Record<string, unknown>} */ (/** @type {unknown} */ (told[version] ?? {}));
+    for (const [name, idle] of VERSION_SERIES) {
+      values[ofVersion(name, version)] = /** @type {number | null | undefined} */ (of[name]) ?? idle;
+    }
+  }
   return { at, values, batch: figures?.batch ?? null };
+}
+
+// The newest values are shown for so long; after that what they tell of has ended.
+const QUIET_AFTER_S = 5;
+
+/**
+ * Returns the index of the newest time at which any of the rows has a value; -1 where that is too long ago to be shown as it is
+ * now.
+ * @param {number[]} times unix seconds, rising
+ * @param {Values[]} rows
+ * @param {number} end of what is shown, unix seconds
+ */
+export function newestKnown(times, rows, end) {
+  const index = times.findLastIndex((_, place) => rows.some((row) => row[place] !== null && row[place] !== undefined));
+  const step = times.length > 1 ? times[times.length - 1] - times[times.length - 2] : 1;
+  return index >= 0 && end - times[index] <= QUIET_AFTER_S + 2 * step ? index : -1;
 }
 
 /**

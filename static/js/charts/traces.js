@@ -22,8 +22,12 @@ import { KINDS } from "./kinds.js";
  * @property {number} index among all markers of the page
  * @property {string} kind
  * @property {string} text
- * @property {number | null} audit the entry of the activity page that tells of it
+ * @property {string} address of the page that tells of it
  * @property {boolean} bad
+ *
+ * @typedef {object} Outage a time in which the server did not answer, and counted nothing
+ * @property {number} start unix seconds
+ * @property {number} end unix seconds
  */
 
 /**
@@ -36,6 +40,7 @@ import { KINDS } from "./kinds.js";
  * @property {Batches} batches of the range
  * @property {Heatmap} [heatmap] for the latency of a long range
  * @property {Marker[]} markers
+ * @property {Outage[]} outages
  *
  * @typedef {object} Drawing
  * @property {object[]} traces as plotly.js takes them; none where there is nothing to see
@@ -52,10 +57,10 @@ const FEW_POINTS = 40;
  * @param {string} name of its kind
  * @param {View} view
  * @param {Paint} paint
+ * @param {ChartKind} [kind] what it shows, where that is not its kind's own
  * @returns {Drawing}
  */
-export function drawingOf(name, view, paint) {
-  const kind = KINDS[name];
+export function drawingOf(name, view, paint, kind = KINDS[name]) {
   if (kind.kind === "distribution") return distribution(view.batches, paint);
   if (name === "latency" && view.heatmap?.counts.length) return heatmapDrawing(view, view.heatmap, paint);
   const rows = kind.series.map(([series]) => view.series[series] ?? []);
@@ -63,9 +68,9 @@ export function drawingOf(name, view, paint) {
   const quiet = !known.length || (!kind.zeros && !known.some((value) => value > 0));
   if (quiet) return { traces: [], top: 1, low: 0 };
   const few = rows[0].filter(isKnown).length < FEW_POINTS;
-  const traces = kind.series.flatMap(([, tint, label], index) => {
+  const traces = kind.series.flatMap(([, tint, label, dash], index) => {
     const pieces = kind.kind === "area" ? unbroken(view.times, rows[index]) : [{ x: view.times, y: rows[index] }];
-    return pieces.map((piece) => trace(kind, piece, paint(tint), label, few));
+    return pieces.map((piece) => trace(kind, piece, paint(tint), label, few, dash));
   });
   const stacked = kind.kind === "stack" || kind.kind === "bars";
   const highest = Math.max(...(stacked ? sums(rows) : known));
@@ -118,10 +123,11 @@ export function unbroken(times, row) {
  * @param {string} colour
  * @param {string} name
  * @param {boolean} few whether single points are marked: a line of few points may have none to see
+ * @param {"dot"} [dash]
  */
-function trace({ kind, unmarked }, { x, y }, colour, name, few) {
+function trace({ kind, unmarked }, { x, y }, colour, name, few, dash) {
   if (kind === "bars") return { x, y, name, type: "bar", hoverinfo: "none", marker: { color: colour } };
-  const line = lineTrace({ x, y }, colour, name);
+  const line = lineTrace({ x, y }, colour, name, dash);
   if (kind === "stack") {
     return { ...line, stackgroup: "time", fillcolor: faded(colour, 0.45), line: { color: colour, width: 1 } };
   }
@@ -133,9 +139,10 @@ function trace({ kind, unmarked }, { x, y }, colour, name, few) {
  * @param {{ x: number[], y: Values }} points
  * @param {string} colour
  * @param {string} name
+ * @param {"dot"} [dash]
  */
-function lineTrace({ x, y }, colour, name) {
-  const line = { color: colour, width: 1.6, shape: "linear" };
+function lineTrace({ x, y }, colour, name, dash) {
+  const line = { color: colour, width: 1.6, shape: "linear", ...(dash && { dash }) };
   const marker = { size: 4, color: colour };
   return { x, y, name, hoverinfo: "none", type: "scatter", mode: "lines", connectgaps: false, marker, line };
 }

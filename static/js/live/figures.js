@@ -10,6 +10,7 @@ import { count, latency, rate, share, size, threeDigits } from "../core/format.j
  */
 
 const WINDOW = 5;
+const NOTHING = "–";
 /** @type {ShownFigures} */
 const IDLE = { rps: 0, errors: 0, pending: 0, p50: null, p99: null };
 /**
@@ -41,7 +42,8 @@ export function rememberModels(message) {
 }
 
 /**
- * Returns what is written of a model ("" = all of them): rates as means of the last seconds, times as the newest known.
+ * Returns what is written of a model ("" = all of them): rates as means of the last seconds, times as the newest of them. What
+ * had no request in these seconds has neither times nor a share of errors.
  * @param {string} name
  * @returns {Texts | null} null before anything is known of it
  */
@@ -50,11 +52,12 @@ export function texts(name) {
   if (!rows) return null;
   const [rps, errors] = [mean(rows, "rps"), mean(rows, "errors")];
   const [p50, p99] = [newest(rows, "p50"), newest(rows, "p99")];
+  const unmeasured = rows.length < WINDOW ? null : NOTHING; // what the page began with stays until a whole window is known
   return {
     rps: rate(rps),
-    p50: p50 === null ? null : latency(p50),
-    p99: p99 === null ? null : latency(p99),
-    errors: rps ? share(errors / rps) : null,
+    p50: p50 === null ? unmeasured : latency(p50),
+    p99: p99 === null ? unmeasured : latency(p99),
+    errors: rps ? share(errors / rps) : unmeasured,
     pending: count(rows.at(-1)?.pending ?? 0),
   };
 }

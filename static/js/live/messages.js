@@ -38,6 +38,7 @@
  * @property {number} at unix seconds, of the server
  * @property {Record<string, Figures>} models only those that did something, or the one that was asked for
  * @property {Figures} [total] of all models; not where one model was asked for
+ * @property {Record<string, Figures>} [versions] of the model that was asked for, by version: those that did something
  * @property {ProcessFigures} process
  * @property {Record<string, number>} memory "model/version" -> bytes that it holds
  */

@@ -7,7 +7,7 @@ import pytest
 
 from dashboard.metrics import selectors as metrics
 from dashboard.metrics.samples import RESOLUTIONS
-from dashboard.metrics.selectors import metrics_heatmap, metrics_markers, metrics_range
+from dashboard.metrics.selectors import metrics_heatmap, metrics_markers, metrics_range, metrics_versions
 from dashboard.metrics.services import metrics_prune, metrics_store_tick
 from dashboard.models import AuditEntry, MetricSample, Server, ServerEvent
 from dashboard.shared.choices import EventKind
@@ -153,6 +153,19 @@ def test_markers_are_what_changed_in_the_range_oldest_first(server: Server):
     found = metrics_markers(server=server, start=began, end=time.time() + 1, model_name="digits")
     assert [marker["text"] for marker in found] == ["The inference server was killed.", "Published 2"]
     assert metrics_markers(server=server, start=began - 100, end=began) == []
+
+
+def test_each_version_has_series_of_its_own(server: Server):
+    for at in (NOW - 2, NOW - 1):
+        second = tick(at, digits=usage(2, 1000))
+        second.models[("digits", 2)] = usage(3, 90_000, fail=1)
+        metrics_store_tick(server, second, at, at - 1)
+    found = metrics_versions(server=server, start=NOW - 2, end=NOW, model_name="digits")
+    assert {version: series["rps"] for version, series in found.items()} == {"1": [2, 2], "2": [4, 4]}
+    assert {version: series["errors"] for version, series in found.items()} == {"1": [0, 0], "2": [1, 1]}
+    assert found["1"]["p99"][0] < 2
+    assert found["2"]["p99"][0] > 80
+    assert metrics_versions(server=server, start=NOW - 2, end=NOW, model_name="other") == {}
 
 
 def test_jitter_files_consecutive_ticks_under_consecutive_seconds():

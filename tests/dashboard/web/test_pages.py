@@ -10,7 +10,7 @@ from django.test import Client
 
 from dashboard.access.authorisation import Actor
 from dashboard.accounts.tokens import token_create
-from dashboard.models import AuditEntry, Job, ModelState, ModelSync, Server, ServerEvent, ServerState, Upload, Version
+from dashboard.models import Job, ModelState, ModelSync, Server, ServerEvent, ServerState, Upload, Version
 from dashboard.shared.choices import JobState
 from tests.dashboard.conftest import text_of
 
@@ -183,18 +183,6 @@ def test_a_job_is_shown_in_every_state(db: None, as_person: Callable[..., Client
     page = text_of(as_person(), f"/jobs/{job.pk}/")
     assert f'data-state="{state}"' in page
     assert "Inspect relu" in text_of(as_person(), f"/jobs/?state={state}")
-
-
-def test_activity_is_filtered_and_shows_what_changed(relu: Version, as_person: Callable[..., Client]) -> None:
-    AuditEntry.objects.create(
-        actor_name="maria", action="config.apply", model=relu.model, model_name="relu", summary="Changed the queue delay",
-        before={"delay": 500}, after={"delay": 750},
-    )  # fmt: skip
-    page = text_of(as_person(), "/activity/?who=maria&action=config.apply&model=relu")
-    assert "Changed the queue delay" in page
-    assert "750" in page
-    assert "Published version" not in page
-    assert "Nothing fits these filters" in text_of(as_person(), "/activity/?who=nobody")
 
 
 def test_a_token_is_shown_once(as_person: Callable[..., Client]) -> None:

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { SeriesStore, nearest, rowOf } from "../../../static/js/charts/series.js";
+import { SeriesStore, nearest, newestKnown, rowOf } from "../../../static/js/charts/series.js";
 
 const HISTORY = {
   step: 10,
@@ -87,4 +87,26 @@ test("batches are counted in what is shown, a step that reaches into it too", ()
 test("the crosshair stands at the nearest time", () => {
   const times = [100, 110, 120];
   assert.deepEqual([0, 104, 106, 115, 119, 999].map((at) => nearest(times, at)), [0, 0, 1, 2, 2, 2]);
+});
+
+test("each version has series of its own, from the history on and from when it is first seen", () => {
+  const store = SeriesStore.of({ ...HISTORY, versions: { 1: { rps: [1, 2, 3], p99: [5, null, 6] } } });
+  const message = { ...POINT, versions: { 1: { rps: 4, p99: 7 }, 2: { rps: 9, p99: 8, errors: 1 } } };
+  store.append(rowOf(message, FIGURES, ["1", "2"]));
+  assert.deepEqual(store.series["rps@1"], [1, 2, 3, 4]);
+  assert.deepEqual(store.series["p99@1"], [5, null, 6, 7]);
+  assert.deepEqual(store.series["rps@2"], [null, null, null, 9]);
+  assert.equal(rowOf(POINT, FIGURES, ["1"]).values["rps@1"], 0, "a version that is not told of did nothing");
+  assert.equal(rowOf(POINT, FIGURES, ["1"]).values["p99@1"], null);
+});
+
+test("the newest values are shown until they are old", () => {
+  const times = [100, 101, 102, 103];
+  const rows = [[1, 2, null, null], [null, null, 3, null]];
+  assert.equal(newestKnown(times, rows, 104), 2);
+  assert.equal(newestKnown(times, rows, 109), 2);
+  assert.equal(newestKnown(times, rows, 110), -1);
+  assert.equal(newestKnown([0, 300, 600], [[1, 1, null]], 900), 1, "a long step is not old so soon");
+  assert.equal(newestKnown(times, [[null, null, null, null]], 104), -1);
+  assert.equal(newestKnown([], [[]], 104), -1);
 });

@@ -3,10 +3,11 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
+import { kindByVersion } from "../../../static/js/charts/kinds.js";
 import { drawingOf, unbroken } from "../../../static/js/charts/traces.js";
 
 const paint = () => "rgb(10, 20, 30)";
-const VIEW = { start: 0, end: 10, times: [1, 2, 3, 4], series: {}, batches: {}, markers: [] };
+const VIEW = { start: 0, end: 10, times: [1, 2, 3, 4], series: {}, batches: {}, markers: [], outages: [] };
 const draw = (name, view) => drawingOf(name, { ...VIEW, ...view }, paint);
 
 test("an area is drawn in pieces between its gaps", () => {
@@ -67,4 +68,15 @@ test("few points of a line are marked, many are not", () => {
 
 test("what lies behind a line is of the same colour", () => {
   assert.equal(draw("memory", { series: { rss: [1, 2] } }).traces[0].fillcolor, "rgba(10,20,30,0.14)");
+});
+
+test("two versions are two lines of latency, rate and errors", () => {
+  const series = { "p50@1": [1, 1], "p99@1": [3, 3], "p50@2": [2, 2], "p99@2": [4, 4], "rps@1": [5, 6], "rps@2": [7, 8] };
+  const of = (name) => drawingOf(name, { ...VIEW, times: [1, 2], series }, paint, kindByVersion(name, ["1", "2"])).traces;
+  assert.deepEqual(of("latency").map(({ name, line }) => [name, line.dash]), [
+    ["version 1 p50", "dot"], ["version 2 p50", "dot"], ["version 1 p99", undefined], ["version 2 p99", undefined],
+  ]);
+  assert.deepEqual(of("throughput").map(({ name, y }) => [name, y]), [["version 1", [5, 6]], ["version 2", [7, 8]]]);
+  assert.deepEqual(of("errors"), [], "none failed");
+  assert.equal(kindByVersion("pending", ["1", "2"]), kindByVersion("pending", []), "what has no versions stays as it is");
 });

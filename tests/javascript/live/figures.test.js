@@ -23,6 +23,14 @@ test("times are the newest known, through seconds without a request", () => {
   assert.deepEqual([texts("times").p50, texts("times").p99], ["1.5 ms", "9 ms"]);
 });
 
+test("times and errors go quiet with the traffic", () => {
+  remember("quiet", figures(4, { p50: 2, p99: 9, errors: 1 }));
+  for (let second = 0; second < 4; second += 1) remember("quiet", undefined);
+  assert.equal(texts("quiet").p99, "9 ms");
+  remember("quiet", undefined);
+  assert.deepEqual([texts("quiet").p50, texts("quiet").p99, texts("quiet").errors], ["–", "–", "–"]);
+});
+
 test("without requests there is no share of errors", () => {
   remember("errors", figures(0));
   assert.equal(texts("errors").errors, null);

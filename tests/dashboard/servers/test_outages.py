@@ -1,0 +1,106 @@
+"""When a server did not answer: what was sent to it then is in no count, and pages say so."""
+
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from dashboard.metrics.selectors import metrics_markers, metrics_outages
+from dashboard.models import Model, ModelState, Server, ServerEvent, ServerState
+from dashboard.servers.selectors import outage_sentence, outages
+from tests.dashboard.conftest import text_of
+
+NOW = timezone.now()
+
+
+def happened(server: Server, seconds_ago: float, kind: str, **more: str) -> None:
+    ServerEvent.objects.create(server=server, at=NOW - timedelta(seconds=seconds_ago), kind=kind, **more)
+
+
+def seconds(server: Server, since: float) -> list[tuple[float, float | None]]:
+    """The outages of the last seconds, each as seconds ago."""
+    found = outages(server, NOW - timedelta(seconds=since), NOW)
+    return [((NOW - one.start).total_seconds(), one.end and (NOW - one.end).total_seconds()) for one in found]
+
+
+def test_an_outage_lasts_from_a_crash_until_the_server_answers(server: Server):
+    happened(server, 500, "started")
+    happened(server, 300, "crashed")
+    happened(server, 290, "crashed")
+    happened(server, 280, "restarted")
+    happened(server, 270, "ready")
+    happened(server, 60, "stopped")
+    assert seconds(server, 900) == [(300, 280), (60, None)]
+    assert seconds(server, 295) == [(300, 280), (60, None)], "one that began before"
+    assert seconds(server, 100) == [(60, None)]
+    assert seconds(server, 30) == [(60, None)]
+
+
+def test_other_processes_and_models_that_fail_are_no_outage(server: Server):
+    happened(server, 300, "crashed", process="worker")
+    happened(server, 200, "model_failed", model_name="digits")
+    assert seconds(server, 900) == []
+    assert outage_sentence([server]) == ""
+
+
+def test_charts_are_told_of_outages_and_mark_failures(server: Server):
+    happened(server, 300, "crashed", message="It was killed.")
+    happened(server, 240, "restarted", message="It is back.")
+    happened(server, 100, "model_failed", model_name="digits", message="No memory.")
+    happened(server, 90, "model_failed", model_name="other", message="No file.")
+    end = NOW.timestamp()
+    found = metrics_outages(server=server, start=end - 900, end=end)
+    assert [(round(end - one["start"]), round(end - one["end"])) for one in found] == [(300, 240)]
+    markers = metrics_markers(server=server, start=end - 900, end=end, model_name="digits")
+    assert [(one["text"], one["bad"]) for one in markers] == [
+        ("It was killed.", True),
+        ("It is back.", False),
+        ("No memory.", True),
+    ]
+    assert markers[2]["address"].endswith("?model=digits")
+
+
+@pytest.mark.parametrize("path", ["/", "/models/digits/"])
+def test_the_errors_say_that_an_outage_is_not_in_them(server: Server, as_person: Callable[..., Client], path: str):
+    Model.objects.create(name="digits")
+    assert "requests then are not counted" not in text_of(as_person(), path)
+    happened(server, 300, "crashed")
+    happened(server, 240, "restarted")
+    assert "local did not answer for 1 min of the last 15 min: requests then are not counted" in text_of(
+        as_person(), path
+    )
+
+
+def test_a_server_that_is_down_is_one_line_however_many_models_it_has(server: Server, as_person: Callable[..., Client]):
+    for number in range(18):
+        Model.objects.create(name=f"model{number}", desired_state="loaded")
+        ModelState.objects.create(
+            server=server, model_name=f"model{number}", version=1, state="UNAVAILABLE", reason="the server is down"
+        )
+    ServerState.objects.update(state="down", last_reason="The process ended by signal SIGKILL.")
+    page = text_of(as_person(), "/")
+    assert page.count('class="attention"') == 1
+    assert "The process ended by signal SIGKILL. 18 models wait for it and come back with it." in page
+    assert 'data-failing="1"' in page
+    assert 'class="server-line' not in page, "it is named once"
+
+
+def test_many_models_that_load_are_one_line(server: Server, as_person: Callable[..., Client]):
+    for number in range(18):
+        Model.objects.create(name=f"model{number}", desired_state="loaded")
+        ModelState.objects.create(server=server, model_name=f"model{number}", version=1, state="LOADING")
+    page = text_of(as_person(), "/")
+    assert page.count('class="attention"') == 1
+    assert "18 models" in page
+
+
+def test_hardware_that_is_not_there_has_no_panel(server: Server, as_person: Callable[..., Client]):
+    Model.objects.create(name="digits")
+    pages = ("/models/digits/", "/servers/", "/servers/local/")
+    for path in pages:
+        assert "GPU" not in text_of(as_person(), path)
+    ServerState.objects.update(info={"gpus": ["GPU-1"]})
+    for path in pages:
+        assert "GPU" in text_of(as_person(), path)
