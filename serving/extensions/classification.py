@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
+from repository.config.class_names import class_names
 from serving.core.datatypes import Tensor, datatype_of
 from serving.core.device_tensor import host_array
 from serving.core.errors import invalid
@@ -62,9 +63,9 @@ def _number(value: np.generic) -> str:
 
 
 def read_labels(config: ModelConfig, model_dir: Path) -> dict[str, list[str]]:
-    """Return output name -> its labels, one a line of `label_filename` in the model's folder. INVALID_ARG for a file that
-    cannot be read as such."""
-    return {
+    """Return output name -> its labels: one a line of `label_filename` in the model's folder, else those of
+    slipway.class_names. INVALID_ARG for a file that cannot be read as such."""
+    return class_names(config) | {
         output.name: _read(output.name, model_dir, output.label_filename)
         for output in config.output
         if output.label_filename

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from repository.config.model_config import DEFAULT_FILENAMES, FILENAME_OF_SUFFIX
+from repository.files import foreign_formats
+from repository.files.foreign_formats import ForeignFormat
 from serving.backends.base.text import looks_like_text
 from serving.backends.onnxruntime.onnx_file import read_onnx
 from serving.backends.pytorch.archive import Kind, read_archive
@@ -27,22 +29,25 @@ TORCH_EXPORT = Format("torch_export", "pytorch", "model.pt2")
 AOTINDUCTOR = Format("aotinductor", "pytorch", "model.pt2")
 TENSORRT = Format("tensorrt", "tensorrt", "model.plan")
 PYTHON = Format("python", "python", "model.py")
-TORCHSERVE = Format("torchserve_archive", filename="model.mar")
-SAFETENSORS = Format("safetensors", executes_code=False)
-SAVED_MODEL = Format("tensorflow_savedmodel")
-ZIP = Format("zip")
-PICKLE = Format("pickle")
-TEXT = Format("text", executes_code=False)
-UNKNOWN = Format("unknown")
+
+
+def _foreign(kind: ForeignFormat) -> Format:
+    return Format(kind.name, executes_code=kind.executes_code)
+
+
+SAVED_MODEL = _foreign(foreign_formats.SAVED_MODEL)
+PICKLE = _foreign(foreign_formats.PICKLE)
+ZIP = _foreign(foreign_formats.ZIP)
+TEXT = _foreign(foreign_formats.TEXT)
+UNKNOWN = Format(foreign_formats.UNKNOWN.name)  # what is not known may be code
 
 _TORCH = {Kind.TORCHSCRIPT: TORCHSCRIPT, Kind.TORCH_EXPORT: TORCH_EXPORT, Kind.AOTINDUCTOR: AOTINDUCTOR}
 
-_OF_FILENAME = {one.filename: one for one in (ONNX, TORCHSCRIPT, TORCH_EXPORT, TENSORRT, PYTHON, TORCHSERVE)}
+_OF_FILENAME = {one.filename: one for one in (ONNX, TORCHSCRIPT, TORCH_EXPORT, TENSORRT, PYTHON)}
 # What a file is meant to be, by the end of its name.
-MEANT = {suffix: _OF_FILENAME[filename] for suffix, filename in FILENAME_OF_SUFFIX.items()}
+MEANT = {suffix: _OF_FILENAME[name] for suffix, name in FILENAME_OF_SUFFIX.items() if name in _OF_FILENAME}
 
 _PLAN_MAGIC = b"ftrt"
-_MAX_SAFETENSORS_HEADER = 100 << 20
 
 
 def find_model(folder: Path) -> Path:
@@ -55,12 +60,33 @@ def find_model(folder: Path) -> Path:
             return inner if inner.is_file() else folder / name
     if (folder / "saved_model.pb").is_file():
         return folder / "saved_model.pb"
-    meant = sorted(path for path in folder.iterdir() if path.is_file() and path.suffix.lower() in MEANT)
+    files = sorted(path for path in folder.iterdir() if path.is_file())
+    meant = [path for path in files if path.suffix.lower() in MEANT]
     if len(meant) > 1:
-        raise invalid(f"the folder holds several models: {', '.join(path.name for path in meant)}")
-    if not meant:
+        names = ", ".join(path.name for path in meant)
+        raise invalid(
+            f"the folder holds several models: {names}; publish each as a model of its own, or give the one that is to be "
+            f"served the name {MEANT[meant[0].suffix.lower()].filename}"
+        )
+    found = meant or _telling(files)
+    if not found:
         raise not_found(f"the folder holds no model file; expected one of {', '.join(DEFAULT_FILENAMES)}")
-    return meant[0]
+    return found[0]
+
+
+def _telling(files: list[Path]) -> list[Path]:
+    """Return the file that says what a folder without a model is meant to be: the only one, or one of a known kind."""
+    if len(files) == 1:
+        return files
+    by_name = foreign_formats.by_names(path.name for path in files)
+    if by_name is not None:
+        return [path for path in files if path.name == by_name[0]]
+    return [path for path in files if foreign_formats.by_head(_head(path)) is not None][:1]
+
+
+def _head(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(foreign_formats.HEAD_BYTES)
 
 
 def detect(path: Path) -> tuple[Format, str]:
@@ -68,21 +94,28 @@ def detect(path: Path) -> tuple[Format, str]:
     meant = MEANT.get(path.suffix.lower(), UNKNOWN)
     if path.name == "saved_model.pb":
         return SAVED_MODEL, ""
-    with path.open("rb") as file:
-        head = file.read(512)
+    head = _head(path)
     if not head:
         return meant, "the file is empty"
     if head.startswith(b"PK\x03\x04"):
         return _zip(path, meant)
     if meant is PYTHON:
         return PYTHON, ""
+    kind = foreign_formats.by_head(head)
+    if kind is not None:
+        return _foreign(kind), ""
     if looks_like_text(head):
-        return TEXT, f"expected {_article(meant)} by the name, but the file is text" if meant is not UNKNOWN else ""
+        return _text(path, meant)
     if head.startswith(_PLAN_MAGIC):
         return TENSORRT, ""
-    if _is_safetensors(head, path.stat().st_size):
-        return SAFETENSORS, ""
-    return _binary(path, head, meant)
+    return _binary(path, meant)
+
+
+def _text(path: Path, meant: Format) -> tuple[Format, str]:
+    if meant is not UNKNOWN:
+        return TEXT, f"expected {_article(meant)} by the name, but the file is text"
+    kind = foreign_formats.by_ending(path.name)
+    return _foreign(kind) if kind else TEXT, ""
 
 
 def _article(format_: Format) -> str:
@@ -96,24 +129,22 @@ def _zip(path: Path, meant: Format) -> tuple[Format, str]:
             names = archive.namelist()
     except (zipfile.BadZipFile, OSError, ValueError):
         return meant if meant is not UNKNOWN else ZIP, "the file is a zip archive that is truncated or damaged"
-    if any(name.startswith("MAR-INF/") for name in names):
-        return TORCHSERVE, ""
     escaping = next((name for name in names if name.startswith("/") or ".." in name.replace("\\", "/").split("/")), "")
     if escaping:
         return ZIP, f"the archive holds '{escaping[:100]}', which leads out of it"
+    kind = foreign_formats.by_zip_names(names) or foreign_formats.by_ending(path.name)
+    if kind is not None:
+        return _foreign(kind), ""
     try:
         return _TORCH[read_archive(path).kind], ""
     except ServingError as error:
         return (meant, error.message) if meant.backend == "pytorch" else (ZIP, "")
 
 
-def _is_safetensors(head: bytes, size: int) -> bool:
-    """Whether the file begins with 8 bytes of header length, then the header as a JSON object."""
-    length = int.from_bytes(head[:8], "little")
-    return head[8:9] == b"{" and 2 <= length <= min(size - 8, _MAX_SAFETENSORS_HEADER)
-
-
-def _binary(path: Path, head: bytes, meant: Format) -> tuple[Format, str]:
+def _binary(path: Path, meant: Format) -> tuple[Format, str]:
+    kind = foreign_formats.by_ending(path.name)
+    if kind is not None:
+        return _foreign(kind), ""
     if meant in (UNKNOWN, ONNX):
         try:
             read_onnx(path)
@@ -122,8 +153,6 @@ def _binary(path: Path, head: bytes, meant: Format) -> tuple[Format, str]:
                 return ONNX, error.message
         else:
             return ONNX, ""
-    if head.startswith(b"\x80"):
-        return PICKLE, ""
     if meant.backend == "pytorch":
         return meant, "expected a TorchScript or torch.export model, but the file is no zip archive"
     return meant, ""

@@ -1,7 +1,7 @@
 """The report on a model file or folder: what it is, its signature, what is wrong, and a configuration for it.
 
 A problem of severity `error` means that these files cannot be served with this configuration; a `warning` is for the person
-who reviews the configuration.
+who reviews the configuration, a `note` says what is served in another form than the file has it.
 """
 
 import re
@@ -11,32 +11,31 @@ from typing import TypedDict
 from tritonclient.grpc import model_config_pb2 as mc
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
-from repository.config import model_config, validation
+from repository.config import class_names, model_config, validation
+from repository.config.model_config import DEFAULT_FILENAMES
 from repository.config.signature import Signature, SignatureObject
 from repository.core.errors import RepositoryError
 from repository.core.layout import CONFIG_FILE, parse_version
-from serving.backends.onnxruntime.onnx_file import check_external_data, read_onnx
+from repository.files import foreign_formats
+from serving.backends.onnxruntime.onnx_file import (
+    NOT_CARRIED,
+    OnnxModel,
+    check_external_data,
+    missing_external_data,
+    read_onnx,
+)
 from serving.backends.pytorch.archive import read_archive
 from serving.backends.table import backend_class
 from serving.configuration.effective_config import auto_complete_backend
 from serving.core.datatypes import BY_CONFIG, DATATYPES
 from serving.core.errors import ServingError, not_found
 from serving.inspection import formats
-from serving.inspection.formats import Format, detect, find_model
+from serving.inspection.formats import MEANT, Format, detect, find_model
 from serving.inspection.python_model import read_python_model
 
 _CHECK_LOADS_BELOW = (
     512 << 20
 )  # bytes of an ONNX model with its weights: larger ones are not loaded to see whether they do
-_NO_BACKEND = {
-    "torchserve_archive": "a TorchServe archive is not served by any backend of this server",
-    "safetensors": "the file holds weights without a model: export the model to ONNX, TorchScript or torch.export",
-    "tensorflow_savedmodel": "a TensorFlow SavedModel is not inspected: copy its folder to <model>/1/model.savedmodel",
-    "pickle": "a pickle is not loaded: save the model with torch.jit.save or torch.export.save",
-    "zip": "the zip archive is no model file: upload what it holds",
-    "text": "the file is text, not a model",
-    "unknown": "the file is of no format that this server knows",
-}
 
 
 class TensorRow(TypedDict):
@@ -59,6 +58,8 @@ class ReportObject(TypedDict):
     opset: int
     producer: str
     names: list[str]
+    missing: list[str]
+    class_names: dict[str, list[str]]
     executes_code: bool
     problems: list[dict[str, str]]
     config: str
@@ -75,14 +76,24 @@ class Report:
         self.opset = 0
         self.producer = ""
         self.names: list[str] = []  # files of the folder that the model file names as its weights
+        self.missing: list[str] = []  # those of them that are not there
+        self.class_names: dict[str, list[str]] = {}  # output -> the names of its classes, where the file says them
         self.problems: list[dict[str, str]] = []
         self.config = ""
 
-    def error(self, message: str) -> None:
-        self.problems.append({"severity": "error", "message": message})
+    def error(self, message: str, code: str = "") -> None:
+        """Add what keeps the files from being served. code: lines for Python or a shell that mend it."""
+        self._add("error", message, code)
 
-    def warning(self, message: str) -> None:
-        self.problems.append({"severity": "warning", "message": message})
+    def warning(self, message: str, code: str = "") -> None:
+        self._add("warning", message, code)
+
+    def note(self, message: str) -> None:
+        """Add what is good to know."""
+        self._add("note", message, "")
+
+    def _add(self, severity: str, message: str, code: str) -> None:
+        self.problems.append({"severity": severity, "message": message, **({"code": code} if code else {})})
 
     @property
     def sound(self) -> bool:
@@ -99,6 +110,8 @@ class Report:
             "opset": self.opset,
             "producer": self.producer,
             "names": self.names,
+            "missing": self.missing,
+            "class_names": self.class_names,
             "executes_code": self.format.executes_code,
             "problems": self.problems,
             "config": self.config,
@@ -122,7 +135,13 @@ def inspect(path: Path, name: str = "", config_file: Path | None = None) -> Repo
     if problem:
         report.error(problem)
     elif not report.format.backend:
-        report.error(_NO_BACKEND[report.format.name])
+        kind = foreign_formats.BY_NAME[report.format.name]
+        report.error(kind.sentence, kind.code)
+    elif path.is_dir() and not _is_found(model, given):
+        ending = Path(report.format.filename).suffix
+        report.error(
+            f"'{model.name}' is {report.format.name} by its content: give it the ending {ending}, as the server expects"
+        )
     else:
         _read(report, model, folder, config)
     _leave_out_defaults(config)
@@ -130,6 +149,12 @@ def inspect(path: Path, name: str = "", config_file: Path | None = None) -> Repo
     if given is not None and report.sound:
         _check_given(report, model, given, config.name)
     return report.as_object()
+
+
+def _is_found(model: Path, given: ModelConfig | None) -> bool:
+    """Whether a server finds the model's file by its name, once it lies in a version folder."""
+    named = given is not None and given.default_model_filename == model.name
+    return named or model.name in DEFAULT_FILENAMES or model.suffix.lower() in MEANT
 
 
 def _given_config(path: Path, config_file: Path | None, report: Report) -> ModelConfig | None:
@@ -195,17 +220,75 @@ def _read_onnx(report: Report, model: Path, folder: Path, config: ModelConfig) -
 
     onnx = read_onnx(model)
     report.opset, report.producer = onnx.opset, onnx.producer
-    check_external_data(onnx, model.parent)
     inner = model.parent.relative_to(folder)
     report.names = sorted({(inner / entry.location).as_posix() for entry in onnx.external})
+    report.missing = [(inner / name).as_posix() for name in missing_external_data(onnx, model.parent)]
+    if report.missing:
+        names = ", ".join(f"'{name}'" for name in report.missing)
+        report.error(
+            f"the model's weights lie in {names}, which is missing: add what the exporter wrote beside {model.name}"
+        )
+        return
+    check_external_data(onnx, model.parent)
     _complete(report, model, folder, config)
+    report.class_names = class_names.class_names(config)
     problem = unsupported_version(onnx)
     if problem:
         report.error(problem)
         return
     weights = {(model.parent / entry.location).resolve() for entry in onnx.external}
     if model.stat().st_size + sum(path.stat().st_size for path in weights) < _CHECK_LOADS_BELOW:
-        check_loads(model)
+        check_loads(onnx, model)
+    _say_outputs(report, onnx)
+    _say_batching(report, onnx, config)
+
+
+def _say_outputs(report: Report, onnx: OnnxModel) -> None:
+    """Say which outputs are served in another form, and which not at all."""
+    for name, classes in onnx.adaptations.class_names.items():
+        shown = ", ".join(classes[:5]) + (", ..." if len(classes) > 5 else "")
+        report.note(
+            f"output '{name}' is a map of classes in the file (ZipMap) and is served as a tensor of probabilities, "
+            f"[rows, {len(classes)}], in the order {shown}"
+        )
+    for name in onnx.left_out:
+        report.warning(f"output '{name}' is not served: it is {onnx.unsupported[name]}; {NOT_CARRIED}")
+
+
+def _say_batching(report: Report, onnx: OnnxModel, config: ModelConfig) -> None:
+    """Say why a model does not batch that could, were it exported in another way."""
+    tensors = [tensor for tensor in (*onnx.inputs, *onnx.outputs) if not tensor.optional and tensor.shape]
+    single = [tensor for tensor in tensors if tensor.shape is not None and tensor.shape[0] == 1]
+    if config.max_batch_size or not single or not onnx.inputs:
+        return
+    names = ", ".join(f"'{tensor.name}'" for tensor in single)
+    if len(single) == len(tensors):
+        matter = "the model takes one row at a time, because it was exported with a batch of 1"
+    elif any(tensor in onnx.inputs for tensor in single):
+        return  # an input of one element beside others may be a setting, not a row
+    else:
+        matter = f"batching is off, because the file says that {names} has one row whatever the inputs have"
+    report.warning(
+        f"{matter}: requests are not joined into batches. Export it with a variable first dimension", _reexport(onnx)
+    )
+
+
+def _reexport(onnx: OnnxModel) -> str:
+    """Return how the exporter that made a file is told of a variable first dimension."""
+    inputs = [tensor for tensor in onnx.inputs if not tensor.optional]
+    if "pytorch" in onnx.producer:
+        shapes = ", ".join('{0: torch.export.Dim("batch")}' for _ in inputs)
+        return (
+            f'torch.onnx.export(model, example, "model.onnx", dynamo=True, dynamic_shapes=({shapes},))\n'
+            "# give it an example of two rows or more"
+        )
+    if "tf2onnx" in onnx.producer:
+        shapes = ",".join(f"{tensor.name}[{','.join(map(str, (-1, *(tensor.shape or ())[1:])))}]" for tensor in inputs)
+        return f"python -m tf2onnx.convert --saved-model FOLDER --output model.onnx --inputs {shapes}"
+    if "skl2onnx" in onnx.producer.lower() or "onnxmltools" in onnx.producer.lower():
+        types = ", ".join(f'("{tensor.name}", FloatTensorType([None, n_features]))' for tensor in inputs)
+        return f"onnx = to_onnx(model, initial_types=[{types}])"
+    return ""
 
 
 def _read_torchscript(report: Report, model: Path, folder: Path, config: ModelConfig) -> None:
@@ -262,8 +345,9 @@ def _add_known(config: ModelConfig, signature: Signature) -> None:
 
 
 def _leave_out_defaults(config: ModelConfig) -> None:
-    """Clear what the server completes by itself: in the text it would bind later versions to this one's kind of file."""
+    """Clear what the server completes by itself: in the text it would bind later versions to this one's file."""
     config.ClearField("default_model_filename")
+    config.parameters.pop(class_names.KEY, None)
     if config.platform != "torch_aoti":
         config.ClearField("platform")
 
@@ -298,6 +382,8 @@ def _check_given(report: Report, model: Path, given: ModelConfig, name: str) -> 
         report.error(error.message)
         return
     completed.default_model_filename = wanted or report.format.filename
+    if class_names.KEY not in given.parameters:
+        completed.parameters.pop(class_names.KEY, None)
     for problem in validation.validate(completed, name=name, complete=report.format is not formats.PYTHON):
         report.error(str(problem))
     _finish(report, completed, completed)

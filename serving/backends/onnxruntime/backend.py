@@ -7,6 +7,7 @@ each: the TensorRT provider's and those with CUDA graphs.
 
 import copy
 import ctypes
+import json
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -17,12 +18,15 @@ import numpy as np
 import onnxruntime as ort
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
+from repository.config import class_names
 from repository.config.signature import Signature, TensorSignature
 from serving.backends.base.backend import ArrayInstance, Backend, ModelSpec, Outputs
 from serving.backends.base.signature import complete_config
+from serving.backends.onnxruntime.adaptations import adapted
 from serving.backends.onnxruntime.errors import run_error, session_error, unsupported_version
 from serving.backends.onnxruntime.onnx_file import OnnxModel, check_external_data, read_onnx
 from serving.backends.onnxruntime.options import (
+    Provider,
     check_options,
     providers_for,
     run_options,
@@ -65,6 +69,7 @@ class OnnxRuntimeBackend(Backend):
     def __init__(self, spec: ModelSpec) -> None:
         super().__init__(spec)
         self._sessions: dict[Device, ort.InferenceSession] = {}
+        self._model: OnnxModel | None = None
         self._scalars: list[str] = []  # inputs without dimensions, which the configuration can only call [1]
         self._lock = threading.Lock()  # instances are made on their own threads
 
@@ -75,8 +80,9 @@ class OnnxRuntimeBackend(Backend):
         signature = model.signature()
         if _depends_on_inference(config, signature):
             check_external_data(model, folder)
-            signature = _inferred(config, signature, _onnx_file(model_file))
+            signature = _inferred(config, signature, model, _onnx_file(model_file))
         complete_config(config, signature)
+        _name_classes(config, model)
 
     @classmethod
     def file_signature(cls, model_file: Path) -> Signature:
@@ -84,12 +90,13 @@ class OnnxRuntimeBackend(Backend):
         signature = model.signature()
         if _depends_on_inference(ModelConfig(), signature):
             check_external_data(model, folder)
-            signature = _inferred(ModelConfig(), signature, _onnx_file(model_file), unknown=None)
+            signature = _inferred(ModelConfig(), signature, model, _onnx_file(model_file), unknown=None)
         return signature
 
     def load(self) -> None:
         """Check the file and every setting, so that what is wrong is said before any weight is read."""
-        model, folder = _read(self.spec.model_file)
+        self._model, folder = _read(self.spec.model_file)
+        model = self._model
         check_external_data(model, folder)
         problem = unsupported_version(model)
         if problem:
@@ -117,12 +124,10 @@ class OnnxRuntimeBackend(Backend):
     def _start_session(self, device: Device) -> ort.InferenceSession:
         if device.kind == "gpu" and why_no_cuda():
             raise unavailable(f"model '{self.spec.name}' cannot run on {device}: {why_no_cuda()}")
+        assert self._model is not None
         providers = providers_for(self.spec, device)
         options = session_options(self.spec.config)
-        try:
-            session = ort.InferenceSession(str(_onnx_file(self.spec.model_file)), options, providers=providers)
-        except Exception as error:
-            raise session_error(error) from None
+        session = _session(self._model, _onnx_file(self.spec.model_file), options, providers)
         wanted = providers[0][0]
         if wanted not in session.get_providers():
             # ONNX Runtime falls back to the next provider silently where a library is missing.
@@ -266,8 +271,20 @@ def _depends_on_inference(config: ModelConfig, signature: Signature) -> bool:
     return True
 
 
+def _name_classes(config: ModelConfig, model: OnnxModel) -> None:
+    """Write the names of classes that the file holds into the configuration in force, unless somebody gave others."""
+    served = {output.name for output in config.output}
+    names = {name: found for name, found in model.adaptations.class_names.items() if name in served}
+    if names and class_names.KEY not in config.parameters:
+        config.parameters[class_names.KEY].string_value = json.dumps(names, ensure_ascii=False)
+
+
 def _inferred(
-    config: ModelConfig, signature: Signature, path: Path, unknown: "tuple[int, ...] | None" = ()
+    config: ModelConfig,
+    signature: Signature,
+    model: OnnxModel,
+    path: Path,
+    unknown: "tuple[int, ...] | None" = (),
 ) -> Signature:
     """Return the signature with what the file leaves out of datatypes and shapes, as far as ONNX Runtime infers it.
 
@@ -275,7 +292,7 @@ def _inferred(
     be [1], here dims of -1 are taken too. What the protocol has no datatype for is left out.
     unknown: the shape of such a tensor.
     """
-    session = check_loads(path)
+    session = check_loads(model, path)
     found = {node.name: node for node in (*session.get_inputs(), *session.get_outputs())}
     given = {entry.name: list(entry.dims) for entry in (*config.input, *config.output)}
 
@@ -295,14 +312,26 @@ def _inferred(
     return replace(signature, inputs=inputs, outputs=tuple(tensor for tensor in outputs if tensor.datatype))
 
 
-def check_loads(path: Path) -> ort.InferenceSession:
+def check_loads(model: OnnxModel, path: Path) -> ort.InferenceSession:
     """Start a plain session on the CPU, not optimised; INVALID_ARG where ONNX Runtime refuses the model."""
     options = ort.SessionOptions()
     options.log_severity_level = 4
     options.intra_op_num_threads = 1
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    return _session(model, path, options, [("CPUExecutionProvider", {})])
+
+
+def _session(
+    model: OnnxModel, path: Path, options: ort.SessionOptions, providers: Sequence[Provider]
+) -> ort.InferenceSession:
+    """Start a session of a file, or of what it becomes in memory; INVALID_ARG where ONNX Runtime refuses it."""
+    source: str | bytes = str(path)
+    if model.adaptations.in_memory:
+        source = adapted(path, model.adaptations, bool(model.opset))
+        if model.external:
+            options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(path.parent))
     try:
-        return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        return ort.InferenceSession(source, options, providers=providers)
     except Exception as error:
         raise session_error(error) from None
 

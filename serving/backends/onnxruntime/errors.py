@@ -32,7 +32,17 @@ def sentence(error: Exception) -> str:
 
 def session_error(error: Exception) -> ServingError:
     """Return the error of a model that ONNX Runtime refuses to load."""
-    return invalid(_version_problem(str(error)) or f"ONNX Runtime cannot load the model: {sentence(error)}")
+    said = str(error)
+    return invalid(_version_problem(said) or f"ONNX Runtime cannot load the model: {sentence(error)}{_remedy(said)}")
+
+
+def _remedy(said: str) -> str:
+    """Return what to do about an error that exporters of others are known for; "" for any other."""
+    if "ZipMap" in said:
+        return "; export it without ZipMap, from scikit-learn with to_onnx(model, X[:1], options={'zipmap': False})"
+    if "construct locale" in said:
+        return "; install that locale on the server's machine, or name one that it has in the exporter's options"
+    return ""
 
 
 def run_error(error: Exception, shapes_vary: bool) -> ServingError:

@@ -5,6 +5,7 @@ Field numbers are those of onnx.proto3 (ONNX IR specification).
 """
 
 import mmap
+import os
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -12,6 +13,8 @@ from pathlib import Path, PurePosixPath
 
 from repository.config.signature import Signature, TensorSignature
 from serving.backends.base.text import looks_like_text
+from serving.backends.onnxruntime.adaptations import Adaptations, adaptations_of
+from serving.backends.onnxruntime.protobuf_walk import Source, Truncated, fields, signed, text
 from serving.core.errors import invalid
 
 # TensorProto.DataType -> KServe datatype
@@ -26,6 +29,12 @@ _OTHER_TYPES = {
     21: "UINT4", 22: "INT4", 23: "FLOAT4E2M1",
 }  # fmt: skip
 
+# What a person can do about an output that is no tensor.
+NOT_CARRIED = (
+    "export the model with tensors as its outputs; from scikit-learn with "
+    "to_onnx(model, X[:1], options={'zipmap': False})"
+)
+
 # Where tensors hide: message -> {field number: message}. Walked for external data, which may lie in any of them.
 _TENSOR_PATHS: dict[str, dict[int, str]] = {
     "Model": {7: "Graph", 20: "TrainingInfo", 25: "Function"},
@@ -38,7 +47,6 @@ _TENSOR_PATHS: dict[str, dict[int, str]] = {
 }
 _MAX_DEPTH = 100  # as protobuf's own limit for nested messages
 _MAX_PROTOBUF = 2**31 - 1
-_MAX_FIELDS = 20_000_000  # about half a minute
 
 
 @dataclass(slots=True)
@@ -58,43 +66,47 @@ class OnnxModel:
     inputs: list[TensorSignature] = field(default_factory=list)
     outputs: list[TensorSignature] = field(default_factory=list)
     unsupported: dict[str, str] = field(default_factory=dict)
+    adaptations: Adaptations = field(default_factory=Adaptations)
     external: list[ExternalData] = field(default_factory=list)
 
     @property
     def opset(self) -> int:
         return self.opsets.get("", 0)
 
-    def signature(self) -> Signature:
-        """Return the signature.
+    @property
+    def left_out(self) -> list[str]:
+        """The outputs that no protocol carries and nothing is put in place of."""
+        return [
+            tensor.name
+            for tensor in self.outputs
+            if tensor.name in self.unsupported.keys() - self.adaptations.class_names
+        ]
 
-        An output that KServe has no datatype for (a sequence of maps, say) is left out; such an input is an error.
+    def signature(self) -> Signature:
+        """Return the signature, as it is served.
+
+        An output that KServe has no datatype for (a sequence of tensors, say) is left out; such an input is an error.
         """
         for tensor in self.inputs:
             if tensor.name in self.unsupported:
                 raise invalid(
-                    f"input '{tensor.name}' is {self.unsupported[tensor.name]}, which the protocol cannot carry"
+                    f"input '{tensor.name}' is {self.unsupported[tensor.name]}, which the protocol cannot carry: "
+                    "export the model with tensors as its inputs, one for each column"
                 )
-        outputs = tuple(tensor for tensor in self.outputs if tensor.name not in self.unsupported)
+        left_out = self.left_out
+        outputs = tuple(self._served(tensor) for tensor in self.outputs if tensor.name not in left_out)
         if not outputs:
+            kinds = ", ".join(f"'{name}' ({self.unsupported[name]})" for name in left_out)
             raise invalid(
-                f"none of the model's outputs {sorted(self.unsupported)} is a tensor that the protocol can carry"
+                f"none of the model's outputs is a tensor that the protocol can carry: {kinds}; {NOT_CARRIED}"
             )
         return Signature(tuple(self.inputs), outputs)
 
-
-class _Truncated(Exception):
-    """A length that points past the end, or bytes that are no protobuf."""
-
-
-class _Source:
-    """The mapped file, and how many fields may still be read: a hostile file of tiny fields must not take hours."""
-
-    def __init__(self, data: mmap.mmap) -> None:
-        self.data = data
-        self.fields_left = _MAX_FIELDS
-
-
-_Field = tuple[int, int, int, int]  # field number, varint value, start, end of the bytes (start = end = 0 for numbers)
+    def _served(self, tensor: TensorSignature) -> TensorSignature:
+        names = self.adaptations.class_names.get(tensor.name)
+        if names is not None:
+            return TensorSignature(tensor.name, "FP32", (-1, len(names)))
+        return tensor._replace(shape=(-1,)) if tensor.name in self.adaptations.row_labels else tensor
 
 
 def read_onnx(path: Path) -> OnnxModel:
@@ -110,8 +122,8 @@ def read_onnx(path: Path) -> OnnxModel:
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         head = data[:512]
         try:
-            model = _model(_Source(data), size)
-        except _Truncated:
+            model = _model(Source(data), size)
+        except Truncated:
             raise invalid(_why_unreadable(head, size)) from None
     if not model.ir_version or not (model.inputs or model.outputs):
         raise invalid(_why_unreadable(head, size))
@@ -126,89 +138,44 @@ def _why_unreadable(head: bytes, size: int) -> str:
     return "expected an ONNX model, but the file is no ONNX protobuf"
 
 
-def _fields(source: _Source, start: int, end: int) -> Iterator[_Field]:
-    """Give the fields of one message: the walk that all else here uses."""
-    data = source.data
-    position = start
-    while position < end:
-        source.fields_left -= 1
-        if source.fields_left < 0:
-            raise invalid(f"the ONNX file has more than {_MAX_FIELDS} fields")
-        key, position = _varint(data, position, end)
-        kind = key & 7
-        if kind == 0:
-            value, position = _varint(data, position, end)
-            yield key >> 3, value, 0, 0
-        elif kind == 2:
-            length, position = _varint(data, position, end)
-            if length > end - position:
-                raise _Truncated
-            yield key >> 3, 0, position, position + length
-            position += length
-        elif kind in (1, 5):
-            position += 8 if kind == 1 else 4
-            if position > end:
-                raise _Truncated
-            yield key >> 3, 0, 0, 0
-        else:
-            raise _Truncated
-
-
-def _varint(data: mmap.mmap, position: int, end: int) -> tuple[int, int]:
-    value = shift = 0
-    while position < end and shift < 70:
-        byte = data[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, position
-        shift += 7
-    raise _Truncated
-
-
-def _text(source: _Source, start: int, end: int) -> str:
-    try:
-        return source.data[start:end].decode()
-    except UnicodeDecodeError:
-        raise _Truncated from None
-
-
-def _signed(value: int) -> int:
-    return value - 2**64 if value >= 2**63 else value
-
-
-def _model(source: _Source, size: int) -> OnnxModel:
+def _model(source: Source, size: int) -> OnnxModel:
     model = OnnxModel()
     graph = (0, 0)
-    for number, value, start, end in _fields(source, 0, size):
+    for number, value, start, end in fields(source, 0, size):
         if number == 1:
             model.ir_version = value
         elif number in (2, 3) and end > start:
-            model.producer = f"{model.producer} {_text(source, start, end)}".strip()
+            model.producer = f"{model.producer} {_one_line(text(source, start, end))}".strip()
         elif number == 7:
             graph = (start, end)
         elif number == 8:
             domain, version = _opset(source, start, end)
             model.opsets["" if domain == "ai.onnx" else domain] = version
     _graph_signature(source, *graph, model)
+    _adapt(source, *graph, model)
     model.external = list(_external_data(source, 0, size, "Model", 0))
     return model
 
 
-def _opset(source: _Source, start: int, end: int) -> tuple[str, int]:
+def _one_line(text_of_file: str) -> str:
+    """Return what a file says of its producer; "" for the pages that some write instead of a version."""
+    return text_of_file.strip()[:100] if len(text_of_file.strip().splitlines()) == 1 else ""
+
+
+def _opset(source: Source, start: int, end: int) -> tuple[str, int]:
     domain, version = "", 0
-    for number, value, first, last in _fields(source, start, end):
+    for number, value, first, last in fields(source, start, end):
         if number == 1:
-            domain = _text(source, first, last)
+            domain = text(source, first, last)
         elif number == 2:
             version = value
     return domain, version
 
 
-def _graph_signature(source: _Source, start: int, end: int, model: OnnxModel) -> None:
+def _graph_signature(source: Source, start: int, end: int, model: OnnxModel) -> None:
     initializers = set()
     inputs = []
-    for number, _, first, last in _fields(source, start, end):
+    for number, _, first, last in fields(source, start, end):
         if number == 11:
             inputs.append(_value_info(source, first, last, model))
         elif number == 12:
@@ -224,21 +191,31 @@ def _graph_signature(source: _Source, start: int, end: int, model: OnnxModel) ->
             model.inputs.append(tensor._replace(optional=True))
 
 
-def _name_of_tensor(source: _Source, start: int, end: int) -> str:
-    for number, _, first, last in _fields(source, start, end):
+def _adapt(source: Source, start: int, end: int, model: OnnxModel) -> None:
+    """Look through the nodes where there may be something to adapt: of most models nothing is."""
+    maps = [tensor.name for tensor in model.outputs if tensor.name in model.unsupported]
+    batches = any(tensor.shape is not None and tensor.shape[:1] == (-1,) for tensor in model.inputs)
+    single = [tensor.name for tensor in model.outputs if batches and tensor.shape == (1,)]
+    text_in = any(tensor.datatype == "BYTES" for tensor in model.inputs)
+    if maps or single or text_in:
+        model.adaptations = adaptations_of(source, start, end, maps, single)
+
+
+def _name_of_tensor(source: Source, start: int, end: int) -> str:
+    for number, _, first, last in fields(source, start, end):
         if number == 8:
-            return _text(source, first, last)
+            return text(source, first, last)
     return ""
 
 
-def _value_info(source: _Source, start: int, end: int, model: OnnxModel) -> TensorSignature:
+def _value_info(source: Source, start: int, end: int, model: OnnxModel) -> TensorSignature:
     name, datatype, shape = "", "", None
     problem = ""  # a tensor whose type the file does not say may be inferred
-    for number, _, first, last in _fields(source, start, end):
+    for number, _, first, last in fields(source, start, end):
         if number == 1:
-            name = _text(source, first, last)
+            name = text(source, first, last)
         elif number == 2:
-            for kind, _, type_start, type_end in _fields(source, first, last):
+            for kind, _, type_start, type_end in fields(source, first, last):
                 if kind == 1:
                     element, shape = _tensor_type(source, type_start, type_end)
                     datatype = _DATATYPES.get(element, "")
@@ -250,47 +227,45 @@ def _value_info(source: _Source, start: int, end: int, model: OnnxModel) -> Tens
     return TensorSignature(name, datatype, shape)
 
 
-def _tensor_type(source: _Source, start: int, end: int) -> tuple[int, tuple[int, ...] | None]:
+def _tensor_type(source: Source, start: int, end: int) -> tuple[int, tuple[int, ...] | None]:
     element, shape = 0, None
-    for number, value, first, last in _fields(source, start, end):
+    for number, value, first, last in fields(source, start, end):
         if number == 1:
             element = value
         elif number == 2:
             shape = tuple(
-                _dimension(source, begin, stop)
-                for field_, _, begin, stop in _fields(source, first, last)
-                if field_ == 1
+                _dimension(source, begin, stop) for field_, _, begin, stop in fields(source, first, last) if field_ == 1
             )
     return element, shape
 
 
-def _dimension(source: _Source, start: int, end: int) -> int:
-    for number, value, _, _ in _fields(source, start, end):
-        if number == 1 and _signed(value) >= 0:
+def _dimension(source: Source, start: int, end: int) -> int:
+    for number, value, _, _ in fields(source, start, end):
+        if number == 1 and signed(value) >= 0:
             return value
     return -1  # a symbol, or nothing
 
 
-def _external_data(source: _Source, start: int, end: int, message: str, depth: int) -> Iterator[ExternalData]:
+def _external_data(source: Source, start: int, end: int, message: str, depth: int) -> Iterator[ExternalData]:
     """Give every external_data entry (TensorProto field 13) in the model, however deep."""
     if depth > _MAX_DEPTH:
-        raise _Truncated
+        raise Truncated
     if message == "Tensor":
         found = _external_entry(source, start, end)
         if found is not None:
             yield found
         return
     inner = _TENSOR_PATHS[message]
-    for number, _, first, last in _fields(source, start, end):
+    for number, _, first, last in fields(source, start, end):
         if number in inner:
             yield from _external_data(source, first, last, inner[number], depth + 1)
 
 
-def _external_entry(source: _Source, start: int, end: int) -> ExternalData | None:
+def _external_entry(source: Source, start: int, end: int) -> ExternalData | None:
     entries: dict[str, str] = {}
-    for number, _, first, last in _fields(source, start, end):
+    for number, _, first, last in fields(source, start, end):
         if number == 13:
-            pair = {key: _text(source, begin, stop) for key, _, begin, stop in _fields(source, first, last)}
+            pair = {key: text(source, begin, stop) for key, _, begin, stop in fields(source, first, last)}
             entries[pair.get(1, "")] = pair.get(2, "")
     if not entries:
         return None
@@ -317,24 +292,30 @@ def check_external_data(model: OnnxModel, folder: Path) -> None:
             )
 
 
+def missing_external_data(model: OnnxModel, folder: Path) -> list[str]:
+    """Return the files inside the folder in which weights should lie, and nothing does. What leads out is not looked for."""
+    locations = sorted({entry.location for entry in model.external})
+    return [
+        location for location in locations if _leads_nowhere_else(location) and not os.path.lexists(folder / location)
+    ]
+
+
+def _leads_nowhere_else(location: str) -> bool:
+    """Whether a location is inside the model's folder. A leading '*' is ONNX Runtime's mark for weights at a memory address."""
+    path = PurePosixPath(location)
+    strange = "\\" in location or "\0" in location or location.startswith("*")
+    return bool(path.parts) and not path.is_absolute() and ".." not in path.parts and not strange
+
+
 def _size_inside(location: str, folder: Path) -> int:
     relative = PurePosixPath(location)
     name = relative.name
-    parts = relative.parts
-    # A leading '*' is ONNX Runtime's mark for weights at a memory address.
-    if (
-        not parts
-        or relative.is_absolute()
-        or ".." in parts
-        or "\\" in location
-        or "\0" in location
-        or location[0] == "*"
-    ):
+    if not _leads_nowhere_else(location):
         raise invalid(
             f"external data '{name}' must lie in the model's version folder, but its location leads out of it"
         )
     path = folder
-    for part in parts:
+    for part in relative.parts:
         path = path / part
         try:
             mode = path.lstat().st_mode

@@ -378,9 +378,9 @@ def test_a_shape_that_the_file_leaves_out_is_inferred(tmp_path):
 
 
 def test_a_file_of_endless_tiny_fields_is_given_up(tmp_path, monkeypatch):
-    from serving.backends.onnxruntime import onnx_file as onnx_model
+    from serving.backends.onnxruntime import protobuf_walk
 
-    monkeypatch.setattr(onnx_model, "_MAX_FIELDS", 1000)
+    monkeypatch.setattr(protobuf_walk, "MAX_FIELDS", 1000)
     path = tmp_path / "model.onnx"
     path.write_bytes(identity().SerializeToString() + b"\x28\x01" * 2000)
     with pytest.raises(ServingError, match="has more than 1000 fields"):

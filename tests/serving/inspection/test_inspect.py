@@ -181,8 +181,17 @@ def safetensors() -> bytes:
         ("a.onnx", NOISE, "onnx", "ONNX"),
         ("a.pt", b"PK\x03\x04" + NOISE, "torchscript", "zip archive that is truncated or damaged"),
         ("a.zip", b"PK\x03\x04" + NOISE, "zip", "zip archive that is truncated or damaged"),
-        ("a.pt", b"\x80\x02}q\x00.", "pickle", "a pickle is not loaded"),
-        ("a.safetensors", safetensors(), "safetensors", "weights without a model"),
+        ("a.pt", b"\x80\x02}q\x00.", "pickle", "so it is not loaded"),
+        ("a.safetensors", safetensors(), "safetensors", "weights without the graph"),
+        ("a.onnx", safetensors(), "safetensors", "weights without the graph"),
+        ("a.h5", b"\x89HDF\r\n\x1a\n" + NOISE, "keras", "export it as ONNX"),
+        ("a.json", b'{"learner":{"attributes":{}}}', "xgboost", "convert_xgboost"),
+        ("a.ubj", b"{L" + bytes(7) + b"\x07learner{L", "xgboost", "convert_xgboost"),
+        ("a.txt", b"tree\nversion=v4\n", "lightgbm", "convert_lightgbm"),
+        ("a.cbm", b"CBM1" + NOISE, "catboost", 'format="onnx"'),
+        ("a.joblib", b"x^" + NOISE, "pickle", "skl2onnx"),
+        ("a.tflite", bytes(4) + b"TFL3" + NOISE, "tflite", "--tflite"),
+        ("a.gguf", b"GGUF" + NOISE, "gguf", "llama"),
         ("a.bin", b"\x00\xff" * 400, "unknown", "no format that this server knows"),
     ],
 )
@@ -303,10 +312,61 @@ def test_a_configuration_that_does_not_parse_is_a_problem_and_the_file_is_still_
 
 
 def test_a_folder_without_a_model_is_status_1(tmp_path):
-    (tmp_path / "readme.txt").write_text("nothing here")
+    for name in ("one.txt", "two.txt"):
+        (tmp_path / name).write_text("nothing here")
     done = run(tmp_path)
     assert done.returncode == 1
     assert "the folder holds no model file" in done.stderr
+
+
+def test_a_folder_without_a_model_says_what_lies_in_it(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "model.safetensors").write_bytes(safetensors())
+    report = inspect(tmp_path)
+    assert report["format"] == "safetensors"
+    assert "optimum-cli export onnx" in report["problems"][0]["code"]
+
+
+def test_a_model_under_a_name_that_no_server_looks_for_is_an_error(onnx_file, tmp_path):
+    folder = tmp_path / "version"
+    folder.mkdir()
+    onnx_file.rename(folder / "adder.bin")
+    assert errors(inspect(folder)) == [
+        "'adder.bin' is onnx by its content: give it the ending .onnx, as the server expects"
+    ]
+
+
+def test_several_models_in_a_folder_are_named(tmp_path):
+    for name in ("decoder.onnx", "encoder.onnx"):
+        (tmp_path / name).write_bytes(b"x")
+    assert "several models: decoder.onnx, encoder.onnx; publish each as a model of its own" in run(tmp_path).stderr
+
+
+def test_missing_weights_are_named_with_the_file_to_add(tmp_path):
+    weight = helper.make_tensor("w", TensorProto.FLOAT, [1], [1.0])
+    weight.ClearField("float_data")
+    weight.data_location = TensorProto.EXTERNAL
+    weight.external_data.add(key="location", value="adder.onnx.data")
+    tensors = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n"]) for name in ("x", "y")]
+    graph = helper.make_graph([helper.make_node("Add", ["x", "w"], ["y"])], "graph", tensors[:1], tensors[1:], [weight])
+    (tmp_path / "adder.onnx").write_bytes(helper.make_model(graph, ir_version=9).SerializeToString())
+    report = inspect(tmp_path / "adder.onnx")
+    assert report["missing"] == ["adder.onnx.data"]
+    assert "weights lie in 'adder.onnx.data', which is missing" in errors(report)[0]
+
+
+@pytest.mark.parametrize(
+    ("producer", "remedy"),
+    [("pytorch", "dynamic_shapes="), ("tf2onnx", "--inputs x[-1,2]"), ("skl2onnx", "[None, n_features]")],
+)
+def test_a_batch_of_one_is_said_with_how_to_export_anew(producer, remedy, tmp_path):
+    tensors = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 2]) for name in ("x", "y")]
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "graph", tensors[:1], tensors[1:])
+    model = helper.make_model(graph, ir_version=9, producer_name=producer, opset_imports=[helper.make_opsetid("", 17)])
+    (tmp_path / "model.onnx").write_bytes(model.SerializeToString())
+    (problem,) = inspect(tmp_path / "model.onnx")["problems"]
+    assert "takes one row at a time, because it was exported with a batch of 1" in problem["message"]
+    assert remedy in problem["code"]
 
 
 def test_a_folder_with_an_ensemble_is_one(tmp_path):

@@ -1,0 +1,35 @@
+"""`slipway.class_names`: the names of an output's classes, by index, where no label file gives them.
+
+{"probabilities": ["setosa", "versicolor", "virginica"]}; the server writes what a model's file says into the configuration
+in force.
+"""
+
+from tritonclient.grpc.model_config_pb2 import ModelConfig
+
+from repository.config.model_config import SLIPWAY_PREFIX, get_parameter
+from repository.core.json_types import Json
+
+PARAMETER = "class_names"
+KEY = SLIPWAY_PREFIX + PARAMETER
+
+
+def class_names(config: ModelConfig) -> dict[str, list[str]]:
+    """Return output -> the names of its classes, of a valid configuration."""
+    value = get_parameter(config, PARAMETER, {})
+    if not isinstance(value, dict):
+        return {}
+    return {output: [str(name) for name in names] for output, names in value.items() if isinstance(names, list)}
+
+
+def problem(value: Json, config: ModelConfig) -> str:
+    """Say what is wrong with a value; "" for nothing."""
+    if not isinstance(value, dict) or not all(_is_list_of_names(names) for names in value.values()):
+        return 'expected an object of lists of names, such as {"probabilities": ["cat", "dog"]}'
+    unknown = sorted(value.keys() - {output.name for output in config.output})
+    if unknown and config.output:
+        return f"'{unknown[0]}' is none of the outputs, which are {', '.join(output.name for output in config.output)}"
+    return ""
+
+
+def _is_list_of_names(value: Json) -> bool:
+    return isinstance(value, list) and all(isinstance(name, str) for name in value)

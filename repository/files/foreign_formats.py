@@ -1,0 +1,359 @@
+"""Files that are no model of any backend: how each is known, what is the matter with it, and what makes a model of it.
+
+The one place with these words. The dashboard says them when files are announced, inspection when it has looked into them, and
+the browser, which is given this table as JSON, before anything is sent. `static/js/uploads/judgement.js` reads the same rules.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import PurePosixPath
+from typing import Any
+
+from repository.config.model_config import FILENAME_OF_SUFFIX
+from repository.core.layout import CONFIG_FILE
+
+HEAD_BYTES = 512  # from the beginning of a file, by which it is known
+# Files in which a model may be, by their ends and by their names; whatever lies beside them is theirs.
+MODEL_ENDINGS = (*(ending for ending in FILENAME_OF_SUFFIX if ending != ".mar"), ".zip")
+MODEL_NAMES = (CONFIG_FILE, "saved_model.pb")
+SERVED = "ONNX (.onnx), TorchScript (.pt), torch.export (.pt2), TensorRT (.plan) and model.py"
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignFormat:
+    """One kind of file.
+
+    endings: of its name, in small letters. starts: what it may begin with, each as all of (offset, bytes in hexadecimal).
+    zip_holds, zip_lacks: ends of names in a zip archive, of which the first is there and none of the others is.
+    matter, remedy: two halves of a sentence, "it is ...: do ...". code: the lines that do it.
+    executes_code: whether reading it as its own tools do runs code.
+    """
+
+    name: str
+    title: str
+    matter: str
+    remedy: str
+    code: str = ""
+    endings: tuple[str, ...] = ()
+    starts: tuple[tuple[tuple[int, str], ...], ...] = ()
+    zip_holds: str = ""
+    zip_lacks: tuple[str, ...] = ()
+    executes_code: bool = False
+
+    @property
+    def sentence(self) -> str:
+        """Return what is the matter and what to do, without a full stop."""
+        return f"{self.matter}: {self.remedy}"
+
+
+def _begins(text: str, at: int = 0) -> tuple[tuple[int, str], ...]:
+    return ((at, text.encode("latin-1").hex()),)
+
+
+_TORCH_TO_ONNX = """import torch
+model.eval()  # the model with its weights loaded
+torch.onnx.export(model, (example,), "model.onnx", dynamo=True, external_data=False,
+                  dynamic_shapes=({0: torch.export.Dim("batch")},))"""
+_SKLEARN_TO_ONNX = """from skl2onnx import to_onnx
+onnx = to_onnx(model, X[:1], options={"zipmap": False})  # without zipmap for regressors
+open("model.onnx", "wb").write(onnx.SerializeToString())"""
+_KERAS_TO_ONNX = """model = keras.models.load_model("model.keras")  # or model.h5
+model.export("model.onnx", format="onnx")  # pip install tf2onnx"""
+_BOOSTER_TO_ONNX = """from onnxmltools import convert_{name}
+from onnxmltools.convert.common.data_types import FloatTensorType
+onnx = convert_{name}(model, initial_types=[("input", FloatTensorType([None, n_features]))])
+open("model.onnx", "wb").write(onnx.SerializeToString())"""
+
+SAFETENSORS = ForeignFormat(
+    "safetensors",
+    "safetensors",
+    "the file holds weights without the graph that computes with them",
+    "export the model that they belong to as ONNX, for models of Hugging Face with optimum",
+    code="pip install optimum-onnx\noptimum-cli export onnx --model FOLDER exported/\n# then upload what lies in exported/",
+    endings=(".safetensors", ".safetensors.index.json"),
+    starts=(((4, "00000000"), (8, "7b22")), ((4, "00000000"), (8, "7b7d"))),
+)
+TORCH_WEIGHTS = ForeignFormat(
+    "torch_weights",
+    "PyTorch weights",
+    "the file holds what torch.save wrote, weights without a model",
+    "load them into their model in Python and save that with torch.onnx.export or torch.export.save",
+    code=_TORCH_TO_ONNX,
+    endings=("pytorch_model.bin", ".bin.index.json", ".ckpt"),
+    zip_holds="data.pkl",
+    zip_lacks=("constants.pkl", ".json", ".so"),
+    executes_code=True,
+)
+KERAS = ForeignFormat(
+    "keras",
+    "Keras",
+    "a Keras model runs in Keras alone",
+    "export it as ONNX, which needs the package tf2onnx",
+    code=_KERAS_TO_ONNX,
+    endings=(".h5", ".hdf5", ".keras"),
+    starts=(_begins("\x89HDF\r\n\x1a\n"),),
+    zip_holds="model.weights.h5",
+    executes_code=True,
+)
+XGBOOST = ForeignFormat(
+    "xgboost",
+    "XGBoost",
+    "the file is XGBoost's own, which no backend of this server reads",
+    "convert the model to ONNX with onnxmltools, convert_xgboost",
+    code=_BOOSTER_TO_ONNX.format(name="xgboost"),
+    endings=(".ubj", ".xgb", ".bst"),
+    starts=(_begins('{"learner"'), (*_begins("{L"), *_begins("\x07learner", 10))),
+)
+LIGHTGBM = ForeignFormat(
+    "lightgbm",
+    "LightGBM",
+    "the file is LightGBM's own, which no backend of this server reads",
+    "convert the model to ONNX with onnxmltools, convert_lightgbm",
+    code=_BOOSTER_TO_ONNX.format(name="lightgbm"),
+    endings=(".lgb", ".lgbm"),
+    starts=(_begins("tree\nversion="),),
+)
+CATBOOST = ForeignFormat(
+    "catboost",
+    "CatBoost",
+    "the file is CatBoost's own, which no backend of this server reads",
+    'save the model as ONNX, with save_model(..., format="onnx")',
+    code='model.save_model("model.onnx", format="onnx")',
+    endings=(".cbm",),
+    starts=(_begins("CBM1"),),
+)
+PICKLE = ForeignFormat(
+    "pickle",
+    "Pickle",
+    "a pickle is Python code that needs the very packages that it was made with, so it is not loaded",
+    "load it in Python and export what it holds as ONNX, an estimator of scikit-learn with skl2onnx; or serve it by a model.py",
+    code=f'import joblib\nmodel = joblib.load("model.joblib")  # or pickle.load\n{_SKLEARN_TO_ONNX}',
+    endings=(".pkl", ".pickle", ".joblib", ".sav", ".dill", ".cloudpickle"),
+    starts=tuple(_begins(f"\x80{chr(protocol)}") for protocol in range(2, 6)),
+    executes_code=True,
+)
+SKOPS = ForeignFormat(
+    "skops",
+    "skops",
+    "the file holds an estimator of scikit-learn, which no backend of this server reads",
+    "load it with skops and convert it to ONNX with skl2onnx",
+    code=f'import skops.io\nmodel = skops.io.load("model.skops")\n{_SKLEARN_TO_ONNX}',
+    endings=(".skops",),
+)
+TFLITE = ForeignFormat(
+    "tflite",
+    "TensorFlow Lite",
+    "a TensorFlow Lite model is for phones and small devices, and no backend of this server reads it",
+    "convert it to ONNX with tf2onnx --tflite",
+    code="pip install tf2onnx\npython -m tf2onnx.convert --tflite model.tflite --output model.onnx",
+    endings=(".tflite", ".lite"),
+    starts=(_begins("TFL3", 4),),
+)
+SAVED_MODEL = ForeignFormat(
+    "tensorflow_savedmodel",
+    "TensorFlow SavedModel",
+    "a SavedModel is not published here",
+    "convert it to ONNX with tf2onnx; or copy its folder to <model>/1/model.savedmodel in the repository",
+    code="pip install tf2onnx\npython -m tf2onnx.convert --saved-model FOLDER --output model.onnx",
+    executes_code=True,
+)
+FROZEN_GRAPH = ForeignFormat(
+    "tensorflow_graph",
+    "TensorFlow graph",
+    "a frozen graph of TensorFlow 1 is not served",
+    "convert it to ONNX with tf2onnx, naming its inputs and outputs",
+    code="python -m tf2onnx.convert --graphdef model.pb --output model.onnx --inputs X:0 --outputs Y:0",
+    endings=(".pb", ".meta"),
+    executes_code=True,
+)
+GGUF = ForeignFormat(
+    "gguf",
+    "GGUF",
+    "the file holds weights for llama.cpp, which is no backend of this server",
+    "export the model that it was made of as ONNX with optimum; or serve it by a model.py that calls llama-cpp-python",
+    code="optimum-cli export onnx --model FOLDER exported/",
+    endings=(".gguf", ".ggml"),
+    starts=(_begins("GGUF"),),
+)
+OPENVINO = ForeignFormat(
+    "openvino",
+    "OpenVINO",
+    "no backend of this server reads OpenVINO's format",
+    "publish the ONNX model that it was made of; ONNX Runtime runs that on the same machines",
+    endings=(".xml",),
+    starts=(_begins('<?xml version="1.0"?>\n<net'),),
+)
+PMML = ForeignFormat(
+    "pmml",
+    "PMML",
+    "no backend of this server reads PMML",
+    "convert the model that it was made of to ONNX, for scikit-learn with skl2onnx",
+    code=_SKLEARN_TO_ONNX,
+    endings=(".pmml",),
+)
+CORE_ML = ForeignFormat(
+    "coreml",
+    "Core ML",
+    "a Core ML model runs on Apple's devices alone",
+    "export the model that it was made of as ONNX",
+    code=_TORCH_TO_ONNX,
+    endings=(".mlmodel",),
+)
+ORT = ForeignFormat(
+    "ort",
+    "ORT format",
+    "the file is ONNX Runtime's reduced format for small devices",
+    "publish the .onnx file that it was made of",
+    endings=(".ort",),
+    starts=(_begins("ORTM", 4),),
+)
+R_DATA = ForeignFormat(
+    "r",
+    "R",
+    "the file is for R, which is no backend of this server",
+    "export the model from R as ONNX, or serve it by a model.py that calls R",
+    endings=(".rds", ".rda", ".rdata"),
+)
+TORCHSERVE = ForeignFormat(
+    "torchserve_archive",
+    "TorchServe archive",
+    "a TorchServe archive is not served by any backend of this server",
+    "unpack it, for it is a zip archive, export the model in it with torch.onnx.export or torch.jit.trace, and put what its "
+    "handler does into a model.py",
+    code=f"unzip model.mar -d unpacked/\n\n{_TORCH_TO_ONNX}",
+    endings=(".mar",),
+    zip_holds="MAR-INF/MANIFEST.json",
+    executes_code=True,
+)
+WEIGHTS_OF_ONNX = ForeignFormat(
+    "onnx_weights",
+    "ONNX weights",
+    "the file holds the weights of an ONNX model, without the model",
+    "upload it together with the .onnx file that lies beside it",
+    endings=(".onnx.data", ".onnx_data", ".data"),
+)
+NUMPY = ForeignFormat(
+    "numpy",
+    "NumPy arrays",
+    "the file holds arrays, not a model",
+    "export the model that they belong to as ONNX",
+    endings=(".npy", ".npz"),
+    starts=(_begins("\x93NUMPY"),),
+)
+TABLE = ForeignFormat(
+    "table",
+    "a table",
+    "the file holds data, not a model",
+    "train a model with it, and export that as ONNX",
+    endings=(".csv", ".tsv", ".parquet", ".xlsx", ".feather", ".arrow"),
+    starts=(_begins("PAR1"),),
+)
+ARCHIVE = ForeignFormat(
+    "archive",
+    "an archive",
+    "the archive is not unpacked here, only .zip is",
+    "unpack it and drop the folder, or pack it as .zip",
+    endings=(".tar", ".tgz", ".gz", ".bz2", ".xz", ".zst", ".7z", ".rar"),
+    starts=(_begins("\x1f\x8b"), _begins("BZh"), _begins("\xfd7zXZ"), _begins("7z\xbc\xaf"), _begins("Rar!")),
+)
+ZIP = ForeignFormat(
+    "zip",
+    "zip archive",
+    "the zip archive is no model file",
+    "upload what it holds",
+)
+TEXT = ForeignFormat(
+    "text",
+    "text",
+    "the file is text, not a model",
+    f"publish the model itself; served are {SERVED}",
+    endings=(".md", ".yaml", ".yml", ".ipynb", ".html", ".log"),
+)
+UNKNOWN = ForeignFormat(
+    "unknown",
+    "unknown",
+    "the file is of no format that this server knows",
+    f"served are {SERVED}; give the file the ending of what it is, or export the model as ONNX",
+)
+
+# In this order: what comes first is told from what comes later by being more exact.
+FOREIGN_FORMATS: tuple[ForeignFormat, ...] = (
+    SAFETENSORS,
+    KERAS,
+    XGBOOST,
+    LIGHTGBM,
+    CATBOOST,
+    PICKLE,
+    SKOPS,
+    TFLITE,
+    GGUF,
+    TORCHSERVE,
+    TORCH_WEIGHTS,
+    WEIGHTS_OF_ONNX,
+    OPENVINO,
+    PMML,
+    CORE_ML,
+    ORT,
+    R_DATA,
+    NUMPY,
+    TABLE,
+    FROZEN_GRAPH,
+    ARCHIVE,
+    TEXT,
+    SAVED_MODEL,
+    ZIP,
+    UNKNOWN,
+)
+BY_NAME = {one.name: one for one in FOREIGN_FORMATS}
+
+
+def may_hold_model(path: str) -> bool:
+    """Whether a file, by its name, may be a model, or say what the files beside it are."""
+    name = PurePosixPath(path).name.lower()
+    return name in MODEL_NAMES or name.endswith(MODEL_ENDINGS)
+
+
+def by_names(paths: Iterable[str]) -> tuple[str, ForeignFormat] | None:
+    """Return the file that cannot be served, and why, where the names of all files together say that none can be."""
+    paths = list(paths)
+    if any(may_hold_model(path) for path in paths):
+        return None
+    found = [(path, kind) for path in paths if (kind := by_ending(path)) is not None]
+    # The most telling first: a folder with weights has tokenizers and read-me files beside them.
+    return min(found, key=lambda one: FOREIGN_FORMATS.index(one[1]), default=None)
+
+
+def by_ending(path: str) -> ForeignFormat | None:
+    """Return what a file is by the end of its name; None for what may be a model, and for what is not known."""
+    name = PurePosixPath(path).name.lower()
+    return next((one for one in FOREIGN_FORMATS if one.endings and name.endswith(one.endings)), None)
+
+
+def by_head(head: bytes) -> ForeignFormat | None:
+    """Return what a file is by its first HEAD_BYTES; None for what they do not say."""
+    return next((one for one in FOREIGN_FORMATS if any(_fits(head, start) for start in one.starts)), None)
+
+
+def _fits(head: bytes, start: Sequence[tuple[int, str]]) -> bool:
+    return all(head.startswith(bytes.fromhex(expected), offset) for offset, expected in start)
+
+
+def by_zip_names(names: Sequence[str]) -> ForeignFormat | None:
+    """Return what a zip archive is by what it holds; None where it may be a model, or hold one."""
+    return next((one for one in FOREIGN_FORMATS if one.zip_holds and _holds(names, one)), None)
+
+
+def _holds(names: Sequence[str], kind: ForeignFormat) -> bool:
+    return any(name.endswith(kind.zip_holds) for name in names) and not any(
+        name.endswith(kind.zip_lacks) for name in names if kind.zip_lacks
+    )
+
+
+def as_json() -> dict[str, Any]:
+    """Return all of it for the browser."""
+    return {
+        "model_endings": MODEL_ENDINGS,
+        "model_names": MODEL_NAMES,
+        "head_bytes": HEAD_BYTES,
+        "formats": [{**asdict(one), "sentence": one.sentence} for one in FOREIGN_FORMATS],
+    }

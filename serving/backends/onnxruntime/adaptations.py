@@ -1,0 +1,263 @@
+"""What of an ONNX model is changed in memory on its way into ONNX Runtime; its file stays as it is.
+
+    ZipMap             hands out probabilities as a sequence of maps, which no protocol carries: the tensor that it is made
+                       of takes its place, [rows, classes] of FP32. So skl2onnx, onnxmltools and CatBoost export by default.
+    a label declared   by onnxmltools as [1] is, by the operator that makes it, one for each row.
+    StringNormalizer   needs a locale, en_US where it names none: where this machine lacks that, C.UTF-8 takes its place,
+                       which has the same upper and lower case.
+
+Source: ONNX operator schemas, ZipMap, TreeEnsembleClassifier, LinearClassifier and SVMClassifier of ai.onnx.ml,
+StringNormalizer of ai.onnx; field numbers are those of onnx.proto3.
+"""
+
+import ctypes
+import functools
+import mmap
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from serving.backends.onnxruntime.protobuf_walk import Source, fields, signed, text, varint
+from serving.core.varints import varint as varint_bytes
+
+_ML = "ai.onnx.ml"
+_CLASSIFIERS = frozenset({"TreeEnsembleClassifier", "LinearClassifier", "SVMClassifier"})
+_PASSING_ON = frozenset({"Identity", "Cast"})
+_FLOAT = 1  # TensorProto.FLOAT
+_OPSET_OF_IDENTITY = 1
+_DEFAULT_LOCALE = "en_US"
+_EVERYWHERE = "C.UTF-8"
+_LC_CTYPE_MASK = 1  # <locale.h> of glibc and musl
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node of the main graph."""
+
+    operator: str
+    domain: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: tuple[tuple[int, int], ...]  # start and end of each in the file
+
+
+@dataclass(slots=True)
+class Adaptations:
+    """What of one model is changed."""
+
+    class_names: dict[str, list[str]] = field(
+        default_factory=dict
+    )  # output that ZipMap makes -> the names of its classes
+    row_labels: set[str] = field(
+        default_factory=set
+    )  # outputs that have one element for each row, whatever the file says
+    locale: str = ""  # what a StringNormalizer is given in place of its own
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether ONNX Runtime is given another model than the file."""
+        return bool(self.class_names or self.locale)
+
+
+# -- reading -----------------------------------------------------------------------------------------------------------
+def adaptations_of(source: Source, start: int, end: int, maps: Iterable[str], single: Iterable[str]) -> Adaptations:
+    """Look through the nodes of a graph. maps: its outputs that are no tensors. single: those declared with one row."""
+    found = Adaptations()
+    makers: dict[str, Node] = {}
+    for number, _, first, last in fields(source, start, end):
+        if number == 1:
+            node = _node(source, first, last)
+            makers |= dict.fromkeys(node.outputs, node)
+            if _needs_other_locale(source, node):
+                found.locale = _EVERYWHERE
+    for name in maps:
+        maker = makers.get(name)
+        if maker is not None and _is_zip_map(maker):
+            names = _class_names(source, maker)
+            if names:
+                found.class_names[name] = names
+    found.row_labels = {name for name in single if _is_label(name, makers)}
+    return found
+
+
+def _is_zip_map(node: Node) -> bool:
+    return (node.operator, node.domain) == ("ZipMap", _ML) and len(node.inputs) == len(node.outputs) == 1
+
+
+def _is_label(name: str, makers: dict[str, Node]) -> bool:
+    """Whether an output is the first one of a classifier, perhaps cast: the class of each row."""
+    for _ in range(len(makers)):
+        node = makers.get(name)
+        if node is None:
+            return False
+        if node.domain == _ML and node.operator in _CLASSIFIERS:
+            return node.outputs[0] == name
+        if node.operator not in _PASSING_ON or len(node.inputs) != 1:
+            return False
+        name = node.inputs[0]
+    return False
+
+
+def _node(source: Source, start: int, end: int) -> Node:
+    operator = domain = ""
+    inputs, outputs, attributes = [], [], []
+    for number, _, first, last in fields(source, start, end):
+        if number == 1:
+            inputs.append(text(source, first, last))
+        elif number == 2:
+            outputs.append(text(source, first, last))
+        elif number == 4:
+            operator = text(source, first, last)
+        elif number == 5:
+            attributes.append((first, last))
+        elif number == 7:
+            domain = text(source, first, last)
+    return Node(operator, domain, tuple(inputs), tuple(outputs), tuple(attributes))
+
+
+def _class_names(source: Source, node: Node) -> list[str]:
+    """Return ZipMap's classlabels, of which one kind is given."""
+    numbers: list[str] = []
+    words: list[str] = []
+    for start, end in node.attributes:
+        if _attribute_name(source, start, end) not in ("classlabels_int64s", "classlabels_strings"):
+            continue
+        for number, value, first, last in fields(source, start, end):
+            if number == 8:
+                numbers += map(str, _integers(source, value, first, last))
+            elif number == 9:
+                words.append(text(source, first, last))
+    return words or numbers
+
+
+def _integers(source: Source, value: int, start: int, end: int) -> list[int]:
+    """Return a repeated int64, of which protobuf writes one number at a time, or all of them packed."""
+    if start == end:
+        return [signed(value)]
+    found = []
+    while start < end:
+        value, start = varint(source.data, start, end)
+        found.append(signed(value))
+    return found
+
+
+def _attribute_name(source: Source, start: int, end: int) -> str:
+    return next((text(source, first, last) for number, _, first, last in fields(source, start, end) if number == 1), "")
+
+
+def _needs_other_locale(source: Source, node: Node) -> bool:
+    if node.operator != "StringNormalizer" or node.domain not in ("", "ai.onnx"):
+        return False
+    wanted = _DEFAULT_LOCALE
+    for start, end in node.attributes:
+        if _attribute_name(source, start, end) == "locale":
+            values = (text(source, first, last) for number, _, first, last in fields(source, start, end) if number == 4)
+            wanted = next(values, wanted)
+    # ONNX Runtime asks for en_US.UTF-8 by default, and else for the name as it stands.
+    exact = "en_US.UTF-8" if wanted == _DEFAULT_LOCALE else wanted
+    return not _has_locale(exact) and _has_locale(_EVERYWHERE)
+
+
+@functools.cache
+def _has_locale(name: str) -> bool:
+    """Whether the C library knows a locale."""
+    library = ctypes.CDLL(None)
+    library.newlocale.restype = ctypes.c_void_p
+    library.newlocale.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p]
+    library.freelocale.argtypes = [ctypes.c_void_p]
+    if "\0" in name:
+        return False
+    found = library.newlocale(_LC_CTYPE_MASK, name.encode(), None)
+    if found:
+        library.freelocale(found)
+    return bool(found)
+
+
+# -- writing -----------------------------------------------------------------------------------------------------------
+Change = Callable[[int, int, int], bytes | None]
+"""(field number, start, end of its bytes) -> what is written in place of the field; None keeps it."""
+
+
+def adapted(path: Path, adaptations: Adaptations, has_default_opset: bool) -> bytes:
+    """Return the model as ONNX Runtime is to load it.
+
+    has_default_opset: whether the model imports operators of ai.onnx, as Identity is one.
+    """
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        source = Source(data)
+        graph = _in_graph(source, adaptations)
+        model = _changed(
+            source, 0, len(data), lambda number, s, e: _field(7, _changed(source, s, e, graph)) if number == 7 else None
+        )
+    if not has_default_opset:
+        model += _field(8, _field(1, b"") + b"\x10" + varint_bytes(_OPSET_OF_IDENTITY))
+    return model
+
+
+def _in_graph(source: Source, adaptations: Adaptations) -> Change:
+    names = adaptations.class_names
+
+    def change(number: int, start: int, end: int) -> bytes | None:
+        if number == 1:
+            node = _node(source, start, end)
+            if _is_zip_map(node) and node.outputs[0] in names:
+                return _field(1, _identity(node))
+            if adaptations.locale and _needs_other_locale(source, node):
+                return _field(1, _with_locale(source, start, end, adaptations.locale))
+        elif number in (12, 13):  # the graph's outputs, and what is known of values in between
+            name = _attribute_name(source, start, end)
+            if name in names:
+                return _field(12, _probabilities(name, len(names[name]))) if number == 12 else b""
+            if name in adaptations.row_labels:
+                return _field(number, _without_shape(source, start, end))
+        return None
+
+    return change
+
+
+def _changed(source: Source, start: int, end: int, change: Change) -> bytes:
+    """Return a message with some fields in another form."""
+    parts = []
+    begin = start
+    for number, _, first, last in fields(source, start, end):
+        other = change(number, first, last)
+        parts.append(source.data[begin:last] if other is None else other)
+        begin = last
+    return b"".join(parts)
+
+
+def _identity(node: Node) -> bytes:
+    return _field(1, node.inputs[0].encode()) + _field(2, node.outputs[0].encode()) + _field(4, b"Identity")
+
+
+def _probabilities(name: str, classes: int) -> bytes:
+    """Return a ValueInfoProto: FP32 [any, classes]."""
+    shape = _field(1, b"") + _field(1, b"\x08" + varint_bytes(classes))
+    tensor = b"\x08" + varint_bytes(_FLOAT) + _field(2, shape)
+    return _field(1, name.encode()) + _field(2, _field(1, tensor))
+
+
+def _without_shape(source: Source, start: int, end: int) -> bytes:
+    """Return a ValueInfoProto of a tensor without what it says of the shape."""
+
+    def tensor(number: int, _start: int, _end: int) -> bytes | None:
+        return b"" if number == 2 else None
+
+    def kind(number: int, first: int, last: int) -> bytes | None:
+        return _field(1, _changed(source, first, last, tensor)) if number == 1 else None
+
+    return _changed(
+        source, start, end, lambda number, s, e: _field(2, _changed(source, s, e, kind)) if number == 2 else None
+    )
+
+
+def _with_locale(source: Source, start: int, end: int, name: str) -> bytes:
+    def attribute(number: int, first: int, last: int) -> bytes | None:
+        return b"" if number == 5 and _attribute_name(source, first, last) == "locale" else None
+
+    kind = b"\xa0\x01\x03"  # AttributeProto.type = STRING
+    return _changed(source, start, end, attribute) + _field(5, _field(1, b"locale") + _field(4, name.encode()) + kind)
+
+
+def _field(number: int, payload: bytes) -> bytes:
+    return varint_bytes(number << 3 | 2) + varint_bytes(len(payload)) + payload
