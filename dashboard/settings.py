@@ -98,6 +98,7 @@ UPLOAD_CHUNK_BYTES = 8 << 20
 BODY_BYTES = 2 << 20
 # Up to here a version is published or moved by the request itself; what is larger is left to a worker.
 AT_ONCE_BYTES = 64 << 20
+JOB_DAYS = _env["SLIPWAY_JOB_DAYS"]
 UPLOAD_EXPIRY_HOURS = _env["SLIPWAY_UPLOAD_EXPIRY_HOURS"]
 INSPECT_TIMEOUT = _env["SLIPWAY_INSPECT_TIMEOUT"]
 INSPECT_MEMORY_BYTES = _env["SLIPWAY_INSPECT_MEMORY_BYTES"]

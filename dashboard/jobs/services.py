@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable
 from datetime import timedelta
 
+from django.conf import settings
 from django.db import transaction
 from django.db.models import Q, QuerySet
 from django.utils import timezone
@@ -21,6 +22,7 @@ logger = logging.getLogger(__name__)
 
 MAX_ATTEMPTS = 3
 UNFINISHED = (JobState.QUEUED, JobState.RUNNING)
+ENDED = (JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED)
 
 
 def job_create(
@@ -93,6 +95,12 @@ def jobs_requeue_lost(*, older_than: timedelta = timedelta(seconds=30)) -> int:
         Q(state=JobState.RUNNING, heartbeat_at__lt=cut) | Q(state=JobState.QUEUED, queued_at__lt=unheard)
     )
     return sum(_requeue(job) for job in lost)
+
+
+def jobs_forget() -> int:
+    """Remove the jobs that ended more than settings.JOB_DAYS ago, and return how many. What they did stays in the activity."""
+    cut = timezone.now() - timedelta(days=settings.JOB_DAYS)
+    return Job.objects.filter(state__in=ENDED, finished_at__lt=cut).delete()[1].get("dashboard.Job", 0)
 
 
 def _requeue(job: Job) -> bool:

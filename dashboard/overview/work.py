@@ -1,13 +1,20 @@
-"""The list of work: jobs of every kind, and the uploads that can be continued."""
+"""The list of work: what is under way, and what has ended. An upload is one row, whichever jobs have worked on it."""
 
+from django.conf import settings
+from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_GET
 
 from dashboard.access.authorisation import Right, requires
 from dashboard.jobs.selectors import jobs as jobs_of
+from dashboard.jobs.services import ENDED
+from dashboard.models import Job
 from dashboard.shared.choices import JobState
 from dashboard.uploads.selectors import uploads_open
+from dashboard.uploads.states import UNFINISHED
 from dashboard.web.pages import page_of, respond
+
+_OF_UPLOADS = ("inspect", "publish")  # kinds
 
 
 @require_GET
@@ -15,9 +22,19 @@ from dashboard.web.pages import page_of, respond
 def jobs(request: HttpRequest) -> HttpResponse:
     state = request.GET.get("state", "")
     context = {
-        "jobs": page_of(request, jobs_of(state=state if state in JobState else "")),
         "uploads": uploads_open(),
-        "states": JobState.choices,
+        "running": jobs_of().exclude(state__in=ENDED).exclude(kind__in=_OF_UPLOADS).defer("log"),
+        "jobs": page_of(request, _ended(state if state in ENDED else "")),
+        "states": [(one.value, one.label) for one in JobState if one in ENDED],
         "state_now": state,
+        "kept_days": settings.JOB_DAYS,
     }
     return respond(request, "overview/jobs", context)
+
+
+def _ended(state: str) -> QuerySet[Job]:
+    """Return the jobs that ended in a state, or in any. Of those of one upload it is the last, once the upload is over."""
+    apart = ~Q(kind__in=_OF_UPLOADS)
+    last = Q(uploads__isnull=False) & ~Q(uploads__state__in=UNFINISHED)
+    rows = jobs_of().filter(apart | last, state__in=[state] if state else ENDED)
+    return rows.prefetch_related("uploads").defer("log")

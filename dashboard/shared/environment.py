@@ -92,6 +92,7 @@ VARIABLES: dict[str, Variable] = {
     "SLIPWAY_LOG_LEVEL": Variable(_text, "INFO", "DEBUG, INFO, WARNING or ERROR."),
     "SLIPWAY_MAX_UPLOAD_BYTES": Variable(_positive, 64 << 30, "Largest upload, all files together."),
     "SLIPWAY_DISK_RESERVE_BYTES": Variable(_whole, None, "Bytes left free on the disk; 1 GiB or 5 % when unset."),
+    "SLIPWAY_JOB_DAYS": Variable(_positive, 14, "Days that a job is listed after its end."),
     "SLIPWAY_UPLOAD_EXPIRY_HOURS": Variable(_positive, 24, "Hours that an upload waits to be continued."),
     "SLIPWAY_INSPECT_TIMEOUT": Variable(_positive, 300, "Seconds that the inspection of a model file may take."),
     "SLIPWAY_INSPECT_MEMORY_BYTES": Variable(_positive, 32 << 30, "Address space that an inspection may use."),
@@ -122,6 +123,7 @@ class Environment(TypedDict):
     SLIPWAY_LOG_LEVEL: str
     SLIPWAY_MAX_UPLOAD_BYTES: int
     SLIPWAY_DISK_RESERVE_BYTES: int | None
+    SLIPWAY_JOB_DAYS: int
     SLIPWAY_UPLOAD_EXPIRY_HOURS: int
     SLIPWAY_INSPECT_TIMEOUT: int
     SLIPWAY_INSPECT_MEMORY_BYTES: int

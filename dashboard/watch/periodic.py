@@ -14,7 +14,7 @@ from django.utils import timezone
 from dashboard.accounts.sign_in import sign_in_forget
 from dashboard.accounts.tokens import auth_file_repair
 from dashboard.configuration.drift import drift_check
-from dashboard.jobs.services import jobs_requeue_lost
+from dashboard.jobs.services import jobs_forget, jobs_requeue_lost
 from dashboard.metrics.services import metrics_prune
 from dashboard.shared.exceptions import DashboardError
 from dashboard.uploads.publication import publications_recover
@@ -48,6 +48,7 @@ def periodic_tasks() -> tuple[PeriodicTask, ...]:
         PeriodicTask("finish broken-off publications", 30.0, publications_recover),
         PeriodicTask("notice changes by hand", 20.0, partial(drift_check, {})),
         PeriodicTask("expire uploads", 60.0, uploads_expire),
+        PeriodicTask("forget ended jobs", 3600.0, jobs_forget),
         PeriodicTask("prune metrics", 60.0, _prune_metrics),
         PeriodicTask("forget failed sign-ins", 600.0, sign_in_forget),
         PeriodicTask("clear sessions", 3600.0, _clear_sessions),

@@ -47,6 +47,9 @@ const EACH = "each";
 const LISTED_MARKERS = 6;
 const LONGEST_LIVE_STEP_S = 2;
 const RELOAD_AFTER_S = 10;
+// The tables of what charts mark; where nobody tells of their changes, it is asked again now and then.
+const MARKED_TABLES = ["dashboard_auditentry", "dashboard_serverevent"];
+const MARKS_AFTER_S = 60;
 const SHORTEST_ZOOM_S = 5;
 const KEPT_BEFORE_S = 60;
 
@@ -78,6 +81,7 @@ export class Board {
   #loaded = false;
   /** When markers and outages alone were asked for last. */
   #marksAt = Date.now();
+  #marksOld = false;
   /** Whether a point came since the last drawing, and whether a person reads at the crosshair. */
   #fresh = false;
   #reading = false;
@@ -172,6 +176,7 @@ export class Board {
   async #loadMarks() {
     const asked = this.#asked;
     this.#marksAt = Date.now();
+    this.#marksOld = false;
     const answer = /** @type {HistoryAnswer | null} */ (await request(`${this.#history()}&part=marks`).catch(() => null));
     if (answer && asked === this.#asked) this.#mark(answer);
   }
@@ -236,7 +241,7 @@ export class Board {
     const stale = Date.now() - this.#triedAt > Math.max(RELOAD_AFTER_S, this.#store.step) * 1000;
     const coarse = this.#store.step > LONGEST_LIVE_STEP_S || !this.#loaded;
     if (!this.zoom && coarse && stale && this.#triedAt) this.#load();
-    else if (this.#loaded && Date.now() - this.#marksAt > RELOAD_AFTER_S * 1000) this.#loadMarks();
+    else if (this.#loaded && (this.#marksOld || Date.now() - this.#marksAt > MARKS_AFTER_S * 1000)) this.#loadMarks();
     if (this.#reading || !this.#loaded) return;
     if (!this.zoom && (this.#fresh || coarse)) this.#draw();
     this.#fresh = false;
@@ -301,6 +306,10 @@ export class Board {
       if (!isRange(range)) return;
       event.preventDefault();
       this.setRange(range);
+    });
+    document.addEventListener("tables", (event) => {
+      const tables = event instanceof CustomEvent ? event.detail : null;
+      this.#marksOld ||= !tables || MARKED_TABLES.some((name) => tables.includes(name));
     });
     $("#zoom-out")?.addEventListener("click", () => this.zoomOut());
     $("#chart-versions")?.addEventListener("change", ({ target }) => {

@@ -146,6 +146,7 @@ export function followChanges() {
     if (message.type === "changed") markOld(all, message.tables);
     else if (message.mark !== known) markOld(all, null);
     known = message.mark;
+    document.dispatchEvent(new CustomEvent("tables", { detail: message.type === "changed" ? message.tables : null }));
     look();
   };
   /** @type {ReconnectingSocket<ChangeMessage>} */

@@ -179,10 +179,10 @@ def test_an_upload_that_expired_says_so(received: Callable[..., Upload], as_pers
 
 @pytest.mark.parametrize("state", JobState.values)
 def test_a_job_is_shown_in_every_state(db: None, as_person: Callable[..., Client], state: str) -> None:
-    job = Job.objects.create(kind="inspect", title="Inspect relu", state=state, progress=40, step="Reading", error="no")
+    job = Job.objects.create(kind="archive", title="Archive relu", state=state, progress=40, step="Reading", error="no")
     page = text_of(as_person(), f"/jobs/{job.pk}/")
     assert f'data-state="{state}"' in page
-    assert "Inspect relu" in text_of(as_person(), f"/jobs/?state={state}")
+    assert "Archive relu" in text_of(as_person(), f"/jobs/?state={state}")
 
 
 def test_a_token_is_shown_once(as_person: Callable[..., Client]) -> None:
