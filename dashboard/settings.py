@@ -124,9 +124,10 @@ INSTALLED_APPS = [
 
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
+    "dashboard.web.compression.CompressText",
     "dashboard.web.middleware.content_security_policy",
     "dashboard.web.middleware.refuse_nul",
-    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "dashboard.web.static_files.serve_static",
     "dashboard.web.changes.mark_pages",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
@@ -219,9 +220,10 @@ STATICFILES_FINDERS = [
     "django.contrib.staticfiles.finders.AppDirectoriesFinder",
     "dashboard.web.finders.PlotlyFinder",
 ]
-WHITENOISE_USE_FINDERS = True  # served from where they are; nothing to collect
-WHITENOISE_ALLOW_ALL_ORIGINS = False
-WHITENOISE_AUTOREFRESH = DEBUG
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    "staticfiles": {"BACKEND": "dashboard.web.static_files.HashedAddresses"},
+}
 
 # -- language and time -----------------------------------------------------------------------------------------------
 LANGUAGE_CODE = "en"

@@ -13,7 +13,7 @@ from tests.support.serving_process import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parent.parent
 FRAMEWORKS = {"torch", "onnxruntime", "tensorrt", "onnx", "onnxscript", "sklearn"}
-WEB = {"django", "rest_framework", "channels", "celery", "daphne", "whitenoise", "drf_spectacular"}
+WEB = {"django", "rest_framework", "channels", "celery", "daphne", "drf_spectacular"}
 
 # The rooms (packages) of a package from the bottom up; "" is the package itself, which puts its rooms together. A module
 # imports only from its own room and from rooms that stand before it.

@@ -29,6 +29,10 @@ PAGES = (
     "/api/v1/docs",
 )
 MAX_BYTES = 200_000
+# The page and all that it loads before plotly.js, compressed as it came.
+TRANSFERRED = """() => [...performance.getEntriesByType("navigation"), ...performance.getEntriesByType("resource")]
+  .filter(({name}) => !name.includes("plotly.min.js"))
+  .reduce((sum, entry) => sum + entry.encodedBodySize, 0)"""
 # Opaque backgrounds up to the root, and the contrast of each piece of text against the nearest (WCAG 2, 1.4.3).
 LOW_CONTRAST = """() => {
   const canvas = document.createElement("canvas").getContext("2d", {willReadFrequently: true});
@@ -62,7 +66,7 @@ LOW_CONTRAST = """() => {
 
 
 @pytest.mark.parametrize("path", PAGES)
-def test_a_page_has_a_title_one_heading_and_no_complaint(page: Page, path: str) -> None:
+def test_a_page_has_a_title_one_heading_no_complaint_and_few_bytes(page: Page, path: str) -> None:
     response = page.goto(path)
     assert response is not None
     assert response.ok
@@ -72,6 +76,7 @@ def test_a_page_has_a_title_one_heading_and_no_complaint(page: Page, path: str) 
         expect(page.locator(".js-plotly-plot").first).to_be_visible()
     if page.locator("#freshness").count():
         expect(page.locator("#freshness")).to_have_text("live")
+    assert page.evaluate(TRANSFERRED) < MAX_BYTES
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -103,25 +108,21 @@ def test_nothing_scrolls_sideways_on_a_narrow_screen(
     context.close()
 
 
-def test_a_page_is_light(page: Page) -> None:
-    for path in ("/", "/models/"):
-        page.goto(path)
-        expect(page.locator("#freshness")).to_have_text("live")
-        sizes = page.evaluate(
-            "performance.getEntriesByType('resource')"
-            ".filter(({name}) => !name.includes('plotly'))"
-            ".filter(({initiatorType}) => !['fetch', 'xmlhttprequest'].includes(initiatorType))"
-            ".reduce((sum, entry) => sum + entry.decodedBodySize, 0)"
-        )
-        assert sizes < MAX_BYTES, f"{path} loads {sizes} bytes"
-
-
-def test_only_pages_with_charts_load_plotly(page: Page) -> None:
+def test_plotly_comes_compressed_once_and_only_where_charts_are(page: Page) -> None:
     page.goto("/models/")
     expect(page.locator("#freshness")).to_have_text("live")
     assert page.evaluate("typeof Plotly") == "undefined"
-    page.goto("/models/digits/")
-    expect(page.locator(".js-plotly-plot").first).to_be_visible()
+    fetched = []
+    for path in ("/models/digits/", "/", "/servers/local/", "/models/digits/"):
+        page.goto(path)
+        expect(page.locator(".js-plotly-plot").first).to_be_visible()
+        fetched += page.evaluate(
+            "performance.getEntriesByType('resource').filter(({name}) => name.includes('plotly.min.js'))"
+            ".map(({transferSize}) => transferSize)"
+        )
+    assert len(fetched) == 4
+    assert 1_000_000 < fetched[0] < 1_600_000
+    assert not any(fetched[1:]), "the browser keeps it"
 
 
 def test_keys_go_places_open_help_and_close_it(page: Page) -> None:

@@ -1,0 +1,155 @@
+"""Static files under addresses that change with their content, so that browsers keep them for good; compressed.
+
+The hash stands before the path (/static/<hash>/js/app.js), so that modules and style sheets which name each other relative to
+themselves need not be rewritten. It covers a whole group of files, which are what the finders find: ours are one, and each
+package's are another. They are read once, when the process starts: what it serves goes together, whatever `git pull` does.
+"""
+
+import gzip
+import mimetypes
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from functools import cache, cached_property
+from hashlib import blake2b
+from pathlib import Path
+
+from django.conf import settings
+from django.contrib.staticfiles.finders import FileSystemFinder, get_finders
+from django.contrib.staticfiles.storage import StaticFilesStorage
+from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseNotFound, HttpResponseNotModified
+from django.utils.cache import patch_vary_headers
+from django.utils.http import parse_etags
+
+from dashboard.web.compression import TEXT, takes_gzip
+
+Handler = Callable[[HttpRequest], HttpResponse]
+
+FOR_GOOD = "public, max-age=31536000, immutable"
+ASK_EACH_TIME = "no-cache"
+# Of packages, what pages use. The others bring much that nobody asks for.
+PACKAGES = ("django_htmx", "plotly")
+
+
+class StaticFile:
+    """One file as it was when the process started. `group`: the hash of all files that it belongs to."""
+
+    def __init__(self, name: str, content: bytes) -> None:
+        self.content = content
+        self.group = ""
+        self.type = mimetypes.guess_type(name)[0] or "application/octet-stream"
+
+    @cached_property
+    def compressed(self) -> bytes | None:
+        """The content compressed, None where that is no gain; made when somebody asks for it first."""
+        if not self.type.startswith(TEXT):
+            return None
+        packed = gzip.compress(self.content, mtime=0)
+        return packed if len(packed) < len(self.content) else None
+
+    @cached_property
+    def etag(self) -> str:
+        return f'"{_digest(self.content)}"'
+
+
+class StaticFiles:
+    """Every static file by its name."""
+
+    def __init__(self) -> None:
+        self._files: dict[str, StaticFile] = {}
+        self._stamps: dict[Path, int] = {}
+        self._read()
+
+    def get(self, name: str) -> StaticFile | None:
+        return self._files.get(name)
+
+    def url(self, name: str) -> str:
+        """Return the file's address. ValueError: there is none of that name."""
+        if settings.DEBUG and self._stamps != self._stamped():
+            self._read()
+        if name not in self._files:
+            raise ValueError(f"there is no static file {name}")
+        return f"{settings.STATIC_URL}{self._files[name].group}/{name}"
+
+    def _read(self) -> None:
+        groups: dict[str, dict[str, StaticFile]] = defaultdict(dict)
+        self._stamps = self._stamped()
+        for package, name, path in _found():
+            groups[package].setdefault(name, StaticFile(name, path.read_bytes()))
+        for files in groups.values():
+            digest = _digest(*(part for name in sorted(files) for part in (name.encode(), files[name].etag.encode())))
+            for file in files.values():
+                file.group = digest
+        self._files = {name: file for files in groups.values() for name, file in files.items()}
+
+    def _stamped(self) -> dict[Path, int]:
+        """Return when each file was changed; while somebody develops, it is read anew when that changes."""
+        return {path: path.stat().st_mtime_ns for _, _, path in _found()} if settings.DEBUG else {}
+
+
+def _found() -> Iterator[tuple[str, str, Path]]:
+    """Yield package ("" for ours), name and path of every file."""
+    for finder in get_finders():
+        for path, storage in finder.list([]):
+            prefix = getattr(storage, "prefix", None) or ""
+            name = f"{prefix}/{path}" if prefix else path
+            package = "" if isinstance(finder, FileSystemFinder) else name.partition("/")[0]
+            if not package or package in PACKAGES:
+                yield package, name.replace("\\", "/"), Path(storage.path(path))
+
+
+def _digest(*parts: bytes) -> str:
+    return blake2b(b"\0".join(parts), digest_size=8).hexdigest()
+
+
+@cache
+def static_files() -> StaticFiles:
+    """Return the files of this process."""
+    return StaticFiles()
+
+
+class HashedAddresses(StaticFilesStorage):
+    """Gives templates the address that holds the hash."""
+
+    def url(self, name: str | None) -> str:
+        return static_files().url(name or "")
+
+
+def serve_static(get_response: Handler) -> Handler:
+    """Answer what lies under STATIC_URL, to everybody."""
+    static_files()
+
+    def middleware(request: HttpRequest) -> HttpResponse:
+        if not request.path_info.startswith(settings.STATIC_URL):
+            return get_response(request)
+        if request.method not in ("GET", "HEAD"):
+            return HttpResponseNotAllowed(["GET", "HEAD"])
+        return _answer(request, request.path_info.removeprefix(settings.STATIC_URL))
+
+    return middleware
+
+
+def _answer(request: HttpRequest, path: str) -> HttpResponse:
+    group, _, name = path.partition("/")
+    file, kept = static_files().get(name), FOR_GOOD
+    if file is None or file.group != group:
+        # Without the hash, or with that of another release, which pages still have that were opened before an update.
+        file, kept = file or static_files().get(path), ASK_EACH_TIME
+    if file is None:
+        return HttpResponseNotFound("there is no such file\n", content_type="text/plain")
+    if file.etag in parse_etags(request.headers.get("If-None-Match", "")):
+        response: HttpResponse = HttpResponseNotModified()
+    else:
+        response = _whole(request, file)
+    response["Cache-Control"], response["ETag"] = kept, file.etag
+    patch_vary_headers(response, ["Accept-Encoding"])
+    return response
+
+
+def _whole(request: HttpRequest, file: StaticFile) -> HttpResponse:
+    packed = file.compressed if takes_gzip(request) else None
+    kind = f"{file.type}; charset=utf-8" if file.type.startswith(TEXT) else file.type
+    response = HttpResponse(packed or file.content, content_type=kind)
+    response.headers["Content-Length"] = str(len(response.content))
+    if packed:
+        response.headers["Content-Encoding"] = "gzip"
+    return response
