@@ -17,14 +17,14 @@ unexport PYTHONDONTWRITEBYTECODE
 run: $(VENV)/.installed  ## Start the dashboard and the inference server; Ctrl-C stops all of it.
 	@exec $(BIN)/python manage.py up
 
-test: $(VENV)/.installed-dev chromium  ## Run every test, two processes for each core. TESTS=FOLDER narrows it; BROWSER=no needs no Chromium.
+test: $(VENV)/.installed-dev node_modules/.installed chromium  ## Run every test, two processes for each core. TESTS=FOLDER narrows it; BROWSER=no needs no Chromium.
 	$(BIN)/node --test --test-timeout=120000 --test-reporter=dot "tests/javascript/**/*.test.js"
 	$(PYTEST) $(SUITE)
 
 test-workers: export TEST_FRONTEND_WORKERS = 2
 test-workers: test  ## Run every test, with two frontend workers in every server that a test starts.
 
-coverage: $(VENV)/.installed-dev chromium  ## Run the tests, slower by a third, and print how many lines and branches they reach.
+coverage: $(VENV)/.installed-dev node_modules/.installed chromium  ## Run the tests, slower by a third, and print how many lines and branches they reach.
 	$(BIN)/coverage erase
 	$(BIN)/coverage run -m pytest -p no:cacheprovider $(SUITE)
 	$(BIN)/coverage combine --quiet
@@ -109,13 +109,13 @@ $(VENV)/.installed-dev: requirements/dev.txt $(VENV)/.installed
 	@$(call install,$(call locked,dev))
 	@touch $@
 
-# TypeScript alone comes from npm, which compares it with the hashes in package-lock.json.
+# TypeScript and axe-core come from npm, which compares them with the hashes in package-lock.json.
 node_modules/.installed: package.json package-lock.json | $(VENV)/.installed-dev
 	@$(BIN)/node --version >/dev/null || { \
 	  echo "Node is missing in $(VENV), where requirements/dev.txt puts it: run make clean, then try again."; exit 1; }
 	@for try in 1 2 3; do \
 	  $(BIN)/npm ci --no-audit --no-fund --ignore-scripts --no-update-notifier --loglevel=error && touch $@ && exit 0; \
-	  echo "TypeScript could not be installed by npm (try $$try of 3)."; sleep 5; \
+	  echo "TypeScript and axe-core could not be installed by npm (try $$try of 3)."; sleep 5; \
 	done; exit 1
 
 # Each lock keeps to the versions of those before it, so that any of them can be installed together.

@@ -48,6 +48,7 @@ FULL = {
     "server": "/servers/local/",
     "activity": "/activity/",
     "settings": "/settings/",
+    "api": "/api/v1/docs",
     "failed-model": "/models/broken/",
     "degraded-model": "/models/doubled/",
     "asleep-model": "/models/sleepy/",
@@ -93,6 +94,12 @@ class Person:
         token = self.http.get("/sign-in").text.split('name="csrfmiddlewaretoken" value="')[1].split('"')[0]
         self.http.post("/sign-in", data={"username": "admin", "password": PASSWORD, "csrfmiddlewaretoken": token})
 
+    def __enter__(self) -> "Person":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.http.close()
+
     def call(self, method: str, path: str, **more: Any) -> Any:
         headers = {"X-CSRFToken": self.http.cookies["slipway_csrf"], **more.pop("headers", {})}
         answer = self.http.request(method, f"/api/v1/{path}", headers=headers, **more)
@@ -133,6 +140,16 @@ def prepare(person: Person) -> None:
     person.settle("broken", "failed")
     person.settle("sleepy", "asleep")
     person.settle("doubled", "degraded")
+
+
+def empty(person: Person) -> None:
+    """Delete every model."""
+    names = [row["name"] for row in person.call("GET", "models")["results"]]
+    for name in names:
+        person.call("POST", f"models/{name}/unload")
+    for name in names:
+        person.settle(name, "unloaded")
+        person.call("DELETE", f"models/{name}?confirm={name}")
 
 
 @contextmanager
@@ -224,15 +241,12 @@ def main() -> None:
             time.sleep(given.traffic)
             if given.docs:
                 take_for_readme(browser, up.dashboard_url)
-            prepare(Person(up.dashboard_url))
+            with Person(up.dashboard_url) as person:
+                prepare(person)
             take(browser, up.dashboard_url, FULL, given.out)
         with slipway() as up:
-            person = Person(up.dashboard_url)
-            for row in person.call("GET", "models")["results"]:
-                person.call("POST", f"models/{row['name']}/unload")
-            for name in ("digits_pipeline", "digits_preprocess", "digits_torch", "digits"):
-                person.settle(name, "unloaded")
-                person.call("DELETE", f"models/{name}?confirm={name}")
+            with Person(up.dashboard_url) as person:
+                empty(person)
             take(browser, up.dashboard_url, EMPTY, given.out)
         browser.close()
 

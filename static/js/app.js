@@ -8,6 +8,7 @@ import { applyFilters, onFilterInput, onFilterKey } from "./shell/filter.js";
 import { onKey } from "./shell/keyboard.js";
 import { openPalette, startPalette } from "./shell/palette.js";
 import { followChanges } from "./shell/regions.js";
+import { reachScrollers } from "./shell/scrollers.js";
 
 const YEAR_S = 31536000;
 const COPIED_MS = 1600;
@@ -125,10 +126,13 @@ document.body.addEventListener("htmx:afterSwap", () => {
   keepTimesCurrent();
   applyFilters();
   showHealth();
+  reachScrollers();
 });
+addEventListener("resize", reachScrollers);
 
 applyFilters();
 keepTimesCurrent();
 showHealth();
+reachScrollers();
 if (document.body.dataset.mark !== undefined) followChanges();
 setInterval(keepTimesCurrent, TIMES_MS);

@@ -59,6 +59,7 @@ function choose(text) {
  */
 function select(links, chosen) {
   for (const link of links) link.setAttribute("aria-selected", String(link === chosen));
+  need("#palette input", HTMLInputElement).setAttribute("aria-activedescendant", chosen?.id ?? "");
 }
 
 /** @param {1 | -1} by */

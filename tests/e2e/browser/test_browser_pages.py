@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, Playwright, expect
+from playwright.sync_api import Browser, Page, Playwright, expect
 
 from tests.e2e.conftest import new_context
 from tests.support.up_process import Up
@@ -33,36 +33,6 @@ MAX_BYTES = 200_000
 TRANSFERRED = """() => [...performance.getEntriesByType("navigation"), ...performance.getEntriesByType("resource")]
   .filter(({name}) => !name.includes("plotly.min.js"))
   .reduce((sum, entry) => sum + entry.encodedBodySize, 0)"""
-# Opaque backgrounds up to the root, and the contrast of each piece of text against the nearest (WCAG 2, 1.4.3).
-LOW_CONTRAST = """() => {
-  const canvas = document.createElement("canvas").getContext("2d", {willReadFrequently: true});
-  const rgba = (text) => {
-    canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = text; canvas.fillRect(0, 0, 1, 1);
-    return [...canvas.getImageData(0, 0, 1, 1).data];
-  };
-  const luminance = ([r, g, b]) => [r, g, b].map((v) => v / 255)
-    .map((v) => (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4))
-    .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
-  const ground = (element) => {
-    for (let one = element; one; one = one.parentElement) {
-      const colour = rgba(getComputedStyle(one).backgroundColor);
-      if (colour[3] > 250) return colour;
-    }
-    return rgba("Canvas");
-  };
-  const bad = [];
-  for (const element of document.querySelectorAll("body *")) {
-    const own = [...element.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim());
-    if (!own || !element.checkVisibility({opacityProperty: true, visibilityProperty: true})) continue;
-    if (element.closest("svg, :disabled, [aria-disabled], .skeleton, .sr-only, noscript")) continue;
-    const [a, b] = [luminance(rgba(getComputedStyle(element).color)), luminance(ground(element))];
-    const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
-    const size = parseFloat(getComputedStyle(element).fontSize);
-    const what = `${element.className} ${element.textContent.trim().slice(0, 30)}`;
-    if (ratio < (size >= 24 ? 3 : 4.5)) bad.push(`${ratio.toFixed(2)} ${what}`);
-  }
-  return bad;
-}"""
 
 
 @pytest.mark.parametrize("path", PAGES)
@@ -77,15 +47,6 @@ def test_a_page_has_a_title_one_heading_no_complaint_and_few_bytes(page: Page, p
     if page.locator("#freshness").count():
         expect(page.locator("#freshness")).to_have_text("live")
     assert page.evaluate(TRANSFERRED) < MAX_BYTES
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_text_stands_out_from_its_ground(context: BrowserContext, scheme: str) -> None:
-    page = context.new_page()
-    page.emulate_media(color_scheme=scheme)
-    for path in PAGES:
-        page.goto(path)
-        assert page.evaluate(LOW_CONTRAST) == [], path
 
 
 @pytest.mark.parametrize("width", [360, 390, 768])

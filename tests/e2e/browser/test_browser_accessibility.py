@@ -1,0 +1,115 @@
+"""axe-core finds nothing on any page that the pictures show, in both themes, on a wide screen and on a narrow one."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page
+
+from tests.e2e.conftest import PASSWORD, new_context, sign_in
+from tests.support.up_process import Up
+from tools.screenshots import EMPTY, FULL, ROOT, WIDTHS, Person, empty, prepare, settle
+
+pytestmark = [pytest.mark.browser, pytest.mark.long]
+
+AXE = ROOT / "node_modules" / "axe-core" / "axe.min.js"
+THEMES = ("light", "dark")
+COLOURS = ["color-contrast", "link-in-text-block"]  # the rules that a theme can break
+FINDINGS = """async (rules) => {
+  const found = await axe.run(document, { resultTypes: ["violations"], ...(rules && { runOnly: rules }) });
+  return found.violations.flatMap(({ id, help, nodes }) => nodes.map(({ html, any, all, none }) => {
+    const why = [...any, ...all, ...none].map(({ message }) => message);
+    return `${id}: ${help}: ${why[0]} ${html.slice(0, 200)}`;
+  }));
+}"""
+
+
+@pytest.fixture(scope="module")
+def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    """`manage.py up` with a model that failed, one that is degraded, and one that is asleep."""
+    with Up(tmp_path_factory.mktemp("slipway") / "data", SLIPWAY_ADMIN_PASSWORD=PASSWORD) as up:
+        up.start()
+        with Person(up.dashboard_url) as person:
+            prepare(person)
+        yield up
+
+
+@pytest.fixture(scope="module")
+def view(house: Up, chromium: Browser) -> Iterator[Page]:
+    """Without motion: while a colour changes slowly, it has no contrast to speak of."""
+    context = new_context(chromium, house, reduced_motion="reduce")
+    page = context.new_page()
+    sign_in(page)
+    yield page
+    context.close()
+
+
+@pytest.fixture(scope="module")
+def emptied(house: Up) -> None:
+    with Person(house.dashboard_url) as person:
+        empty(person)
+
+
+def findings(page: Page) -> list[str]:
+    """What axe-core finds, in each theme and width. Only the first theme is asked about more than colours."""
+    page.evaluate(AXE.read_text())
+    found = []
+    for width, height in WIDTHS.items():
+        page.set_viewport_size({"width": width, "height": height})
+        for theme in THEMES:
+            page.emulate_media(color_scheme=theme)
+            rules: Any = None if theme == THEMES[0] else COLOURS
+            found += [f"{width} px, {theme}: {one}" for one in page.evaluate(FINDINGS, rules)]
+    page.set_viewport_size({"width": 1440, "height": 900})
+    page.emulate_media(color_scheme=THEMES[0])
+    return found
+
+
+def test_axe_finds_what_is_wrong(view: Page) -> None:
+    view.goto("/settings/")
+    view.evaluate("document.querySelector('#main h1').outerHTML = '<h4>Settings<img src=x></h4>'")
+    found = findings(view)
+    assert any("image-alt" in one for one in found)
+    assert any("heading" in one for one in found)
+
+
+@pytest.mark.parametrize("path", FULL.values(), ids=FULL)
+def test_a_page_is_accessible(view: Page, path: str) -> None:
+    view.goto(path)
+    settle(view)
+    assert findings(view) == []
+
+
+def test_dialogs_are_accessible(view: Page) -> None:
+    view.goto("/models/digits/")
+    settle(view)
+    for key, name in (("?", "Keyboard"), ("/", "Search")):
+        view.keyboard.press(key)
+        view.get_by_role("dialog", name=name).wait_for()
+        assert findings(view) == [], name
+        view.keyboard.press("Escape")
+    view.get_by_role("button", name="Unload").click()
+    view.get_by_role("dialog", name=re.compile("Unload")).wait_for()
+    assert findings(view) == []
+
+
+def test_the_sign_in_is_accessible_when_it_refuses_too(house: Up, chromium: Browser) -> None:
+    context = new_context(chromium, house, reduced_motion="reduce")
+    page = context.new_page()
+    page.goto("/sign-in")
+    assert findings(page) == []
+    page.get_by_label("Name").fill("nobody")
+    page.get_by_label("Password").fill("wrong")
+    page.get_by_role("button", name="Sign in").click()
+    page.get_by_role("alert").wait_for()
+    assert findings(page) == []
+    context.close()
+
+
+@pytest.mark.usefixtures("emptied")
+@pytest.mark.parametrize("path", EMPTY.values(), ids=EMPTY)
+def test_an_empty_page_is_accessible(view: Page, path: str) -> None:
+    view.goto(path)
+    settle(view)
+    assert findings(view) == []
