@@ -14,7 +14,7 @@ from django.db import transaction
 from dashboard.access.audit import audit_record
 from dashboard.access.authorisation import SYSTEM, Actor, Right, require
 from dashboard.accounts.tokens import auth_file_kept
-from dashboard.shared.exceptions import Conflict, Invalid
+from dashboard.shared.exceptions import Conflict, Invalid, Problem
 
 # The permissions (Model.Meta.permissions) that an account may be given; everybody may see and infer.
 GRANTABLE = ("operate", "upload_data", "upload_code")
@@ -44,8 +44,8 @@ def account_create(*, actor: Actor, username: str, password: str, permissions: l
     require(actor, Right.ADMINISTER)
     users = get_user_model().objects
     user = get_user_model()(username=username)
-    _check(lambda: UnicodeUsernameValidator()(username))
-    _check(lambda: validate_password(password, user))
+    _check("username", lambda: UnicodeUsernameValidator()(username))
+    _check("password", lambda: validate_password(password, user))
     with transaction.atomic():
         if users.filter(username__iexact=username).exists():
             raise Conflict(f"there is an account '{username}' already")
@@ -84,11 +84,12 @@ def _permissions(names: list[str]) -> list[Permission]:
     return list(Permission.objects.filter(content_type__app_label="dashboard", codename__in=names))
 
 
-def _check(validate: Callable[[], None]) -> None:
+def _check(field: str, validate: Callable[[], None]) -> None:
     try:
         validate()
     except ValidationError as error:
-        raise Invalid(" ".join(error.messages)) from None
+        message = " ".join(error.messages)
+        raise Invalid(message, [Problem(message, field)]) from None
 
 
 def _facts(user: User) -> dict[str, object]:

@@ -20,7 +20,7 @@ from dashboard.accounts.forms import TokenForm
 from dashboard.accounts.tokens import token_create, token_revoke
 from dashboard.models import ApiToken
 from dashboard.shared.choices import TokenRight
-from dashboard.shared.exceptions import DashboardError
+from dashboard.shared.exceptions import DashboardError, Invalid
 from dashboard.templatetags.slipway import THEMES, sentence
 from dashboard.templatetags.units import duration
 from dashboard.web.pages import act
@@ -140,12 +140,17 @@ def token_end(request: HttpRequest, pk: int) -> HttpResponse:
 @require_POST
 @requires(Right.ADMINISTER)
 def person_new(request: HttpRequest) -> HttpResponse:
-    """Make an account with a first password, which the administrator hands over."""
+    """Make an account with a first password, which the administrator hands over. What is refused is shown at its field."""
     name, password = request.POST.get("username", "").strip(), request.POST.get("password", "")
     rights = request.POST.getlist("permissions")
-    done = f"{name} can sign in with that password, and change it here."
-    given = {"username": name, "password": password, "permissions": rights}
-    return act(request, account_create, done, "settings", **given)
+    try:
+        account_create(actor=actor_of(request), username=name, password=password, permissions=rights)
+    except DashboardError as error:
+        field = error.problems[0].field if isinstance(error, Invalid) and error.problems else "username"
+        refused = {"username": name, "permissions": rights, "errors": {field: sentence(error.message)}}
+        return _settings(request, new_person=refused)
+    messages.success(request, f"{name} can sign in with that password, and change it here.")
+    return redirect("settings")
 
 
 @require_POST

@@ -1,12 +1,15 @@
 """The pages of models: the list, and of one model its charts, versions and history, with what people do to it."""
 
+from collections.abc import Mapping
 from typing import TypedDict
 
+from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
 from django.utils.functional import SimpleLazyObject
 from django.views.decorators.http import require_GET, require_POST
 
-from dashboard.access.authorisation import Right, requires
+from dashboard.access.authorisation import Right, actor_of, requires
 from dashboard.access.happenings import Filter, changes, happenings
 from dashboard.catalog import selectors as select
 from dashboard.catalog import services as model_services
@@ -18,6 +21,8 @@ from dashboard.metrics.pages import EACH
 from dashboard.metrics.recent import NO_NUMBERS, recent_numbers
 from dashboard.models import Model, Version
 from dashboard.servers.selectors import has_gpus, model_states, outage_sentence, servers
+from dashboard.shared.exceptions import Invalid
+from dashboard.templatetags.slipway import sentence
 from dashboard.web.pages import act, page_of, respond, sorted_rows
 
 SHOWN = 100  # on one page of the list
@@ -132,12 +137,21 @@ def model_versions(request: HttpRequest, name: str) -> HttpResponse:
 @require_GET
 @requires(Right.VIEW)
 def model_activity(request: HttpRequest, name: str) -> HttpResponse:
+    return _activity(request, name)
+
+
+def _activity(request: HttpRequest, name: str, described: Mapping[str, str] | None = None) -> HttpResponse:
+    """`described`: the description and tags that were sent and refused, and why."""
     head = model_context(name, "activity")
+    model = head["model"]
     context = {
         **head,
         "entries": page_of(request, happenings(Filter(model=name))),
+        "described": described or {"description": model.description, "tags": ", ".join(model.tags)},
     }
-    return respond(request, "catalog/model/activity", context)
+    response = respond(request, "catalog/model/activity", context)
+    response.status_code = 400 if described else 200
+    return response
 
 
 @require_POST
@@ -162,8 +176,14 @@ def model_describe(request: HttpRequest, name: str) -> HttpResponse:
     model = select.model_get(name)
     tags = [tag.strip() for tag in request.POST.get("tags", "").split(",") if tag.strip()]
     text = request.POST.get("description", "").strip()
-    given = {"model": model, "description": text, "tags": tags}
-    return act(request, model_services.model_describe, "The description is saved.", "model", name, **given)
+    try:
+        model_services.model_describe(model=model, actor=actor_of(request), description=text, tags=tags)
+    except Invalid as error:
+        return _activity(
+            request, name, {"description": text, "tags": ", ".join(tags), "error": sentence(error.message)}
+        )
+    messages.success(request, "The description is saved.")
+    return redirect("model", name)
 
 
 @require_POST

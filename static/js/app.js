@@ -1,6 +1,6 @@
 // What every page has: keys, the palette, themes, relative times, dialogs, copying, filters, regions that refresh themselves.
 
-import { $, icon, need, toast } from "./core/dom.js";
+import { $, icon, complain, need } from "./core/dom.js";
 import { ago } from "./core/format.js";
 import { csrfToken } from "./core/request.js";
 import { confirmFirst } from "./shell/confirm.js";
@@ -9,6 +9,7 @@ import { onKey } from "./shell/keyboard.js";
 import { openPalette, startPalette } from "./shell/palette.js";
 import { followChanges } from "./shell/regions.js";
 import { reachScrollers } from "./shell/scrollers.js";
+import { labelTables } from "./shell/tables.js";
 
 const YEAR_S = 31536000;
 const COPIED_MS = 1600;
@@ -102,7 +103,11 @@ function onClick(event) {
   if (target instanceof HTMLDialogElement) target.close(); // beside the dialog: on its backdrop
   const copier = target.closest("[data-copy], [data-copy-text]");
   if (copier instanceof HTMLElement) {
-    copy(copier).catch(() => toast("The browser did not allow copying. Select the text instead.", "failed"));
+    const beside = copier.closest(".code, .row") ?? copier;
+    copy(copier).then(
+      () => complain(beside, ""),
+      () => complain(beside, "The browser did not allow copying. Select the text instead."),
+    );
   }
   openRow(target);
 }
@@ -125,12 +130,14 @@ document.body.addEventListener("htmx:configRequest", ({ detail }) => {
 document.body.addEventListener("htmx:afterSwap", () => {
   keepTimesCurrent();
   applyFilters();
+  labelTables();
   showHealth();
   reachScrollers();
 });
 addEventListener("resize", reachScrollers);
 
 applyFilters();
+labelTables();
 keepTimesCurrent();
 showHealth();
 reachScrollers();

@@ -1,7 +1,6 @@
-// Elements of the page: finding them, making them, and short messages to the person in front of it.
+// Elements of the page: finding them, making them, and saying beside one what went wrong there.
 
 const SVG = "http://www.w3.org/2000/svg";
-const TOAST_MS = 8000;
 
 /**
  * @typedef {string | number | boolean | null | undefined} AttributeValue
@@ -98,18 +97,21 @@ export function data(id) {
 }
 
 /**
- * Shows a message in the corner of the page. One about a failure stays until it is dismissed.
- * @param {string} text
- * @param {string} [kind] the state whose icon and colour it has
+ * Says below a part of the page what went wrong there, until it is dismissed or something else is said in its place.
+ * @param {Element} part
+ * @param {string} text "" takes back what was said
  */
-export function toast(text, kind = "ready") {
+export function complain(part, text) {
+  if (part.nextElementSibling?.matches(".complaint")) part.nextElementSibling.remove();
+  if (!text) return;
+  const dismiss = { class: "button quiet small icon-only", type: "button", "aria-label": "Dismiss", "data-close": true };
   const note = el(
     "div",
-    { class: `note ${kind}`, role: kind === "failed" ? "alert" : "status" },
-    icon(kind),
+    { class: "note failed complaint", role: "alert" },
+    icon("failed"),
     el("p", {}, text),
-    el("button", { class: "button quiet small icon-only", "aria-label": "Dismiss", click: () => note.remove() }, icon("close")),
+    el("button", dismiss, icon("close")),
   );
-  need("#toasts", HTMLElement).append(note);
-  if (kind !== "failed") setTimeout(() => note.remove(), TOAST_MS);
+  part.after(note);
+  note.scrollIntoView({ block: "nearest" });
 }

@@ -65,12 +65,9 @@ async function upload(dropped, address) {
   const page = new DOMParser().parseFromString(await (await fetch(address)).text(), "text/html");
   history.pushState({}, "", address);
   document.title = page.title;
-  const main = document.adoptNode(need("#main", Element, page));
+  const main = document.adoptNode(need("#main", HTMLElement, page));
   need("#main", HTMLElement).replaceWith(main);
   window.htmx?.process(main);
-  // Back to the list: the browser may keep this document for it, which shows the upload by now.
-  addEventListener("popstate", () => location.reload());
-  addEventListener("pageshow", ({ persisted }) => persisted && location.reload());
   const { begin } = await import("./upload.js");
   begin(files);
 }

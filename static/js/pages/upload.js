@@ -1,6 +1,6 @@
 // The upload flow: choosing, sending with progress, going on after an interruption; then the page's own steps.
 
-import { $, data, el, need, toast } from "../core/dom.js";
+import { $, complain, data, el, need } from "../core/dom.js";
 import { duration, size } from "../core/format.js";
 import { RequestError, request } from "../core/request.js";
 import { fromDrop, fromInput, matchFiles, proposedName, tidy } from "../uploads/files.js";
@@ -29,6 +29,8 @@ const COMPLETE_TRIES = 60;
 
 /** @type {Transfer | null} */
 let transfer = null;
+/** The address that this document shows. */
+let here = location.pathname;
 
 /**
  * Shows how far a transfer is.
@@ -64,6 +66,7 @@ function showTransfer({ received, total, speed, state, rows }) {
  */
 async function send(address, rows, id) {
   need("#transfer", HTMLElement).hidden = false;
+  complain(need("#transfer-bar", HTMLElement), "");
   const lines = rows.map((row) => {
     const path = el("span", { class: "mono" }, row.path);
     return el("li", { "data-file": row.number }, path, el("span", { class: "hint num push" }));
@@ -83,7 +86,7 @@ async function send(address, rows, id) {
     transfer.state = "failed";
     need("#transfer-title", HTMLElement).textContent = "Stopped";
     need("#transfer-speed", HTMLElement).textContent = "";
-    toast(error instanceof Error ? error.message : String(error), "failed");
+    complain(need("#transfer-bar", HTMLElement), error instanceof Error ? error.message : String(error));
   }
 }
 
@@ -130,9 +133,10 @@ function uploadsAddress() {
 export async function begin(chosen) {
   const { files } = tidy(chosen);
   if (!files.length) {
-    toast("There was no file in that.", "failed");
+    complain(need("#drop", HTMLElement), "There was no file in that.");
     return;
   }
+  complain(need("#drop", HTMLElement), "");
   const field = need("#model-name", HTMLInputElement);
   if (!field.value.trim()) field.value = proposedName(chosen);
   nameError("");
@@ -150,6 +154,7 @@ export async function begin(chosen) {
   need("#drop", HTMLElement).hidden = true;
   field.readOnly = true;
   history.replaceState({}, "", `/uploads/${upload.id}/`);
+  here = location.pathname;
   const rows = upload.files.map((row, index) => ({ ...row, file: files[index].file }));
   await send(`${address}/${upload.id}`, rows, upload.id);
 }
@@ -164,7 +169,7 @@ async function goOn(known, chosen) {
   const missing = rows.find((row) => !row.file && row.received < row.size);
   if (missing) {
     const text = `Choose the same files: ${missing.path} of ${size(missing.size)} is not among these.`;
-    toast(text, "failed");
+    complain(need("#transfer-bar", HTMLElement), text);
     return;
   }
   need("#transfer-resume", HTMLElement).hidden = true;
@@ -223,6 +228,9 @@ function takeFiles(section) {
   });
 }
 
+// A file that was dropped on the list of models put this page in its place without leaving the document, so that going back to
+// the list only changes the address.
+addEventListener("popstate", () => location.pathname !== here && location.reload());
 const section = $("#upload-files");
 startEditor(showRefusal);
 if (section) takeFiles(section);

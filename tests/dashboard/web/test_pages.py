@@ -226,6 +226,41 @@ def test_the_history_of_charts_is_bounded(server: Server, as_person: Callable[..
     assert client.get("/metrics?start=then&end=now").status_code == 400
 
 
+@pytest.mark.parametrize(
+    ("sent", "error"),
+    [
+        ({"username": "no spaces please", "password": "a long first secret"}, "person-name-error"),
+        ({"username": "maria", "password": "123"}, "person-password-error"),
+        ({"username": "ADMIN-1", "password": "a long first secret"}, "person-name-error"),
+    ],
+)
+def test_a_person_who_cannot_be_added_is_told_of_at_the_field_and_what_was_typed_stays(
+    as_person: Callable[..., Client], sent: dict[str, str], error: str
+) -> None:
+    administrator = as_person(is_superuser=True)
+    get_user_model().objects.create_user("admin-1")
+    answer = administrator.post("/settings/people", {**sent, "permissions": ["operate"]})
+    page = answer.content.decode()
+    assert answer.status_code == 400
+    assert f'id="{error}"' in page
+    assert f'name="username" id="person-name" value="{sent["username"]}"' in page
+    assert 'name="permissions" value="operate" checked' in page
+    assert sent["password"] not in page
+
+
+def test_a_description_that_is_refused_keeps_what_was_typed(
+    as_person: Callable[..., Client], published: Callable[..., Version]
+) -> None:
+    published()
+    tags = ", ".join(f"tag{number}" for number in range(200))
+    answer = as_person("operate").post("/models/relu/describe", {"description": "Of the harbour", "tags": tags})
+    page = answer.content.decode()
+    assert answer.status_code == 400
+    assert 'id="tags-error"' in page
+    assert ">Of the harbour</textarea>" in page
+    assert f'value="{tags}"' in page
+
+
 def test_an_administrator_adds_a_person_and_changes_their_rights(as_person: Callable[..., Client]) -> None:
     administrator = as_person(is_superuser=True)
     new = {"username": "maria", "password": "a long first secret", "permissions": ["operate"]}

@@ -190,3 +190,30 @@ def test_a_page_that_does_not_exist_says_so(page: Page) -> None:
         assert response is not None
         assert response.status == 404
         expect(page.get_by_role("link", name="Go to the overview")).to_be_visible()
+
+
+def test_a_message_covers_nothing(page: Page) -> None:
+    page.goto("/models/digits/activity")
+    page.get_by_role("button", name="Save").click()
+    message = page.locator(".toasts .note")
+    expect(message).to_contain_text("The description is saved")
+    for width in (1440, 390):
+        page.set_viewport_size({"width": width, "height": 800})
+        said, content = message.bounding_box(), page.locator("#main").bounding_box()
+        assert said is not None
+        assert content is not None
+        assert said["y"] >= 0
+        assert said["y"] + said["height"] <= content["y"]
+
+
+def test_on_a_phone_each_number_stands_beside_its_name(page: Page) -> None:
+    page.set_viewport_size({"width": 390, "height": 800})
+    page.goto("/models/")
+    row = page.locator('tr[data-model="digits"]')
+    for value, name in (("rps", "Requests"), ("errors", "Errors")):
+        cell = row.locator(f'[data-value="{value}"]')
+        assert name in cell.evaluate("cell => getComputedStyle(cell, '::before').content")
+        box = cell.bounding_box()
+        assert box is not None
+        assert box["x"] + box["width"] <= 390
+    expect(page.get_by_role("table").get_by_role("rowheader", name="digits", exact=False).first).to_be_visible()

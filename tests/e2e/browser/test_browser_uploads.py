@@ -181,6 +181,10 @@ def test_a_file_dropped_on_the_list_of_models_begins_an_upload(page: Page) -> No
     )
     page.wait_for_url(re.compile("/uploads/"))
     expect(page.get_by_role("heading", name="dropped")).to_be_visible()
+    expect(page.locator("#upload-files")).to_have_count(0)  # it is sent, and the page of the upload has come
+    page.go_back()
+    expect(page.get_by_role("heading", name="Models")).to_be_visible()
+    expect(page.locator(".models-table")).to_be_visible()
 
 
 def test_while_the_configuration_is_typed_the_page_says_which_permission_it_takes(
