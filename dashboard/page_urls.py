@@ -42,6 +42,7 @@ urlpatterns = [
     path("models/<str:name>/drift/overwrite", configuration.drift_overwrite, name="drift_overwrite"),
     path("models/<str:name>/playground", playground.model_playground, name="model_playground"),
     path("models/<str:name>/activity", models.model_activity, name="model_activity"),
+    path("models/<str:name>/log", models.model_log, name="model_log"),
     path("uploads/<uuid:pk>/", uploads.upload, name="upload"),
     path("uploads/<uuid:pk>/preview", uploads.preview, name="upload_preview"),
     path("uploads/<uuid:pk>/publish", uploads.publish, name="upload_publish"),

@@ -27,6 +27,7 @@ urlpatterns = [
     path("models/<str:name>/unload", models.ModelUnload.as_view(), name="api_model_unload"),
     path("models/<str:name>/roll_back", versions.ModelRollBack.as_view(), name="api_model_roll_back"),
     path("models/<str:name>/releases", models.ModelReleases.as_view(), name="api_model_releases"),
+    path("models/<str:name>/log", models.ModelLog.as_view(), name="api_model_log"),
     path("models/<str:name>/infer", inference.Infer.as_view(), name="api_model_infer"),
     path("models/<str:name>/config", configuration.Config.as_view(), name="api_config"),
     path("models/<str:name>/config/preview", configuration.ConfigPreview.as_view(), name="api_config_preview"),

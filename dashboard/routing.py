@@ -13,7 +13,7 @@ from django.urls import URLPattern, path, re_path
 from dashboard.jobs.consumers import JobConsumer
 from dashboard.metrics.consumers import LiveConsumer
 from dashboard.metrics.live import LiveFeeds
-from dashboard.servers.consumers import LogConsumer
+from dashboard.servers.consumers import LogConsumer, ModelLogConsumer
 from dashboard.web.changes import Changes, ChangesConsumer
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ websocket_urlpatterns: list[URLPattern] = [
     path("ws/live/", LiveConsumer.as_asgi(feeds=LiveFeeds())),  # type: ignore[arg-type]
     path("ws/jobs/<int:pk>/", JobConsumer.as_asgi()),  # type: ignore[arg-type]
     path("ws/servers/<str:name>/log/", LogConsumer.as_asgi()),  # type: ignore[arg-type]
+    path("ws/models/<str:name>/log/", ModelLogConsumer.as_asgi()),  # type: ignore[arg-type]
     re_path("", Nowhere.as_asgi()),  # type: ignore[arg-type]
 ]
 _checked = AllowedHostsOriginValidator(AuthMiddlewareStack(URLRouter(websocket_urlpatterns)))  # type: ignore[arg-type]  # likewise

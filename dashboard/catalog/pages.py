@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from typing import TypedDict
+from urllib.parse import quote
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
@@ -20,8 +21,10 @@ from dashboard.jobs.services import UNFINISHED
 from dashboard.metrics.pages import EACH
 from dashboard.metrics.recent import NO_NUMBERS, recent_numbers
 from dashboard.models import Model, Version
+from dashboard.servers.consumers import MODEL_LINES
 from dashboard.servers.selectors import has_gpus, model_states, outage_sentence, servers
 from dashboard.shared.exceptions import Invalid
+from dashboard.shared.model_logs import model_log_tail
 from dashboard.templatetags.slipway import sentence
 from dashboard.web.pages import act, page_of, respond, sorted_rows
 
@@ -152,6 +155,18 @@ def _activity(request: HttpRequest, name: str, described: Mapping[str, str] | No
     response = respond(request, "catalog/model/activity", context)
     response.status_code = 400 if described else 200
     return response
+
+
+@require_GET
+@requires(Right.VIEW)
+def model_log(request: HttpRequest, name: str) -> HttpResponse:
+    context = {
+        **model_context(name, "log"),
+        "lines": model_log_tail(name, MODEL_LINES),
+        "socket": f"/ws/models/{quote(name, safe='')}/log/",
+        "servers": servers(),
+    }
+    return respond(request, "catalog/model/log", context)
 
 
 @require_POST

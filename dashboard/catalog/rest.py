@@ -9,7 +9,12 @@ from dashboard.catalog import selectors as select
 from dashboard.catalog import serializers
 from dashboard.catalog.selectors import unmanaged_models
 from dashboard.catalog.services import model_delete, model_describe, model_load, model_unload
+from dashboard.servers.consumers import MODEL_LINES
+from dashboard.shared.exceptions import Invalid
+from dashboard.shared.model_logs import model_log_tail
 from dashboard.web.rest.endpoint import Endpoint, data_of
+
+MOST_LINES = 5000  # of a model's log, in one answer
 
 
 class ModelList(Endpoint):
@@ -90,6 +95,22 @@ class ModelReleases(Endpoint):
     def get(self, request: Request, name: str) -> Response:
         """Which versions were served from when, newest first."""
         return self.page(select.releases(select.model_get(name)), serializers.ReleaseSerializer)
+
+
+class ModelLog(Endpoint):
+    rights = {"GET": Right.VIEW}
+
+    @extend_schema(
+        parameters=[OpenApiParameter("lines", int, description=f"By default {MODEL_LINES}, at most {MOST_LINES}.")],
+        responses=serializers.ModelLogSerializer,
+    )
+    def get(self, request: Request, name: str) -> Response:
+        """What the bundled server logged of the model, with what the model prints; the newest lines, the oldest first."""
+        model = select.model_get(name)
+        text = request.query_params.get("lines", str(MODEL_LINES))
+        if not text.isdecimal() or not 0 < int(text[:9]) <= MOST_LINES:
+            raise Invalid(f"expected 'lines' as a number from 1 to {MOST_LINES}")
+        return Response({"lines": model_log_tail(model.name, int(text))})
 
 
 def summary_response(name: str, status: int = 200) -> Response:

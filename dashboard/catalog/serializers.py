@@ -10,6 +10,10 @@ from dashboard import models
 MODEL_WORDS = ("ready", "asleep", "loading", "unloading", "degraded", "failed", "unloaded")
 
 
+class ModelLogSerializer(serializers.Serializer[Any]):
+    lines = serializers.ListField(child=serializers.CharField())
+
+
 class ModelSummarySerializer(serializers.Serializer[Any]):
     """catalog.selectors.ModelSummary"""
 

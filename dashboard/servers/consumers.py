@@ -1,23 +1,40 @@
-"""/ws/servers/<name>/log/[?process=NAME]: the last lines of a process's log, then each line as it is written."""
+"""/ws/servers/<name>/log/[?process=NAME] and /ws/models/<name>/log/: the newest lines of a log, then each as it comes."""
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from asgiref.sync import sync_to_async
 from django.conf import settings
 
+from dashboard.models import Model
 from dashboard.servers.selectors import server_get
 from dashboard.shared.exceptions import NotFound
 from dashboard.shared.log_files import Follower, tail
+from dashboard.shared.model_logs import model_log_path, model_log_tail, shown
 from dashboard.web.websockets import PushConsumer
 
 POLL_S = 0.5
 TAIL_LINES = 200
+MODEL_LINES = 500
 PROCESSES = ("server", "dashboard", "watch", "worker")
 
 
-class LogConsumer(PushConsumer):
+class _FollowingConsumer(PushConsumer):
+    async def follow(self, path: Path, newest: Callable[[], list[str]], write: Callable[[str], str] = str) -> None:
+        """Send the newest lines, then those that are appended to a file, each as `write` has it."""
+        follower = Follower(path)
+        lines = await asyncio.to_thread(newest)
+        await self.send_json({"type": "log", "lines": lines, "reset": True})
+        while True:
+            await asyncio.sleep(POLL_S)
+            if lines := await asyncio.to_thread(follower.read):
+                await self.send_json({"type": "log", "lines": [write(line) for line in lines], "reset": False})
+
+
+class LogConsumer(_FollowingConsumer):
+    """The log of one of the processes that `up` runs."""
+
     async def prepare(self) -> Awaitable[None]:
         server = await sync_to_async(server_get)(self.scope["url_route"]["kwargs"]["name"])
         process = self.query("process") or "server"
@@ -25,13 +42,15 @@ class LogConsumer(PushConsumer):
             raise NotFound(f"server {server.name} is not run by this dashboard, so its log is not here")
         if process not in PROCESSES:
             raise NotFound(f"expected a process of {', '.join(PROCESSES)}")
-        return self._push(Path(settings.LOG_DIR) / f"{process}.log")
+        path = Path(settings.LOG_DIR) / f"{process}.log"
+        return self.follow(path, lambda: tail(path, TAIL_LINES))
 
-    async def _push(self, path: Path) -> None:
-        follower = Follower(path)
-        lines = await asyncio.to_thread(tail, path, TAIL_LINES)
-        await self.send_json({"type": "log", "lines": lines, "reset": True})
-        while True:
-            await asyncio.sleep(POLL_S)
-            if lines := await asyncio.to_thread(follower.read):
-                await self.send_json({"type": "log", "lines": lines, "reset": False})
+
+class ModelLogConsumer(_FollowingConsumer):
+    """What the bundled server's log says of one model, with what the model itself prints."""
+
+    async def prepare(self) -> Awaitable[None]:
+        name = self.scope["url_route"]["kwargs"]["name"]
+        if not await Model.objects.filter(name=name).aexists():
+            raise NotFound(f"there is no model named '{name}'")
+        return self.follow(model_log_path(name), lambda: model_log_tail(name, MODEL_LINES), shown)

@@ -6,6 +6,7 @@ from django.views.decorators.http import require_GET, require_POST
 
 from dashboard.access.authorisation import Right, requires
 from dashboard.servers import selectors as select
+from dashboard.servers.consumers import PROCESSES
 from dashboard.servers.services import server_restart
 from dashboard.web.pages import act, respond
 
@@ -31,6 +32,8 @@ def server(request: HttpRequest, name: str) -> HttpResponse:
         "states": states[:SHOWN],
         "more_states": len(states[SHOWN:]),
         "events": select.server_events(server=found)[:EVENTS],
+        "socket": f"/ws/servers/{found.name}/log/",
+        "processes": PROCESSES,
         "inference_open": found.bundled and not settings.REQUIRE_TOKENS,
     }
     return respond(request, "servers/server", context)

@@ -8,11 +8,12 @@ KEPT = 3
 
 
 class RotatingLog:
-    """Appends to the file `path`. Past `max_bytes` it is renamed to `path`.1, that to `path`.2, up to KEPT."""
+    """Appends to the file `path`. Past `max_bytes` it is renamed to `path`.1, that to `path`.2, up to `kept`."""
 
-    def __init__(self, path: Path, max_bytes: int = MAX_BYTES) -> None:
+    def __init__(self, path: Path, max_bytes: int = MAX_BYTES, kept: int = KEPT) -> None:
         self.path = path
         self.max_bytes = max_bytes
+        self.kept = kept
         self._open()
 
     def _open(self) -> None:
@@ -32,7 +33,7 @@ class RotatingLog:
 
     def _rotate(self) -> None:
         self._file.close()
-        for number in range(KEPT, 0, -1):
+        for number in range(self.kept, 0, -1):
             older = self.path if number == 1 else self._numbered(number - 1)
             if older.exists():
                 older.replace(self._numbered(number))

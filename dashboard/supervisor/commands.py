@@ -5,12 +5,14 @@ import signal
 import sys
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 from django.conf import settings
 
 from dashboard.shared.environment import BASE_DIR
 from dashboard.shared.exceptions import Invalid
 from dashboard.shared.heartbeat import heard_since_last
+from dashboard.shared.model_logs import model_logs_folder
 from dashboard.supervisor.probes import probe_grpc, probe_http
 from dashboard.supervisor.process import Probe, ProcessSpec, Stop
 
@@ -50,6 +52,7 @@ def _spec(
     make_probe: Callable[[], Probe],
     stop: Stop,
     says_ready: bytes = b"",
+    model_logs: Path | None = None,
 ) -> ProcessSpec:
     return ProcessSpec(
         name=name,
@@ -57,6 +60,7 @@ def _spec(
         command=(sys.executable, *command),
         log=settings.LOG_DIR / f"{name}.log",
         folder=BASE_DIR,
+        model_logs=model_logs,
         environment={"DJANGO_SETTINGS_MODULE": "dashboard.settings"},
         make_probe=make_probe,
         says_ready=says_ready,
@@ -115,6 +119,7 @@ def _server() -> ProcessSpec:
         *("-m", "serving", f"@{_write_server_arguments()}"),
         make_probe=lambda: answers,
         stop=((signal.SIGTERM, EXIT_TIMEOUT_S + 5.0),),
+        model_logs=model_logs_folder(),
     )
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dashboard.shared.log_files import RotatingLog
+from dashboard.shared.model_logs import ModelLogs
 from dashboard.supervisor.guardian import send
 from repository.core import crash_trace
 
@@ -33,6 +34,7 @@ class ProcessSpec:
     command: tuple[str, ...]
     log: Path
     folder: Path
+    model_logs: Path | None = None  # the folder of what its output says of each model
     environment: dict[str, str] = field(default_factory=dict)
     make_probe: Callable[[], Probe] | None = None
     says_ready: bytes = b""
@@ -78,6 +80,7 @@ class Child:
     def __init__(self, spec: ProcessSpec, log: RotatingLog) -> None:
         self.spec = spec
         self._log = log
+        self._model_logs = ModelLogs(spec.model_logs) if spec.model_logs else None
         self._began = 0.0
         self._process: asyncio.subprocess.Process | None = None
         self._output = -1
@@ -114,6 +117,8 @@ class Child:
             return False
         if data:
             self._log.write(data)
+            if self._model_logs is not None:
+                self._model_logs.write(data)
             self._keep(data)
             self.said_ready = self.said_ready or self.spec.says_ready in data
         else:
@@ -136,6 +141,8 @@ class Child:
             pass
         asyncio.get_running_loop().remove_reader(self._output)
         os.close(self._output)
+        if self._model_logs is not None:
+            self._model_logs.close()
         return Ending(code, seconds, b"".join(self._said).decode(errors="replace"))
 
     async def stop(self) -> None:

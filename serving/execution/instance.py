@@ -19,11 +19,12 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from queue import SimpleQueue
 
-from serving.backends.base.backend import AsyncInstance, Backend, BackendInstance, BlockingInstance
+from serving.backends.base.backend import AsyncInstance, Backend, BackendInstance, BlockingInstance, ModelSpec
 from serving.cli.option_values import Cores
 from serving.core.batch import Batch, Send
 from serving.core.errors import ServingError, internal, unavailable, unexpected, without_addresses, without_paths
 from serving.core.in_flight import InFlightRequest
+from serving.core.log_context import about
 from serving.core.response import Answer, InferenceResponse
 from serving.core.response_flow import OVERHEAD
 from serving.execution.crash_trace import runner
@@ -234,9 +235,13 @@ class Instance:
 
     # -- on the instance's thread ----------------------------------------------------------------------------------
     def _run(self, warmup: list[Batch]) -> None:
+        spec = self._backend.spec
+        with about(spec.name, spec.version):
+            self._live(spec, warmup)
+
+    def _live(self, spec: ModelSpec, warmup: list[Batch]) -> None:
         try:
             bind_thread(self._cores)
-            spec = self._backend.spec
             loading = runner("loading", spec.name, spec.version, spec.model_file)
             self._impl = impl = loading(self._backend.create_instance, self.device, self.name)
         except BaseException as error:
@@ -315,6 +320,8 @@ class Instance:
     def _as_error(self, error: BaseException) -> ServingError:
         if isinstance(error, ServingError):
             return error
-        log.error("instance %s failed", self.name, exc_info=error)
+        spec = self._backend.spec
+        with about(spec.name, spec.version):
+            log.error("instance %s failed", self.name, exc_info=error)
         text = without_paths(without_addresses(str(error)))
         return internal(f"{type(error).__name__}: {text}" if text else type(error).__name__)

@@ -17,6 +17,7 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 from repository.config.release import DEFAULT_ALIAS, aliases_of, is_alias, release_of
 from repository.config.residency import residency_of
 from serving.core.errors import Code, ServingError, invalid, not_found, unavailable, unexpected
+from serving.core.log_context import about
 from serving.core.model_identifier import ModelIdentifier
 from serving.models.model import Model
 from serving.models.model_builder import EffectiveConfig, ModelBuilder
@@ -231,6 +232,10 @@ class ModelLifecycle:
     async def _load_awake(self, version: ModelVersion, sleeping: SleepingModel) -> Model:
         source = version.source
         assert source is not None
+        with about(self.name, source.version):
+            return await self._load_for_request(version, sleeping, source)
+
+    async def _load_for_request(self, version: ModelVersion, sleeping: SleepingModel, source: VersionSource) -> Model:
         version.state, version.reason = State.LOADING, ""
         try:
             # Completed anew: the files may have changed since.

@@ -18,6 +18,7 @@ from serving.cli.options import Options
 from serving.configuration.effective_config import effective_config
 from serving.configuration.ensemble_check import step_models
 from serving.core.errors import ServingError, invalid, not_found
+from serving.core.log_context import about
 from serving.core.model_identifier import ModelIdentifier
 from serving.execution.crash_trace import runner
 from serving.models.model_lifecycle import ModelLifecycle
@@ -116,6 +117,10 @@ class ModelLoader:
             task.exception()  # seen, even where every caller has gone
 
     async def _load_alone(self, model: ModelIdentifier, config: str, files: Mapping[str, bytes]) -> None:
+        with about(model.name):
+            await self._load_now(model, config, files)
+
+    async def _load_now(self, model: ModelIdentifier, config: str, files: Mapping[str, bytes]) -> None:
         lifecycle = self._models.get(model)
         if lifecycle is None:
             completing = partial(self._effective_config, model.namespace)
@@ -273,7 +278,8 @@ class ModelLoader:
             self._models.set_requested(lifecycle, False)
             lifecycle.unload()
             self._overrides.drop(lifecycle.identifier)
-        log.info("unloading '%s'", lifecycle.identifier)
+        with about(lifecycle.name):
+            log.info("unloading '%s'", lifecycle.identifier)
         for step in steps:
             await self._unload(step, unload_dependents=True)
 

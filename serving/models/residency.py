@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from typing import Protocol
 
 from repository.config.residency import ON_DEMAND, PINNED
+from serving.core.log_context import about
 from serving.models.model_version import ModelVersion
 from serving.resources.memory import NOTHING, MemoryUse
 
@@ -71,7 +72,8 @@ class ResidencyManager:
                 log.warning("loading '%s' goes over the budget of the %s: no other model may go", name, device)
                 break
             model, version = victim
-            log.info("'%s' makes room for '%s'", model.name, name)
+            with about(model.name):
+                log.info("'%s' makes room for '%s'", model.name, name)
             model.sleep(version)
             await model.drained()
         self._reserved.append(needed)
@@ -117,14 +119,16 @@ class ResidencyManager:
             version.notice_use(now)
             mode, idle_seconds = version.residency
             if mode == ON_DEMAND and now - version.last_used >= idle_seconds and _may_sleep(model, version, now):
-                log.info("'%s' was idle for %g s and goes to sleep", model.name, idle_seconds)
+                with about(model.name):
+                    log.info("'%s' was idle for %g s and goes to sleep", model.name, idle_seconds)
                 model.sleep(version)
         while (device := self._exceeded(NOTHING)) is not None:
             victim = self._least_recently_used(device)
             if victim is None:
                 return
             model, version = victim
-            log.info("'%s' goes to sleep: the models hold more than the budget of the %s", model.name, device)
+            with about(model.name):
+                log.info("'%s' goes to sleep: the models hold more than the budget of the %s", model.name, device)
             model.sleep(version)
             await model.drained()
 

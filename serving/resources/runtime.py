@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
+from contextvars import copy_context
 from dataclasses import dataclass, field
 from functools import partial
 from typing import ParamSpec, Protocol, TypeVar
@@ -61,4 +62,5 @@ class Runtime:
 
     async def in_thread(self, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
         """Return what a function that reads files returns, called on a worker thread."""
-        return await self.loop.run_in_executor(self.executor, partial(function, *arguments, **named))
+        run = partial(copy_context().run, function)  # what it logs is about the same model
+        return await self.loop.run_in_executor(self.executor, partial(run, *arguments, **named))

@@ -11,14 +11,16 @@ from dataclasses import dataclass, replace
 from logging.handlers import WatchedFileHandler
 from pathlib import Path
 
+from repository.core.log_line import CONTINUED
 from serving.cli.options import Options
+from serving.core import log_context
 from serving.core.errors import ServingError, invalid, unavailable, unsupported
 
 # Libraries that log whole requests at their debug level, signatures and session tokens too.
 TALKATIVE = ("botocore", "aiobotocore", "s3fs", "fsspec", "gcsfs", "adlfs", "azure", "google", "urllib3", "aiohttp")
 FORMATS = {
-    "default": logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"),
-    "ISO8601": logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s", "%Y-%m-%dT%H:%M:%SZ"),
+    "default": logging.Formatter("%(asctime)s %(levelname)s %(name)s%(about)s: %(message)s"),
+    "ISO8601": logging.Formatter("%(asctime)s %(levelname)s %(name)s%(about)s: %(message)s", "%Y-%m-%dT%H:%M:%SZ"),
 }
 FORMATS["ISO8601"].converter = time.gmtime
 _SETTINGS = ("log_info", "log_warning", "log_error", "log_verbose_level", "log_format")
@@ -144,4 +146,7 @@ class _SettingsFormatter(logging.Formatter):
         return values.log_warning if record.levelno < logging.ERROR else values.log_error
 
     def format(self, record: logging.LogRecord) -> str:
-        return FORMATS[self._settings.current.log_format].format(record)
+        """Return the record as it is written; of one about a model the first line says so, and the others go on with it."""
+        mark = record.__dict__["about"] = log_context.mark()
+        text = FORMATS[self._settings.current.log_format].format(record)
+        return text.replace("\n", f"\n{CONTINUED}") if mark else text

@@ -13,6 +13,7 @@ checked: a child that sends nonsense is ended.
 import mmap
 import threading
 from collections.abc import Callable
+from contextvars import copy_context
 from queue import SimpleQueue
 from typing import NamedTuple
 
@@ -50,7 +51,8 @@ class ChildCalls:
             **self._metrics.handlers,
             **ChildModelControl(spec, self._answer).handlers,
         }
-        self._reader = threading.Thread(target=self._read, name=f"{child.name}-calls", daemon=True)
+        run = copy_context().run  # what it logs is about the model that calls
+        self._reader = threading.Thread(target=run, args=(self._read,), name=f"{child.name}-calls", daemon=True)
         self._reader.start()
 
     def join(self) -> None:

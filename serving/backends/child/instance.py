@@ -28,6 +28,7 @@ from serving.backends.environments.interpreter import Interpreter
 from serving.core.batch import Batch
 from serving.core.devices import Device
 from serving.core.errors import ServingError, internal, unexpected
+from serving.core.log_context import about
 
 log = logging.getLogger(__name__)
 
@@ -275,7 +276,8 @@ class ChildInstance(AsyncInstance):
 
     def _lose(self, child: ModelChild, how: str) -> None:
         if not self._sent:
-            log.warning("%s: %s between two requests", self._name, how)
+            with about(self._model):
+                log.warning("%s: %s between two requests", self._name, how)
         self._replace(child, self._loss(how))
 
     def _loss(self, how: str) -> str:

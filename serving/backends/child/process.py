@@ -10,6 +10,7 @@ import subprocess
 import threading
 import time
 from collections import deque
+from contextvars import copy_context
 from pathlib import Path
 from typing import IO
 
@@ -246,7 +247,8 @@ class OutputLog:
     def __init__(self, name: str, stream: IO[bytes]) -> None:
         self._name = name
         self._tail: deque[str] = deque(maxlen=1)
-        self._thread = threading.Thread(target=self._run, args=(stream,), name=f"{name}-log", daemon=True)
+        run = copy_context().run  # what it logs is about the model for which the process was started
+        self._thread = threading.Thread(target=run, args=(self._run, stream), name=f"{name}-log", daemon=True)
         self._thread.start()
 
     def last_line(self) -> str:

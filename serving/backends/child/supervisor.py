@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextvars import copy_context
 from queue import SimpleQueue
 
 from serving.backends.base.backend import ModelSpec
@@ -15,6 +16,7 @@ from serving.backends.child.open_requests import quietly
 from serving.backends.child.process import ChildDied, ChildProcess
 from serving.backends.environments.interpreter import Interpreter
 from serving.core.errors import ServingError, internal, unavailable, unexpected
+from serving.core.log_context import about
 
 log = logging.getLogger(__name__)
 
@@ -95,7 +97,8 @@ class ChildSupervisor:
         delay = 0.0 if self._deaths == 0 else min(2.0 ** (self._deaths - 1), MAX_BACK_OFF_S)
         self._deaths += 1
         self._due = time.monotonic() + delay
-        log.warning("%s: the process is restarted in %g s (%d in a row)", self._name, delay, self._deaths)
+        with about(self._spec.name, self._spec.version):
+            log.warning("%s: the process is restarted in %g s (%d in a row)", self._name, delay, self._deaths)
         self._child = None
         self._restarting = self._thread.submit(lambda: self._restart(died, delay))
 
@@ -229,7 +232,8 @@ class _StartingThread:
 
     def __init__(self, name: str) -> None:
         self._jobs: SimpleQueue[tuple[Callable[[], None], Future[None]] | None] = SimpleQueue()
-        threading.Thread(target=self._run, name=name, daemon=True).start()
+        # What it logs, and every child that it starts, is about the model for which it is made.
+        threading.Thread(target=copy_context().run, args=(self._run,), name=name, daemon=True).start()
 
     def submit(self, job: Callable[[], None]) -> "Future[None]":
         """Have it run a job behind those that it has. The future gives what the job raises."""

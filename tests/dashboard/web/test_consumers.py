@@ -47,7 +47,7 @@ def run(scenario: Scenario) -> None:
     async_to_sync(scenario)()
 
 
-ADDRESSES = ("/ws/changes/", "/ws/live/", "/ws/jobs/1/", "/ws/servers/local/log/")
+ADDRESSES = ("/ws/changes/", "/ws/live/", "/ws/jobs/1/", "/ws/servers/local/log/", "/ws/models/relu/log/")
 
 
 @pytest.mark.parametrize("path", ADDRESSES)
@@ -95,7 +95,10 @@ def test_a_job_is_sent_whenever_it_changes_and_its_log_in_pieces(cookie: bytes):
     run(scenario)
 
 
-@pytest.mark.parametrize("path", ["/ws/jobs/999/", "/ws/servers/none/log/", "/ws/servers/local/log/?process=../secret"])
+@pytest.mark.parametrize(
+    "path",
+    ["/ws/jobs/999/", "/ws/servers/none/log/", "/ws/servers/local/log/?process=../secret", "/ws/models/none/log/"],
+)
 def test_what_does_not_exist_is_said_in_a_sentence(path: str, server: Server, cookie: bytes):
     async def scenario() -> None:
         browser = connect(path, cookie)

@@ -1,0 +1,122 @@
+"""What the inference server's log says of each model, in a file of the model's own: a model that says much drowns no other.
+
+`up` writes the files as it copies the server's output; pages read them. Each holds the newest LINES_BYTES to twice as much, and
+of more than MOST_MODELS the one that was silent the longest goes.
+"""
+
+from collections import OrderedDict
+from pathlib import Path
+
+from django.conf import settings
+
+from dashboard.shared.log_files import RotatingLog, tail
+from repository.core.errors import InvalidName
+from repository.core.layout import check_name
+from repository.core.log_line import CONTINUED, LogLine, parse
+
+LINES_BYTES = 256 << 10
+MOST_MODELS = 1000
+_OPEN_FILES = 16
+_LONGEST_LINE = 64 << 10
+_CONTINUED = CONTINUED.encode()
+
+
+def model_logs_folder() -> Path:
+    return Path(settings.LOG_DIR) / "models"
+
+
+def model_log_path(name: str) -> Path:
+    """Return where the lines about a model are."""
+    return model_logs_folder() / f"{name}.log"
+
+
+def model_log_tail(name: str, lines: int) -> list[str]:
+    """Return the newest lines about a model, as `shown` writes them; the oldest first."""
+    path = model_log_path(name)
+    found = tail(path, lines, 2 * LINES_BYTES)
+    if len(found) < lines:
+        found = [*tail(path.with_name(f"{path.name}.1"), lines - len(found), 2 * LINES_BYTES), *found]
+    return [shown(line) for line in found]
+
+
+def shown(line: str) -> str:
+    """Return a line of a model's log as people read it: without the logger and the model, which are always the same."""
+    found = parse(line)
+    if found is None:
+        return line
+    version = f"version {found.version}: " if found.version else ""
+    return f"{found.at} {found.level} {version}{found.text}"
+
+
+class ModelLogs:
+    """Takes the server's output as it comes, and files each line about a model with the lines that go on with it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._open: OrderedDict[str, RotatingLog] = OrderedDict()
+        self._rest = b""
+        self._name = ""  # of the model that the line before was about
+
+    def write(self, data: bytes) -> None:
+        """Take bytes that end anywhere. What cannot be written is not there to be read; nothing is raised for it."""
+        lines = (self._rest + data).splitlines(keepends=True)
+        self._rest = lines.pop() if lines and not lines[-1].endswith(b"\n") else b""
+        if len(self._rest) > _LONGEST_LINE:
+            lines.append(self._rest + b"\n")
+            self._rest = b""
+        for name, text in self._by_model(lines):
+            try:
+                self._file(name).write(text)
+            except OSError:
+                continue
+
+    def _by_model(self, lines: list[bytes]) -> list[tuple[str, bytes]]:
+        """Return the lines that are about models, those together that follow one another."""
+        found: list[tuple[str, bytes]] = []
+        for line in lines:
+            if not line.startswith(_CONTINUED):
+                self._name = _model(line)
+            if not self._name:
+                continue
+            if found and found[-1][0] == self._name:
+                found[-1] = (self._name, found[-1][1] + line)
+            else:
+                found.append((self._name, line))
+        return found
+
+    def _file(self, name: str) -> RotatingLog:
+        file = self._open.get(name)
+        if file is None:
+            self._folder.mkdir(mode=0o700, exist_ok=True)
+            path = self._folder / f"{name}.log"
+            if not path.exists():
+                self._make_room()
+            file = self._open[name] = RotatingLog(path, LINES_BYTES, kept=1)
+        self._open.move_to_end(name)
+        if len(self._open) > _OPEN_FILES:
+            self._open.popitem(last=False)[1].close()
+        return file
+
+    def _make_room(self) -> None:
+        """Remove the file of the model that was silent the longest, where there are as many as there may be."""
+        files = list(self._folder.glob("*.log"))
+        if len(files) >= MOST_MODELS:
+            oldest = min(files, key=lambda path: path.stat().st_mtime)
+            oldest.unlink(missing_ok=True)
+            oldest.with_name(f"{oldest.name}.1").unlink(missing_ok=True)
+
+    def close(self) -> None:
+        for file in self._open.values():
+            file.close()
+        self._open.clear()
+
+
+def _model(line: bytes) -> str:
+    """Return the name of the model that a line is about; "" for none."""
+    if b"]: " not in line:
+        return ""
+    found: LogLine | None = parse(line.decode(errors="replace").rstrip("\r\n"))
+    try:
+        return check_name(found.model) if found else ""
+    except InvalidName:
+        return ""

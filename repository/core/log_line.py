@@ -1,0 +1,42 @@
+"""How a line of the inference server's log says which version of a model it is about: one program writes it, one reads it.
+
+    2026-11-30 17:05:00,123 WARNING serving.models.model_loader [digits/3]: the file ends too early
+    \tand this line belongs to the one above
+
+A name is written so that it holds no "]"; "[digits/]" is about no version in particular.
+"""
+
+import re
+from dataclasses import dataclass
+from urllib.parse import unquote
+
+CONTINUED = "\t"
+_ESCAPES = str.maketrans({"%": "%25", "]": "%5D"})
+_LINE = re.compile(
+    r"(\S+(?: \S+)?) (DEBUG|INFO|WARNING|ERROR|CRITICAL) [\w.-]+ \[([^\]/]+)/(\d{0,19})\]: (.*)", re.DOTALL
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """A line about a model. version: 0 for none in particular."""
+
+    at: str
+    level: str
+    model: str
+    version: int
+    text: str
+
+
+def mark_of(model: str, version: int = 0) -> str:
+    """Return what stands behind the logger's name of a line about a model."""
+    return f" [{model.translate(_ESCAPES)}/{version or ''}]"
+
+
+def parse(line: str) -> LogLine | None:
+    """Return what a line says; None for one that is about no model, or that goes on with the line before it."""
+    found = _LINE.fullmatch(line)
+    if found is None:
+        return None
+    at, level, model, version, text = found.groups()
+    return LogLine(at, level, unquote(model), int(version or 0), text)
