@@ -23,6 +23,7 @@ urlpatterns = [
     path("places", search.places, name="places"),
     path("models/", models.models, name="models"),
     path("models/new", uploads.model_new, name="model_new"),
+    path("models/new/existing", uploads.existing, name="model_existing"),
     path("models/<str:name>/", models.model, name="model"),
     path("models/<str:name>/adopt", configuration.models_adopt, name="model_adopt"),
     path("models/<str:name>/head", models.model_head, name="model_head"),

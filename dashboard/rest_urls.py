@@ -61,6 +61,7 @@ urlpatterns = [
     path("models/<str:name>/golden_checks", examples.GoldenChecks.as_view(), name="api_golden_checks"),
     path("uploads", uploads.UploadList.as_view(), name="api_uploads"),
     path("uploads/<uuid:pk>", uploads.UploadDetail.as_view(), name="api_upload"),
+    path("uploads/<uuid:pk>/files", uploads.UploadFiles.as_view(), name="api_upload_files"),
     path("uploads/<uuid:pk>/files/<int:number>", uploads.UploadChunk.as_view(), name="api_upload_file"),
     path("uploads/<uuid:pk>/complete", uploads.UploadComplete.as_view(), name="api_upload_complete"),
     path("uploads/<uuid:pk>/publish", uploads.UploadPublish.as_view(), name="api_upload_publish"),

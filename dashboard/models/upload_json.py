@@ -7,12 +7,13 @@ publication   Publication   what publishing was asked for last; written when it 
 """
 
 from dataclasses import asdict, dataclass, field
-from typing import Any, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 
 class Finding(TypedDict):
-    severity: str  # "error": these files cannot be served; or "warning"
+    severity: str  # "error": these files cannot be served; "warning"; "note": good to know
     message: str
+    code: NotRequired[str]  # lines for Python or a shell that mend it
 
 
 class TensorRow(TypedDict):
@@ -32,6 +33,8 @@ class Proposal(TypedDict, total=False):
     opset: int
     producer: str
     names: list[str]  # files that the model file names as its weights
+    missing: list[str]  # those of them that are not there
+    class_names: dict[str, list[str]]  # output -> the names of its classes, where the file says them
     executes_code: bool
     problems: list[Finding]
     config: str  # the text to review

@@ -9,6 +9,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 
 from dashboard.templatetags.units import rate
+from repository.files import foreign_formats
 
 register = template.Library()
 
@@ -163,5 +164,13 @@ _FORMATS = {
 
 
 @register.filter
+def finding_kind(severity: str) -> str:
+    """Return the state that a finding of an inspection looks like."""
+    return {"error": "failed", "warning": "degraded"}.get(severity, "info")
+
+
+@register.filter
 def format_name(name: str) -> str:
-    return _FORMATS.get(name, name)
+    """Return what people call a format, or a backend."""
+    foreign = foreign_formats.BY_NAME.get(name)
+    return _FORMATS.get(name) or (foreign.title if foreign else name)

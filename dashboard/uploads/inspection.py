@@ -26,6 +26,8 @@ _CHUNK = 4 << 20
 def inspection_run(context: JobContext) -> dict[str, Any]:
     """The job `inspect`, params {"upload": id}: leaves the upload inspected, with a proposal, or failed, with the reason.
 
+    Files that cannot be published make the upload and the job fail; the upload then has the proposal, too.
+
     The proposal is what serving.inspect says, with the text to review, and with problems of the uploaded or present
     configuration as warnings.
     """
@@ -36,6 +38,10 @@ def inspection_run(context: JobContext) -> dict[str, Any]:
         states.inspect(upload)
         with undone_by(lambda error: _reject(upload, error)), repository_errors():
             contents, proposal = _inspected(upload, context)
+        refused = _errors(proposal)
+        if refused:
+            states.reject(upload, reason=refused[0]["message"], proposal=proposal)
+            raise Invalid(refused[0]["message"])
         states.accept(upload, contents=contents, proposal=proposal)
     except WrongState:  # the upload was cancelled, or has expired
         raise JobCancelled from None
@@ -74,7 +80,7 @@ def _inspected(upload: Upload, context: JobContext) -> tuple[Contents, Proposal]
         context.log(f"{theirs} is stored as {ours}")
     context.progress(60, "Inspecting the model")
     proposal = _proposal(upload, arrangement, context)
-    if proposal["executes_code"] and not upload.allow_code:
+    if proposal["executes_code"] and not upload.allow_code and not _errors(proposal):
         raise Forbidden(f"format {proposal['format']} can run code; this needs the permission to upload code")
     beside = {name: str(path.relative_to(upload.folder)) for name, path in arrangement.model_files.items()}
     return Contents(files=arrangement.files, model_files=beside), proposal

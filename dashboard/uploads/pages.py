@@ -18,10 +18,11 @@ from dashboard.templatetags.slipway import format_name, sentence
 from dashboard.templatetags.units import size
 from dashboard.uploads.publication import upload_publish
 from dashboard.uploads.review import upload_review
-from dashboard.uploads.selectors import upload_get
+from dashboard.uploads.selectors import existing_model, free_name, missing_paths, name_is_taken, upload_get
 from dashboard.uploads.services import upload_cancel
 from dashboard.uploads.states import UNFINISHED
 from dashboard.web.pages import act
+from repository.files.foreign_formats import as_json
 
 STEPS = (("upload", "Upload"), ("inspect", "Inspect"), ("configure", "Configure"), ("publish", "Publish"))
 # How far an upload in this state has come: the index of the step that is going on.
@@ -38,9 +39,22 @@ _AT = {
 @require_GET
 @requires(Right.UPLOAD_DATA)
 def model_new(request: HttpRequest) -> HttpResponse:
-    """The flow's beginning; ?model=NAME for a new version of what exists."""
-    context = {"upload": None, "for_model": request.GET.get("model", ""), "steps": _steps(None)}
+    """The flow's beginning; ?model=NAME for a new version of what exists, or for a first one of that name."""
+    name = request.GET.get("model", "").strip()
+    for_model = name if name and name_is_taken(name) else ""
+    context = {"upload": None, "for_model": for_model, "name": name, "steps": _steps(None), "formats": as_json()}
     return _render(request, context)
+
+
+@require_GET
+@requires(Right.UPLOAD_DATA)
+def existing(request: HttpRequest) -> HttpResponse:
+    """The question that a name asks which a model has already: ?name=NAME. 204 for a name that is free."""
+    name = request.GET.get("name", "").strip()
+    if not name_is_taken(name):
+        return HttpResponse(status=204)
+    context = {"name": name, "existing": existing_model(name), "free": free_name(name)}
+    return render(request, "uploads/existing.html", context)
 
 
 @require_GET
@@ -60,6 +74,7 @@ def _page(request: HttpRequest, found: Upload, **more: Any) -> HttpResponse:
         and _is_theirs(request, found),
         "theirs_or_operates": _is_theirs(request, found) or actor_of(request).may(Right.OPERATE),
         "transfer": _transfer(found),
+        "formats": as_json() if found.state == UploadState.RECEIVING else None,
         "next_number": model.last_number + 1 if model else 1,
         **_asked(request, found),
         **_proposal(request, found, more.pop("text", None), more.pop("base", None)),
@@ -92,13 +107,15 @@ def _transfer(found: Upload) -> dict[str, Any]:
 
 def _proposal(request: HttpRequest, found: Upload, text: str | None, base: int | None) -> dict[str, Any]:
     """What inspection found, and the editor over the configuration that it proposes, or that was typed."""
+    if found.state == UploadState.FAILED and found.proposal:
+        theirs = _is_theirs(request, found)
+        return {"proposal": found.proposal, "missing": missing_paths(found) if theirs else [], "theirs": theirs}
     if found.state != UploadState.INSPECTED:
         return {}
     review = upload_review(upload=found, text=text, base_revision=base)
     return {
         "proposal": found.proposal,
         "theirs": _is_theirs(request, found),
-        "blocked": any(problem["severity"] == "error" for problem in found.proposal.get("problems", [])),
         "review": review,
         "refusal": refusal_for(request, review.needs),
         "preview_url": reverse("upload_preview", args=[found.pk]),
@@ -126,14 +143,14 @@ def _published(found: Upload, model: Model | None) -> dict[str, Any]:
 
 
 def _steps(found: Upload | None) -> list[tuple[str, str, str, str]]:
-    """(key, title, done | now | failed | later, what is known of it) for each step."""
+    """(key, title, done | past | now | failed | later, what is known of it) for each step. past: before one that failed."""
     at = _AT.get(UploadState(found.state), 0) if found else 0
     details = _details(found)
     rows = []
     for index, (key, title) in enumerate(STEPS):
         word = "done" if index < at else "now" if index == at else "later"
         if found and found.state == UploadState.FAILED:
-            word = "failed" if index == _failed_step(found) else "done" if index < _failed_step(found) else "later"
+            word = "failed" if index == _failed_step(found) else "past" if index < _failed_step(found) else "later"
         rows.append((key, title, word, details[key]))
     return rows
 
@@ -152,9 +169,11 @@ def _details(found: Upload | None) -> dict[str, str]:
     if found is None:
         return details
     received, whole = found.received_bytes, found.size_bytes
-    details["upload"] = f"{size(received)} of {size(whole)}" if received < whole else f"{size(whole)}, checked"
-    if found.proposal:
-        problems = found.proposal.get("problems", [])
+    details["upload"] = f"{size(received)} of {size(whole)}" if received < whole else f"{size(whole)}, all received"
+    if found.state == UploadState.FAILED:
+        details["inspect"] = "Cannot be published"
+    elif found.proposal:
+        problems = [problem for problem in found.proposal.get("problems", []) if problem["severity"] != "note"]
         details["inspect"] = f"{format_name(found.proposal.get('format', ''))}, " + (
             f"{len(problems)} finding{'s' if len(problems) != 1 else ''}" if problems else "nothing wrong"
         )

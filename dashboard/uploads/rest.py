@@ -17,6 +17,7 @@ from dashboard.uploads import serializers
 from dashboard.uploads.publication import upload_publish
 from dashboard.uploads.selectors import upload_get, uploads_open
 from dashboard.uploads.services import (
+    upload_add_files,
     upload_cancel,
     upload_complete,
     upload_create,
@@ -57,6 +58,20 @@ class UploadDetail(Endpoint):
         """Cancels the upload and removes what was received."""
         upload_cancel(upload=upload_get(pk, with_files=False), actor=self.actor)
         return Response(status=204)
+
+
+class UploadFiles(Endpoint):
+    rights = {"POST": Right.UPLOAD_DATA}
+    max_body_bytes = 8 << 20
+
+    @extend_schema(request=serializers.MoreFilesSerializer, responses={201: serializers.UploadSerializer})
+    def post(self, request: Request, pk: UUID) -> Response:
+        """Announces files that were missing from an upload that failed.
+
+        `proposal.missing` names them. They get the next numbers, are sent in chunks, and the upload is completed again."""
+        data = data_of(request, serializers.MoreFilesSerializer)
+        upload = upload_add_files(upload=upload_get(pk, with_files=False), actor=self.actor, **data)
+        return Response(serializers.UploadSerializer(upload).data, status=201)
 
 
 class UploadChunk(Endpoint):

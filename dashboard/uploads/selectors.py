@@ -1,13 +1,22 @@
 """What the pages and the API show of uploads."""
 
+from dataclasses import dataclass
+from pathlib import PurePosixPath
 from uuid import UUID
 
 from django.core.exceptions import ValidationError
 from django.db.models import QuerySet
 
-from dashboard.models import Upload
+from dashboard.catalog.selectors import ModelSummary, current_text, model_summary
+from dashboard.catalog.storage import managed_repository
+from dashboard.metrics.recent import NO_NUMBERS, Numbers, recent_numbers
+from dashboard.models import Model, Upload, Version
+from dashboard.shared.choices import VersionState
 from dashboard.shared.exceptions import NotFound
 from dashboard.uploads.states import UNFINISHED
+from repository.config import model_config
+from repository.core.errors import RepositoryError
+from repository.core.layout import check_name
 
 
 def uploads_open() -> QuerySet[Upload]:
@@ -22,3 +31,60 @@ def upload_get(pk: UUID | str, *, with_files: bool = True) -> Upload:
         return (rows.prefetch_related("files") if with_files else rows).get(pk=pk)
     except (Upload.DoesNotExist, ValidationError):
         raise NotFound("there is no such upload; it may have expired") from None
+
+
+def missing_paths(upload: Upload) -> list[str]:
+    """Return the names, within the upload, of files that its model's weights should lie in; [] where they cannot be added."""
+    missing = upload.proposal.get("missing", [])
+    models = [file.path for file in upload.files.all() if file.path.lower().endswith(".onnx")]
+    if not missing or len(models) != 1:
+        return []
+    folder = PurePosixPath(models[0]).parent
+    return [str(folder / name) for name in missing]
+
+
+# -- the model that a name stands for already --------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class Existing:
+    """A model whose name somebody gave to a new one. newest: its newest version. callers: the ensembles that call it."""
+
+    summary: ModelSummary
+    newest: Version | None
+    callers: list[str]
+    numbers: Numbers
+
+
+def name_is_taken(name: str) -> bool:
+    """Whether a model has that name, managed here or only a folder of the repository; no model has what may not be a name."""
+    try:
+        return Model.objects.filter(name=check_name(name)).exists() or managed_repository().has_model(name)
+    except RepositoryError:
+        return False
+
+
+def free_name(name: str) -> str:
+    """Return a name like that one which no model has; "" where a hundred are taken."""
+    return next((free for number in range(2, 100) if not name_is_taken(free := f"{name}_{number}")), "")
+
+
+def existing_model(name: str) -> Existing | None:
+    """Return what there is under a name; None for none that is managed here."""
+    model = Model.objects.filter(name=name).first()
+    if model is None:
+        return None
+    newest = model.versions.filter(state=VersionState.PUBLISHED).order_by("-number").first()
+    numbers = recent_numbers([name], sparks=False).get(name, NO_NUMBERS)
+    return Existing(model_summary(model), newest, callers_of(name), numbers)
+
+
+def callers_of(name: str) -> list[str]:
+    """Return the ensembles of which a step is the model."""
+    ensembles = Model.objects.filter(versions__format="ensemble").exclude(name=name).distinct().order_by("name")
+    return [model.name for model in ensembles if name in _steps(current_text(model))]
+
+
+def _steps(text: str) -> list[str]:
+    try:
+        return [step.model_name for step in model_config.parse(text).ensemble_scheduling.step]
+    except RepositoryError:
+        return []

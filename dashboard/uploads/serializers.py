@@ -54,6 +54,14 @@ class UploadFileRequestSerializer(serializers.Serializer[Any]):
 class UploadRequestSerializer(serializers.Serializer[Any]):
     model_name = serializers.CharField(max_length=200)
     files = UploadFileRequestSerializer(many=True, allow_empty=False)
+    new_model = serializers.BooleanField(
+        default=False,
+        help_text="Refuses the upload where a model of that name exists, instead of making a version of it.",
+    )
+
+
+class MoreFilesSerializer(serializers.Serializer[Any]):
+    files = UploadFileRequestSerializer(many=True, allow_empty=False)
 
 
 class ChunkSerializer(serializers.Serializer[Any]):

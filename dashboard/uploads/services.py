@@ -7,7 +7,7 @@ upload's row, states.py draws.
 import contextlib
 import hashlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -36,9 +36,10 @@ from dashboard.shared.exceptions import (
 )
 from dashboard.shared.repository_errors import repository_errors
 from dashboard.uploads import states
+from dashboard.uploads.selectors import name_is_taken
 from repository.core.errors import NoSpace
 from repository.core.layout import check_name, relative_path
-from repository.files import storage
+from repository.files import foreign_formats, storage
 from repository.files.code_execution import code_in
 from repository.files.staging import remove_leftovers
 
@@ -46,14 +47,19 @@ MAX_FILES = 10_000
 
 
 @repository_errors()
-def upload_create(*, actor: Actor, model_name: str, files: list[dict[str, Any]]) -> Upload:
+def upload_create(*, actor: Actor, model_name: str, files: list[dict[str, Any]], new_model: bool = False) -> Upload:
     """`files`: [{"path": relative path, "size": bytes, "sha256": hex, optional}]. The order numbers them from 0.
 
-    Refused here, before a byte is sent: what is too large, what the disk cannot hold, what the actor may not upload.
+    new_model: whether it is meant to be one; Conflict where a model has that name.
+    Refused here, before a byte is sent: what is too large, what the disk cannot hold, what the actor may not upload, and what
+    is no model by the names of its files.
     """
     require(actor, Right.UPLOAD_DATA)
     check_name(model_name)
+    if new_model and name_is_taken(model_name):
+        raise Conflict(f"there is a model '{model_name}' already: upload a new version of it, or take another name")
     rows = _checked_files(files)
+    _refuse_foreign([row.path for row in rows])
     refuse_code(files=dict.fromkeys(row.path for row in rows), allowed=actor.may(Right.UPLOAD_CODE))
     with transaction.atomic():
         _ensure_space(sum(row.size for row in rows))
@@ -69,6 +75,23 @@ def upload_create(*, actor: Actor, model_name: str, files: list[dict[str, Any]])
         UploadFile.objects.bulk_create(rows)
         (upload.folder / "files").mkdir(parents=True, mode=0o700)
     return upload
+
+
+@repository_errors()
+def upload_add_files(*, upload: Upload, actor: Actor, files: list[dict[str, Any]]) -> Upload:
+    """Announce files that were missing from an upload that failed its inspection; it is then completed again."""
+    upload_require_own(upload=upload, actor=actor)
+    states.refuse_unless(upload, "extend")
+    with transaction.atomic():
+        states.extend(upload)
+        present = list(upload.files.all())
+        rows = _checked_files(files, present)
+        refuse_code(files=dict.fromkeys(row.path for row in rows), allowed=upload.allow_code)
+        _ensure_space(sum(row.size for row in rows))
+        for row in rows:
+            row.upload = upload
+        UploadFile.objects.bulk_create(rows)
+    return Upload.objects.get(pk=upload.pk)
 
 
 @repository_errors()
@@ -158,6 +181,14 @@ def upload_file(*, upload: Upload, number: int) -> UploadFile:
         raise NotFound(f"the upload has no file {number}") from None
 
 
+def _refuse_foreign(paths: list[str]) -> None:
+    """Invalid where none of the files can be a model, and one of them is known to be something else."""
+    found = foreign_formats.by_names(paths)
+    if found is not None:
+        path, kind = found
+        raise Invalid(f"'{PurePosixPath(path).name}' cannot be served, because {kind.sentence}")
+
+
 def refuse_code(*, files: Mapping[str, Path | None], allowed: bool) -> None:
     """Forbidden for files that can be code, by name and, where there is one, content, unless that is allowed."""
     if allowed:
@@ -171,15 +202,17 @@ def refuse_code(*, files: Mapping[str, Path | None], allowed: bool) -> None:
             )
 
 
-def _checked_files(files: list[dict[str, Any]]) -> list[UploadFile]:
-    if not isinstance(files, list) or not 1 <= len(files) <= MAX_FILES:
+def _checked_files(files: list[dict[str, Any]], present: Sequence[UploadFile] = ()) -> list[UploadFile]:
+    """Return a row for each of the files. present: those that the upload has already."""
+    if not isinstance(files, list) or not 1 <= len(files) <= MAX_FILES - len(present):
         raise Invalid(f"expected 1 to {MAX_FILES} files")
-    rows = [_checked_file(number, file) for number, file in enumerate(files)]
-    paths = [row.path for row in rows]
+    first = max((row.number for row in present), default=-1) + 1
+    rows = [_checked_file(number, file) for number, file in enumerate(files, first)]
+    paths = [row.path for row in (*present, *rows)]
     folders = {str(parent) for path in paths for parent in PurePosixPath(path).parents}
     if len(set(paths)) != len(paths) or folders & set(paths):
         raise Invalid("two files of the upload have the same name")
-    total = sum(row.size for row in rows)
+    total = sum(row.size for row in (*present, *rows))
     if total > settings.MAX_UPLOAD_BYTES:
         raise TooLarge(f"an upload has at most {settings.MAX_UPLOAD_BYTES} bytes, this one would have {total}")
     return rows

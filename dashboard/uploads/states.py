@@ -5,8 +5,9 @@
            v
        RECEIVING <-- receive: a chunk --+          cancel: from RECEIVING, RECEIVED, INSPECTING, INSPECTED, FAILED
            |    +-----------------------+                  to CANCELLED
-           | complete                              expire: from the same
-           v                                               to EXPIRED
+           |     <-- extend: more files, from FAILED  expire: from the same
+           | complete                                         to EXPIRED
+           v
        RECEIVED ------ reject -----+
            |                       |
            | inspect               v
@@ -42,7 +43,9 @@ row of an upload and its UploadFiles stays for good.
                 models/<name>/<version>                before the rename         publications_recover does either
     PUBLISHED   models/<name>/<version>; folder is     Version, ConfigRevision,  a folder that is left is cleared away
                 being removed                          Release, AuditEntry       by uploads_expire
-    FAILED      as before                              error                     nothing was under way
+    FAILED      as before                              error; a proposal with    nothing was under way
+                                                       all that is wrong, where
+                                                       the files could be read
     CANCELLED   folder is being removed                AuditEntry                uploads_expire clears the folder away
     EXPIRED     folder is being removed                error                     the same, in its next turn
 
@@ -76,6 +79,7 @@ _NOT_INSPECTED = "the upload is not being inspected any more"
 _NOT_PUBLISHING = "the upload is not being published any more"
 TRANSITIONS = {
     "receive": Transition((State.RECEIVING,), State.RECEIVING, _PERSON, "the upload takes no more"),
+    "extend": Transition((State.FAILED,), State.RECEIVING, _PERSON, "the upload takes no more files"),
     "complete": Transition((State.RECEIVING,), State.RECEIVED, _PERSON, "the upload cannot go on"),
     "inspect": Transition((State.RECEIVED, State.INSPECTING), State.INSPECTING, _INSPECT, _NOT_INSPECTED),
     "accept": Transition((State.INSPECTING,), State.INSPECTED, _INSPECT, _NOT_INSPECTED),
@@ -104,14 +108,19 @@ def inspect(upload: Upload) -> None:
     _move(upload, "inspect")
 
 
+def extend(upload: Upload) -> None:
+    """Files that were missing are about to come; what was found of the others is forgotten."""
+    _move(upload, "extend", error="", proposal={}, contents={}, expires_at=_expiry())
+
+
 def accept(upload: Upload, *, contents: Contents, proposal: Proposal) -> None:
-    """The inspection has read the files. Whether they can be published `proposal` says."""
+    """The inspection has read the files, and they can be published."""
     _move(upload, "accept", contents=contents.to_json(), proposal=proposal)
 
 
-def reject(upload: Upload, *, reason: str) -> None:
-    """The inspection came to nothing, for a reason that a person reads."""
-    _move(upload, "reject", error=reason)
+def reject(upload: Upload, *, reason: str, proposal: Proposal | None = None) -> None:
+    """The files cannot be published, for a reason that a person reads. proposal: all that was found, where it came so far."""
+    _move(upload, "reject", error=reason, proposal=proposal or {})
 
 
 def publish(upload: Upload, *, publication: Publication, job: Job) -> None:

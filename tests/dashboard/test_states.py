@@ -94,6 +94,7 @@ def upload_events(job: Job) -> dict[str, Callable[[Upload], None]]:
         "inspect": states.inspect,
         "accept": lambda upload: states.accept(upload, contents=Contents(["a"]), proposal={"format": "onnx"}),
         "reject": lambda upload: states.reject(upload, reason="why"),
+        "extend": states.extend,
         "publish": lambda upload: states.publish(upload, publication=PUBLICATION, job=job),
         "decide": lambda upload: states.decide(upload, publication=PUBLICATION),
         "take_back": lambda upload: states.take_back(upload, reason="why"),

@@ -1,15 +1,17 @@
 // The upload flow: choosing, sending with progress, going on after an interruption; then the page's own steps.
 
-import { $, complain, data, el, need } from "../core/dom.js";
+import { $, complain, data, el, icon, need } from "../core/dom.js";
 import { duration, size } from "../core/format.js";
 import { RequestError, request } from "../core/request.js";
-import { fromDrop, fromInput, matchFiles, proposedName, tidy } from "../uploads/files.js";
+import { asMissing, fromDrop, fromInput, matchFiles, proposedName, tidy } from "../uploads/files.js";
+import { judge } from "../uploads/judgement.js";
 import { Transfer } from "../uploads/transfer.js";
 import { startEditor } from "../configuration/editor.js";
 
 /**
  * @import { Preview } from "../configuration/editor.js"
  * @import { ChosenFile } from "../uploads/files.js"
+ * @import { FormatTable, Judgement } from "../uploads/judgement.js"
  * @import { TransferRow, TransferState } from "../uploads/transfer.js"
  */
 
@@ -126,11 +128,15 @@ function uploadsAddress() {
   return need("#upload-files", HTMLElement).dataset.create ?? "";
 }
 
+/** What was chosen and is not sent yet, because there is a question first. @type {ChosenFile[]} */
+let pending = [];
+
 /**
- * Begins an upload of the files that were chosen.
+ * Begins an upload of the files that were chosen, unless they cannot be published, or the name asks a question.
  * @param {ChosenFile[]} chosen
+ * @param {{ asVersion?: boolean }} [answer] asVersion: whether a person said that they are a new version of the model of that name
  */
-export async function begin(chosen) {
+export async function begin(chosen, { asVersion = false } = {}) {
   const { files } = tidy(chosen);
   if (!files.length) {
     complain(need("#drop", HTMLElement), "There was no file in that.");
@@ -139,24 +145,121 @@ export async function begin(chosen) {
   complain(need("#drop", HTMLElement), "");
   const field = need("#model-name", HTMLInputElement);
   if (!field.value.trim()) field.value = proposedName(chosen);
+  pending = chosen;
   nameError("");
+  showExisting("");
+  const judgement = await judge(files, /** @type {FormatTable} */ (data("format-table")));
+  showJudgement(judgement);
+  if (judgement) return;
+  const known = field.readOnly || asVersion;
+  if (!known && (await asksOfExisting(field.value.trim()))) return;
+  await announce(files, field, !known);
+}
+
+/**
+ * Tells the dashboard of the files, and sends them.
+ * @param {ChosenFile[]} files
+ * @param {HTMLInputElement} field with the model's name
+ * @param {boolean} newModel whether no model has that name
+ */
+async function announce(files, field, newModel) {
   const address = uploadsAddress();
   const told = files.map(({ file, path }) => ({ path, size: file.size }));
   let upload;
   try {
-    const json = { model_name: field.value.trim(), files: told };
+    const json = { model_name: field.value.trim(), files: told, new_model: newModel };
     upload = /** @type {UploadData} */ (await request(address, { method: "POST", json }));
   } catch (error) {
     nameError(error instanceof Error ? error.message : String(error)); // the server knows what a name may be
     field.focus();
     return;
   }
+  pending = [];
   need("#drop", HTMLElement).hidden = true;
   field.readOnly = true;
   history.replaceState({}, "", `/uploads/${upload.id}/`);
   here = location.pathname;
   const rows = upload.files.map((row, index) => ({ ...row, file: files[index].file }));
   await send(`${address}/${upload.id}`, rows, upload.id);
+}
+
+/**
+ * Says what keeps the chosen files from being published; where only weights are missing, with a button that adds them.
+ * @param {Judgement | null} judgement null for nothing
+ */
+function showJudgement(judgement) {
+  const box = need("#judgement", HTMLElement);
+  box.hidden = !judgement;
+  box.replaceChildren();
+  if (!judgement) return;
+  const { path, kind, missing } = judgement;
+  const said = el("div", { class: "stack tight" });
+  if (kind) {
+    said.append(el("p", {}, el("b", {}, `${path} cannot be published.`), ` ${kind.sentence[0].toUpperCase()}${kind.sentence.slice(1)}.`));
+    if (kind.code) said.append(el("div", { class: "code" }, el("pre", { tabindex: 0 }, kind.code)));
+  } else {
+    const names = missing.join(", ");
+    const text = ` Its weights lie in ${names}, which the exporter wrote beside it. Add that, too.`;
+    said.append(el("p", {}, el("b", {}, `${path} is not all of the model.`), text));
+    const add = el("button", { class: "button primary", type: "button", click: () => chooseMissing(missing) }, icon("file"), `Add ${names}`);
+    said.append(el("div", { class: "row" }, add));
+  }
+  box.append(el("div", { class: "note failed" }, icon("failed"), said));
+  box.scrollIntoView({ block: "nearest" });
+}
+
+/**
+ * Lets a person choose the files that are missing, then begins with all of them.
+ * @param {string[]} missing paths
+ */
+function chooseMissing(missing) {
+  const input = el("input", { type: "file", multiple: true });
+  input.addEventListener("change", () => begin([...tidy(pending).files, ...asMissing(fromInput(input), missing)]));
+  input.click();
+}
+
+/**
+ * Shows the question that the name of a model asks; "" for none.
+ * @param {string} html
+ */
+function showExisting(html) {
+  const box = need("#existing", HTMLElement);
+  box.hidden = !html;
+  const page = new DOMParser().parseFromString(html, "text/html");
+  box.replaceChildren(...[...page.body.children].map((child) => document.adoptNode(child)));
+}
+
+/**
+ * Asks whether the files are a new version of what has that name already; false for a name that is free.
+ * @param {string} name
+ */
+async function asksOfExisting(name) {
+  const address = need("#upload-files", HTMLElement).dataset.existing ?? "";
+  const answer = await fetch(`${address}?${new URLSearchParams({ name })}`, { credentials: "same-origin" });
+  if (answer.status !== 200) return false;
+  showExisting(await answer.text());
+  $("#existing button")?.focus();
+  return true;
+}
+
+/**
+ * Takes the answer to that question: a new version, the name that is proposed, or one still to be typed.
+ * @param {Event} event
+ */
+function answerExisting(event) {
+  const chosen = event.target instanceof Element ? event.target.closest("[data-existing]") : null;
+  if (!(chosen instanceof HTMLButtonElement)) return;
+  const field = need("#model-name", HTMLInputElement);
+  const answer = chosen.dataset.existing ?? "";
+  if (answer === "version") {
+    begin(pending, { asVersion: true });
+    return;
+  }
+  showExisting("");
+  if (answer) field.value = answer;
+  if (answer) begin(pending);
+  else field.select();
+  if (!answer) nameError("Type another name, then press Enter.");
 }
 
 /**
@@ -214,7 +317,14 @@ function takeFiles(section) {
   $("#choose-folder")?.addEventListener("click", () => $("#folder-input")?.click());
   $("#transfer-resume")?.addEventListener("click", () => $("#file-input")?.click());
   $("#transfer-pause")?.addEventListener("click", () => (transfer?.state === "paused" ? transfer.resume() : transfer?.pause()));
-  $("#model-name")?.addEventListener("input", () => nameError(""));
+  $("#model-name")?.addEventListener("input", () => {
+    nameError("");
+    showExisting("");
+  });
+  $("#model-name")?.addEventListener("keydown", (event) => {
+    if (event.key === "Enter" && pending.length) begin(pending);
+  });
+  $("#existing")?.addEventListener("click", answerExisting);
   const drop = $("#drop") ?? section;
   addEventListener("dragover", (event) => {
     event.preventDefault();
@@ -228,10 +338,8 @@ function takeFiles(section) {
   });
 }
 
-// A file that was dropped on the list of models put this page in its place without leaving the document, so that going back to
-// the list only changes the address.
-addEventListener("popstate", () => location.pathname !== here && location.reload());
+import { $, complain, data, el, icon, need } from "../core/dom.js";
 const section = $("#upload-files");
-startEditor(showRefusal);
+startStep();
 if (section) takeFiles(section);
-document.body.addEventListener("htmx:afterSettle", () => startEditor(showRefusal));
+document.body.addEventListener("htmx:afterSettle", startStep);

@@ -96,3 +96,14 @@ export function matchFiles(known, chosen) {
     return { ...row, file: same?.file };
   });
 }
+
+/**
+ * Gives files that were chosen for missing ones the paths that these have: by their names, or one for one.
+ * @param {ChosenFile[]} chosen
+ * @param {string[]} missing paths
+ * @returns {ChosenFile[]}
+ */
+export function asMissing(chosen, missing) {
+  if (chosen.length === 1 && missing.length === 1) return [{ file: chosen[0].file, path: missing[0] }];
+  return chosen.map(({ file, path }) => ({ file, path: missing.find((one) => one.split("/").at(-1) === file.name) ?? path }));
+}

@@ -212,3 +212,91 @@ def test_while_the_configuration_is_typed_the_page_says_which_permission_it_take
     expect(refusal).to_be_hidden()
     expect(publish).to_be_enabled()
     context.close()
+
+
+# -- what cannot be published, and names that are taken ----------------------------------------------------------------
+def sent_to(page: Page) -> list[str]:
+    """Every address that the page sends something to from now on."""
+    sent: list[str] = []
+    page.on("request", lambda request: sent.append(request.url) if request.method != "GET" else None)
+    return sent
+
+
+def test_weights_without_a_graph_are_told_how_to_export_before_anything_is_sent(page: Page, tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(b"\x02\0\0\0\0\0\0\0{}")
+    sent = sent_to(page)
+    page.goto("/models/new")
+    page.locator("#file-input").set_input_files(path)
+    said = page.locator("#judgement")
+    expect(said).to_contain_text("model.safetensors cannot be published")
+    expect(said.locator("pre")).to_contain_text("optimum-cli export onnx")
+    assert sent == []
+    expect(page.locator("#drop")).to_be_visible()
+
+
+def split_model(folder: Path, weights: str) -> tuple[Path, Path]:
+    """y = x + w, with w in a file of its own."""
+    weight = helper.make_tensor("w", 1, [2], [1.0, 2.0])
+    weight.ClearField("float_data")
+    weight.data_location = 1
+    weight.external_data.add(key="location", value=weights)
+    tensors = [helper.make_tensor_value_info(name, 1, ["n", 2]) for name in ("x", "y")]
+    graph = helper.make_graph([helper.make_node("Add", ["x", "w"], ["y"])], "graph", tensors[:1], tensors[1:], [weight])
+    opsets = [helper.make_opsetid("", 17)]
+    (folder / "split.onnx").write_bytes(
+        helper.make_model(graph, ir_version=9, opset_imports=opsets).SerializeToString()
+    )
+    (folder / weights).write_bytes(np.array([1, 2], np.float32).tobytes())
+    return folder / "split.onnx", folder / weights
+
+
+def test_missing_weights_are_asked_for_with_a_button(page: Page, slipway: Up, tmp_path: Path) -> None:
+    model, weights = split_model(tmp_path, "split.onnx.data")
+    sent = sent_to(page)
+    name_it(page, "split")
+    page.locator("#file-input").set_input_files(model)
+    expect(page.locator("#judgement")).to_contain_text("split.onnx is not all of the model")
+    assert sent == []
+    with page.expect_file_chooser() as chooser:
+        page.get_by_role("button", name="Add split.onnx.data").click()
+    chooser.value.set_files(weights)
+    expect(page.get_by_role("heading", name="What it is")).to_be_visible()
+    expect(page.get_by_role("heading", name="Publish version 1")).to_be_visible()
+
+
+def test_what_only_the_inspection_finds_missing_is_added_to_the_upload(page: Page, slipway: Up, tmp_path: Path) -> None:
+    """As for a model that was announced over REST, or is too large for the browser to read."""
+    model, weights = split_model(tmp_path, "weights.bin")
+    page.route(
+        "**/uploads/judgement.js",
+        lambda route: route.fulfill(
+            body="export async function judge() { return null; }", content_type="text/javascript"
+        ),
+    )
+    name_it(page, "incomplete")
+    page.locator("#file-input").set_input_files(model)
+    expect(page.get_by_role("heading", name="This cannot be published")).to_be_visible()
+    expect(page.locator(".state.ready, .step.done, #publish")).to_have_count(0)
+    with page.expect_file_chooser() as chooser:
+        page.get_by_role("button", name="Add weights.bin").click()
+    chooser.value.set_files(weights)
+    expect(page.get_by_role("heading", name="Publish version 1")).to_be_visible()
+
+
+def test_a_taken_name_asks_for_a_new_version_or_another_name(page: Page, slipway: Up, tmp_path: Path) -> None:
+    path = tmp_path / "digits.onnx"
+    path.write_bytes(relu_bytes())
+    sent = sent_to(page)
+    page.goto("/models/new")
+    page.locator("#file-input").set_input_files(path)
+    question = page.locator("#existing")
+    expect(question).to_contain_text("There is a model digits already")
+    expect(question).to_contain_text("digits_pipeline calls it")
+    assert sent == []
+    question.get_by_role("button", name="Take another name").click()
+    expect(question).to_be_hidden()
+    page.locator("#file-input").set_input_files(path)
+    question.get_by_role("button", name="Call it digits_2").click()
+    expect(page.get_by_role("heading", name="What it is")).to_be_visible()
+    assert upload_row(slipway, "digits_2")[0] == "inspected"

@@ -1,0 +1,165 @@
+// What chosen files are, by their names and first bytes, before anything is sent. The table of formats, with all of its words,
+// comes with the page: repository/files/foreign_formats.py has the same rules for the programs behind it.
+
+import { missingWeights } from "./onnx.js";
+
+/** @import { ChosenFile } from "./files.js" */
+
+/**
+ * One kind of file that no backend serves.
+ * @typedef {object} ForeignFormat
+ * @property {string} name
+ * @property {string} title
+ * @property {string} sentence what is the matter, and what to do, without a full stop
+ * @property {string} code the lines that do it; "" for none
+ * @property {string[]} endings of the file's name, in small letters
+ * @property {[number, string][][]} starts what it may begin with, each as all of [offset, bytes in hexadecimal]
+ * @property {string} zip_holds the end of a name in a zip archive; "" for what is none
+ * @property {string[]} zip_lacks ends of names that are not in it
+ */
+
+/**
+ * @typedef {object} FormatTable
+ * @property {string[]} model_endings
+ * @property {string[]} model_names
+ * @property {number} head_bytes
+ * @property {ForeignFormat[]} formats the more exact ones first
+ */
+
+/**
+ * What keeps files from being published: a file that is no model, or the files that a model keeps its weights in and that are
+ * not among them.
+ * @typedef {object} Judgement
+ * @property {string} path of the file that tells
+ * @property {ForeignFormat | null} kind
+ * @property {string[]} missing paths
+ */
+
+const MAX_DIRECTORY = 1024 * 1024;
+const END_BYTES = 22 + 65535; // a zip archive's end record with the longest comment
+const END_SIGNATURE = 0x06054b50;
+const ENTRY_SIGNATURE = 0x02014b50;
+const ENTRY_BYTES = 46;
+
+/**
+ * Returns what keeps the files from being published, as far as the browser can tell; null for nothing.
+ * @param {ChosenFile[]} files
+ * @param {FormatTable} table
+ * @returns {Promise<Judgement | null>}
+ */
+export async function judge(files, table) {
+  const models = files.filter(({ path }) => mayHoldModel(path, table));
+  if (!models.length) return noModel(files, table);
+  for (const { file, path } of models) {
+    const kind = await byContent(file, table);
+    if (kind && (models.length === 1 || endsAs(path, [".onnx"]))) return { path, kind, missing: [] };
+    const missing = endsAs(path, [".onnx"]) ? await missingWeights(file, path, files) : [];
+    if (missing.length) return { path, kind: null, missing };
+  }
+  return null;
+}
+
+/**
+ * @param {ChosenFile[]} files none of which may be a model by its name
+ * @param {FormatTable} table
+ * @returns {Promise<Judgement>}
+ */
+async function noModel(files, table) {
+  const found = [];
+  for (const { file, path } of files) {
+    const kind = (await byContent(file, table)) ?? table.formats.find(({ endings }) => endsAs(path, endings));
+    if (kind) found.push({ path, kind, missing: [] });
+  }
+  // The most telling first: a folder with weights has tokenizers and read-me files beside them.
+  found.sort((one, other) => table.formats.indexOf(one.kind) - table.formats.indexOf(other.kind));
+  const unknown = table.formats.find(({ name }) => name === "unknown") ?? null;
+  return found[0] ?? { path: files[0].path, kind: unknown, missing: [] };
+}
+
+/**
+ * @param {string} path
+ * @param {FormatTable} table
+ */
+function mayHoldModel(path, table) {
+  return endsAs(path, table.model_endings) || table.model_names.includes(nameOf(path).toLowerCase());
+}
+
+/**
+ * @param {string} path
+ * @param {string[]} endings
+ */
+function endsAs(path, endings) {
+  const name = nameOf(path).toLowerCase();
+  return endings.some((ending) => name.endsWith(ending));
+}
+
+/** @param {string} path */
+function nameOf(path) {
+  return path.slice(path.lastIndexOf("/") + 1);
+}
+
+/**
+ * Returns which of the foreign formats a file is by its first bytes, or by what a zip archive holds.
+ * @param {Blob} file
+ * @param {FormatTable} table
+ * @returns {Promise<ForeignFormat | null>}
+ */
+async function byContent(file, table) {
+  const head = new Uint8Array(await file.slice(0, table.head_bytes).arrayBuffer());
+  if (fits(head, [[0, "504b0304"]])) {
+    const names = await zipNames(file);
+    return table.formats.find((kind) => kind.zip_holds && holds(names, kind)) ?? null;
+  }
+  return table.formats.find(({ starts }) => starts.some((start) => fits(head, start))) ?? null;
+}
+
+/**
+ * @param {Uint8Array} head
+ * @param {[number, string][]} start
+ */
+function fits(head, start) {
+  return start.every(([offset, expected]) => {
+    const bytes = expected.match(/../g) ?? [];
+    return bytes.every((byte, index) => head[offset + index] === Number.parseInt(byte, 16));
+  });
+}
+
+/**
+ * @param {string[]} names
+ * @param {ForeignFormat} kind
+ */
+function holds(names, kind) {
+  const lacks = kind.zip_lacks;
+  return names.some((name) => name.endsWith(kind.zip_holds)) && !names.some((name) => lacks.some((end) => name.endsWith(end)));
+}
+
+/**
+ * Returns the names in a zip archive; [] for one that is damaged, or whose directory is very large.
+ * @param {Blob} file
+ * @returns {Promise<string[]>}
+ */
+export async function zipNames(file) {
+  const tail = new DataView(await file.slice(Math.max(0, file.size - END_BYTES)).arrayBuffer());
+  for (let at = tail.byteLength - 22; at >= 0; at -= 1) {
+    if (tail.getUint32(at, true) !== END_SIGNATURE) continue;
+    const [size, offset] = [tail.getUint32(at + 12, true), tail.getUint32(at + 16, true)];
+    if (size > MAX_DIRECTORY || offset + size > file.size) return [];
+    return entryNames(new DataView(await file.slice(offset, offset + size).arrayBuffer()));
+  }
+  return [];
+}
+
+/**
+ * @param {DataView} directory
+ * @returns {string[]}
+ */
+function entryNames(directory) {
+  const names = [];
+  for (let at = 0; at + ENTRY_BYTES <= directory.byteLength && directory.getUint32(at, true) === ENTRY_SIGNATURE; ) {
+    const [name, extra, comment] = [28, 30, 32].map((place) => directory.getUint16(at + place, true));
+    const end = Math.min(at + ENTRY_BYTES + name, directory.byteLength);
+    names.push(new TextDecoder().decode(new Uint8Array(directory.buffer, at + ENTRY_BYTES, end - at - ENTRY_BYTES)));
+    at += ENTRY_BYTES + name + extra + comment;
+  }
+  return names;
+}
