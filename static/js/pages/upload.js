@@ -338,7 +338,43 @@ function takeFiles(section) {
   });
 }
 
-import { $, complain, data, el, icon, need } from "../core/dom.js";
+/** Starts what the page has come to: the editor, or the question for what is missing. */
+function startStep() {
+  startEditor(showRefusal);
+  const box = $("#missing");
+  if (!box || box.dataset.started) return;
+  box.dataset.started = "yes";
+  takeMissing(box);
+}
+
+/**
+ * Takes the files that an upload lacks, as its inspection found.
+ * @param {HTMLElement} box
+ */
+function takeMissing(box) {
+  const input = need("#missing-input", HTMLInputElement);
+  const missing = /** @type {string[]} */ (data("missing-data"));
+  need("#add-missing", HTMLElement).addEventListener("click", () => input.click());
+  watchInput(input, async (chosen) => {
+    const line = need("#missing-error", HTMLElement);
+    line.hidden = true;
+    const files = asMissing(tidy(chosen).files, missing);
+    const told = files.map(({ file, path }) => ({ path, size: file.size }));
+    try {
+      const upload = /** @type {UploadData} */ (await request(box.dataset.add ?? "", { method: "POST", json: { files: told } }));
+      const fileOf = (/** @type {string} */ path) => files.find((one) => one.path === path)?.file;
+      const rows = upload.files.filter(({ path }) => fileOf(path)).map((row) => ({ ...row, file: fileOf(row.path) }));
+      await send(box.dataset.upload ?? "", rows, upload.id);
+    } catch (error) {
+      line.textContent = error instanceof Error ? error.message : String(error);
+      line.hidden = false;
+    }
+  });
+}
+
+// A file that was dropped on the list of models put this page in its place without leaving the document, so that going back to
+// the list only changes the address.
+addEventListener("popstate", () => location.pathname !== here && location.reload());
 const section = $("#upload-files");
 startStep();
 if (section) takeFiles(section);
