@@ -12,6 +12,7 @@ from dashboard.metrics import rest as metrics
 from dashboard.playground import rest as inference
 from dashboard.servers import rest as servers
 from dashboard.uploads import rest as uploads
+from dashboard.versions import release_rest as releases
 from dashboard.versions import rest as versions
 from dashboard.web.rest import documentation
 
@@ -25,20 +26,21 @@ urlpatterns = [
     path("models/<str:name>/adopt", configuration.ModelAdopt.as_view(), name="api_model_adopt"),
     path("models/<str:name>/load", models.ModelLoad.as_view(), name="api_model_load"),
     path("models/<str:name>/unload", models.ModelUnload.as_view(), name="api_model_unload"),
-    path("models/<str:name>/roll_back", versions.ModelRollBack.as_view(), name="api_model_roll_back"),
-    path("models/<str:name>/releases", models.ModelReleases.as_view(), name="api_model_releases"),
+    path("models/<str:name>/releases", releases.ReleaseList.as_view(), name="api_releases"),
+    path("models/<str:name>/releases/<int:number>", releases.ReleaseDetail.as_view(), name="api_release"),
+    path(
+        "models/<str:name>/releases/<int:number>/go_back",
+        releases.ReleaseGoBack.as_view(),
+        name="api_release_go_back",
+    ),
+    path("models/<str:name>/go_back", releases.ModelGoBack.as_view(), name="api_model_go_back"),
+    path("models/<str:name>/aliases", releases.Aliases.as_view(), name="api_aliases"),
     path("models/<str:name>/log", models.ModelLog.as_view(), name="api_model_log"),
     path("models/<str:name>/infer", inference.Infer.as_view(), name="api_model_infer"),
     path("models/<str:name>/config", configuration.Config.as_view(), name="api_config"),
     path("models/<str:name>/config/preview", configuration.ConfigPreview.as_view(), name="api_config_preview"),
     path("models/<str:name>/config/adopt", configuration.DriftAdopt.as_view(), name="api_config_adopt"),
     path("models/<str:name>/config/overwrite", configuration.DriftOverwrite.as_view(), name="api_config_overwrite"),
-    path("models/<str:name>/config/revisions", configuration.RevisionList.as_view(), name="api_config_revisions"),
-    path(
-        "models/<str:name>/config/revisions/<int:number>/revert",
-        configuration.RevisionRevert.as_view(),
-        name="api_config_revert",
-    ),
     path("models/<str:name>/versions", versions.VersionList.as_view(), name="api_versions"),
     path("models/<str:name>/versions/<int:number>", versions.VersionDetail.as_view(), name="api_version"),
     path(

@@ -26,6 +26,7 @@ ROOMS: dict[str, list[str]] = {
         "web.rest",
         "web",
         "servers",
+        "releases",
         "metrics",
         "jobs",
         "accounts",

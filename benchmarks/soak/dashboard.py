@@ -77,7 +77,7 @@ class Dashboard:
         """Replace a part of the configuration's text."""
         config = await self.ask("GET", f"models/{name}/config")
         text = re.sub(pattern, replacement, config["text"])
-        await self.ask("PUT", f"models/{name}/config", json={"text": text, "base_revision": config["revision"]})
+        await self.ask("PUT", f"models/{name}/config", json={"text": text, "base_release": config["release"]})
 
     async def load(self, name: str) -> None:
         await self.ask("POST", f"models/{name}/load")

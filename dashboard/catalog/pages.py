@@ -14,13 +14,14 @@ from dashboard.access.authorisation import Right, actor_of, requires
 from dashboard.access.happenings import Filter, changes, happenings
 from dashboard.catalog import selectors as select
 from dashboard.catalog import services as model_services
-from dashboard.catalog.selectors import current_text, unmanaged_models
+from dashboard.catalog.selectors import unmanaged_models
 from dashboard.catalog.traits import traits_of
 from dashboard.jobs.selectors import jobs
 from dashboard.jobs.services import UNFINISHED
 from dashboard.metrics.pages import EACH
 from dashboard.metrics.recent import NO_NUMBERS, recent_numbers
-from dashboard.models import Model, Version
+from dashboard.models import Model, Release
+from dashboard.releases.selectors import current_text, lives_of, protected_versions, releases, way_back
 from dashboard.servers.consumers import MODEL_LINES
 from dashboard.servers.selectors import has_gpus, model_states, outage_sentence, servers
 from dashboard.shared.exceptions import Invalid
@@ -79,7 +80,7 @@ class ModelContext(TypedDict):
 
     model: Model
     summary: select.ModelSummary
-    roll_back_to: Version | None
+    way_back: Release | None
     tab: str
 
 
@@ -89,7 +90,7 @@ def model_context(name: str, tab: str) -> ModelContext:
     return {
         "model": model,
         "summary": select.model_summary(model),
-        "roll_back_to": select.roll_back_target(model),
+        "way_back": way_back(model),
         "tab": tab,
     }
 
@@ -131,7 +132,8 @@ def model_versions(request: HttpRequest, name: str) -> HttpResponse:
     context = {
         **head,
         "versions": [(version, states.get(version.number)) for version in select.versions(head["model"])],
-        "releases": select.releases(head["model"])[:20],
+        "protected": protected_versions(head["model"]),
+        "releases": lives_of(releases(head["model"])[:20]),
         "under_way": jobs(model=head["model"]).filter(state__in=UNFINISHED),
     }
     return respond(request, "catalog/model/versions", context)

@@ -1,4 +1,4 @@
-"""Models over REST: the list, one of them, loading, unloading, deleting, what was served when."""
+"""Models over REST: the list, one of them, loading, unloading, deleting."""
 
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.request import Request
@@ -86,15 +86,6 @@ class ModelUnload(Endpoint):
         """Asks for the model to be unloaded. Requests under way are finished, new ones refused."""
         model_unload(model=select.model_get(name), actor=self.actor)
         return summary_response(name)
-
-
-class ModelReleases(Endpoint):
-    rights = {"GET": Right.VIEW}
-
-    @extend_schema(operation_id="models_releases_list", responses=serializers.ReleaseSerializer(many=True))
-    def get(self, request: Request, name: str) -> Response:
-        """Which versions were served from when, newest first."""
-        return self.page(select.releases(select.model_get(name)), serializers.ReleaseSerializer)
 
 
 class ModelLog(Endpoint):

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
 from django.db.models import OuterRef, QuerySet, Subquery
 
-from dashboard.catalog.storage import managed_repository
-from dashboard.models import ConfigRevision, Model, ModelState, ModelSync, Release, Version
+from dashboard.models import Model, ModelState, ModelSync, Release, ReleaseSpan, Version
+from dashboard.releases.selectors import told_by
+from dashboard.releases.storage import managed_repository
 from dashboard.shared.choices import DesiredState, ModelStatus, VersionState, version_word
 from dashboard.shared.exceptions import NotFound
 
@@ -25,17 +26,17 @@ NEED_ATTENTION, CHANGING = ("failed", "degraded"), ("loading", "unloading")
 class ModelSummary:
     """One model as a list shows it.
 
-    state: ready, asleep (its first request loads it), loading, unloading, unloaded, failed, or degraded: a live version is not
-    ready, a load failed while older versions serve, or the model serves though it should not. reason: why it is degraded or
-    failed. warning: what a person should know of a ready model, such as instances that run on the CPU for want of a GPU.
+    state: ready, asleep (its first request loads it), loading, unloading, unloaded, failed, or degraded: a wanted version is
+    not ready, a load failed while older versions serve, or the model serves though it should not. reason: why it is degraded
+    or failed. warning: what a person should know of a ready model, such as instances that run on the CPU for want of a GPU.
     """
 
     model: Model
     state: str
     reason: str
-    live_versions: list[int]
-    live_since: datetime | None
-    live_by: str
+    wanted: Release | None  # the release that should serve, without its text
+    serving: Release | None  # the one that the bundled server says it serves, without its text
+    live_versions: list[int]  # those that serve now, on any server
     backend: str
     version_count: int
     latest_number: int | None
@@ -45,6 +46,18 @@ class ModelSummary:
     @property
     def name(self) -> str:
         return self.model.name
+
+    @property
+    def wanted_versions(self) -> list[int]:
+        return self.wanted.versions if self.wanted else []
+
+    @property
+    def wanted_since(self) -> datetime | None:
+        return self.wanted.created_at if self.wanted else None
+
+    @property
+    def wanted_by(self) -> str:
+        return self.wanted.created_by_name if self.wanted else ""
 
     @property
     def needs_attention(self) -> bool:
@@ -90,11 +103,11 @@ def models_standing() -> list[Standing]:
     """Return how every model stands, ordered by name."""
     columns = ("pk", "name", "tags", "desired_state", "newest_release")
     rows = list(_with_parts(Model.objects.all()).values_list(*columns))
-    live = dict(Release.objects.filter(pk__in=[row[4] for row in rows if row[4]]).values_list("pk", "versions"))
+    wanted = dict(Release.objects.filter(pk__in=[row[4] for row in rows if row[4]]).values_list("pk", "versions"))
     states, errors, backends = _said_of_all(), _sync_errors(), _newest_formats()
     found = []
     for pk, name, tags, desired, release in rows:
-        state, _ = _judge(desired, live.get(release or 0, []), states[name], errors.get(pk, ""))
+        state, _ = _judge(desired, wanted.get(release or 0, []), states[name], errors.get(pk, ""))
         found.append(Standing(pk, name, tags, desired, state, backends.get(pk, "")))
     return found
 
@@ -123,49 +136,13 @@ def version_get(model: Model, number: int) -> Version:
         raise NotFound(f"model '{model.name}' has no version {number}") from None
 
 
-def live_versions(model: Model) -> list[int]:
-    """Return the numbers of the versions that the model should serve: those of its newest release."""
-    release = model.releases.first()
-    return release.versions if release else []
-
-
-def live_versions_of_all() -> dict[str, list[int]]:
-    """Return live_versions of every model by its name, in two queries."""
-    rows = _with_parts(Model.objects.all()).values_list("newest_release", "name")
+def wanted_versions_of_all() -> dict[str, list[int]]:
+    """Return releases.selectors.wanted_versions of every model by its name, in two queries."""
+    rows = _with_parts(Model.objects.filter(desired_state=DesiredState.LOADED)).values_list("newest_release", "name")
     newest = {pk: name for pk, name in rows if pk is not None}
     return {
         newest[pk]: versions for pk, versions in Release.objects.filter(pk__in=newest).values_list("pk", "versions")
     }
-
-
-def roll_back_target(model: Model) -> Version | None:
-    """Return the version to roll back to, None where there is none that is still published.
-
-    Where several versions are served, it is the one below the newest; else the one that was served before.
-    """
-    present = sorted(live_versions(model))
-    published = {row.number: row for row in model.versions.filter(state=VersionState.PUBLISHED)}
-    if len(present) > 1 and present[-2] in published:
-        return published[present[-2]]
-    for release in model.releases.all()[1:50]:
-        for number in sorted(release.versions, reverse=True):
-            if number in published and number not in present:
-                return published[number]
-    return None
-
-
-def revisions(model: Model) -> QuerySet[ConfigRevision]:
-    """Return the adopted texts of a model's configuration, the newest first, which is the current one."""
-    return model.revisions.select_related("created_by")
-
-
-def current_revision(model: Model) -> ConfigRevision | None:
-    return model.revisions.first()
-
-
-def releases(model: Model) -> QuerySet[Release]:
-    """Return which versions a model served from when, the newest first."""
-    return model.releases.all()
 
 
 class _Said(NamedTuple):
@@ -182,7 +159,7 @@ class _Newest(TypedDict):
 
 
 def _with_parts(models: QuerySet[Model]) -> "QuerySet[WithAnnotations[Model, _Newest]]":
-    newest = Release.objects.filter(model=OuterRef("pk")).order_by("-at", "-id")
+    newest = Release.objects.filter(model=OuterRef("pk")).order_by("-number")
     # A fingerprint is long, and no list shows it.
     return models.defer("fingerprint").annotate(newest_release=Subquery(newest.values("pk")[:1]))
 
@@ -227,28 +204,46 @@ def _sync_errors(models: Iterable[Model] | None = None) -> dict[int, str]:
 def _summaries(models: "Iterable[WithAnnotations[Model, _Newest]]") -> list[ModelSummary]:
     rows = list(models)
     states, errors, published = _states(rows), _sync_errors(rows), _published(rows)
-    newest = Release.objects.in_bulk([row.newest_release for row in rows if row.newest_release])
+    newest = Release.objects.defer("text").in_bulk([row.newest_release for row in rows if row.newest_release])
+    serving = _serving(rows)
     return [
-        _summary(row, newest.get(row.newest_release), states[row.name], errors.get(row.pk, ""), published[row.pk])
+        _summary(
+            row,
+            newest.get(row.newest_release) if row.desired_state == DesiredState.LOADED else None,
+            serving.get(row.pk),
+            states[row.name],
+            errors.get(row.pk, ""),
+            published[row.pk],
+        )
         for row in rows
     ]
 
 
+def _serving(models: Iterable[Model]) -> dict[int, Release]:
+    """Return the release that the bundled server serves by the model's id."""
+    spans = ReleaseSpan.objects.filter(model__in=list(models), ended_at=None, server=told_by())
+    return {span.model_id: span.release for span in spans.select_related("release").defer("release__text")}
+
+
 def _summary(
-    model: Model, release: Release | None, states: list[ModelState], error: str, published: list[tuple[int, str]]
+    model: Model,
+    wanted: Release | None,
+    serving: Release | None,
+    states: list[ModelState],
+    error: str,
+    published: list[tuple[int, str]],
 ) -> ModelSummary:
-    live = release.versions if release else []
     said = [_Said(row.version, row.state, row.word, row.reason) for row in states]
-    state, reason = _judge(model.desired_state, live, said, error)
+    state, reason = _judge(model.desired_state, wanted.versions if wanted else [], said, error)
     warnings = [row.reason for row in states if row.word == "ready" and row.reason]
     latest_number, backend = published[0] if published else (None, "")
     return ModelSummary(
         model=model,
         state=state,
         reason=reason,
-        live_versions=live,
-        live_since=release.at if release and live else None,
-        live_by=release.actor_name if release and live else "",
+        wanted=wanted,
+        serving=serving,
+        live_versions=sorted({row.version for row in states if row.word in ("ready", "asleep")}),
         backend=backend,
         version_count=len(published),
         latest_number=latest_number,
@@ -257,7 +252,7 @@ def _summary(
     )
 
 
-def _judge(desired: str, live: list[int], states: list[_Said], error: str) -> tuple[str, str]:
+def _judge(desired: str, wanted: list[int], states: list[_Said], error: str) -> tuple[str, str]:
     """Return the state of a ModelSummary and its reason, from what is desired and what the servers say.
 
     error: why `watch` could not bring the model to what is desired.
@@ -272,8 +267,8 @@ def _judge(desired: str, live: list[int], states: list[_Said], error: str) -> tu
     asleep = {state.version for state in states if state.word == "asleep"}
     if ModelStatus.LOADING in said:
         return "loading", ""
-    if live and set(live) <= ready | asleep and not error:
-        return ("ready" if set(live) & ready else "asleep"), ""
+    if wanted and set(wanted) <= ready | asleep and not error:
+        return ("ready" if set(wanted) & ready else "asleep"), ""
     reason = error or next((s.reason for s in states if s.word == "unavailable" and s.reason), "")
     if ready and reason:
         return "degraded", reason
@@ -284,9 +279,3 @@ def unmanaged_models() -> list[str]:
     """Return the names of the repository's folders that no row of Model stands for."""
     known = set(Model.objects.values_list("name", flat=True))
     return [name for name in managed_repository().models() if name not in known]
-
-
-def current_text(model: Model) -> str:
-    """Return the adopted text of a model's configuration; "" where it never had one."""
-    revision = model.revisions.first()
-    return revision.text if revision else ""

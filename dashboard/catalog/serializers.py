@@ -4,8 +4,6 @@ from typing import Any
 
 from rest_framework import serializers
 
-from dashboard import models
-
 # See catalog.selectors.ModelSummary.
 MODEL_WORDS = ("ready", "asleep", "loading", "unloading", "degraded", "failed", "unloaded")
 
@@ -22,8 +20,11 @@ class ModelSummarySerializer(serializers.Serializer[Any]):
     reason = serializers.CharField()
     desired_state = serializers.CharField(source="model.desired_state")
     live_versions = serializers.ListField(child=serializers.IntegerField())
-    live_since = serializers.DateTimeField(allow_null=True)
-    live_by = serializers.CharField()
+    serving_release = serializers.IntegerField(source="serving.number", default=None, allow_null=True)
+    wanted_versions = serializers.ListField(child=serializers.IntegerField())
+    wanted_release = serializers.IntegerField(source="wanted.number", default=None, allow_null=True)
+    wanted_since = serializers.DateTimeField(allow_null=True)
+    wanted_by = serializers.CharField()
     backend = serializers.CharField()
     version_count = serializers.IntegerField()
     latest_number = serializers.IntegerField(allow_null=True)
@@ -40,9 +41,3 @@ class UnmanagedSerializer(serializers.Serializer[Any]):
 class ModelChangeSerializer(serializers.Serializer[Any]):
     description = serializers.CharField(required=False, allow_blank=True)
     tags = serializers.ListField(child=serializers.CharField(), required=False)
-
-
-class ReleaseSerializer(serializers.ModelSerializer[models.Release]):
-    class Meta:
-        model = models.Release
-        fields = ["at", "versions", "reason", "actor_name"]

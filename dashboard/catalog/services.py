@@ -5,9 +5,9 @@ from django.db import transaction
 from dashboard.access.audit import audit_record
 from dashboard.access.authorisation import Actor, Right, require
 from dashboard.accounts.tokens import auth_file_kept, tokens_forget_model
-from dashboard.catalog.releases import generation_bump, release_record
-from dashboard.catalog.storage import managed_repository
 from dashboard.models import AuditEntry, Model, ModelState, Upload
+from dashboard.releases.services import generation_bump
+from dashboard.releases.storage import managed_repository
 from dashboard.shared.choices import DesiredState, ModelStatus, UploadState, VersionState
 from dashboard.shared.exceptions import Conflict, Invalid
 from dashboard.shared.repository_errors import repository_errors
@@ -49,7 +49,6 @@ def _want(model: Model, desired: DesiredState, actor: Actor) -> Model:
             before={"desired_state": before},
             after={"desired_state": str(desired)},
         )
-        release_record(model=model, actor=actor, reason=f"{verb} by {actor.name}")
         generation_bump(model)
     return model
 

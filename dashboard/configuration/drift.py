@@ -5,13 +5,13 @@ from django.db import transaction
 from dashboard.access.audit import audit_record
 from dashboard.access.authorisation import Actor, Right, require
 from dashboard.catalog import version_states
-from dashboard.catalog.releases import generation_bump, release_record
-from dashboard.catalog.selectors import current_text
-from dashboard.catalog.storage import adopted_fingerprint, disk_text, managed_repository, remember_config
 from dashboard.configuration.needs import code_of_version
-from dashboard.configuration.services import revision_add, text_check
-from dashboard.models import ConfigRevision, Model, Upload, Version
-from dashboard.shared.choices import UploadState, VersionState
+from dashboard.configuration.services import text_check
+from dashboard.models import Model, Release, Upload, Version
+from dashboard.releases.selectors import newest_release
+from dashboard.releases.services import generation_bump, release_make
+from dashboard.releases.storage import adopted_fingerprint, disk_text, managed_repository, remember_config
+from dashboard.shared.choices import ReleaseKind, UploadState, VersionState
 from dashboard.shared.exceptions import Conflict, NotFound
 from dashboard.shared.repository_errors import repository_errors
 from repository.config import model_config
@@ -56,8 +56,8 @@ def _fingerprint(model: Model, previous: Fingerprint) -> Fingerprint:
 
 
 @repository_errors()
-def drift_adopt(*, model: Model, actor: Actor) -> ConfigRevision:
-    """Adopt what lies on disk: the text as a new revision, new folders as versions, missing ones as archived.
+def drift_adopt(*, model: Model, actor: Actor) -> Release:
+    """Adopt what lies on disk as a release: the text, new folders as versions, missing ones as archived.
 
     Forbidden: the actor may not operate, or not upload code, for nobody has inspected the files. Invalid: the text on disk is
     no valid configuration.
@@ -66,22 +66,26 @@ def drift_adopt(*, model: Model, actor: Actor) -> ConfigRevision:
     return _adopt(model, actor)
 
 
-def _adopt(model: Model, actor: Actor) -> ConfigRevision:
+def _adopt(model: Model, actor: Actor) -> Release:
     require(actor, Right.UPLOAD_CODE)
     with transaction.atomic():
         model = Model.objects.select_for_update().get(pk=model.pk)
         # Read under the lock, as it is written again below: an edit that came meanwhile would be overwritten.
         text = _adoptable_text(model.name)
         text_check(model=model, text=text)
+        known = model.releases.exists()
         found, sentences = _look(model)
-        revision = model.revisions.first()
-        if revision is None or revision.text != text:
-            revision = revision_add(model=model, text=text, actor=actor, summary="Adopted from the disk")
         _adopt_versions(model, actor)
-        if text:
-            # The same text in a new file: a server keeps what it was told to load in place of the folder's own (see
-            # adopted_override) until the model's files change, as Triton does.
-            publish.write_config(managed_repository(), name=model.name, text=text)
+        # The text in a new file: a server keeps what it was told to load in place of the folder's own (releases.overrides)
+        # until the model's files change, as Triton does. A folder without a text stays without one.
+        release = release_make(
+            model=model,
+            actor=actor,
+            kind=ReleaseKind.ADOPT,
+            text=text,
+            summary="Adopted what was changed on disk" if known else "Adopted from the disk",
+            write=bool(text),
+        )
         model.fingerprint = _fingerprint(model, found)
         model.drift = []
         model.save(update_fields=["fingerprint", "drift", "last_number"])
@@ -90,11 +94,9 @@ def _adopt(model: Model, actor: Actor) -> ConfigRevision:
             action="drift.adopt",
             model=model,
             summary=f"{model.name}: adopted what was changed on disk",
-            after={"changes": sentences, "revision": revision.number},
+            after={"changes": sentences, "release": release.number, "text": release.text},
         )
-        release_record(model=model, actor=actor, reason="Adopted what was changed on disk")
-        generation_bump(model)
-    return revision
+    return release
 
 
 def _adoptable_text(name: str) -> str:
@@ -106,27 +108,27 @@ def _adoptable_text(name: str) -> str:
 
 
 @repository_errors()
-def drift_overwrite(*, model: Model, actor: Actor) -> ConfigRevision:
-    """Write the adopted text over the one on disk. Files of versions are not brought back by this."""
+def drift_overwrite(*, model: Model, actor: Actor) -> Release:
+    """Write the newest release's text over the one on disk. Files of versions are not brought back by this."""
     require(actor, Right.OPERATE)
     with transaction.atomic():
         model = Model.objects.select_for_update().get(pk=model.pk)
-        revision = model.revisions.first()
-        if revision is None:
+        release = newest_release(model)
+        if release is None:
             raise Conflict(f"model '{model.name}' has no configuration to write")
         audit_record(
             actor=actor,
             action="drift.overwrite",
             model=model,
-            summary=f"{model.name}: wrote configuration {revision.number} over what was changed on disk",
+            summary=f"{model.name}: wrote release {release.number} over what was changed on disk",
             before={"text": disk_text(model.name) or ""},
-            after={"revision": revision.number},
+            after={"release": release.number},
         )
-        publish.write_config(managed_repository(), name=model.name, text=current_text(model))
-        remember_config(model, revision.text)
+        publish.write_config(managed_repository(), name=model.name, text=release.text)
+        remember_config(model, release.text)
         generation_bump(model)
         _look(model)
-    return revision
+    return release
 
 
 @repository_errors()

@@ -29,9 +29,9 @@ def editor_context(model_name: str, text: str) -> dict[str, object]:
     }
 
 
-def base_revision(request: HttpRequest) -> int | None:
-    """Return the number of the revision that a form was made from, where the form sends it."""
-    given = request.POST.get("base_revision", "")
+def base_release(request: HttpRequest) -> int | None:
+    """Return the number of the release that a form was made from, where the form sends it."""
+    given = request.POST.get("base_release", "")
     return int(given) if given.isascii() and given.isdecimal() and len(given) < 10 else None
 
 

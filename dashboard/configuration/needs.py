@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dashboard.access.authorisation import Actor, Right
-from dashboard.catalog.storage import managed_repository
-from dashboard.models import ConfigRevision, Upload, Version
+from dashboard.models import Release, Upload, Version
+from dashboard.releases.storage import managed_repository
 from dashboard.shared.exceptions import Forbidden
 from repository.config import model_config
+from repository.config.release_stamp import same_text, unstamped
 from repository.core.errors import InvalidConfig
 from repository.core.layout import OVERLAY_FILE
 from repository.files import code_execution
@@ -107,7 +108,7 @@ def restore_needs(*, version: Version, text: str, folder: Path) -> list[Need]:
 def publication_needs(
     *,
     upload: Upload,
-    current: ConfigRevision | None,
+    current: Release | None,
     text: str,
     number: int,
     folder: Path,
@@ -115,13 +116,17 @@ def publication_needs(
 ) -> list[Need]:
     """Return what it takes to publish the files in `folder` as version `number` under `text`.
 
-    current: the model's present configuration, None for a new model. changes_service: the model is loaded or made live by it.
+    current: the model's newest release, None for a new model. changes_service: the model is loaded or made live by it.
     """
     name = upload.model_name
     before = contents(name)
     beside = beside_files(upload)
     after = before.with_version(number, folder, beside)
-    needs = [] if current is None else list(_changes(name, current.text, text, number, folder, _new(before, beside)))
+    needs = (
+        []
+        if current is None
+        else list(_changes(name, unstamped(current.text), text, number, folder, _new(before, beside)))
+    )
     if changes_service:
         needs.append(Need(Right.OPERATE, f"'{name}' is loaded or made live by it"))
     was = runs(current.text, before) if current is not None else frozenset()
@@ -133,7 +138,7 @@ def publication_needs(
 
 def _changes(name: str, current: str, text: str, number: int, folder: Path, beside: Sequence[str]) -> Iterable[Need]:
     """Yield what a new version changes of a model that exists already."""
-    if text != current:
+    if not same_text(text, current):
         yield Need(Right.OPERATE, f"it changes the configuration of '{name}'")
     if beside:
         yield Need(Right.OPERATE, f"it changes '{beside[0]}' beside the versions of '{name}', which all of them share")

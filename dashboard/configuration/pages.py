@@ -2,7 +2,6 @@
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, JsonResponse
-from django.shortcuts import get_object_or_404
 from django.views.decorators.http import require_http_methods, require_POST
 
 from dashboard.access.authorisation import Right, actor_of, requires
@@ -10,7 +9,8 @@ from dashboard.catalog import selectors as select
 from dashboard.catalog.pages import model_context
 from dashboard.configuration import drift, services
 from dashboard.configuration.drift import model_adopt
-from dashboard.configuration.editor import base_revision, editor_context, preview_of, preview_response, refusal_for
+from dashboard.configuration.editor import base_release, editor_context, preview_of, preview_response, refusal_for
+from dashboard.releases.selectors import current_text, lives_of, newest_release, releases
 from dashboard.shared.exceptions import DashboardError
 from dashboard.templatetags.slipway import sentence
 from dashboard.web.pages import act, back, respond
@@ -29,13 +29,13 @@ def model_configuration(request: HttpRequest, name: str) -> HttpResponse:
 def _page(request: HttpRequest, name: str, text: str | None = None, refused: str = "") -> HttpResponse:
     head = model_context(name, "configuration")
     model = head["model"]
-    revision = select.current_revision(model)
-    current = revision.text if revision else ""
+    release = newest_release(model)
+    current = current_text(model)
     context = {
         **head,
         **editor_context(name, current if text is None else text),
-        "revision": revision,
-        "revisions": select.revisions(model)[:HISTORY],
+        "release": release,
+        "releases": lives_of(releases(model)[:HISTORY]),
         "preview_url": request.path + "/preview",
         "refused": sentence(refused),
     }
@@ -55,7 +55,7 @@ def _apply(request: HttpRequest, name: str) -> HttpResponse:
             text=text,
             actor=actor_of(request),
             summary=request.POST.get("summary", "").strip(),
-            base_revision=base_revision(request),
+            base_release=base_release(request),
         )
     except DashboardError as error:
         return _page(request, name, text, error.message)
@@ -73,19 +73,9 @@ def preview(request: HttpRequest, name: str) -> JsonResponse:
 
 @require_POST
 @requires(Right.OPERATE)
-def revert(request: HttpRequest, name: str, number: int) -> HttpResponse:
-    model = select.model_get(name)
-    revision = get_object_or_404(model.revisions, number=number)
-    done = f"Revision {number} is applied again, as a new revision."
-    given = {"revision": revision, "base_revision": base_revision(request)}
-    return act(request, services.config_revert, done, "model_configuration", name, **given)
-
-
-@require_POST
-@requires(Right.OPERATE)
 def drift_adopt(request: HttpRequest, name: str) -> HttpResponse:
     model = select.model_get(name)
-    done = "The text on disk is adopted as a new revision."
+    done = "The text on disk is adopted as a new release."
     return act(request, drift.drift_adopt, done, "model_configuration", name, model=model)
 
 
@@ -93,7 +83,7 @@ def drift_adopt(request: HttpRequest, name: str) -> HttpResponse:
 @requires(Right.OPERATE)
 def drift_overwrite(request: HttpRequest, name: str) -> HttpResponse:
     model = select.model_get(name)
-    done = "The current revision is written over the text on disk."
+    done = "The newest release is written over the text on disk."
     return act(request, drift.drift_overwrite, done, "model_configuration", name, model=model)
 
 

@@ -1,4 +1,4 @@
-"""Configurations over REST: preview, apply, revert; what was changed by hand, adopted or written over."""
+"""Configurations over REST: preview, apply; what was changed by hand, adopted or written over."""
 
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
@@ -10,10 +10,11 @@ from dashboard.catalog.rest import summary_response
 from dashboard.catalog.serializers import ModelSummarySerializer
 from dashboard.configuration import serializers
 from dashboard.configuration.drift import drift_adopt, drift_overwrite, model_adopt
-from dashboard.configuration.services import config_apply, config_preview, config_revert
+from dashboard.configuration.services import config_apply, config_preview
 from dashboard.models import Model
-from dashboard.shared.exceptions import NotFound
+from dashboard.releases.selectors import newest_release
 from dashboard.web.rest.endpoint import Endpoint, data_of
+from repository.config.release_stamp import unstamped
 
 
 class Config(Endpoint):
@@ -26,7 +27,7 @@ class Config(Endpoint):
 
     @extend_schema(request=serializers.ConfigChangeSerializer, responses=serializers.ConfigSerializer)
     def put(self, request: Request, name: str) -> Response:
-        """Applies a text. With base_revision, a 409 says that somebody else was faster."""
+        """Applies a text. With base_release, a 409 says that somebody else was faster."""
         model = select.model_get(name)
         config_apply(model=model, actor=self.actor, **data_of(request, serializers.ConfigChangeSerializer))
         return _config(model)
@@ -40,29 +41,6 @@ class ConfigPreview(Endpoint):
         """What a text or a form would be as a configuration, what is wrong with it, and what applying it would do."""
         data = data_of(request, serializers.ConfigPreviewRequestSerializer)
         return Response(serializers.ConfigPreviewSerializer(config_preview(model_name=name, **data)).data)
-
-
-class RevisionList(Endpoint):
-    rights = {"GET": Right.VIEW}
-
-    @extend_schema(operation_id="models_config_revisions_list", responses=serializers.RevisionSerializer(many=True))
-    def get(self, request: Request, name: str) -> Response:
-        """Every text that the configuration had, newest first."""
-        return self.page(select.revisions(select.model_get(name)), serializers.RevisionSerializer)
-
-
-class RevisionRevert(Endpoint):
-    rights = {"POST": Right.OPERATE}
-
-    @extend_schema(request=serializers.RevertSerializer, responses=serializers.ConfigSerializer)
-    def post(self, request: Request, name: str, number: int) -> Response:
-        """Applies an earlier text as a new revision. A version that was never live does not become so by that."""
-        model = select.model_get(name)
-        revision = select.revisions(model).filter(number=number).first()
-        if revision is None:
-            raise NotFound(f"model '{name}' has no configuration {number}")
-        config_revert(revision=revision, actor=self.actor, **data_of(request, serializers.RevertSerializer))
-        return _config(model)
 
 
 class DriftAdopt(Endpoint):
@@ -89,10 +67,10 @@ class DriftOverwrite(Endpoint):
 
 def _config(model: Model) -> Response:
     model.refresh_from_db()
-    revision = select.current_revision(model)
-    text = revision.text if revision else ""
+    release = newest_release(model)
+    text = unstamped(release.text) if release else ""
     body = {
-        "revision": revision.number if revision else 0,
+        "release": release.number if release else 0,
         "text": text,
         "fields": config_preview(model_name=model.name, text=text).fields,
         "drift": model.drift,

@@ -4,22 +4,13 @@ from typing import Any
 
 from rest_framework import serializers
 
-from dashboard import models
 from dashboard.configuration.needs import Need
 
 
-class RevisionSerializer(serializers.ModelSerializer[models.ConfigRevision]):
-    created_by = serializers.CharField(source="created_by_name")
-
-    class Meta:
-        model = models.ConfigRevision
-        fields = ["number", "text", "sha256", "summary", "created_by", "created_at"]
-
-
 class ConfigSerializer(serializers.Serializer[Any]):
-    """The adopted text, the form's view of it, and what was changed on disk since."""
+    """The text of the newest release, the form's view of it, and what was changed on disk since."""
 
-    revision = serializers.IntegerField()
+    release = serializers.IntegerField()
     text = serializers.CharField()
     fields_ = serializers.DictField()
     drift = serializers.ListField(child=serializers.CharField())
@@ -34,7 +25,7 @@ class ConfigSerializer(serializers.Serializer[Any]):
 class ConfigChangeSerializer(serializers.Serializer[Any]):
     text = serializers.CharField(allow_blank=True, trim_whitespace=False)
     summary = serializers.CharField(required=False, default="", allow_blank=True, max_length=300)
-    base_revision = serializers.IntegerField(required=False, allow_null=True, default=None)
+    base_release = serializers.IntegerField(required=False, allow_null=True, default=None)
 
 
 class ConfigPreviewRequestSerializer(serializers.Serializer[Any]):
@@ -80,7 +71,3 @@ class ConfigPreviewSerializer(serializers.Serializer[Any]):
 
     def get_fields(self) -> dict[str, Any]:
         return {**super().get_fields(), "fields": serializers.DictField()}
-
-
-class RevertSerializer(serializers.Serializer[Any]):
-    base_revision = serializers.IntegerField(required=False, allow_null=True, default=None)

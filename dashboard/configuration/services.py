@@ -1,32 +1,32 @@
-"""Previews and applies texts of config.pbtxt, and returns to an earlier one.
+"""Previews and applies texts of config.pbtxt.
 
-What is stored is the text as a person wrote it; the form (fields.py) is another view of it.
+What is stored is the text as a person wrote it, with the stamp of its release; the form (fields.py) is another view of it.
+Whatever is previewed, compared or shown has no stamp: a person's text may carry one, and it counts for nothing.
 """
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from django.db import transaction
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
-from dashboard.access.audit import audit_record
 from dashboard.access.authorisation import Actor, Right, require
-from dashboard.catalog.releases import generation_bump, release_record, text_for_served
-from dashboard.catalog.selectors import current_text
-from dashboard.catalog.storage import disk_text, managed_repository, remember_config
 from dashboard.configuration.fields import FieldError, Fields, apply_fields, field_for, fields_of
 from dashboard.configuration.needs import Need, config_needs, refuse_unmet, rights_of
-from dashboard.models import ConfigRevision, Model
-from dashboard.shared.choices import VersionState
-from dashboard.shared.exceptions import Conflict, Invalid, Problem
+from dashboard.models import Model, Release
+from dashboard.releases.selectors import current_text, newest_release
+from dashboard.releases.services import release_make
+from dashboard.releases.storage import disk_text
+from dashboard.releases.texts import published_numbers
+from dashboard.shared.choices import ReleaseKind
+from dashboard.shared.exceptions import Conflict, Invalid, Outdated, Problem
 from dashboard.shared.repository_errors import repository_errors
 from repository.config import edit as config_edit
 from repository.config import model_config, reload_rule, validation, version_policy
 from repository.config import text as config_text
+from repository.config.release_stamp import same_text, unstamped
 from repository.core.errors import InvalidConfig
 from repository.core.layout import CONFIG_FILE
-from repository.files import publish
 
 EFFECTS = {
     "none": "Nothing changes.",
@@ -71,8 +71,10 @@ def config_preview(
     current = current_text(model) if model else (base or "")
     base = current if base is None else base
     problems: list[Problem] = []
+    base = unstamped(base)
     if text is None:
         text, problems = _from_fields(base, fields or {})
+    text = unstamped(text)
     config, more = _read(text)
     if config is None:
         return ConfigPreview(text=text, fields={}, problems=problems + more, diff=_diff(current, text), effect="reload")
@@ -92,74 +94,34 @@ def config_preview(
 
 @repository_errors()
 def config_apply(
-    *, model: Model, text: str, actor: Actor, summary: str = "", base_revision: int | None = None
-) -> ConfigRevision:
-    """Validate a text, write it to config.pbtxt, and return its revision; the current one where the text is the same.
+    *, model: Model, text: str, actor: Actor, summary: str = "", base_release: int | None = None
+) -> Release:
+    """Validate a text, make a release of it, and return that; the newest one where the text is the same.
 
-    base_revision: the number of the revision that the person edited. Invalid, with its problems: a server would refuse the
-    text. Conflict: there is a newer revision than `base_revision`, or the file was changed by hand. Forbidden: the actor lacks
-    a right that the change takes.
+    base_release: the number of the release whose text the person edited. Invalid, with its problems: a server would refuse the
+    text. Outdated: another text came since. Conflict: the file was changed by hand. Forbidden: the actor lacks a right that the
+    change takes.
     """
     require(actor, Right.OPERATE)
+    text = unstamped(text)
     text_check(model=model, text=text)
     with transaction.atomic():
         model = Model.objects.select_for_update().get(pk=model.pk)
-        current = model.revisions.first()
-        _refuse_outdated(model, current, base_revision)
-        if current is not None and current.text == text:
+        refuse_outdated(model=model, base_release=base_release)
+        refuse_drift(model)
+        current = newest_release(model)
+        if current is not None and same_text(current.text, text):
             return current
-        before = current.text if current else ""
+        before = unstamped(current.text) if current else ""
         refuse_unmet(config_needs(model_name=model.name, current=before, text=text), rights_of(actor))
-        return config_write(
-            model=model, text=text, actor=actor, summary=summary or _summary(current, text), action="config.apply"
+        return release_make(
+            model=model,
+            actor=actor,
+            kind=ReleaseKind.CONFIGURE,
+            text=text,
+            summary=summary or _summary(before, text),
+            action="config.apply",
         )
-
-
-@repository_errors()
-def config_revert(*, revision: ConfigRevision, actor: Actor, base_revision: int | None = None) -> ConfigRevision:
-    """Apply an earlier text as a new revision; errors as in config_apply.
-
-    A version that was never served is not served by that: see releases.text_for_served.
-    """
-    require(actor, Right.OPERATE)
-    summary = f"Returned to configuration {revision.number}"
-    with transaction.atomic():
-        model = Model.objects.select_for_update().get(pk=revision.model_id)
-        text = text_for_served(model, revision.text)
-        return config_apply(model=model, text=text, actor=actor, summary=summary, base_revision=base_revision)
-
-
-def config_write(*, model: Model, text: str, actor: Actor, summary: str, action: str) -> ConfigRevision:
-    """Write the file, revision, audit entry and release, in the caller's transaction, which holds a lock on `model`."""
-    before = model.revisions.first()
-    revision = revision_add(model=model, text=text, actor=actor, summary=summary)
-    audit_record(
-        actor=actor,
-        action=action,
-        model=model,
-        summary=f"{model.name}: {summary}",
-        before={"revision": before.number, "text": before.text} if before else {},
-        after={"revision": revision.number, "text": text},
-    )
-    publish.write_config(managed_repository(), name=model.name, text=text)
-    remember_config(model, text)
-    release_record(model=model, actor=actor, reason=summary)
-    generation_bump(model)
-    return revision
-
-
-def revision_add(*, model: Model, text: str, actor: Actor, summary: str) -> ConfigRevision:
-    """Make the row of the next revision."""
-    newest = model.revisions.first()
-    return ConfigRevision.objects.create(
-        model=model,
-        number=newest.number + 1 if newest else 1,
-        text=text,
-        sha256=hashlib.sha256(text.encode()).hexdigest(),
-        summary=summary[:300],
-        created_by=actor.user,
-        created_by_name=actor.name,
-    )
 
 
 def text_check(*, text: str, model: Model | None = None, model_name: str = "") -> ModelConfig:
@@ -216,18 +178,14 @@ def _check(text: str, config: ModelConfig, model: Model | None, name: str) -> li
     return problems
 
 
-def published_numbers(model: Model) -> list[int]:
-    return list(model.versions.filter(state=VersionState.PUBLISHED).values_list("number", flat=True))
-
-
 def _change(current: str, new: ModelConfig) -> tuple[list[str], str]:
     """Return the outermost fields that differ, and what applying them does (a key of EFFECTS)."""
     old, _ = _read(current)
     return ([], "reload") if old is None else (changed_fields(old, new), reload_rule.effect(old, new))
 
 
-def _summary(current: ConfigRevision | None, text: str) -> str:
-    changed, _ = _change(current.text if current else "", model_config.parse(text))
+def _summary(before: str, text: str) -> str:
+    changed, _ = _change(before, model_config.parse(text))
     return f"Changed {', '.join(changed)}" if changed else "Changed the text, not its meaning"
 
 
@@ -247,16 +205,30 @@ def changed_fields(old: ModelConfig, new: ModelConfig) -> list[str]:
     return [name for name in names if before.get(name) != after.get(name)]
 
 
-def _refuse_outdated(model: Model, current: ConfigRevision | None, base_revision: int | None) -> None:
-    if base_revision is not None and (current.number if current else 0) != base_revision:
-        raise Conflict(
-            f"configuration {base_revision} was edited, but {current.number if current else 0} is the current one by now"
-        )
-    refuse_drift(model, current)
+def refuse_outdated(*, model: Model, base_release: int | None) -> None:
+    """Raise Conflict, with both texts, where another text than that of `base_release` is the model's by now.
+
+    base_release: the number of the release that a person's text was made from; 0 for none, None where that is not known.
+    Releases that were made since with the same text are no others.
+    """
+    newest = newest_release(model)
+    if base_release is None or base_release == (newest.number if newest else 0):
+        return
+    base = model.releases.filter(number=base_release).first()
+    if newest is not None and base is not None and same_text(base.text, newest.text):
+        return
+    now = newest.number if newest else 0
+    raise Outdated(
+        f"release {base_release} was edited, but {now} is the current one by now",
+        base_text=unstamped(base.text) if base else "",
+        current_text=unstamped(newest.text) if newest else "",
+        current_release=now,
+        current_by=newest.created_by_name if newest else "",
+    )
 
 
-def refuse_drift(model: Model, current: ConfigRevision | None) -> None:
+def refuse_drift(model: Model) -> None:
     """Raise Conflict where the file is not what was adopted last, for only a person may have it overwritten."""
     on_disk = disk_text(model.name)
-    if on_disk is not None and on_disk != (current.text if current else ""):
+    if on_disk is not None and not same_text(on_disk, current_text(model)):
         raise Conflict(f"{CONFIG_FILE} of '{model.name}' was changed on disk: adopt that text or overwrite it first")

@@ -9,9 +9,9 @@ from django.db.models import Sum
 
 from dashboard.access.audit import audit_record
 from dashboard.access.authorisation import Actor, Right, require
-from dashboard.catalog.storage import disk_text
 from dashboard.catalog.traits import traits_of
 from dashboard.models import Example, Model
+from dashboard.releases.storage import disk_text
 from dashboard.shared.choices import ExampleSource
 from dashboard.shared.exceptions import Conflict, Invalid, Problem, TooLarge
 from repository.config import model_config

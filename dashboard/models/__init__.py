@@ -6,7 +6,8 @@ from dashboard.models.audit import AuditEntry
 from dashboard.models.example import Example
 from dashboard.models.job import Job
 from dashboard.models.metrics import MetricSample
-from dashboard.models.model import ConfigRevision, Model, Release
+from dashboard.models.model import Model
+from dashboard.models.release import Release, ReleaseCheck, ReleaseSpan
 from dashboard.models.server import ModelState, ModelSync, Server, ServerEvent, ServerState
 from dashboard.models.sign_in import SignInCount
 from dashboard.models.token import ApiToken
@@ -16,7 +17,6 @@ from dashboard.models.version import Version
 __all__ = [
     "ApiToken",
     "AuditEntry",
-    "ConfigRevision",
     "Example",
     "Job",
     "MetricSample",
@@ -24,6 +24,8 @@ __all__ = [
     "ModelState",
     "ModelSync",
     "Release",
+    "ReleaseCheck",
+    "ReleaseSpan",
     "Server",
     "ServerEvent",
     "ServerState",

@@ -1,4 +1,6 @@
-"""A model, the texts its configuration had, and which versions were served when."""
+"""A model: a folder of the managed repository, and whether it should be served."""
+
+from typing import TypedDict
 
 from django.conf import settings
 from django.db import models
@@ -8,8 +10,15 @@ from dashboard.shared.choices import DesiredState
 from repository.files.drift import Fingerprint
 
 
+class Retention(TypedDict, total=False):
+    """Which versions of a model stay in the repository by themselves: the newest `count`, and those of the last `days`."""
+
+    count: int
+    days: int
+
+
 class Model(models.Model):
-    """A folder of the managed repository. config.pbtxt lies on disk; ConfigRevision holds the adopted texts."""
+    """A folder of the managed repository. What it serves, and with which configuration, its releases say."""
 
     name = models.CharField(max_length=200, unique=True)
     description = models.TextField(blank=True, default="")
@@ -24,6 +33,8 @@ class Model(models.Model):
     # What the folder held when it was last adopted ({} before that), and what was changed by hand since, in sentences.
     fingerprint: "models.JSONField[Fingerprint, Fingerprint]" = models.JSONField(default=dict)
     drift: "models.JSONField[list[str], list[str]]" = models.JSONField(default=list)
+    # Which versions are archived by themselves, by Retention's names; {} keeps all.
+    retention: "models.JSONField[Retention, Retention]" = models.JSONField(default=dict)
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
     created_at = models.DateTimeField(default=timezone.now)
 
@@ -37,40 +48,3 @@ class Model(models.Model):
 
     def __str__(self) -> str:
         return self.name
-
-
-class ConfigRevision(models.Model):
-    """One adopted text of config.pbtxt; the highest number is the current one."""
-
-    model = models.ForeignKey(Model, on_delete=models.CASCADE, related_name="revisions")
-    number = models.PositiveIntegerField()
-    text = models.TextField()
-    sha256 = models.CharField(max_length=64)
-    summary = models.CharField(max_length=300, blank=True, default="")
-    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
-    created_by_name = models.CharField(max_length=150, blank=True, default="")
-    created_at = models.DateTimeField(default=timezone.now)
-
-    class Meta:
-        ordering = ["-number"]
-        constraints = [models.UniqueConstraint(fields=["model", "number"], name="revision_number_once")]
-
-    def __str__(self) -> str:
-        return f"{self.model} configuration {self.number}"
-
-
-class Release(models.Model):
-    """From this moment on the model served these versions; empty when it was unloaded."""
-
-    model = models.ForeignKey(Model, on_delete=models.CASCADE, related_name="releases")
-    versions: "models.JSONField[list[int], list[int]]" = models.JSONField(default=list)
-    reason = models.CharField(max_length=300, blank=True, default="")
-    actor_name = models.CharField(max_length=150, blank=True, default="")
-    at = models.DateTimeField(default=timezone.now)
-
-    class Meta:
-        ordering = ["-at", "-id"]
-        indexes = [models.Index(fields=["model", "-at"])]
-
-    def __str__(self) -> str:
-        return f"{self.model}: versions {self.versions}"

@@ -88,6 +88,10 @@ class ModelSync(models.Model):
     model = models.ForeignKey(Model, on_delete=models.CASCADE, related_name="syncs")
     applied_generation = models.PositiveBigIntegerField(default=0)
     instance = models.CharField(max_length=64, blank=True, default="")
+    # What the last load that succeeded brought there, for a server that does not say so itself.
+    release = models.ForeignKey("Release", null=True, on_delete=models.SET_NULL, related_name="+")
+    # A load of this process brought a configuration in place of the folder's, which the server keeps until the files change.
+    override = models.BooleanField(default=False)
     attempts = models.PositiveIntegerField(default=0)  # failed ones in a row
     error = models.TextField(blank=True, default="")
     attempted_at = models.DateTimeField(null=True)

@@ -39,7 +39,8 @@ class Proposal(TypedDict, total=False):
     problems: list[Finding]
     config: str  # the text to review
     config_source: str  # where that comes from: "upload", "model" (the present configuration) or "file" (proposed)
-    base_revision: int  # the model's configuration at that moment, 0 for none
+    fitting: str  # the text that fits these files, where `config` is the model's and does not
+    base_release: int  # the model's newest release at that moment, 0 for none
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +64,13 @@ class PublishRequest:
     """What a person asked for.
 
     config_text: None is the configuration that the upload brings, or that the model has when the version is placed.
-    base_revision: the model's configuration that the text was made from; 0 for none, None where that is not known.
-    strict: a base_revision that is outdated is refused even where the texts are the same.
+    base_release: the model's release that the text was made from; 0 for none, None where that is not known.
+    strict: a base_release that is outdated is refused even where the texts are the same.
     rights: the names of the rights that the person had.
     """
 
     config_text: str | None = None
-    base_revision: int | None = None
+    base_release: int | None = None
     strict: bool = False
     note: str = ""
     make_live: bool = False
@@ -82,7 +83,7 @@ class Publication:
     """A request with what is needed to finish it after a crash.
 
     number: of the version. actor: the primary key of who asked, None for the system.
-    text: what config.pbtxt becomes; None until that is decided, just before the version is placed.
+    text: what config.pbtxt becomes, with its stamp; None until that is decided, just before the version is placed.
     """
 
     request: PublishRequest

@@ -41,6 +41,8 @@ class Version(models.Model):
     sha256 = models.CharField(max_length=64, blank=True, default="")
     signature: "models.JSONField[Mapping[str, object], Signature]" = models.JSONField(default=dict)
     details: "models.JSONField[Mapping[str, object], VersionDetails]" = models.JSONField(default=dict)
+    # The text that fits these files: as it was published with them, or proposed for them. Never stamped; kept for good.
+    config = models.TextField(blank=True, default="")
     note = models.TextField(blank=True, default="")
     state = models.CharField(max_length=16, choices=VersionState.choices, default=VersionState.PUBLISHED)
     upload = models.ForeignKey(Upload, null=True, on_delete=models.SET_NULL, related_name="versions")

@@ -26,8 +26,9 @@ register = template.Library()
 RANGES = ("15m", "1h", "6h", "24h", "7d", "30d")
 _ACTION_ICONS = (
     ("version.publish", "upload"),
-    ("version.make_live", "live"),
-    ("version.roll_back", "undo"),
+    ("release.promote", "live"),
+    ("release.go_back", "undo"),
+    ("release.", "live"),
     ("version.", "archive"),
     ("config.", "pen"),
     ("model.load", "play"),
@@ -131,7 +132,7 @@ def charts_config(
 
 @register.filter
 def serving(summary: ModelSummary) -> list[int]:
-    """Return the versions that answer now on any server, the oldest first; those that should are `live_versions`."""
+    """Return the versions that answer now on any server, the oldest first; those that should are `wanted_versions`."""
     return sorted({row.version for row in summary.server_states if row.word == "ready"})
 
 

@@ -2,7 +2,7 @@
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
-from dashboard.catalog.storage import disk_text, managed_repository
+from dashboard.releases.storage import disk_text, managed_repository
 from repository.config import model_config
 from repository.core.errors import RepositoryError
 from repository.core.layout import relative_path

@@ -18,6 +18,37 @@ class VersionState(TextChoices):
     ARCHIVED = "archived", "Archived"
 
 
+class ReleaseKind(TextChoices):
+    """How a release came about."""
+
+    PUBLISH = "publish", "Published"
+    CONFIGURE = "configure", "Configured"
+    PROMOTE = "promote", "Made live"
+    GO_BACK = "go_back", "Gone back"
+    ALIASES = "aliases", "Aliases moved"
+    ADOPT = "adopt", "Adopted from the disk"
+
+
+class ReleaseState(TextChoices):
+    """Where a release stands in its life, which `releases.life` draws."""
+
+    IDLE = "idle", "Not loaded"
+    WANTED = "wanted", "Wanted"
+    CHECKING = "checking", "Being checked"
+    SERVING = "serving", "Live"
+    FAILED = "failed", "Failed"
+    SERVED = "served", "Was live"
+    SKIPPED = "skipped", "Replaced before it was live"
+
+
+class CheckState(TextChoices):
+    """How a server's load of a release stands."""
+
+    RUNNING = "running", "Running"
+    PASSED = "passed", "Passed"
+    FAILED = "failed", "Failed"
+
+
 class ServerStatus(TextChoices):
     STARTING = "starting", "Starting"
     LIVE = "live", "Live, loading models"

@@ -5,6 +5,7 @@ DashboardError                  message: what was expected and what came; no pat
 ├── Forbidden                   the actor lacks a right
 ├── NotFound                    no such thing
 ├── Conflict                    the thing is in another state than this asks for
+│   ├── Outdated                somebody else changed the text meanwhile; it carries both texts
 │   ├── WrongOffset             a chunk starts elsewhere than what was received ends; `expected` says where
 │   └── WrongState              the row has left the state that a transition starts from
 ├── TooLarge                    over a limit of size
@@ -60,6 +61,20 @@ class Conflict(DashboardError):
     pass
 
 
+class Outdated(Conflict):
+    """Another text came since the one that was edited was read. Whoever edited sees both, and loses nothing.
+
+    base_text: what was edited; current_text: what it is by now, of release `current_release`, made by `current_by`.
+    """
+
+    def __init__(
+        self, message: str, *, base_text: str, current_text: str, current_release: int, current_by: str
+    ) -> None:
+        super().__init__(message)
+        self.base_text, self.current_text = base_text, current_text
+        self.current_release, self.current_by = current_release, current_by
+
+
 class WrongOffset(Conflict):
     def __init__(self, expected: int, got: int) -> None:
         super().__init__(f"expected the chunk at offset {expected}, but it starts at {got}")
@@ -88,6 +103,7 @@ STATUS: dict[type[DashboardError], int] = {
     Forbidden: 403,
     NotFound: 404,
     Conflict: 409,
+    Outdated: 409,
     WrongOffset: 409,
     WrongState: 409,
     TooLarge: 413,

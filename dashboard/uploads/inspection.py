@@ -8,7 +8,7 @@ from typing import Any
 from tritonclient.grpc import model_config_pb2 as mc
 
 from dashboard.jobs.context import JobCancelled, JobContext, undone_by
-from dashboard.models import ConfigRevision, Job, Upload
+from dashboard.models import Job, Release, Upload
 from dashboard.models.upload_json import Contents, Finding, Proposal, TensorRow
 from dashboard.shared.choices import UploadState
 from dashboard.shared.exceptions import DashboardError, Forbidden, Invalid, WrongState
@@ -18,6 +18,7 @@ from dashboard.uploads.arrangement import Arrangement, arrange
 from dashboard.uploads.inspector import run_inspector
 from dashboard.uploads.services import refuse_code
 from repository.config import model_config
+from repository.config.release_stamp import unstamped
 from repository.core.errors import InvalidConfig
 
 _CHUNK = 4 << 20
@@ -103,8 +104,8 @@ def _check_hashes(upload: Upload, context: JobContext) -> None:
 
 
 def _proposal(upload: Upload, arrangement: Arrangement, context: JobContext) -> Proposal:
-    revision = ConfigRevision.objects.filter(model__name=upload.model_name).first()
-    text, source = _given_text(arrangement, revision)
+    newest = Release.objects.filter(model__name=upload.model_name).first()
+    text, source = _given_text(arrangement, newest)
     config = None
     problems: list[Finding] = []
     if text is not None:
@@ -121,15 +122,16 @@ def _proposal(upload: Upload, arrangement: Arrangement, context: JobContext) -> 
     found["problems"] = problems + found["problems"]
     found["config_source"] = source if text is not None else "file"
     found["config"] = text if text is not None else found["config"]
-    found["base_revision"] = revision.number if revision else 0
+    found["base_release"] = newest.number if newest else 0
     return found
 
 
-def _given_text(arrangement: Arrangement, revision: ConfigRevision | None) -> tuple[str | None, str]:
+def _given_text(arrangement: Arrangement, newest: Release | None) -> tuple[str | None, str]:
     """The configuration that is there already: the upload's own, or the one of the model that gets a new version."""
     if arrangement.config_text is not None:
         return arrangement.config_text, "upload"
-    return (revision.text, "model") if revision and revision.text else (None, "file")
+    own = unstamped(newest.text) if newest else ""
+    return (own, "model") if own else (None, "file")
 
 
 def _inspect_with(upload: Upload, arrangement: Arrangement, text: str | None, context: JobContext) -> Proposal:
@@ -142,7 +144,7 @@ def _inspect_with(upload: Upload, arrangement: Arrangement, text: str | None, co
     if _errors(alone):
         return found
     contradictions = [Finding(severity="warning", message=problem["message"]) for problem in found["problems"]]
-    return {**alone, "problems": contradictions}
+    return {**alone, "problems": contradictions, "fitting": alone["config"]}
 
 
 def _errors(found: Proposal) -> list[Finding]:

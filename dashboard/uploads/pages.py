@@ -9,7 +9,7 @@ from django.views.decorators.http import require_GET, require_POST
 
 from dashboard.access.authorisation import Right, actor_of, requires
 from dashboard.catalog import selectors as select
-from dashboard.configuration.editor import base_revision, editor_context, preview_of, preview_response, refusal_for
+from dashboard.configuration.editor import base_release, editor_context, preview_of, preview_response, refusal_for
 from dashboard.models import Model, Upload
 from dashboard.servers.selectors import servers
 from dashboard.shared.choices import ServerStatus, UploadState
@@ -112,7 +112,7 @@ def _proposal(request: HttpRequest, found: Upload, text: str | None, base: int |
         return {"proposal": found.proposal, "missing": missing_paths(found) if theirs else [], "theirs": theirs}
     if found.state != UploadState.INSPECTED:
         return {}
-    review = upload_review(upload=found, text=text, base_revision=base)
+    review = upload_review(upload=found, text=text, base_release=base)
     return {
         "proposal": found.proposal,
         "theirs": _is_theirs(request, found),
@@ -213,14 +213,14 @@ def publish(request: HttpRequest, pk: str) -> HttpResponse:
     """Keeps what was typed when the configuration is refused."""
     found = upload_get(pk)
     text = request.POST.get("text", "").replace("\r\n", "\n")
-    base = base_revision(request)
+    base = base_release(request)
     note, after = request.POST.get("note", "").strip(), request.POST.get("after", "keep")
     try:
         upload_publish(
             upload=found,
             actor=actor_of(request),
             config_text=text,
-            base_revision=base,
+            base_release=base,
             note=note,
             make_live=after == "live",
             load=after in ("live", "load"),

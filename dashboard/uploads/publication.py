@@ -3,7 +3,7 @@
     upload_publish    a number and what was asked for, in the upload's row, with a job     (transaction: states.publish)
     publication_run   the job: files staged, hashed, flushed                               (minutes for a large model)
                       the text decided, with the rights that it takes, and remembered      (transaction: states.decide)
-                      the version renamed into place; version, revision, release, audit    (transaction: states.finish)
+                      the version renamed into place; version, release, audit entry        (transaction: states.finish)
 
 A job whose worker died is queued again and goes on: what lies in place is recorded, what does not is staged anew.
 `publications_recover` looks after uploads whose job has ended.
@@ -20,24 +20,25 @@ from django.db import transaction
 
 from dashboard.access.audit import audit_record
 from dashboard.access.authorisation import SYSTEM, Actor
-from dashboard.catalog.releases import generation_bump, release_record
-from dashboard.catalog.selectors import current_text
 from dashboard.catalog.services import last_number_ever
-from dashboard.catalog.storage import disk_text, managed_repository, remember_publication
 from dashboard.configuration.needs import beside_files, code_of_version, rights_of
-from dashboard.configuration.services import refuse_drift, revision_add, text_check
+from dashboard.configuration.services import refuse_drift, text_check
 from dashboard.jobs.context import JobCancelled, JobContext, undone_by
 from dashboard.jobs.progress import JobProgress
 from dashboard.jobs.runner import job_run_here
 from dashboard.jobs.services import UNFINISHED, job_create
 from dashboard.models import Job, Model, Upload, Version
 from dashboard.models.upload_json import Publication, PublishRequest
-from dashboard.shared.choices import DesiredState, UploadState
+from dashboard.releases.selectors import current_text, newest_release
+from dashboard.releases.services import next_text, release_make
+from dashboard.releases.storage import disk_text, managed_repository, remember_publication
+from dashboard.shared.choices import DesiredState, ReleaseKind, UploadState
 from dashboard.shared.exceptions import Conflict, DashboardError, WrongState
 from dashboard.shared.repository_errors import repository_errors
 from dashboard.uploads import states
 from dashboard.uploads.review import decide_text, number_of
 from dashboard.uploads.services import upload_require_own
+from repository.config.release_stamp import same_text, unstamped
 from repository.core.errors import Conflict as Held
 from repository.files import publish, storage
 from repository.files.progress import SILENT, Progress
@@ -53,16 +54,16 @@ def upload_publish(
     upload: Upload,
     actor: Actor,
     config_text: str | None = None,
-    base_revision: int | None = None,
+    base_release: int | None = None,
     note: str = "",
     make_live: bool = False,
     load: bool = True,
 ) -> Job:
-    """One new version, its configuration as a revision, an audit entry. The server may be down: `watch` loads later.
+    """One new version, a release with its configuration, an audit entry. The server may be down: `watch` loads later.
 
     config_text: None leaves the configuration that the model has, and takes the proposed one for a model without.
-    base_revision: the model's configuration that the text was made from, by default the one at the inspection; Conflict
-    where another text came meanwhile.
+    base_release: the model's release that the text was made from, by default the one at the inspection; Outdated where another
+    text came meanwhile.
     make_live serves this version alone; load asks the servers for the model. With neither, what is served stays.
     A small upload is published when this returns (the job says whether it was), a large one by a worker.
     """
@@ -72,8 +73,8 @@ def upload_publish(
         text_check(text=config_text, model_name=upload.model_name)
     request = PublishRequest(
         config_text=config_text,
-        base_revision=upload.proposal.get("base_revision") if base_revision is None else base_revision,
-        strict=base_revision is not None,
+        base_release=upload.proposal.get("base_release") if base_release is None else base_release,
+        strict=base_release is not None,
         note=note.strip()[:10_000],
         make_live=make_live,
         load=load,
@@ -98,8 +99,8 @@ def _reserve(upload: Upload, actor: Actor, request: PublishRequest, *, announce:
     """Gives out the number and remembers what is to be done, so that it can be finished after a crash."""
     with transaction.atomic():
         model = _model_for(upload, actor)
-        current = model.revisions.first()
-        refuse_drift(model, current)
+        current = newest_release(model)
+        refuse_drift(model)
         number = max([model.last_number, *_numbers_on_disk(model.name)]) + 1
         decide_text(upload=upload, model=model, request=request, number=number, folder=upload.folder / "version")
         Model.objects.filter(pk=model.pk).update(last_number=number)
@@ -111,8 +112,8 @@ def _reserve(upload: Upload, actor: Actor, request: PublishRequest, *, announce:
             model=model,
             announce=announce,
         )
-        # From here on only a configuration that comes after this one is another than the person saw.
-        request = replace(request, base_revision=number_of(current), strict=False)
+        # From here on only a text that comes after this one is another than the person saw.
+        request = replace(request, base_release=number_of(current), strict=False)
         publication = Publication(request, number=number, actor=actor.user.pk if actor.user else None)
         states.publish(upload, publication=publication, job=job)
     return job
@@ -167,16 +168,16 @@ def _place(upload: Upload, progress: JobProgress) -> Version:
     ) as staged:
         progress.step("Placing it in the repository")
         while (version := _put(upload, staged, *_decide(upload, publication, staged.folder))) is None:
-            pass  # another configuration came in between: look at it again
+            pass  # another release came in between: look at it again
     return version
 
 
 def _decide(upload: Upload, publication: Publication, folder: Path) -> tuple[Publication, int]:
-    """The publication with its text, as it is remembered; and the number of the configuration on which that was decided."""
+    """The publication with its text, as it is remembered; and the number of the release on which that was decided."""
     with transaction.atomic():
         model = _locked(upload)
-        current = model.revisions.first()
-        refuse_drift(model, current)
+        current = newest_release(model)
+        refuse_drift(model)
         number = publication.number
         text = decide_text(
             upload=upload,
@@ -186,7 +187,7 @@ def _decide(upload: Upload, publication: Publication, folder: Path) -> tuple[Pub
             folder=folder,
             since=f"while version {number} was being published",
         )
-        decided = replace(publication, text=text)
+        decided = replace(publication, text=next_text(model, text))
         states.decide(upload, publication=decided)
     return decided, number_of(current)
 
@@ -195,10 +196,9 @@ def _put(upload: Upload, staged: publish.Staged, publication: Publication, decid
     """The version in its place and in the database, both while nobody else changes the model; None where somebody just did."""
     with transaction.atomic():
         model = _locked(upload)
-        current = model.revisions.first()
-        if number_of(current) != decided_on:
+        if number_of(newest_release(model)) != decided_on:
             return None
-        refuse_drift(model, current)
+        refuse_drift(model)
         states.finish(upload)  # before anything is placed: an upload that was taken back meanwhile places nothing
         text, files = publication.text, _beside(upload)
         publish.place_version(managed_repository(), staged, name=model.name, config_text=text, model_files=files)
@@ -209,21 +209,25 @@ def _record(upload: Upload, model: Model, publication: Publication, manifest: Ma
     """What the database is to know of a version that was just put in place; in the caller's transaction."""
     actor, request, text = _publisher(publication), publication.request, publication.text or ""
     version = _version_row(upload, model, actor, publication, manifest)
-    if text != current_text(model) or not model.revisions.exists():
-        revision_add(model=model, text=text, actor=actor, summary=f"Published with version {version.number}")
     beside = upload.arranged.model_files
     remember_publication(model, number=version.number, manifest=manifest, text=text, beside=beside)
     if request.load or request.make_live:
         model.desired_state = DesiredState.LOADED
         model.save(update_fields=["desired_state"])
-        generation_bump(model)
-    release = release_record(model=model, actor=actor, reason=f"Published version {version.number}")
+    summary = f"Published version {version.number}"
+    kind = ReleaseKind.PUBLISH
+    release = release_make(model=model, actor=actor, kind=kind, text=text, summary=summary, write=False)
     audit_record(
         actor=actor,
         action="version.publish",
         model=model,
         summary=f"Published version {version.number} of {model.name}",
-        after={"version": version.number, "sha256": version.sha256, "live": release.versions if release else None},
+        after={
+            "version": version.number,
+            "sha256": version.sha256,
+            "release": release.number,
+            "versions": release.versions,
+        },
     )
     return version
 
@@ -244,11 +248,18 @@ def _version_row(upload: Upload, model: Model, actor: Actor, publication: Public
             "files": sorted(manifest.files),
             "runs_code": code_of_version(model.name, publication.text or "", publication.number),
         },
+        config=_fitting(upload, model, publication),
         note=publication.request.note,
         upload=upload,
         created_by=actor.user,
         created_by_name=actor.name,
     )
+
+
+def _fitting(upload: Upload, model: Model, publication: Publication) -> str:
+    """The text that fits the version's files: as published, unless that is the model's own and does not fit them."""
+    text, proposed = unstamped(publication.text or ""), upload.proposal.get("fitting", "")
+    return proposed if proposed and same_text(text, current_text(model)) else text
 
 
 # -- broken off --------------------------------------------------------------------------------------------------------
@@ -298,10 +309,10 @@ def _finish_placed(upload: Upload, publication: Publication, manifest: Manifest)
     with transaction.atomic():
         model = _locked(upload)
         states.finish(upload)
-        if (disk_text(model.name) or "") == current_text(model):
-            text, files = publication.text or "", _beside(upload)
-            publish.write_beside(managed_repository(), name=model.name, config_text=text, model_files=files)
-        return _record(upload, model, publication, manifest)
+        text, on_disk = next_text(model, publication.text or ""), disk_text(model.name) or ""
+        if same_text(on_disk, current_text(model)) or same_text(on_disk, text):  # else somebody changed it by hand
+            publish.write_beside(managed_repository(), name=model.name, config_text=text, model_files=_beside(upload))
+        return _record(upload, model, replace(publication, text=text), manifest)
 
 
 def _take_back(upload: Upload, reason: str) -> None:
@@ -316,7 +327,7 @@ def _take_back(upload: Upload, reason: str) -> None:
         Model.objects.select_for_update().filter(name=upload.model_name).first()
         states.take_back(upload, reason=reason)
         if not Upload.objects.filter(state=UploadState.PUBLISHING, model_name=upload.model_name).exists():
-            Model.objects.filter(name=upload.model_name, versions=None, revisions=None).delete()
+            Model.objects.filter(name=upload.model_name, versions=None, releases=None).delete()
 
 
 # -- what all of them ask ----------------------------------------------------------------------------------------------

@@ -130,7 +130,7 @@ class UploadPublish(Endpoint):
     def post(self, request: Request, pk: UUID) -> Response:
         """Publishes an inspected upload as a new version: 201 with the version. A large one takes its time: 202 with the
         job, whose `result` names the version when it has `succeeded`. A 409 says that the configuration was changed since
-        `base_revision`; a 403 which right is missing, and because of which file or field."""
+        `base_release`; a 403 which right is missing, and because of which file or field."""
         upload, data = upload_get(pk), data_of(request, serializers.PublishSerializer)
         job = upload_publish(upload=upload, actor=self.actor, **data)
         return after_job(job, lambda: Response(VersionSerializer(upload.versions.get()).data, status=201))

@@ -6,29 +6,29 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dashboard.access.authorisation import Right
-from dashboard.catalog.releases import chosen_versions
-from dashboard.catalog.selectors import current_text
 from dashboard.configuration.needs import Need, publication_needs, refuse_unmet
-from dashboard.configuration.services import published_numbers, text_check
-from dashboard.models import ConfigRevision, Model, Upload
+from dashboard.configuration.services import refuse_outdated, text_check
+from dashboard.models import Model, Release, Upload
 from dashboard.models.upload_json import PublishRequest
+from dashboard.releases.selectors import newest_release, wanted_versions
+from dashboard.releases.texts import aliases_in, chosen_versions, live_text, pinned_text, published_numbers
 from dashboard.shared.choices import DesiredState, UploadState
-from dashboard.shared.exceptions import Conflict
-from repository.config import edit as config_edit
+from dashboard.shared.exceptions import Outdated
 from repository.config import model_config, version_policy
 from repository.config import text as config_text
+from repository.config.release_stamp import same_text, unstamped
 
 
 @dataclass(frozen=True, slots=True)
 class Review:
-    """`meanwhile` is the configuration that came after `text` was made, with its difference; base_revision is that of now."""
+    """`meanwhile` is the release that came with another text since `text` was made; base_release is that of now."""
 
     text: str
-    base_revision: int
+    base_release: int
     needs: list[Need] = field(default_factory=list)  # of publishing alone, without loading
-    meanwhile: ConfigRevision | None = None
+    meanwhile: Release | None = None
     meanwhile_diff: str = ""
-    replaced: bool = False  # the text is that configuration's: nothing in it was the person's own
+    replaced: bool = False  # the text is that release's: nothing in it was the person's own
 
     @property
     def code(self) -> list[str]:
@@ -36,26 +36,27 @@ class Review:
         return [need.sentence for need in self.needs if need.right is Right.UPLOAD_CODE]
 
 
-def upload_review(*, upload: Upload, text: str | None = None, base_revision: int | None = None) -> Review:
-    """Of an inspected upload. text: as typed, from base_revision; by default as it was asked for last, or is proposed."""
+def upload_review(*, upload: Upload, text: str | None = None, base_release: int | None = None) -> Review:
+    """Of an inspected upload. text: as typed, from base_release; by default as it was asked for last, or is proposed."""
     model = Model.objects.filter(name=upload.model_name).first()
-    current = model.revisions.first() if model else None
+    current = newest_release(model) if model else None
     now = number_of(current)
     last = upload.last_publication
     if text is None and last is not None and last.request.config_text is not None:
-        text, base_revision = last.request.config_text, last.request.base_revision
-    base = upload.proposal.get("base_revision", now) if base_revision is None else base_revision
-    before = model.revisions.filter(number=base).first() if model and base else None
-    came = current if current is not None and base != now else None
-    untouched = came is not None and before is not None and text == before.text
+        text, base_release = last.request.config_text, last.request.base_release
+    base = upload.proposal.get("base_release", now) if base_release is None else base_release
+    before = model.releases.filter(number=base).first() if model and base else None
+    base_text, now_text = _plain(before), _plain(current)
+    came = current if base != now and not (before and same_text(base_text, now_text)) else None
+    untouched = came is not None and before is not None and same_text(text or "", base_text)
     shown = text_by_default(upload, current) if text is None or untouched else text
     return Review(
         text=shown,
-        base_revision=now,
+        base_release=now,
         needs=_needs(upload, model, current, shown),
         meanwhile=came,
-        meanwhile_diff=config_text.diff(before.text if before else "", came.text) if came else "",
-        replaced=came is not None and shown == came.text,
+        meanwhile_diff=config_text.diff(base_text, now_text) if came else "",
+        replaced=came is not None and same_text(shown, now_text),
     )
 
 
@@ -68,13 +69,14 @@ def decide_text(
     since the text was made.
     Conflict where the text was made from another configuration; Forbidden where it takes a right that is missing.
     """
-    current = model.revisions.first()
+    current = newest_release(model)
     text = request.config_text
     if text is None:
         text = text_by_default(upload, current)
         text_check(text=text, model_name=upload.model_name)
-    if request.strict or current is None or text != current.text:
-        _refuse_outdated(upload.model_name, number_of(current), request.base_revision, since)
+    text = unstamped(text)
+    if request.strict or current is None or not same_text(text, _plain(current)):
+        _refuse_outdated(model, request.base_release, since)
     final = _with_policy(model, text, number, request)
     loaded = request.make_live or request.load or model.desired_state == DesiredState.LOADED
     needs = publication_needs(
@@ -89,48 +91,52 @@ def decide_text(
     return final
 
 
-def text_by_default(upload: Upload, current: ConfigRevision | None) -> str:
+def text_by_default(upload: Upload, current: Release | None) -> str:
     """The configuration that the upload brings; else the one that the model has; else what inspection proposes."""
     if current is None or upload.proposal.get("config_source") == "upload":
         return str(upload.proposal.get("config", ""))
-    return current.text
+    return _plain(current)
 
 
-def number_of(revision: ConfigRevision | None) -> int:
-    """The number of a configuration; 0 for none."""
-    return revision.number if revision else 0
+def number_of(release: Release | None) -> int:
+    """The number of a release; 0 for none."""
+    return release.number if release else 0
 
 
-def _refuse_outdated(name: str, now: int, base: int | None, since: str) -> None:
-    if base is None or base == now:
-        return
-    when = since or f"since this was made from {base or 'none'}"
-    raise Conflict(
-        f"the configuration of '{name}' was changed {when}, to "
-        f"configuration {now}; look at it again, then publish once more"
-    )
+def _plain(release: Release | None) -> str:
+    return unstamped(release.text) if release else ""
+
+
+def _refuse_outdated(model: Model, base: int | None, since: str) -> None:
+    try:
+        refuse_outdated(model=model, base_release=base)
+    except Outdated as error:
+        when = since or f"since this was made from {base or 'none'}"
+        error.message = (
+            f"the configuration of '{model.name}' was changed {when}, to release {error.current_release}; "
+            "look at it again, then publish once more"
+        )
+        raise
 
 
 def _with_policy(model: Model, text: str, number: int, request: PublishRequest) -> str:
     """The reviewed text, with the version policy that what was asked for needs.
 
-    A version that nobody made live must not become so at the next restart: then the policy names those that are.
+    A version that nobody made live must not become so at the next restart: then the policy names those that are. Versions with
+    a name go on to be served.
     """
     config = model_config.parse(text)
     after = version_policy.select(config, [*published_numbers(model), number])
     if request.make_live:
-        wanted = [number]
-    elif request.load or model.desired_state == DesiredState.UNLOADED or number not in after:
-        return text
-    else:
-        wanted = chosen_versions(model, current_text(model))
-    if wanted and after != wanted:
-        version_policy.set_specific(config, wanted)
-        return config_edit.apply(text, config)
-    return text
+        return live_text(model, text, [number], also=[number])
+    if not request.load and model.desired_state != DesiredState.UNLOADED and number in after:
+        after = wanted_versions(model) or after
+        return pinned_text(model, text, after, also=[number])
+    named = set(aliases_in(text).values())
+    return text if named <= set(after) else live_text(model, text, after, also=[number])
 
 
-def _needs(upload: Upload, model: Model | None, current: ConfigRevision | None, text: str) -> list[Need]:
+def _needs(upload: Upload, model: Model | None, current: Release | None, text: str) -> list[Need]:
     if upload.state != UploadState.INSPECTED:
         return []
     return publication_needs(

@@ -73,11 +73,11 @@ class PublishSerializer(serializers.Serializer[Any]):
     """config_text: by default the model's own, and for a new model the one that inspection proposes."""
 
     config_text = serializers.CharField(required=False, allow_blank=True, trim_whitespace=False)
-    base_revision = serializers.IntegerField(
+    base_release = serializers.IntegerField(
         required=False,
         allow_null=True,
         default=None,
-        help_text="The configuration that config_text was made from; by default the one at the inspection.",
+        help_text="The release that config_text was made from; by default the one at the inspection.",
     )
     note = serializers.CharField(required=False, default="", allow_blank=True)
     make_live = serializers.BooleanField(default=False)

@@ -20,9 +20,9 @@ from django.utils import timezone
 
 from dashboard.access.audit import audit_record
 from dashboard.access.authorisation import Actor, Right, require
-from dashboard.catalog.storage import managed_repository
 from dashboard.jobs.services import job_create, job_request_cancel
 from dashboard.models import Job, Upload, UploadFile
+from dashboard.releases.storage import managed_repository
 from dashboard.shared.choices import UploadState
 from dashboard.shared.exceptions import (
     Conflict,

@@ -41,8 +41,8 @@ row of an upload and its UploadFiles stays for good.
                 held; .publish-*: the files by a       publication, with the     version that lies in place, or else stages it
                 second name, then, by one rename,      decided text from just    anew. Where the job has ended meanwhile,
                 models/<name>/<version>                before the rename         publications_recover does either
-    PUBLISHED   models/<name>/<version>; folder is     Version, ConfigRevision,  a folder that is left is cleared away
-                being removed                          Release, AuditEntry       by uploads_expire
+    PUBLISHED   models/<name>/<version>; folder is     Version, Release,         a folder that is left is cleared away
+                being removed                          AuditEntry                by uploads_expire
     FAILED      as before                              error; a proposal with    nothing was under way
                                                        all that is wrong, where
                                                        the files could be read

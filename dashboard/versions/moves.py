@@ -15,9 +15,6 @@ from django.db import transaction
 from dashboard.access.audit import audit_record
 from dashboard.access.authorisation import SYSTEM, Actor, Right, require
 from dashboard.catalog import version_states
-from dashboard.catalog.releases import chosen_versions
-from dashboard.catalog.selectors import current_text
-from dashboard.catalog.storage import forget_version, managed_repository, remember_version
 from dashboard.configuration.needs import refuse_unmet, restore_needs, rights_of
 from dashboard.jobs.context import JobContext, undone_by
 from dashboard.jobs.kinds import Work
@@ -25,7 +22,10 @@ from dashboard.jobs.progress import JobProgress
 from dashboard.jobs.runner import job_run_here
 from dashboard.jobs.services import job_create
 from dashboard.models import Job, Model, Version
-from dashboard.shared.choices import DesiredState, VersionState
+from dashboard.releases.selectors import current_text, newest_release, protected_versions
+from dashboard.releases.storage import forget_version, managed_repository, remember_version
+from dashboard.releases.texts import chosen_versions
+from dashboard.shared.choices import VersionState
 from dashboard.shared.exceptions import Conflict, Forbidden, WrongState
 from dashboard.shared.repository_errors import repository_errors
 from repository.core.layout import ModelRepository
@@ -36,14 +36,14 @@ from repository.files.storage import Manifest
 
 @repository_errors()
 def version_archive(*, version: Version, actor: Actor) -> Job:
-    """Takes a version that is not live out of the repository; its files are kept in the archive folder."""
+    """Takes a version out of the repository; its files are kept in the archive folder. Conflict where something needs it
+    (releases.selectors.protected_versions)."""
     require(actor, Right.OPERATE)
     repository = managed_repository()
     at_once = storage.same_disk(repository.root, repository.archive) or _small(version)
     with transaction.atomic():
         model = Model.objects.select_for_update().get(pk=version.model_id)
-        if version.number in chosen_versions(model, current_text(model)):
-            raise Conflict(f"version {version.number} of '{model.name}' is live; make another one live first")
+        _refuse_protected(model, version)
         version_states.archive(version)
         job = _job("archive", "Archive", version, actor, announce=not at_once)
     return _begun(job, version, archive_run if at_once else None)
@@ -191,9 +191,17 @@ def _mover(job: Job) -> Actor:
     return Actor(user=job.created_by) if job.created_by else SYSTEM
 
 
+def _refuse_protected(model: Model, version: Version) -> None:
+    why = protected_versions(model).get(version.number)
+    if why is not None:
+        raise Conflict(why)
+
+
 def _refuse_live(model: Model, version: Version) -> None:
+    """A release says which versions it serves: no other one comes to it by being restored."""
+    newest = newest_release(model)
     wanted = chosen_versions(model, current_text(model), also=[version.number])
-    if model.desired_state == DesiredState.LOADED and version.number in wanted:
+    if newest is not None and newest.versions and version.number in wanted:
         raise Conflict(
             f"the version policy of '{model.name}' would serve version {version.number} at once; "
             "make a version live first, so that the policy names it"

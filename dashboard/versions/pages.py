@@ -1,10 +1,11 @@
-"""What may be done to the versions of a model: make one live, roll back, archive, restore, note."""
+"""What may be done to the versions of a model: make one live, go back, archive, restore, note."""
 
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_POST
 
 from dashboard.access.authorisation import Right, requires
 from dashboard.catalog import selectors as select
+from dashboard.releases.selectors import release_get, way_back
 from dashboard.shared.choices import VersionState
 from dashboard.versions import services as version_services
 from dashboard.versions.moves import version_archive as archive
@@ -17,16 +18,25 @@ from dashboard.web.pages import act
 def version_make_live(request: HttpRequest, name: str, number: int) -> HttpResponse:
     version = select.version_get(select.model_get(name), number)
     done = f"Version {number} is being made live. The present one serves until it is ready."
-    return act(request, version_services.version_make_live, done, "model_versions", name, version=version)
+    return act(request, version_services.release_promote, done, "model_versions", name, version=version)
 
 
 @require_POST
 @requires(Right.OPERATE)
-def model_roll_back(request: HttpRequest, name: str) -> HttpResponse:
+def model_go_back(request: HttpRequest, name: str) -> HttpResponse:
     model = select.model_get(name)
-    target = select.roll_back_target(model)
-    done = f"Rolling back to version {target.number}." if target else "Rolling back."
-    return act(request, version_services.version_roll_back, done, "model_versions", name, model=model)
+    target = way_back(model)
+    done = f"Going back to release {target.number}." if target else "Going back."
+    return act(request, version_services.release_go_back, done, "model_versions", name, model=model)
+
+
+@require_POST
+@requires(Right.OPERATE)
+def release_go_back(request: HttpRequest, name: str, number: int) -> HttpResponse:
+    model = select.model_get(name)
+    given = {"model": model, "release": release_get(model, number)}
+    done = f"Going back to release {number}. What serves now goes on until it is ready."
+    return act(request, version_services.release_go_back, done, "model_versions", name, **given)
 
 
 @require_POST

@@ -1,4 +1,4 @@
-"""Versions over REST: the list, one of them, make live, roll back, archive, restore."""
+"""Versions over REST: the list, one of them, make live, archive, restore."""
 
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
@@ -6,32 +6,14 @@ from rest_framework.response import Response
 
 from dashboard.access.authorisation import Right
 from dashboard.catalog import selectors as select
-from dashboard.catalog.rest import summary_response
-from dashboard.catalog.serializers import ModelSummarySerializer
 from dashboard.jobs.rest import after_job
 from dashboard.jobs.serializers import JobSerializer
 from dashboard.versions import serializers
 from dashboard.versions.moves import version_archive, version_restore
-from dashboard.versions.services import (
-    version_annotate,
-    version_make_live,
-    version_roll_back,
-)
+from dashboard.versions.services import release_promote, version_annotate
 from dashboard.web.rest.endpoint import Endpoint, data_of
 
 _MOVED = {200: serializers.VersionSerializer, 202: JobSerializer}
-
-
-class ModelRollBack(Endpoint):
-    rights = {"POST": Right.OPERATE}
-
-    @extend_schema(request=serializers.RollBackSerializer, responses=ModelSummarySerializer)
-    def post(self, request: Request, name: str) -> Response:
-        """Returns to a version, by default to the one that was served before the present one."""
-        model, number = select.model_get(name), data_of(request, serializers.RollBackSerializer).get("version")
-        version = select.version_get(model, number) if number else None
-        version_roll_back(model=model, actor=self.actor, version=version)
-        return summary_response(name)
 
 
 class VersionList(Endpoint):
@@ -64,9 +46,9 @@ class VersionMakeLive(Endpoint):
 
     @extend_schema(request=serializers.MakeLiveSerializer, responses=serializers.VersionSerializer)
     def post(self, request: Request, name: str, number: int) -> Response:
-        """Serves this version alone."""
-        load = data_of(request, serializers.MakeLiveSerializer)["load"]
-        version_make_live(version=select.version_get(select.model_get(name), number), actor=self.actor, load=load)
+        """Makes a release that serves this version alone, with the present configuration or with `text`."""
+        given = data_of(request, serializers.MakeLiveSerializer)
+        release_promote(version=select.version_get(select.model_get(name), number), actor=self.actor, **given)
         return _version(name, number)
 
 
@@ -75,7 +57,7 @@ class VersionArchive(Endpoint):
 
     @extend_schema(request=None, responses=_MOVED)
     def post(self, request: Request, name: str, number: int) -> Response:
-        """Takes a version that is not live out of the repository; its files are kept. To another disk, a large version
+        """Takes a version out of the repository that nothing needs; its files are kept. To another disk, a large version
         goes as a job: 202."""
         job = version_archive(version=select.version_get(select.model_get(name), number), actor=self.actor)
         return after_job(job, lambda: _version(name, number))

@@ -21,6 +21,7 @@ class VersionSerializer(serializers.ModelSerializer[models.Version]):
             "sha256",
             "signature",
             "details",
+            "config",
             "note",
             "state",
             "upload",
@@ -34,8 +35,7 @@ class NoteSerializer(serializers.Serializer[Any]):
 
 
 class MakeLiveSerializer(serializers.Serializer[Any]):
+    """text: the configuration to serve it with, by default the present one."""
+
     load = serializers.BooleanField(default=True)
-
-
-class RollBackSerializer(serializers.Serializer[Any]):
-    version = serializers.IntegerField(required=False, min_value=1)
+    text = serializers.CharField(required=False, trim_whitespace=False)

@@ -1,38 +1,34 @@
-"""Which version is served: make live, roll back. Archiving and restoring: moves.py."""
+"""What is live: making a version live, going back to a release, giving versions names. Archiving and restoring: moves.py."""
+
+from collections.abc import Mapping
 
 from django.db import transaction
 
 from dashboard.access.audit import audit_record
 from dashboard.access.authorisation import Actor, Right, require
-from dashboard.catalog.releases import chosen_versions
-from dashboard.catalog.selectors import current_text, roll_back_target
-from dashboard.configuration.services import config_write, refuse_drift
-from dashboard.models import ConfigRevision, Model, Version
-from dashboard.shared.choices import DesiredState, VersionState
-from dashboard.shared.exceptions import Conflict
+from dashboard.configuration.needs import config_needs, refuse_unmet, rights_of
+from dashboard.configuration.services import refuse_drift, text_check
+from dashboard.models import Model, Release, Version
+from dashboard.releases.going_back import going_back, text_to_return
+from dashboard.releases.selectors import current_text, newest_release, way_back
+from dashboard.releases.services import release_make
+from dashboard.releases.texts import live_text, pinned_text, published_numbers, with_aliases
+from dashboard.shared.choices import DesiredState, ReleaseKind, VersionState
+from dashboard.shared.exceptions import Conflict, Invalid
 from dashboard.shared.repository_errors import repository_errors
-from repository.config import edit as config_edit
-from repository.config import model_config, version_policy
+from repository.config.release import DEFAULT_ALIAS
+from repository.config.release_stamp import unstamped
 
 
 @repository_errors()
-def version_make_live(*, version: Version, actor: Actor, load: bool = True) -> ConfigRevision:
-    """Serves this version alone: version_policy { specific { versions: [N] } } as a configuration revision."""
-    summary = f"Made version {version.number} live"
-    return _serve(version=version, actor=actor, load=load, summary=summary, action="version.make_live")
+def release_promote(*, version: Version, actor: Actor, text: str | None = None, load: bool = True) -> Release:
+    """Make a release in which this version answers, with the present configuration or another; beside it, versions with a name
+    are served, and no others.
 
-
-@repository_errors()
-def version_roll_back(*, model: Model, actor: Actor, version: Version | None = None) -> ConfigRevision:
-    """Returns to `version`, by default to the one that was served before the present one."""
-    target = version or roll_back_target(model)
-    if target is None:
-        raise Conflict(f"model '{model.name}' has no earlier version to roll back to")
-    summary = f"Rolled back to version {target.number}"
-    return _serve(version=target, actor=actor, load=True, summary=summary, action="version.roll_back")
-
-
-def _serve(*, version: Version, actor: Actor, load: bool, summary: str, action: str) -> ConfigRevision:
+    text: the configuration to serve it with, such as `fitting_text` offers; its version policy and aliases are seen to. load:
+    ask the servers for the model, too. Conflict: the version is not published, or the file was changed by hand. Invalid: a
+    server would refuse the text. Forbidden: the actor lacks a right that it takes.
+    """
     require(actor, Right.OPERATE)
     with transaction.atomic():
         model = Model.objects.select_for_update().get(pk=version.model_id)
@@ -40,22 +36,106 @@ def _serve(*, version: Version, actor: Actor, load: bool, summary: str, action: 
         if version.state != VersionState.PUBLISHED:
             hint = "restore it first" if version.state == VersionState.ARCHIVED else "wait until that is done"
             raise Conflict(f"version {version.number} of '{model.name}' is {version.state}; {hint}")
-        refuse_drift(model, model.revisions.first())
+        refuse_drift(model)
+        before = current_text(model)
+        final = live_text(model, before if text is None else unstamped(text), [version.number])
+        if text is not None:
+            text_check(model=model, text=final)
+            refuse_unmet(config_needs(model_name=model.name, current=before, text=final), rights_of(actor))
         if load:
-            Model.objects.filter(pk=model.pk).update(desired_state=DesiredState.LOADED)
-            model.desired_state = DesiredState.LOADED
-        text = pinned_text(model, current_text(model), version.number)
-        # Even where the text stays the same there is a revision: it says who chose this version, and when.
-        return config_write(model=model, text=text, actor=actor, summary=summary, action=action)
+            _load(model)
+        return release_make(
+            model=model,
+            actor=actor,
+            kind=ReleaseKind.PROMOTE,
+            text=final,
+            summary=f"Made version {version.number} live",
+            action="release.promote",
+        )
 
 
-def pinned_text(model: Model, text: str, number: int) -> str:
-    """The text with a policy that serves this version alone; as it is where it does so already."""
-    if chosen_versions(model, text) == [number] and version_policy.describe(model_config.parse(text)) != "all versions":
-        return text
-    config = model_config.parse(text)
-    version_policy.set_specific(config, [number])
-    return config_edit.apply(text, config)
+@repository_errors()
+def release_go_back(*, model: Model, actor: Actor, release: Release | None = None) -> Release:
+    """Make a release of what an earlier one was: its versions and its configuration together. The model is loaded by it.
+
+    release: by default the way back. Conflict: there is none, or going back there cannot work (`going_back` says so before), or
+    the file was changed by hand. Forbidden: the actor lacks a right that it takes.
+    """
+    require(actor, Right.OPERATE)
+    with transaction.atomic():
+        model = Model.objects.select_for_update().get(pk=model.pk)
+        target = release or way_back(model)
+        if target is None:
+            raise Conflict(f"model '{model.name}' has no earlier release to go back to")
+        refuse_drift(model)
+        found = going_back(model, target)
+        if found.refusals:
+            raise Conflict(f"release {target.number} of '{model.name}' cannot come back: {'; '.join(found.refusals)}")
+        text = text_to_return(model, target)
+        refuse_unmet(config_needs(model_name=model.name, current=current_text(model), text=text), rights_of(actor))
+        _load(model)
+        return release_make(
+            model=model,
+            actor=actor,
+            kind=ReleaseKind.GO_BACK,
+            text=text,
+            summary=f"Went back to release {target.number}",
+            action="release.go_back",
+            returns_to=target,
+        )
+
+
+@repository_errors()
+def aliases_set(*, model: Model, aliases: Mapping[str, int], actor: Actor) -> Release:
+    """Make a release in which the versions have these names and no others; the newest one where they have them already.
+
+    The versions that get a name are served, too. `default` answers where a request names no version; where it is not given,
+    what answers such requests now goes on to do so. Invalid: a name cannot be one, or there is no such published version.
+    """
+    require(actor, Right.OPERATE)
+    with transaction.atomic():
+        model = Model.objects.select_for_update().get(pk=model.pk)
+        newest = newest_release(model)
+        if newest is None:
+            raise Conflict(f"model '{model.name}' has no version to name")
+        missing = sorted(set(aliases.values()) - set(published_numbers(model)))
+        if missing:
+            raise Invalid(f"there is no published version {missing[0]} of '{model.name}'; name one that is published")
+        refuse_drift(model)
+        versions = sorted({*newest.versions, *aliases.values()})
+        given = _with_default(newest, versions, dict(aliases))
+        if given == newest.aliases and versions == newest.versions:
+            return newest
+        before = current_text(model)
+        text = with_aliases(before if versions == newest.versions else pinned_text(model, before, versions), given)
+        text_check(model=model, text=text)
+        return release_make(
+            model=model,
+            actor=actor,
+            kind=ReleaseKind.ALIASES,
+            text=text,
+            summary=_moved(newest.aliases, given),
+            action="release.aliases",
+        )
+
+
+def _with_default(newest: Release, versions: list[int], aliases: dict[str, int]) -> dict[str, int]:
+    """Return the aliases with a `default` where another version would begin to answer without one."""
+    if DEFAULT_ALIAS in aliases or not newest.versions:
+        return aliases
+    answers = newest.aliases.get(DEFAULT_ALIAS, max(newest.versions))
+    return aliases if answers == max(versions) else {**aliases, DEFAULT_ALIAS: answers}
+
+
+def _moved(before: Mapping[str, int], after: Mapping[str, int]) -> str:
+    changed = [f"{name} is version {number}" for name, number in sorted(after.items()) if before.get(name) != number]
+    changed += [f"{name} is gone" for name in sorted(before.keys() - after.keys())]
+    return f"Named versions: {', '.join(changed)}" if changed else "Named versions"
+
+
+def _load(model: Model) -> None:
+    Model.objects.filter(pk=model.pk).update(desired_state=DesiredState.LOADED)
+    model.desired_state = DesiredState.LOADED
 
 
 def version_annotate(*, version: Version, actor: Actor, note: str) -> Version:

@@ -6,8 +6,8 @@ Where a folder is gone, a person is told; where it is there, or there again, the
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from dashboard.catalog.selectors import live_versions_of_all
-from dashboard.catalog.storage import managed_repository
+from dashboard.catalog.selectors import wanted_versions_of_all
+from dashboard.releases.storage import managed_repository
 from dashboard.servers.server_state import VersionStatus
 from dashboard.shared.choices import ModelStatus
 from dashboard.watch.plan import DesiredModel
@@ -35,8 +35,8 @@ def missing_versions(wanted: Iterable[DesiredModel], statuses: Iterable[VersionS
     applied = [
         one.name for one in wanted if one.loaded and one.applied_generation == one.generation and one.name in served
     ]
-    live = live_versions_of_all() if applied else {}
-    missing = {name: sorted(set(live.get(name, ())) - served[name]) for name in applied}
+    wanted_now = wanted_versions_of_all() if applied else {}
+    missing = {name: sorted(set(wanted_now.get(name, ())) - served[name]) for name in applied}
     return {name: _missing_of(name, versions) for name, versions in missing.items() if versions}
 
 

@@ -10,9 +10,9 @@ from contextlib import suppress
 from asgiref.sync import sync_to_async
 from django.db import DatabaseError, close_old_connections
 
-from dashboard.catalog.adopted import adopted_override
 from dashboard.metrics.feed import FeedReader
-from dashboard.models import Model, ModelSync, Server
+from dashboard.models import Model, ModelSync, Release, Server
+from dashboard.releases.overrides import wanted_override
 from dashboard.servers import server_state
 from dashboard.servers.client import AsyncServerClient, Unreachable
 from dashboard.servers.messages import IndexRow
@@ -211,7 +211,7 @@ class Reconciler:
         async with self._slots:
             began = time.monotonic()
             try:
-                override = await sync_to_async(adopted_override)(model_id=one.id)
+                override = await sync_to_async(_override)(one.id)
                 if override:
                     logger.warning("model %s was changed by hand: loading what was adopted", one.name)
                 await self._client.load(one.name, override)
@@ -265,6 +265,11 @@ class Reconciler:
         await sync_to_async(server_state.model_sync_failed)(
             server=self.server, model_id=one.id, attempts=attempts.crashes, error=error
         )
+
+
+def _override(model_id: int) -> str:
+    release = Release.objects.select_related("model").filter(model=model_id).first()
+    return wanted_override(release) if release else ""
 
 
 def state_for_plan(status: VersionStatus) -> str:

@@ -17,8 +17,11 @@ from rest_framework.test import APIClient
 from dashboard.access.authorisation import Actor
 from dashboard.jobs import services as jobs
 from dashboard.jobs.runner import job_run
-from dashboard.models import Job, ModelState, Server, ServerState, Upload, Version
+from dashboard.models import Job, Model, ModelState, Release, ReleaseSpan, Server, ServerState, Upload, Version
 from dashboard.models.upload_json import Contents
+from dashboard.releases import life
+from dashboard.releases.selectors import wanted_release
+from dashboard.servers.services import server_ensure_local
 from dashboard.uploads.publication import upload_publish
 from dashboard.uploads.services import upload_complete, upload_create, upload_receive_chunk
 from tests.support import model_factory
@@ -163,6 +166,17 @@ def relu(published: Callable[..., Version], server: Server) -> Version:
     version = published(load=True, make_live=True)
     ModelState.objects.create(server=server, model_name="relu", version=version.number, state="READY")
     return version
+
+
+def serve(model: Model, server: Server | None = None) -> Release:
+    """What `watch` writes once the wanted release of a model is ready, beside those of other models; return that release."""
+    server = server or server_ensure_local()
+    release = wanted_release(model)
+    assert release is not None
+    others = ReleaseSpan.objects.filter(server=server, ended_at=None).values_list("model_id", "release_id")
+    life.passed(release=release, server=server)
+    life.serving(server=server, releases={**dict(others), model.pk: release.pk})
+    return release
 
 
 @pytest.fixture

@@ -34,8 +34,9 @@ from dashboard.uploads.publication import publications_recover, upload_publish
 from dashboard.accounts.tokens import token_authenticate, token_create
 from dashboard.uploads.services import upload_complete, upload_create, upload_receive_chunk, uploads_expire
 from dashboard.versions.moves import version_archive
-from dashboard.versions.services import version_make_live, version_roll_back
-from tests.dashboard.conftest import CONFIG, relu_bytes
+from dashboard.releases.selectors import wanted_versions
+from dashboard.versions.services import release_go_back, release_promote
+from tests.dashboard.conftest import CONFIG, relu_bytes, serve
 
 assert connection.vendor == "postgresql"
 administrator_ensure()
@@ -62,15 +63,17 @@ def publish(number):
 with ThreadPoolExecutor(3) as pool:
     assert sorted(pool.map(publish, range(3))) == [1, 2, 3]
 model = model_get("relu")
-assert live_versions(model) == [3], live_versions(model)
-version_make_live(version=version_get(model, 1), actor=SYSTEM)
-version_roll_back(model=model, actor=SYSTEM)
-assert live_versions(model) == [3]
-config_apply(model=model, text=model.revisions.first().text + "# more\\n", actor=SYSTEM)
+assert wanted_versions(model) == [3], wanted_versions(model)
+serve(model)
+release_promote(version=version_get(model, 1), actor=SYSTEM)
+release_go_back(model=model, actor=SYSTEM)
+assert wanted_versions(model) == [3]
+serve(model)
+config_apply(model=model, text=model.releases.first().text + "# more\\n", actor=SYSTEM)
 version_archive(version=version_get(model, 1), actor=SYSTEM)
 assert drift_check() == [] and publications_recover() == [] and uploads_expire() == 0
 jobs_requeue_lost()
-assert models_overview()[0].live_versions == [3]
+assert models_overview()[0].wanted_versions == [3]
 print("all is well")
 """
 

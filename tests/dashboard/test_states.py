@@ -164,7 +164,7 @@ def test_an_upload_that_was_continued_just_now_does_not_expire(upload: Upload) -
 
 
 def test_what_publishing_was_asked_for_is_read_as_it_was_written() -> None:
-    for publication in (PUBLICATION, Publication(PublishRequest(config_text="", base_revision=0), number=1, actor=7)):
+    for publication in (PUBLICATION, Publication(PublishRequest(config_text="", base_release=0), number=1, actor=7)):
         assert Publication.from_json(publication.to_json()) == publication
     contents = Contents(files=["model.onnx"], model_files={"labels.txt": "source/labels.txt"})
     assert Contents.from_json(contents.to_json()) == contents
@@ -172,7 +172,7 @@ def test_what_publishing_was_asked_for_is_read_as_it_was_written() -> None:
 
 def test_rows_of_earlier_releases_are_read_as_they_are() -> None:
     """As 0.1 wrote them, while a publication was under way."""
-    asked = {"config_text": None, "base_revision": 2, "strict": False, "note": "n", "make_live": True, "load": False}
+    asked = {"config_text": None, "base_release": 2, "strict": False, "note": "n", "make_live": True, "load": False}
     stored = {**asked, "rights": ["VIEW", "OPERATE"], "number": 4, "actor": 1}
     publication = Publication.from_json(stored)
     assert publication is not None

@@ -1,6 +1,6 @@
 """The base of every REST endpoint."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from django.conf import settings
@@ -33,12 +33,16 @@ class Endpoint(APIView):
         assert user is not None  # HasRight refuses everybody else
         return user
 
-    def page(self, rows: QuerySet[Any] | Sequence[object], serializer: type[BaseSerializer[Any]]) -> Response:
-        """Answer one page of a list: the one that ?page= and ?page_size= ask for."""
+    def page(
+        self,
+        rows: QuerySet[Any] | Sequence[object],
+        serializer: type[BaseSerializer[Any]],
+        told: Callable[[list[Any]], list[Any]] = list,
+    ) -> Response:
+        """Answer one page of a list: the one that ?page= and ?page_size= ask for. `told`: what is shown of the page's rows."""
         pages = self.pagination_class()
-        return pages.get_paginated_response(
-            serializer(pages.paginate_queryset(rows, self.request, self), many=True).data
-        )
+        shown = told(pages.paginate_queryset(rows, self.request, self) or [])
+        return pages.get_paginated_response(serializer(shown, many=True).data)
 
 
 def data_of(

@@ -9,7 +9,7 @@ from rest_framework.response import Response
 from rest_framework.views import exception_handler as rest_handler
 from rest_framework.views import set_rollback
 
-from dashboard.shared.exceptions import DashboardError, Invalid, WrongOffset, status_of
+from dashboard.shared.exceptions import DashboardError, Invalid, Outdated, WrongOffset, status_of
 
 
 def exception_handler(error: Exception, context: dict[str, object]) -> Response | None:
@@ -27,6 +27,9 @@ def _body(error: DashboardError) -> dict[str, object]:
     body: dict[str, object] = {"error": error.message}
     if isinstance(error, WrongOffset):
         body["received"] = error.expected
+    if isinstance(error, Outdated):
+        names = ("base_text", "current_text", "current_release", "current_by")
+        body |= {name: getattr(error, name) for name in names}
     if isinstance(error, Invalid) and error.problems:
         body["problems"] = [asdict(problem) for problem in error.problems]
     return body

@@ -28,7 +28,7 @@ def browser(actor) -> Client:
 def test_pages_and_routes_answer_whatever_lies_in_the_folder(
     what: str, published: Callable[..., Version], browser: Client, api: APIClient
 ) -> None:
-    text = published().model.revisions.first().text
+    text = published().model.releases.first().text
     ODD[what](Path(settings.MODEL_REPOSITORY, "relu"))
     for _ in range(2):
         assert {browser.get(f"/models/relu/{page}").status_code for page in PAGES} == {200}
@@ -69,7 +69,7 @@ def test_a_configuration_that_is_no_text_is_not_adopted_as_an_empty_one(
     what: str, published: Callable[..., Version], api: APIClient
 ) -> None:
     model = published().model
-    revision = model.revisions.first()
+    release = model.releases.first()
     root = Path(settings.MODEL_REPOSITORY)
     shutil.copytree(root / "relu", root / "stray")
     for name in ("relu", "stray"):
@@ -78,7 +78,7 @@ def test_a_configuration_that_is_no_text_is_not_adopted_as_an_empty_one(
     for path in ("models/relu/config/adopt", "models/stray/adopt"):
         answer = api.post(f"/api/v1/{path}")
         assert answer.status_code == 400, (path, answer.content)
-    assert model.revisions.first() == revision
+    assert model.releases.first() == release
     model.refresh_from_db()
     assert model.drift  # still shown
     assert not Model.objects.filter(name="stray").exists()

@@ -37,7 +37,9 @@ def add(server: Server, numbers: range) -> None:
     names = [f"model_{number:03}" for number in numbers]
     models = Model.objects.bulk_create([Model(name=name, desired_state="loaded", generation=1) for name in names])
     Version.objects.bulk_create([Version(model=model, number=1, format="onnx") for model in models])
-    Release.objects.bulk_create([Release(model=model, versions=[1], actor_name="olga") for model in models])
+    Release.objects.bulk_create(
+        [Release(model=model, number=1, versions=[1], created_by_name="olga") for model in models]
+    )
     ModelSync.objects.bulk_create([ModelSync(server=server, model=model, applied_generation=1) for model in models])
     ModelState.objects.bulk_create(
         [ModelState(server=server, model_name=name, version=1, state="READY") for name in names]

@@ -7,14 +7,17 @@ from typing import Any
 import pytest
 
 from dashboard.access.authorisation import Actor
-from dashboard.catalog.selectors import live_versions, unmanaged_models
+from dashboard.catalog.selectors import unmanaged_models
 from dashboard.configuration.drift import drift_adopt, drift_check, drift_overwrite, model_adopt
 from dashboard.configuration.fields import fields_of
-from dashboard.configuration.services import config_apply, config_preview, config_revert
+from dashboard.configuration.services import config_apply, config_preview
 from dashboard.models import AuditEntry, Model, Version
-from dashboard.shared.exceptions import Conflict, Forbidden, Invalid
+from dashboard.releases.selectors import wanted_versions
+from dashboard.shared.exceptions import Conflict, Forbidden, Invalid, Outdated
+from dashboard.versions.services import release_go_back
 from repository.config import model_config
-from tests.dashboard.conftest import CONFIG, relu_bytes
+from repository.config.release_stamp import stamped, unstamped
+from tests.dashboard.conftest import CONFIG, relu_bytes, serve
 
 pytestmark = pytest.mark.django_db
 
@@ -150,21 +153,26 @@ def test_a_version_that_is_not_there_is_a_warning(model: Model) -> None:
 # -- apply and return ------------------------------------------------------------------------------------------------
 
 
-def test_applying_writes_the_text_as_it_is_and_keeps_a_revision(model: Model, actor: Actor, data_folder: Path) -> None:
+def test_applying_writes_the_text_as_it_is_and_keeps_a_release(model: Model, actor: Actor, data_folder: Path) -> None:
     text = CONFIG + "instance_group [ { count: 2 } ]  # two\n"
     generation = Model.objects.get().generation
-    revision = config_apply(model=model, text=text, actor=actor)
-    assert on_disk(data_folder).read_text() == text
-    assert (revision.number, revision.summary, revision.created_by_name) == (2, "Changed instance_group", "olga")
+    release = config_apply(model=model, text=text, actor=actor)
+    assert on_disk(data_folder).read_text() == stamped(text, 2) == release.text
+    assert (release.number, release.summary, release.created_by_name) == (2, "Changed instance_group", "olga")
     assert Model.objects.get().generation == generation + 1
     entry = AuditEntry.objects.first()
-    assert (entry.action, entry.before["text"], entry.after["text"]) == ("config.apply", CONFIG, text)
+    assert (entry.action, unstamped(entry.before["text"]), entry.after["text"]) == (
+        "config.apply",
+        CONFIG,
+        release.text,
+    )
     assert drift_check() == []
 
 
 def test_applying_the_same_text_changes_nothing(model: Model, actor: Actor) -> None:
     entries = AuditEntry.objects.count()
-    assert config_apply(model=model, text=CONFIG, actor=actor).number == 1
+    for same in (CONFIG, stamped(CONFIG, 1), stamped(CONFIG, 99)):
+        assert config_apply(model=model, text=same, actor=actor).number == 1
     assert AuditEntry.objects.count() == entries
 
 
@@ -172,21 +180,25 @@ def test_a_refused_text_changes_nothing(model: Model, actor: Actor, data_folder:
     with pytest.raises(Invalid) as error:
         config_apply(model=model, text=CONFIG + "max_batch_size: 9", actor=actor)
     assert "more than once" in error.value.message
-    assert on_disk(data_folder).read_text() == CONFIG
-    assert model.revisions.count() == 1
+    assert on_disk(data_folder).read_text() == stamped(CONFIG, 1)
+    assert model.releases.count() == 1
 
 
 def test_one_click_returns_to_an_earlier_text(model: Model, actor: Actor, data_folder: Path) -> None:
+    first = serve(model)
     config_apply(model=model, text=CONFIG + "instance_group [ { count: 2 } ]", actor=actor)
-    revision = config_revert(revision=model.revisions.get(number=1), actor=actor)
-    assert (revision.number, revision.summary) == (3, "Returned to configuration 1")
-    assert on_disk(data_folder).read_text() == CONFIG
+    release = release_go_back(model=model, release=first, actor=actor)
+    assert (release.number, release.summary, release.returns_to) == (3, "Went back to release 1", first)
+    assert on_disk(data_folder).read_text() == stamped(CONFIG, 3)
 
 
-def test_who_edited_an_old_text_is_told(model: Model, actor: Actor) -> None:
-    config_apply(model=model, text=CONFIG + "# mine\n", actor=actor, base_revision=1)
-    with pytest.raises(Conflict, match="2 is the current one"):
-        config_apply(model=model, text=CONFIG + "# theirs\n", actor=actor, base_revision=1)
+def test_who_edited_an_old_text_is_told_and_sees_both(model: Model, actor: Actor) -> None:
+    config_apply(model=model, text=CONFIG + "# mine\n", actor=actor, base_release=1)
+    with pytest.raises(Outdated, match="2 is the current one") as told:
+        config_apply(model=model, text=CONFIG + "# theirs\n", actor=actor, base_release=1)
+    error = told.value
+    assert (error.base_text, error.current_text) == (CONFIG, CONFIG + "# mine\n")
+    assert (error.current_release, error.current_by) == (2, "olga")
 
 
 def test_configuring_needs_the_permission(model: Model, person: Callable[..., Any]) -> None:
@@ -198,9 +210,9 @@ def test_changing_the_policy_changes_what_is_live(
     model: Model, actor: Actor, published: Callable[..., Version]
 ) -> None:
     published(load=False)
-    assert live_versions(model) == [1]
+    assert wanted_versions(model) == [1]
     config_apply(model=model, text=CONFIG + "version_policy { all { } }", actor=actor)
-    assert live_versions(model) == [1, 2]
+    assert wanted_versions(model) == [1, 2]
 
 
 # -- drift -----------------------------------------------------------------------------------------------------------
@@ -217,8 +229,8 @@ def test_a_file_changed_by_hand_is_noticed_and_not_written_over(model: Model, ac
 def test_drift_can_be_adopted(model: Model, actor: Actor, data_folder: Path) -> None:
     on_disk(data_folder).write_text(CONFIG + "# by hand\n")
     drift_check()
-    revision = drift_adopt(model=model, actor=actor)
-    assert revision.text.endswith("# by hand\n")
+    release = drift_adopt(model=model, actor=actor)
+    assert unstamped(release.text).endswith("# by hand\n")
     assert Model.objects.get().drift == []
     assert drift_check() == []
     assert AuditEntry.objects.first().action == "drift.adopt"
@@ -228,7 +240,7 @@ def test_drift_can_be_written_over(model: Model, actor: Actor, data_folder: Path
     on_disk(data_folder).write_text("nonsense")
     drift_check()
     drift_overwrite(model=model, actor=actor)
-    assert on_disk(data_folder).read_text() == CONFIG
+    assert on_disk(data_folder).read_text() == stamped(CONFIG, 1)
     assert Model.objects.get().drift == []
     assert AuditEntry.objects.first().before == {"text": "nonsense"}
 
@@ -248,7 +260,7 @@ def test_versions_that_come_and_go_by_hand_are_adopted(model: Model, actor: Acto
     assert Model.objects.get().drift == ["Version 1 was removed.", "Version 5 was added."]
     drift_adopt(model=model, actor=actor)
     assert [(row.number, row.state) for row in model.versions.all()] == [(5, "published"), (1, "archived")]
-    assert live_versions(model) == [5]
+    assert wanted_versions(model) == [5]
     assert Model.objects.get().last_number == 5
 
 

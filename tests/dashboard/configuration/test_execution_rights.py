@@ -19,13 +19,14 @@ from rest_framework.test import APIClient
 
 from dashboard.access.authorisation import Actor
 from dashboard.configuration.drift import drift_adopt, drift_check
-from dashboard.configuration.services import config_apply, config_revert
+from dashboard.configuration.services import config_apply
 from dashboard.jobs.runner import job_run
 from dashboard.models import Model, Server, Upload, Version
 from dashboard.shared.exceptions import Conflict, DashboardError, Forbidden
 from dashboard.uploads.publication import upload_publish
 from dashboard.versions.moves import version_archive, version_restore
-from tests.dashboard.conftest import CONFIG, relu_bytes, text_of, version_from
+from dashboard.versions.services import release_go_back
+from tests.dashboard.conftest import CONFIG, relu_bytes, serve, text_of, version_from
 from tests.support import model_factory
 from tests.support.serving_process import ServerProcess, wait_until
 
@@ -282,7 +283,7 @@ def test_a_configuration_that_would_run_code_needs_the_permission(name: str, mod
     browser = Client()
     browser.force_login(uploader.user)
     assert browser.post("/models/relu/configuration", {"text": RUNNING[name]}).status_code == 400
-    assert model.revisions.count() == 1
+    assert model.releases.count() == 1
 
 
 def test_what_runs_already_is_configured_without_the_permission(
@@ -291,14 +292,16 @@ def test_what_runs_already_is_configured_without_the_permission(
     text = PYTHON % "model.py"
     upload = inspected({"model.py": b"class TritonPythonModel:\n    def execute(self, requests):\n        return []\n"})
     version_from(upload_publish(upload=upload, actor=actor, config_text=text))
+    serve(model)
     config_apply(model=model, text=text + "instance_group [ { count: 2 } ]\n", actor=uploader)
+    serve(model)
     with pytest.raises(Forbidden, match=r"other\.py"):
         config_apply(model=model, text=PYTHON % "other.py", actor=uploader)
     config_apply(model=model, text=CONFIG, actor=uploader)
     for number in (2, 3):
         with pytest.raises(Forbidden, match=r"backend 'python' runs 'model\.py'"):
-            config_revert(revision=model.revisions.get(number=number), actor=uploader)
-    config_revert(revision=model.revisions.get(number=2), actor=actor)
+            release_go_back(model=model, release=model.releases.get(number=number), actor=uploader)
+    release_go_back(model=model, release=model.releases.get(number=2), actor=actor)
 
 
 def test_a_version_comes_back_from_the_archive_as_what_it_was_published_as(

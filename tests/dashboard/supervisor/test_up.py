@@ -18,7 +18,7 @@ from tests.support.up_process import PORT_SETTINGS, Up
 
 pytestmark = pytest.mark.long
 CONTROL_HEADER = "slipway-control-key"
-TABLES = ("auth_user", "dashboard_model", "dashboard_version", "dashboard_configrevision", "dashboard_auditentry")
+TABLES = ("auth_user", "dashboard_model", "dashboard_version", "dashboard_release", "dashboard_auditentry")
 
 
 @pytest.fixture(scope="module")

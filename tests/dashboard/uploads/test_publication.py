@@ -9,18 +9,19 @@ import pytest
 from django.utils import timezone
 
 from dashboard.access.authorisation import Actor
-from dashboard.catalog.selectors import live_versions
 from dashboard.catalog.services import model_delete, model_unload
 from dashboard.configuration.drift import drift_check
 from dashboard.configuration.services import config_apply
 from dashboard.jobs.runner import job_run
 from dashboard.jobs.services import job_cancel, jobs_requeue_lost
-from dashboard.models import AuditEntry, ConfigRevision, Job, Model, Upload, Version
+from dashboard.models import AuditEntry, Job, Model, Release, Upload, Version
+from dashboard.releases.selectors import wanted_versions
 from dashboard.shared.choices import UploadState
 from dashboard.shared.exceptions import Conflict, Forbidden, Invalid
 from dashboard.uploads import publication
 from dashboard.uploads.publication import publications_recover, upload_publish
 from dashboard.uploads.services import upload_cancel, uploads_expire
+from repository.config.release_stamp import stamped, unstamped
 from repository.core.errors import NoSpace
 from tests.dashboard.conftest import CONFIG, as_inspected, relu_bytes, version_from
 
@@ -40,7 +41,7 @@ def test_a_published_version_lies_whole_in_the_repository(published: Publish, da
     version = published(load=True, note="first")
     folder = data_folder / "models" / "relu"
     assert (folder / "1" / "model.onnx").read_bytes() == relu_bytes()
-    assert (folder / "config.pbtxt").read_text() == CONFIG
+    assert (folder / "config.pbtxt").read_text() == stamped(CONFIG, 1)
     assert (version.number, version.format, version.note, version.created_by_name) == (1, "onnx", "first", "olga")
     assert version.size_bytes == len(relu_bytes())
     assert len(version.sha256) == 64
@@ -51,10 +52,10 @@ def test_a_published_version_lies_whole_in_the_repository(published: Publish, da
 def test_the_rows_of_a_publication_come_together(published: Publish) -> None:
     version = published(load=True)
     model = version.model
-    assert (model.desired_state, model.generation, live_versions(model)) == ("loaded", 1, [1])
-    assert ConfigRevision.objects.get().text == CONFIG
+    assert (model.desired_state, model.generation, wanted_versions(model)) == ("loaded", 1, [1])
+    assert unstamped(Release.objects.get().text) == CONFIG
     entry = AuditEntry.objects.get(action="version.publish")
-    assert (entry.actor_name, entry.model_name, entry.after["live"]) == ("olga", "relu", [1])
+    assert (entry.actor_name, entry.model_name, entry.after["versions"]) == ("olga", "relu", [1])
     assert version.upload.state == UploadState.PUBLISHED
     assert drift_check() == []
 
@@ -68,24 +69,24 @@ def test_numbers_go_up_and_are_never_used_twice(published: Publish, actor: Actor
 def test_a_new_version_becomes_live_only_when_somebody_says_so(published: Publish) -> None:
     model = published(load=True).model
     published(load=False)
-    assert live_versions(model) == [1]
-    text = model.revisions.first().text
+    assert wanted_versions(model) == [1]
+    text = model.releases.first().text
     assert "versions: [1]" in text
     assert "widest ReLU" in text
     published(load=False, make_live=True, config_text=text)
-    assert live_versions(model) == [3]
+    assert wanted_versions(model) == [3]
 
 
 def test_with_the_latest_policy_loading_serves_the_newest(published: Publish) -> None:
     model = published(load=True).model
     published(load=True)
-    assert live_versions(model) == [2]
-    assert model.revisions.count() == 1
+    assert wanted_versions(model) == [2]
+    assert [unstamped(release.text) for release in model.releases.all()] == [CONFIG, CONFIG]
 
 
 def test_publishing_an_unloaded_model_loads_nothing(published: Publish) -> None:
     model = published().model
-    assert (model.desired_state, model.generation, live_versions(model)) == ("unloaded", 0, [])
+    assert (model.desired_state, model.generation, wanted_versions(model)) == ("unloaded", 1, [])
 
 
 def test_a_configuration_that_a_server_would_refuse_is_refused_here(published: Publish) -> None:
@@ -346,8 +347,8 @@ def test_a_configuration_that_changed_meanwhile_is_not_written_over(
     job.refresh_from_db()
     assert (job.state, job.result) == ("failed", {"status": 409})
     assert "was changed while version 2 was being published" in job.error
-    assert model.revisions.count() == 2
-    assert live_versions(model) == [1]
+    assert model.releases.count() == 2
+    assert wanted_versions(model) == [1]
     assert drift_check() == []
 
 
@@ -365,7 +366,7 @@ def test_what_is_live_is_decided_when_the_files_are_ready(
         job_run(job_id=job.pk)
         job.refresh_from_db()
         version_from(job)
-    assert live_versions(model) == [2]
+    assert wanted_versions(model) == [2]
 
 
 def test_a_publication_that_is_under_way_is_left_alone(

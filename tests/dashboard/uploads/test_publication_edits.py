@@ -9,15 +9,17 @@ from django.test import Client
 from rest_framework.test import APIClient
 
 from dashboard.access.authorisation import Actor
-from dashboard.catalog.selectors import live_versions
 from dashboard.configuration.drift import drift_check
-from dashboard.configuration.services import config_apply, config_revert
+from dashboard.configuration.services import config_apply
 from dashboard.jobs.runner import job_run
 from dashboard.models import Job, Model, Server, Upload, Version
-from dashboard.shared.exceptions import Conflict, Forbidden
+from dashboard.releases.selectors import wanted_versions
+from dashboard.shared.exceptions import Forbidden
 from dashboard.uploads import publication
 from dashboard.uploads.publication import publications_recover, upload_publish
-from tests.dashboard.conftest import CONFIG, as_inspected, relu_bytes, text_of, version_from
+from dashboard.versions.services import release_go_back
+from repository.config.release_stamp import unstamped
+from tests.dashboard.conftest import CONFIG, as_inspected, relu_bytes, serve, text_of, version_from
 
 pytestmark = pytest.mark.django_db
 Received = Callable[..., Upload]
@@ -44,7 +46,7 @@ def rest(actor: Actor) -> APIClient:
 
 
 def on_disk(data_folder: Path) -> str:
-    return (data_folder / "models" / "relu" / "config.pbtxt").read_text()
+    return unstamped((data_folder / "models" / "relu" / "config.pbtxt").read_text())
 
 
 # -- who may change a configuration by publishing ----------------------------------------------------------------------
@@ -55,10 +57,10 @@ def test_a_new_version_under_the_same_configuration_takes_the_right_to_upload_al
 ) -> None:
     for asked in ({"config_text": CONFIG}, {}):
         upload = inspected({"model.onnx": relu_bytes()}, by=uploader)
-        before = live_versions(model)
-        text = {"config_text": model.revisions.first().text} if asked else {}
+        before = wanted_versions(model)
+        text = {"config_text": model.releases.first().text} if asked else {}
         version_from(upload_publish(upload=upload, actor=uploader, load=False, **text))
-        assert live_versions(model) == before == [1]
+        assert wanted_versions(model) == before == [1]
 
 
 def test_a_new_model_takes_the_right_to_upload_alone(inspected: Inspected, uploader: Actor) -> None:
@@ -82,7 +84,7 @@ def test_another_configuration_takes_the_right_to_operate(
     assert page.status_code == 400
     assert "It changes the configuration of" in page.content.decode().replace("it changes", "It changes")
     assert on_disk(data_folder) == CONFIG
-    assert (model.revisions.count(), model.versions.count()) == (1, 1)
+    assert (model.releases.count(), model.versions.count()) == (1, 1)
 
 
 @pytest.mark.parametrize(
@@ -114,7 +116,7 @@ def test_a_version_that_the_policy_names_in_advance_is_served_only_by_those_who_
 ) -> None:
     text = CONFIG + "version_policy { specific { versions: [ 2 ] } }\n"
     config_apply(model=model, text=text, actor=actor)
-    assert live_versions(model) == []
+    assert wanted_versions(model) == []
     upload = inspected({"model.onnx": relu_bytes()}, by=uploader)
     with pytest.raises(Forbidden, match="'relu' is loaded or made live by it"):
         upload_publish(upload=upload, actor=uploader, load=False)
@@ -127,13 +129,13 @@ def test_a_text_made_from_an_older_configuration_is_refused_and_nothing_is_lost(
     model: Model, inspected: Inspected, actor: Actor, api: APIClient, data_folder: Path
 ) -> None:
     upload = inspected({"model.onnx": relu_bytes()})
-    assert upload.proposal["base_revision"] == 1
+    assert upload.proposal["base_release"] == 1
     config_apply(model=model, text=EDITED, actor=actor)
-    for body in ({"config_text": MINE}, {"config_text": CONFIG}, {"config_text": CONFIG, "base_revision": 1}):
+    for body in ({"config_text": MINE}, {"config_text": CONFIG}, {"config_text": CONFIG, "base_release": 1}):
         answer = api.post(f"/api/v1/uploads/{upload.pk}/publish", body, format="json")
-        assert (answer.status_code, "to configuration 2" in answer.json()["error"]) == (409, True), body
+        assert (answer.status_code, "to release 2" in answer.json()["error"]) == (409, True), body
     assert on_disk(data_folder) == EDITED
-    answer = api.post(f"/api/v1/uploads/{upload.pk}/publish", {"config_text": MINE, "base_revision": 2}, format="json")
+    answer = api.post(f"/api/v1/uploads/{upload.pk}/publish", {"config_text": MINE, "base_release": 2}, format="json")
     assert answer.status_code == 201
     assert on_disk(data_folder) == MINE
 
@@ -145,7 +147,7 @@ def test_without_a_text_of_its_own_a_version_comes_under_the_configuration_of_no
     config_apply(model=model, text=EDITED, actor=actor)
     assert api.post(f"/api/v1/uploads/{upload.pk}/publish", {"make_live": False}).status_code == 201
     assert on_disk(data_folder) == EDITED
-    assert model.revisions.count() == 2
+    assert model.releases.count() == 3
 
 
 def test_a_configuration_that_comes_with_the_files_is_held_against_the_one_of_the_inspection(
@@ -176,7 +178,7 @@ def test_what_a_killed_publication_did_not_write_is_written_when_it_is_finished(
     Job.objects.filter(kind="publish").update(state="cancelled")
     assert publications_recover() == ["Finished the publication of version 2 of relu."]
     assert "versions: [1]" in on_disk(data_folder)
-    assert (drift_check(), live_versions(model)) == ([], [1])
+    assert (drift_check(), wanted_versions(model)) == ([], [1])
 
 
 def test_the_page_shows_what_came_meanwhile(model: Model, inspected: Inspected, actor: Actor, server: Server) -> None:
@@ -186,16 +188,16 @@ def test_the_page_shows_what_came_meanwhile(model: Model, inspected: Inspected, 
     browser.force_login(actor.user)
     page = text_of(browser, f"/uploads/{upload.pk}/")
     assert "instance_group [ { count: 2 } ]" in page
-    sent = {"text": MINE, "base_revision": "1", "after": "live"}
+    sent = {"text": MINE, "base_release": "1", "after": "live"}
     refused = browser.post(f"/uploads/{upload.pk}/publish", sent)
     said = refused.content.decode()
     assert refused.status_code == 400
-    assert "Configuration 2 came meanwhile" in said
+    assert "Release 2 came meanwhile" in said
     assert "max_queue_delay_microseconds: 7" in said
-    assert 'name="base_revision" value="2"' in said
-    again = browser.post(f"/uploads/{upload.pk}/publish", {**sent, "base_revision": "2"})
+    assert 'name="base_release" value="2"' in said
+    again = browser.post(f"/uploads/{upload.pk}/publish", {**sent, "base_release": "2"})
     assert again.status_code == 302
-    assert model.revisions.first().number > 2
+    assert model.releases.first().number > 2
 
 
 def test_an_edit_between_the_decision_and_the_rename_is_not_written_over(
@@ -219,45 +221,35 @@ def test_an_edit_between_the_decision_and_the_rename_is_not_written_over(
     assert (again.number, on_disk(data_folder)) == (3, MINE)
 
 
-# -- returning to an earlier configuration -----------------------------------------------------------------------------
+# -- going back to an earlier release ----------------------------------------------------------------------------------
 
 
-def test_returning_to_a_configuration_makes_nothing_live_that_never_was(
+def test_going_back_makes_nothing_live_that_never_was(
     model: Model, published: Callable[..., Version], actor: Actor, api: APIClient
 ) -> None:
+    serve(model)
     published(load=False)
-    assert live_versions(model) == [1]
-    config_revert(revision=model.revisions.get(number=1), actor=actor)
-    assert live_versions(model) == [1]
-    text = model.revisions.first().text
+    published(load=False, make_live=True)
+    assert wanted_versions(model) == [3]
+    api.post("/api/v1/models/relu/releases/1/go_back")
+    assert wanted_versions(model) == [1]
+    text = model.releases.first().text
     assert text.startswith(CONFIG.splitlines()[0])
     assert "versions: [1]" in text
-    api.post("/api/v1/models/relu/versions/2/make_live")
-    api.post("/api/v1/models/relu/config/revisions/1/revert")
-    assert live_versions(model) == [2]
-    assert model.revisions.first().text == CONFIG
 
 
 def test_all_versions_means_all_that_were_served(model: Model, published: Callable[..., Version], actor: Actor) -> None:
     config_apply(model=model, text=CONFIG + "version_policy { all { } }", actor=actor)
+    second = serve(model)
     config_apply(model=model, text=CONFIG + "version_policy { specific { versions: [ 1 ] } }", actor=actor)
-    published(load=False, config_text=model.revisions.first().text)
-    config_revert(revision=model.revisions.get(number=2), actor=actor)
-    assert live_versions(model) == [1]
-
-
-def test_returning_says_when_somebody_else_was_faster(model: Model, actor: Actor, api: APIClient) -> None:
-    config_apply(model=model, text=EDITED, actor=actor)
-    with pytest.raises(Conflict, match="2 is the current one"):
-        config_revert(revision=model.revisions.get(number=1), actor=actor, base_revision=1)
-    path = "/api/v1/models/relu/config/revisions/1/revert"
-    assert api.post(path, {"base_revision": 1}).status_code == 409
-    assert api.post(path, {"base_revision": 2}).status_code == 200
+    published(load=False, config_text=model.releases.first().text)
+    release_go_back(model=model, release=second, actor=actor)
+    assert wanted_versions(model) == [1]
 
 
 def test_a_large_upload_says_so_too(model: Model, received: Received, actor: Actor, settings: Any) -> None:
     settings.AT_ONCE_BYTES = 0
-    upload = as_inspected(received({"model.onnx": relu_bytes()}), base_revision=1)
+    upload = as_inspected(received({"model.onnx": relu_bytes()}), base_release=1)
     job = upload_publish(upload=upload, actor=actor, config_text=MINE)
     config_apply(model=model, text=EDITED, actor=actor)
     job_run(job_id=job.pk)

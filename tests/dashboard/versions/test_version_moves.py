@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from dashboard.access.authorisation import Actor
-from dashboard.catalog.selectors import live_versions
 from dashboard.catalog.services import model_load
 from dashboard.configuration.drift import drift_check
 from dashboard.configuration.services import config_apply
@@ -15,10 +14,11 @@ from dashboard.jobs.progress import JobProgress
 from dashboard.jobs.runner import job_run
 from dashboard.jobs.services import job_cancel
 from dashboard.models import AuditEntry, Job, Version
+from dashboard.releases.selectors import wanted_versions
 from dashboard.shared.exceptions import Conflict
 from dashboard.versions import moves as version_moves
 from dashboard.versions.moves import version_archive, version_restore
-from dashboard.versions.services import version_make_live
+from dashboard.versions.services import release_promote
 from repository.files import storage
 from tests.dashboard.conftest import CONFIG
 
@@ -62,7 +62,7 @@ def test_a_large_version_is_moved_by_a_worker_and_nobody_touches_it_meanwhile(
     with pytest.raises(Conflict, match="not published"):
         version_archive(version=second, actor=actor)
     with pytest.raises(Conflict, match="is moving; wait"):
-        version_make_live(version=second, actor=actor)
+        release_promote(version=second, actor=actor)
     assert drift_check() == []
     assert (ended(job).state, job.result) == ("succeeded", {"model": "relu", "version": 2})
     second.refresh_from_db()
@@ -186,5 +186,5 @@ def test_a_version_that_would_be_live_when_it_is_back_goes_back_to_the_archive(
     second.refresh_from_db()
     assert second.state == "archived"
     assert not (data_folder / "models" / "relu" / "2").exists()
-    assert live_versions(model) == [1]
+    assert wanted_versions(model) == [1]
     assert drift_check() == []

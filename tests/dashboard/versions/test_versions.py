@@ -1,4 +1,4 @@
-"""Make live, roll back, archive, restore: each a revision or a state, an audit entry and a release."""
+"""Make live, go back, archive, restore: each a release or a state, and an audit entry."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -7,16 +7,17 @@ from typing import Any
 import pytest
 
 from dashboard.access.authorisation import Actor
-from dashboard.catalog.selectors import live_versions, model_summary, models_overview, releases, roll_back_target
+from dashboard.catalog.selectors import model_summary, models_overview
 from dashboard.catalog.services import model_delete, model_load, model_unload
 from dashboard.configuration.drift import drift_check
 from dashboard.configuration.services import config_apply
 from dashboard.models import AuditEntry, Model, ModelState, ModelSync, Server, Version
+from dashboard.releases.selectors import releases, wanted_versions, way_back
 from dashboard.servers.services import server_ensure_local
 from dashboard.shared.exceptions import Conflict, Forbidden
 from dashboard.versions.moves import version_archive, version_restore
-from dashboard.versions.services import version_annotate, version_make_live, version_roll_back
-from tests.dashboard.conftest import CONFIG
+from dashboard.versions.services import release_go_back, release_promote, version_annotate
+from tests.dashboard.conftest import serve
 
 pytestmark = pytest.mark.django_db
 Publish = Callable[..., Version]
@@ -31,52 +32,41 @@ def three(published: Publish) -> list[Version]:
 def test_making_a_version_live_pins_the_policy_and_keeps_comments(three: list[Version], actor: Actor) -> None:
     model = three[0].model
     before = Model.objects.get().generation
-    version_make_live(version=three[1], actor=actor)
-    text = model.revisions.first().text
+    release_promote(version=three[1], actor=actor)
+    text = model.releases.first().text
     assert "versions: [2]" in text
     assert "# The widest ReLU of the house." in text
-    assert live_versions(model) == [2]
+    assert wanted_versions(model) == [2]
     assert Model.objects.get().generation == before + 1
     assert AuditEntry.objects.first().summary == "relu: Made version 2 live"
 
 
-def test_rolling_back_returns_to_what_was_served_before(three: list[Version], actor: Actor) -> None:
+def test_going_back_returns_to_what_was_served_before(three: list[Version], actor: Actor) -> None:
     model = three[0].model
-    version_make_live(version=three[2], actor=actor)
-    assert roll_back_target(model) == three[0]
-    version_roll_back(model=model, actor=actor)
-    assert live_versions(model) == [1]
-    assert AuditEntry.objects.first().action == "version.roll_back"
-    assert [release.versions for release in releases(model)] == [[1], [3], [1]]
+    before = serve(model)
+    release_promote(version=three[2], actor=actor)
+    assert way_back(model) == before
+    release_go_back(model=model, actor=actor)
+    assert wanted_versions(model) == [1]
+    assert AuditEntry.objects.first().action == "release.go_back"
+    assert [release.versions for release in releases(model)][:3] == [[1], [3], [1]]
 
 
-def test_where_several_versions_are_served_the_one_below_the_newest_is_the_target(
-    three: list[Version], actor: Actor
-) -> None:
-    model = three[0].model
-    text = CONFIG + "version_policy { latest { num_versions: 2 } }"
-    config_apply(model=model, text=text, actor=actor)
-    assert live_versions(model) == [2, 3]
-    assert roll_back_target(model) == three[1]
-    version_roll_back(model=model, actor=actor)
-    assert live_versions(model) == [2]
+def test_a_model_of_which_nothing_else_served_cannot_go_back(published: Publish, actor: Actor) -> None:
+    with pytest.raises(Conflict, match="no earlier release"):
+        release_go_back(model=published(load=True).model, actor=actor)
 
 
-def test_a_model_that_never_changed_cannot_be_rolled_back(published: Publish, actor: Actor) -> None:
-    with pytest.raises(Conflict, match="no earlier version"):
-        version_roll_back(model=published(load=True).model, actor=actor)
-
-
-def test_an_archived_version_is_no_target_of_a_roll_back(three: list[Version], actor: Actor) -> None:
-    version_make_live(version=three[1], actor=actor)
+def test_an_archived_version_is_no_way_back(three: list[Version], actor: Actor) -> None:
+    release_promote(version=three[1], actor=actor)
     version_archive(version=three[0], actor=actor)
-    assert roll_back_target(three[0].model) is None
+    assert way_back(three[0].model) is None
     with pytest.raises(Conflict, match="archived"):
-        version_make_live(version=three[0], actor=actor)
+        release_promote(version=three[0], actor=actor)
 
 
-def test_a_live_version_is_not_archived(three: list[Version], actor: Actor) -> None:
-    with pytest.raises(Conflict, match="is live"):
+def test_a_version_that_is_wanted_is_not_archived(three: list[Version], actor: Actor) -> None:
+    with pytest.raises(Conflict, match="is wanted by release 3"):
         version_archive(version=three[0], actor=actor)
 
 
@@ -92,32 +82,30 @@ def test_an_archived_version_leaves_the_repository_and_can_come_back(
     version_restore(version=three[1], actor=actor)
     assert (folder / "model.onnx").exists()
     assert drift_check() == []
-    assert live_versions(three[1].model) == [1]
+    assert wanted_versions(three[1].model) == [1]
 
 
 def test_restoring_does_not_make_live_by_the_way(published: Publish, actor: Actor) -> None:
     published(load=True)
     second = published(load=True)
     first = Version.objects.get(number=1)
-    version_make_live(version=first, actor=actor)
+    release_promote(version=first, actor=actor)
     version_archive(version=second, actor=actor)
     model = first.model
-    from dashboard.configuration.services import config_apply
-
-    config_apply(model=model, text=model.revisions.last().text, actor=actor)
+    config_apply(model=model, text=model.releases.last().text, actor=actor)
     with pytest.raises(Conflict, match="would serve version 2 at once"):
         version_restore(version=second, actor=actor)
     second.refresh_from_db()
     assert second.state == "archived"
 
 
-def test_unloading_and_loading_are_releases_too(three: list[Version], actor: Actor) -> None:
+def test_unloading_and_loading_are_no_releases(three: list[Version], actor: Actor) -> None:
     model = three[0].model
-    model_unload(model=model, actor=actor)
-    assert live_versions(model) == []
-    assert roll_back_target(model) == three[0]
-    model_load(model=model, actor=actor)
-    assert live_versions(model) == [1]
+    count = releases(model).count()
+    model = model_unload(model=model, actor=actor)
+    assert wanted_versions(model) == []
+    model = model_load(model=model, actor=actor)
+    assert (wanted_versions(model), releases(model).count()) == ([1], count)
     assert [entry.action for entry in AuditEntry.objects.all()[:2]] == ["model.load", "model.unload"]
 
 
@@ -136,8 +124,8 @@ def test_only_those_who_may_operate_change_what_is_served(three: list[Version], 
     uploader = Actor(user=person("upload_data", "upload_code"))
     model = three[0].model
     for act in (
-        lambda: version_make_live(version=three[1], actor=uploader),
-        lambda: version_roll_back(model=model, actor=uploader, version=three[1]),
+        lambda: release_promote(version=three[1], actor=uploader),
+        lambda: release_go_back(model=model, actor=uploader),
         lambda: version_archive(version=three[1], actor=uploader),
         lambda: model_unload(model=model, actor=uploader),
         lambda: version_annotate(version=three[1], actor=uploader, note="x"),
@@ -232,6 +220,6 @@ def test_the_overview_takes_as_many_queries_for_one_model_as_for_many(
 ) -> None:
     for name in ("a", "b", "c"):
         published(name, load=True)
-    with django_assert_num_queries(5):
+    with django_assert_num_queries(7):
         rows = models_overview()
-    assert [(row.name, row.live_versions, row.live_by) for row in rows] == [(n, [1], "olga") for n in "abc"]
+    assert [(row.name, row.wanted_versions, row.wanted_by) for row in rows] == [(n, [1], "olga") for n in "abc"]

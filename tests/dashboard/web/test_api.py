@@ -18,14 +18,14 @@ from dashboard.models import AuditEntry, Job, Model, Upload, Version
 from dashboard.servers.services import server_ensure_local
 from dashboard.web.rest.schema import whole_schema
 from dashboard.web.rest.throttles import UserThrottle
-from tests.dashboard.conftest import CONFIG, as_inspected, relu_bytes
+from repository.config.release_stamp import stamped, unstamped
+from tests.dashboard.conftest import CONFIG, as_inspected, relu_bytes, serve
 
 pytestmark = pytest.mark.django_db
 LISTS = [
     "models",
     "models/relu/versions",
     "models/relu/releases",
-    "models/relu/config/revisions",
     "models/relu/examples",
     "uploads",
     "jobs",
@@ -92,7 +92,7 @@ def test_what_is_not_there_is_a_404_with_a_sentence(api: APIClient, model: Model
         ("put", "models/relu/config", {"text": "nonsense: 1"}),
         ("put", "models/relu/config", {}),
         ("post", "models/relu/config/preview", {"fields": "x"}),
-        ("post", "models/relu/roll_back", {"version": "two"}),
+        ("put", "models/relu/aliases", {"aliases": {"champion": "two"}}),
         ("patch", "models/relu", {"tags": "x"}),
         ("patch", "models/relu", {"tags": ["x" * 100]}),
         ("patch", "models/relu/versions/1", {}),
@@ -177,7 +177,8 @@ def test_a_client_that_asks_too_often_is_told_to_wait(api: APIClient, monkeypatc
 
 def test_a_model_shows_what_it_serves(api: APIClient, model: Model) -> None:
     body = api.get(url("models")).json()["results"][0]
-    assert (body["name"], body["state"], body["live_versions"], body["live_by"]) == ("relu", "loading", [1], "olga")
+    assert (body["name"], body["state"], body["wanted_versions"], body["wanted_by"]) == ("relu", "loading", [1], "olga")
+    assert (body["wanted_release"], body["serving_release"], body["live_versions"]) == (1, None, [])
     assert api.get(url("models/relu")).json() == body
     assert api.get(url("models"), {"search": "zzz"}).json()["count"] == 0
     assert api.get(url("models"), {"tag": "prod"}).json()["count"] == 0
@@ -185,21 +186,35 @@ def test_a_model_shows_what_it_serves(api: APIClient, model: Model) -> None:
     assert api.get(url("models"), {"tag": "prod"}).json()["results"][0]["description"] == "Positive thinking"
 
 
-def test_versions_are_made_live_rolled_back_archived_and_restored(
+def test_versions_are_made_live_taken_back_archived_and_restored(
     api: APIClient, model: Model, published: Callable[..., Version]
 ) -> None:
+    serve(model)
     published(load=False)
     assert [row["number"] for row in api.get(url("models/relu/versions")).json()["results"]] == [2, 1]
     assert api.post(url("models/relu/versions/2/make_live")).status_code == 200
-    assert api.get(url("models/relu")).json()["live_versions"] == [2]
-    assert api.post(url("models/relu/roll_back"), {}).json()["live_versions"] == [1]
-    assert api.post(url("models/relu/roll_back"), {"version": 2}).json()["live_versions"] == [2]
-    assert api.post(url("models/relu/versions/2/archive")).status_code == 409
+    assert api.get(url("models/relu")).json()["wanted_versions"] == [2]
+    serve(model)
+    assert api.post(url("models/relu/go_back")).json()["wanted_versions"] == [1]
+    assert api.post(url("models/relu/versions/2/make_live")).status_code == 200
+    for number in (1, 2):  # the way back, and what is wanted
+        assert api.post(url(f"models/relu/versions/{number}/archive")).status_code == 409
+    serve(model)
+    api.put(url("models/relu/config"), {"text": f"{CONFIG}version_policy {{ specific {{ versions: [ 2 ] }} }} # alone"})
+    serve(model)
     assert api.post(url("models/relu/versions/1/archive")).json()["state"] == "archived"
     assert api.post(url("models/relu/versions/1/restore")).json()["state"] == "published"
     assert api.patch(url("models/relu/versions/1"), {"note": "old"}).json()["note"] == "old"
-    served = [row["versions"] for row in api.get(url("models/relu/releases")).json()["results"]]
-    assert served == [[2], [1], [2], [1]]
+    rows = api.get(url("models/relu/releases")).json()["results"]
+    assert [(row["number"], row["kind"], row["versions"], row["state"]) for row in rows] == [
+        (6, "configure", [2], "serving"),
+        (5, "promote", [2], "served"),
+        (4, "go_back", [1], "skipped"),
+        (3, "promote", [2], "served"),
+        (2, "publish", [1], "skipped"),
+        (1, "publish", [1], "served"),
+    ]
+    assert rows[2]["returns_to"] == 1
 
 
 def test_a_model_is_unloaded_loaded_and_deleted(api: APIClient, model: Model) -> None:
@@ -214,18 +229,26 @@ def test_a_model_is_unloaded_loaded_and_deleted(api: APIClient, model: Model) ->
 # -- configuration ---------------------------------------------------------------------------------------------------
 
 
-def test_the_configuration_is_read_previewed_applied_and_reverted(api: APIClient, model: Model) -> None:
+def test_the_configuration_is_read_previewed_applied_and_taken_back(api: APIClient, model: Model) -> None:
     config = api.get(url("models/relu/config")).json()
-    assert (config["revision"], config["text"], config["drift"]) == (1, CONFIG, [])
+    assert (config["release"], config["text"], config["drift"]) == (1, CONFIG, [])
     assert config["fields"]["max_batch_size"] == 8
     preview = api.post(url("models/relu/config/preview"), {"fields": {"batching": True}}).json()
     assert (preview["valid"], preview["effect"], preview["fields"]["batching"]) == (True, "in_place", True)
-    applied = api.put(url("models/relu/config"), {"text": preview["text"], "base_revision": 1})
-    assert applied.json()["revision"] == 2
-    stale = api.put(url("models/relu/config"), {"text": CONFIG, "base_revision": 1})
+    serve(model)
+    applied = api.put(url("models/relu/config"), {"text": preview["text"], "base_release": 1})
+    assert applied.json()["release"] == 2
+    stale = api.put(url("models/relu/config"), {"text": CONFIG, "base_release": 1})
     assert (stale.status_code, "2 is the current one" in stale.json()["error"]) == (409, True)
-    assert api.post(url("models/relu/config/revisions/1/revert")).json()["text"] == CONFIG
-    assert api.post(url("models/relu/config/revisions/9/revert")).status_code == 404
+    assert (stale.json()["base_text"], stale.json()["current_text"]) == (CONFIG, preview["text"])
+    before = api.get(url("models/relu/releases/1/go_back")).json()
+    assert (before["works"], "-dynamic_batching" in before["diff"], before["effect"]) == (True, True, "in_place")
+    made = api.post(url("models/relu/releases/1/go_back"))
+    assert (made.status_code, made.json()["number"], unstamped(made.json()["text"])) == (201, 3, CONFIG)
+    assert api.post(url("models/relu/releases/2/go_back")).status_code == 409
+    assert "never live" in api.get(url("models/relu/releases/2/go_back")).json()["refusals"][0]
+    assert api.get(url("models/relu/releases/9")).status_code == 404
+    assert api.post(url("models/relu/releases/9/go_back")).status_code == 404
 
 
 def test_problems_of_a_configuration_come_with_their_places(api: APIClient, model: Model) -> None:
@@ -240,7 +263,7 @@ def test_drift_is_adopted_or_written_over(api: APIClient, model: Model, data_fol
     path.write_text(CONFIG + "# one\n")
     assert api.put(url("models/relu/config"), {"text": CONFIG + "# two\n"}).status_code == 409
     assert api.post(url("models/relu/config/overwrite")).json()["text"] == CONFIG
-    assert path.read_text() == CONFIG
+    assert path.read_text() == stamped(CONFIG, 1)
     path.write_text(CONFIG + "# one\n")
     assert api.post(url("models/relu/config/adopt")).json()["text"] == CONFIG + "# one\n"
 
@@ -284,7 +307,7 @@ def test_a_file_becomes_a_version_over_the_api_alone(api: APIClient, unqueued: l
     assert api.get(url(f"uploads/{upload}")).json()["proposal"]["format"] == "onnx"
     version = api.post(url(f"uploads/{upload}/publish"), {"note": "by API", "make_live": True})
     assert (version.status_code, version.json()["number"], version.json()["note"]) == (201, 1, "by API")
-    assert api.get(url("models/relu")).json()["live_versions"] == [1]
+    assert api.get(url("models/relu")).json()["wanted_versions"] == [1]
 
 
 def put(api: APIClient, path: str, content: bytes, **headers: str) -> Any:

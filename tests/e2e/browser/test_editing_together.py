@@ -40,13 +40,13 @@ class Person:
 
     def add_line(self, line: str, upload: str) -> int:
         """Until nobody was faster; how often somebody was. The first try is with what was there at the very beginning."""
-        config, refused = {"text": CONFIG, "revision": 1}, 0
+        config, refused = {"text": CONFIG, "release": 1}, 0
         while True:
-            text, base = f"{config['text']}{line}\n", config["revision"]
+            text, base = f"{config['text']}{line}\n", config["release"]
             if upload:
-                answer = self.publish(upload, config_text=text, base_revision=base)
+                answer = self.publish(upload, config_text=text, base_release=base)
             else:
-                answer = self.call("PUT", "models/together/config", json={"text": text, "base_revision": base})
+                answer = self.call("PUT", "models/together/config", json={"text": text, "base_release": base})
             if answer.is_success:
                 return refused
             assert answer.status_code == 409, answer.text

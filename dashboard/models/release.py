@@ -1,0 +1,100 @@
+"""Releases: what a model was wanted to serve, one immutable record after the other, and what servers told of each.
+
+A release is written once. The facts of its life are rows of their own, which `releases.life` alone writes.
+"""
+
+from typing import Any, TypedDict
+
+from django.conf import settings
+from django.db import models
+from django.utils import timezone
+
+from dashboard.models.model import Model
+from dashboard.models.server import Server
+from dashboard.shared.choices import CheckState, ReleaseKind
+
+
+class Release(models.Model):
+    """What a model serves, and with which configuration; the highest number is the wanted one.
+
+    text: config.pbtxt as it lies on disk while the release is the wanted one, with its stamp (repository.config.release_stamp).
+    versions: what the text serves by its version policy, resolved when the release was made; ascending.
+    created_at: also the moment from which on the release was wanted.
+    """
+
+    model = models.ForeignKey(Model, on_delete=models.CASCADE, related_name="releases")
+    number = models.PositiveIntegerField()
+    text = models.TextField()
+    sha256 = models.CharField(max_length=64)
+    versions: "models.JSONField[list[int], list[int]]" = models.JSONField(default=list)
+    aliases: "models.JSONField[dict[str, int], dict[str, int]]" = models.JSONField(default=dict)
+    kind = models.CharField(max_length=16, choices=ReleaseKind.choices, default=ReleaseKind.CONFIGURE)
+    summary = models.CharField(max_length=300, blank=True, default="")
+    returns_to = models.ForeignKey("self", null=True, on_delete=models.SET_NULL, related_name="returned")
+    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
+    created_by_name = models.CharField(max_length=150, blank=True, default="")
+    created_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        ordering = ["-number"]
+        constraints = [models.UniqueConstraint(fields=["model", "number"], name="release_number_once")]
+
+    def __str__(self) -> str:
+        return f"{self.model} release {self.number}"
+
+    def save(self, *args: Any, **more: Any) -> None:
+        """Write the row of a new release; one that was made never changes."""
+        if not self._state.adding:
+            raise TypeError("a release is immutable: make another one")
+        super().save(*args, **more)
+
+
+class CheckStep(TypedDict, total=False):
+    """One step of a load, as the server reports it."""
+
+    step: str  # memory, load, warm, golden, switch, drain
+    ms: float
+    checks: list[dict[str, object]]  # of the golden requests: name, version, passed, detail
+    done: int  # while it runs
+    of: int
+
+
+class ReleaseCheck(models.Model):
+    """The last time that a server loaded a release: whether it passed, step by step, or why it failed."""
+
+    release = models.ForeignKey(Release, on_delete=models.CASCADE, related_name="checks")
+    server = models.ForeignKey(Server, on_delete=models.CASCADE, related_name="+")
+    state = models.CharField(max_length=8, choices=CheckState.choices)
+    steps: "models.JSONField[list[CheckStep], list[CheckStep]]" = models.JSONField(default=list)
+    error = models.TextField(blank=True, default="")
+    attempts = models.PositiveIntegerField(default=0)  # failed ones in a row
+    started_at = models.DateTimeField(default=timezone.now)
+    ended_at = models.DateTimeField(null=True)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["release", "server"], name="release_check_once")]
+
+    def __str__(self) -> str:
+        return f"{self.release} on {self.server}: {self.state}"
+
+
+class ReleaseSpan(models.Model):
+    """From when to when a server served a release; without an end, it serves now."""
+
+    release = models.ForeignKey(Release, on_delete=models.CASCADE, related_name="spans")
+    model = models.ForeignKey(Model, on_delete=models.CASCADE, related_name="spans")
+    server = models.ForeignKey(Server, on_delete=models.CASCADE, related_name="+")
+    started_at = models.DateTimeField(default=timezone.now)
+    ended_at = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering = ["-started_at", "-id"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["model", "server"], condition=models.Q(ended_at__isnull=True), name="release_span_open_once"
+            )
+        ]
+        indexes = [models.Index(fields=["model", "-started_at"])]
+
+    def __str__(self) -> str:
+        return f"{self.release} on {self.server} from {self.started_at}"

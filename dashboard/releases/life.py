@@ -1,0 +1,143 @@
+"""The life of a release, as servers tell it: the state machine, and the only functions that write its facts.
+
+      release_make
+           |
+           v     a newer one is made before it served
+        WANTED ------------------------------------------> SKIPPED
+         |  ^
+   began |  | the server is lost
+         v  |
+       CHECKING --- failed ---> FAILED --- began: tried again ---> CHECKING
+         |   ^                    ^
+  passed |   | began: the server  | failed: its server came back, and could not load it again
+  serves |   | came back          |
+         v   |                    |
+       SERVING -------------------+
+         |
+         | a newer one serves, or the model is unloaded
+         v
+       SERVED   of the newest release, while the model is not loaded: IDLE
+
+A release that is wanted again, by going back to it, is another release with the same text and versions. Nothing that a person
+does changes a state: what they want makes the next release, and these facts follow from what a server answers.
+
+    fact                     row                                        told by
+    wanted since             Release.created_at; the newest one,        release_make
+                             while the model is to be loaded
+    is being checked         ReleaseCheck RUNNING, with the steps       `watch` began a load; `loading` of the index rows
+    passed                   ReleaseCheck PASSED, with the steps        the load's answer
+    failed because           ReleaseCheck FAILED, with the steps        the load's answer, or the server's end meanwhile
+    serves since             ReleaseSpan without an end                 `release` of the index rows, or what was applied last
+    served from ... to ...   ReleaseSpan with an end                    the index rows, or that the server is lost
+
+After a SIGKILL of `watch` a check may say RUNNING that nobody runs: `settle` ends those when `watch` begins to watch a server.
+A span that is open then is ended or kept by the first index that the server answers.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from django.db import transaction
+from django.utils import timezone
+
+from dashboard.models import Release, ReleaseCheck, ReleaseSpan, Server
+from dashboard.models.release import CheckStep
+from dashboard.shared.choices import CheckState, ReleaseState
+
+_BROKEN_OFF = "The check was broken off."
+
+
+class Facts(NamedTuple):
+    """What is known of one release on one server. newest: no later one was made. loaded: the model is to be loaded."""
+
+    newest: bool
+    loaded: bool
+    serves: bool
+    served: bool
+    check: ReleaseCheck | None
+
+
+def state_of(facts: Facts) -> ReleaseState:
+    """Return where a release stands, by the facts alone."""
+    check = facts.check.state if facts.check else ""
+    if facts.serves:
+        return ReleaseState.SERVING
+    if check == CheckState.RUNNING:
+        return ReleaseState.CHECKING
+    if facts.newest and facts.loaded:
+        return ReleaseState.FAILED if check == CheckState.FAILED else ReleaseState.WANTED
+    if facts.served:
+        return ReleaseState.IDLE if facts.newest else ReleaseState.SERVED
+    if check == CheckState.FAILED:
+        return ReleaseState.FAILED
+    return ReleaseState.IDLE if facts.newest else ReleaseState.SKIPPED
+
+
+# -- checks ------------------------------------------------------------------------------------------------------------
+def began(*, release: Release, server: Server) -> None:
+    """A load of the release begins."""
+    values = {"state": CheckState.RUNNING, "steps": [], "error": "", "started_at": timezone.now(), "ended_at": None}
+    ReleaseCheck.objects.update_or_create(release=release, server=server, defaults=values)
+
+
+def stepped(*, release: Release, server: Server, steps: Sequence[CheckStep]) -> None:
+    """The load of the release has come this far."""
+    ReleaseCheck.objects.filter(release=release, server=server, state=CheckState.RUNNING).update(steps=list(steps))
+
+
+def passed(*, release: Release, server: Server, steps: Sequence[CheckStep] = ()) -> None:
+    """The server has loaded the release: all its checks passed."""
+    _end(release, server, CheckState.PASSED, steps, "", attempts=0)
+
+
+def failed(*, release: Release, server: Server, error: str, steps: Sequence[CheckStep] = ()) -> None:
+    """The server has not loaded the release; what served before serves on."""
+    before = ReleaseCheck.objects.filter(release=release, server=server).values_list("attempts", flat=True).first()
+    _end(release, server, CheckState.FAILED, steps, error, attempts=(before or 0) + 1)
+
+
+def settle(*, server: Server) -> None:
+    """End the checks that an earlier `watch` began, and of which nobody hears any more."""
+    broken = {"state": CheckState.FAILED, "error": _BROKEN_OFF, "ended_at": timezone.now()}
+    ReleaseCheck.objects.filter(server=server, state=CheckState.RUNNING).update(**broken)
+
+
+def _end(
+    release: Release, server: Server, state: CheckState, steps: Sequence[CheckStep], error: str, *, attempts: int
+) -> None:
+    values = {
+        "state": state,
+        "steps": list(steps),
+        "error": error,
+        "attempts": attempts,
+        "ended_at": timezone.now(),
+    }
+    ReleaseCheck.objects.update_or_create(release=release, server=server, defaults=values)
+
+
+# -- spans -------------------------------------------------------------------------------------------------------------
+def serving(*, server: Server, releases: Mapping[int, int]) -> None:
+    """What the server serves now, all of it: the release's id by its model's. Spans of what it serves no more end."""
+    now = timezone.now()
+    with transaction.atomic():
+        open_spans = {
+            row.model_id: row for row in ReleaseSpan.objects.select_for_update().filter(server=server, ended_at=None)
+        }
+        ended = [row.pk for model, row in open_spans.items() if releases.get(model) != row.release_id]
+        ReleaseSpan.objects.filter(pk__in=ended).update(ended_at=now)
+        begun = {
+            model: release
+            for model, release in releases.items()
+            if model not in open_spans or open_spans[model].release_id != release
+        }
+        there = set(Release.objects.filter(pk__in=begun.values()).values_list("pk", flat=True))
+        ReleaseSpan.objects.bulk_create(
+            ReleaseSpan(release_id=release, model_id=model, server=server, started_at=now)
+            for model, release in begun.items()
+            if release in there  # its model may have been deleted meanwhile
+        )
+
+
+def lost(*, server: Server) -> None:
+    """The server does not answer: nothing of it serves."""
+    ReleaseSpan.objects.filter(server=server, ended_at=None).update(ended_at=timezone.now())

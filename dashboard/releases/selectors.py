@@ -1,0 +1,198 @@
+"""Reads about releases: what is wanted, what serves, what the way back is, and how each stands."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from django.db.models import Max, QuerySet
+
+from dashboard.models import Model, Release, ReleaseCheck, ReleaseSpan, Server, Version
+from dashboard.releases.life import Facts, state_of
+from dashboard.releases.texts import published_numbers
+from dashboard.shared.choices import DesiredState, ReleaseState, VersionState
+from dashboard.shared.exceptions import NotFound
+from repository.config.release_stamp import same_text, unstamped
+
+_LOOKED_BACK = 50  # spans in which the way back is looked for
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseLife:
+    """A release with the facts of its life on one server."""
+
+    release: Release
+    state: ReleaseState
+    spans: list[ReleaseSpan] = field(default_factory=list)  # the newest first
+    check: ReleaseCheck | None = None
+
+    @property
+    def error(self) -> str:
+        """Why it failed; "" where it did not."""
+        return self.check.error if self.check is not None and self.state == ReleaseState.FAILED else ""
+
+    @property
+    def served(self) -> bool:
+        return bool(self.spans)
+
+    @property
+    def serving_since(self) -> datetime | None:
+        return self.spans[0].started_at if self.state == ReleaseState.SERVING else None
+
+
+def told_by() -> Server | None:
+    """Return the server whose word counts where none is named: the bundled one."""
+    return Server.objects.first()
+
+
+def releases(model: Model) -> QuerySet[Release]:
+    """Return a model's releases, the newest first, which is the wanted one while the model is to be loaded."""
+    return model.releases.select_related("created_by", "returns_to")
+
+
+def release_get(model: Model, number: int) -> Release:
+    """Return a release; NotFound where the model has none of that number."""
+    try:
+        return releases(model).get(number=number)
+    except Release.DoesNotExist:
+        raise NotFound(f"model '{model.name}' has no release {number}") from None
+
+
+def newest_release(model: Model) -> Release | None:
+    """Return the release whose text lies on disk, be the model loaded or not."""
+    return model.releases.first()
+
+
+def wanted_release(model: Model) -> Release | None:
+    """Return the release that should serve; None for a model that should not be loaded."""
+    return model.releases.first() if model.desired_state == DesiredState.LOADED else None
+
+
+def wanted_versions(model: Model) -> list[int]:
+    """Return the numbers of the versions that the model should serve."""
+    wanted = wanted_release(model)
+    return wanted.versions if wanted else []
+
+
+def current_text(model: Model) -> str:
+    """Return the text of the newest release, without its stamp; "" where there is none."""
+    newest = model.releases.first()
+    return unstamped(newest.text) if newest else ""
+
+
+def serving_release(model: Model, server: Server | None = None) -> Release | None:
+    """Return the release that serves now, by the word of a server: the bundled one by default."""
+    span = _spans(model, server).filter(ended_at=None).first()
+    return span.release if span else None
+
+
+def last_good(model: Model, server: Server | None = None) -> list[Release]:
+    """Return the releases that have served, each once, the last one first, with all that they need still in the repository."""
+    there = set(published_numbers(model))
+    found: dict[int, Release] = {}
+    for span in _spans(model, server)[:_LOOKED_BACK]:
+        if span.release.versions and set(span.release.versions) <= there:
+            found.setdefault(span.release_id, span.release)
+    return list(found.values())
+
+
+def way_back(model: Model, server: Server | None = None) -> Release | None:
+    """Return what served last and well and is another than what is wanted; None where there is none.
+
+    While the wanted release has failed, that is the one which serves in its place.
+    """
+    newest = model.releases.first()
+    if newest is None:
+        return None
+    return next((one for one in last_good(model, server) if not same_content(one, newest)), None)
+
+
+def same_content(one: Release, other: Release) -> bool:
+    """Whether two releases serve the same versions with the same configuration."""
+    return one.pk == other.pk or (one.versions == other.versions and same_text(one.text, other.text))
+
+
+def release_state(release: Release, server: Server | None = None) -> ReleaseState:
+    """Return where a release stands."""
+    return lives_of([release], server)[0].state
+
+
+def lives_of(rows: Iterable[Release], server: Server | None = None) -> list[ReleaseLife]:
+    """Return releases with the facts of their lives, in the same order, in a handful of queries however many there are."""
+    found, server = list(rows), server or told_by()
+    models = Model.objects.filter(pk__in={row.model_id for row in found})
+    newest = dict(models.annotate(newest=Max("releases__number")).values_list("pk", "newest"))
+    loaded = set(models.filter(desired_state=DesiredState.LOADED).values_list("pk", flat=True))
+    spans: dict[int, list[ReleaseSpan]] = defaultdict(list)
+    for span in ReleaseSpan.objects.filter(release__in=found, server=server):
+        spans[span.release_id].append(span)
+    checks = {row.release_id: row for row in ReleaseCheck.objects.filter(release__in=found, server=server)}
+    lives = []
+    for row in found:
+        own, check = spans[row.pk], checks.get(row.pk)
+        facts = Facts(
+            newest=newest.get(row.model_id) == row.number,
+            loaded=row.model_id in loaded,
+            serves=any(span.ended_at is None for span in own),
+            served=bool(own),
+            check=check,
+        )
+        lives.append(ReleaseLife(row, state_of(facts), own, check))
+    return lives
+
+
+def protected_versions(model: Model) -> dict[int, str]:
+    """Return the versions that cannot be archived, each with a sentence that says why."""
+    why: dict[int, str] = {}
+    for number, sentence in _protected(model):
+        why.setdefault(number, sentence)
+    return why
+
+
+def _protected(model: Model) -> Iterable[tuple[int, str]]:
+    name, newest, back = model.name, newest_release(model), way_back(model)
+    spans = ReleaseSpan.objects.filter(model=model, ended_at=None).select_related("release")
+    for span in spans:
+        for number in span.release.versions:
+            yield number, f"version {number} of '{name}' is live; make another one live first"
+    if newest is not None:
+        for number in newest.versions:
+            yield (
+                number,
+                f"version {number} of '{name}' is wanted by release {newest.number}; make another one live first",
+            )
+        for alias, number in sorted(newest.aliases.items()):
+            yield number, f"version {number} of '{name}' is called '{alias}'; move that alias first"
+    if back is not None:
+        for number in back.versions:
+            yield (
+                number,
+                f"version {number} of '{name}' is the way back, to release {back.number}; it is needed for that",
+            )
+
+
+def fitting_text(version: Version, server: Server | None = None) -> str:
+    """Return the text with which a version served last, else the one proposed for its file; "" where nothing is known."""
+    for span in _spans(version.model, server)[:_LOOKED_BACK]:
+        if version.number in span.release.versions:
+            return unstamped(span.release.text)
+    return version.config
+
+
+def _spans(model: Model, server: Server | None) -> QuerySet[ReleaseSpan]:
+    """Return the spans of a model on a server, by default the bundled one, the last first."""
+    return ReleaseSpan.objects.filter(model=model, server=server or told_by()).select_related("release")
+
+
+def missing_versions(release: Release) -> list[str]:
+    """Return why a release cannot serve with the versions that are in the repository, one sentence each; [] where it can."""
+    states = dict(release.model.versions.filter(number__in=release.versions).values_list("number", "state"))
+    hints = {
+        VersionState.ARCHIVED: "is archived; restore it first",
+        VersionState.MOVING: "is being moved; wait for that",
+    }
+    return [
+        f"version {number} {hints.get(VersionState(states[number])) if number in states else 'is not there any more'}"
+        for number in release.versions
+        if states.get(number) != VersionState.PUBLISHED
+    ]

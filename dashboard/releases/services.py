@@ -1,0 +1,78 @@
+"""Makes releases: the only writer of config.pbtxt and of their rows."""
+
+import hashlib
+
+from django.db.models import F
+
+from dashboard.access.audit import audit_record
+from dashboard.access.authorisation import Actor
+from dashboard.models import Model, Release
+from dashboard.releases.storage import managed_repository, remember_config
+from dashboard.releases.texts import aliases_in, chosen_versions
+from dashboard.shared.choices import ReleaseKind
+from repository.config.release_stamp import stamped
+from repository.files import publish
+
+
+def release_make(
+    *,
+    model: Model,
+    actor: Actor,
+    kind: ReleaseKind,
+    text: str,
+    summary: str,
+    action: str = "",
+    returns_to: Release | None = None,
+    write: bool = True,
+) -> Release:
+    """Make the next release, and write its text; in the caller's transaction, which holds a lock on `model`.
+
+    text: checked by the caller; whatever stamp it carries, it gets its own. action: of the audit entry, "" for none.
+    write: False where the text lies on disk already, as `next_text` stamped it, or is to be left away.
+    """
+    before = model.releases.first()
+    number = before.number + 1 if before else 1
+    text = stamped(text, number) if write else text
+    release = Release.objects.create(
+        model=model,
+        number=number,
+        text=text,
+        sha256=hashlib.sha256(text.encode()).hexdigest(),
+        versions=chosen_versions(model, text),
+        aliases=aliases_in(text),
+        kind=kind,
+        summary=summary[:300],
+        returns_to=returns_to,
+        created_by=actor.user,
+        created_by_name=actor.name,
+    )
+    if action:
+        audit_record(
+            actor=actor,
+            action=action,
+            model=model,
+            summary=f"{model.name}: {summary}",
+            before=_told(before) if before else {},
+            after=_told(release),
+        )
+    if write:
+        publish.write_config(managed_repository(), name=model.name, text=text)
+        remember_config(model, text)
+    generation_bump(model)
+    return release
+
+
+def next_text(model: Model, text: str) -> str:
+    """Return a text as the next release of a model will have it."""
+    newest = model.releases.first()
+    return stamped(text, newest.number + 1 if newest else 1)
+
+
+def generation_bump(model: Model) -> None:
+    """Raise the model's generation, by which `watch` sees that the servers have to be told something."""
+    Model.objects.filter(pk=model.pk).update(generation=F("generation") + 1)
+    model.refresh_from_db(fields=["generation"])
+
+
+def _told(release: Release) -> dict[str, object]:
+    return {"release": release.number, "versions": release.versions, "text": release.text}
