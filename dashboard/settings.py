@@ -288,6 +288,11 @@ SPECTACULAR_SETTINGS = {
     "SERVE_PERMISSIONS": ["dashboard.web.rest.permissions.HasRight"],
     "SCHEMA_PATH_PREFIX": "/api/v1",
     "COMPONENT_SPLIT_REQUEST": True,
+    # Fields of one name with other choices.
+    "ENUM_NAME_OVERRIDES": {
+        "ReleaseKind": "dashboard.shared.choices.ReleaseKind",
+        "ReleaseState": "dashboard.shared.choices.ReleaseState",
+    },
 }
 
 # -- logging ---------------------------------------------------------------------------------------------------------

@@ -132,7 +132,7 @@ def model_versions(request: HttpRequest, name: str) -> HttpResponse:
     context = {
         **head,
         "versions": [(version, states.get(version.number)) for version in select.versions(head["model"])],
-        "protected": protected_versions(head["model"]),
+        "protected": protected_versions(head["model"], head["way_back"]),
         "releases": lives_of(releases(head["model"])[:20]),
         "under_way": jobs(model=head["model"]).filter(state__in=UNFINISHED),
     }

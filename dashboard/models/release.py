@@ -50,13 +50,15 @@ class Release(models.Model):
 
 
 class CheckStep(TypedDict, total=False):
-    """One step of a load, as the server reports it."""
+    """One step of a load, as the server reports it (docs/server.md); `done` of `of` while it is under way, `ms` afterwards."""
 
-    step: str  # memory, load, warm, golden, switch, drain
+    step: str  # check, memory, load, warm, golden, switch, drain
+    done: int
+    of: int
     ms: float
     checks: list[dict[str, object]]  # of the golden requests: name, version, passed, detail
-    done: int  # while it runs
-    of: int
+    under_way: int
+    failed: bool
 
 
 class ReleaseCheck(models.Model):

@@ -74,10 +74,20 @@ def state_of(facts: Facts) -> ReleaseState:
 
 
 # -- checks ------------------------------------------------------------------------------------------------------------
-def began(*, release: Release, server: Server) -> None:
-    """A load of the release begins."""
+def began(*, release: Release, server: Server) -> ReleaseCheck | None:
+    """A load of the release begins. Return what was known of an earlier one, for `not_begun`."""
+    before = ReleaseCheck.objects.filter(release=release, server=server).first()
     values = {"state": CheckState.RUNNING, "steps": [], "error": "", "started_at": timezone.now(), "ended_at": None}
     ReleaseCheck.objects.update_or_create(release=release, server=server, defaults=values)
+    return before
+
+
+def not_begun(*, release: Release, server: Server, before: ReleaseCheck | None) -> None:
+    """The server was not reached, so that the load did not begin after all."""
+    if before is not None:
+        before.save()
+    else:
+        ReleaseCheck.objects.filter(release=release, server=server).delete()
 
 
 def stepped(*, release: Release, server: Server, steps: Sequence[CheckStep]) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from django.db.models import Max, QuerySet
+from django.db.models import Max, QuerySet, Subquery
 
 from dashboard.models import Model, Release, ReleaseCheck, ReleaseSpan, Server, Version
 from dashboard.releases.life import Facts, state_of
@@ -40,9 +40,9 @@ class ReleaseLife:
         return self.spans[0].started_at if self.state == ReleaseState.SERVING else None
 
 
-def told_by() -> Server | None:
-    """Return the server whose word counts where none is named: the bundled one."""
-    return Server.objects.first()
+def told_by(server: Server | None = None) -> Server | Subquery:
+    """Return the server whose word counts, as a filter takes it: the bundled one where none is named."""
+    return server or Subquery(Server.objects.values("pk")[:1])
 
 
 def releases(model: Model) -> QuerySet[Release]:
@@ -119,20 +119,20 @@ def release_state(release: Release, server: Server | None = None) -> ReleaseStat
 
 def lives_of(rows: Iterable[Release], server: Server | None = None) -> list[ReleaseLife]:
     """Return releases with the facts of their lives, in the same order, in a handful of queries however many there are."""
-    found, server = list(rows), server or told_by()
-    models = Model.objects.filter(pk__in={row.model_id for row in found})
-    newest = dict(models.annotate(newest=Max("releases__number")).values_list("pk", "newest"))
-    loaded = set(models.filter(desired_state=DesiredState.LOADED).values_list("pk", flat=True))
+    found, told = list(rows), told_by(server)
+    models = Model.objects.filter(pk__in={row.model_id for row in found}).annotate(newest=Max("releases__number"))
+    wanted = {pk: (newest, state) for pk, newest, state in models.values_list("pk", "newest", "desired_state")}
     spans: dict[int, list[ReleaseSpan]] = defaultdict(list)
-    for span in ReleaseSpan.objects.filter(release__in=found, server=server):
+    for span in ReleaseSpan.objects.filter(release__in=found, server=told):
         spans[span.release_id].append(span)
-    checks = {row.release_id: row for row in ReleaseCheck.objects.filter(release__in=found, server=server)}
+    checks = {row.release_id: row for row in ReleaseCheck.objects.filter(release__in=found, server=told)}
     lives = []
     for row in found:
         own, check = spans[row.pk], checks.get(row.pk)
+        newest, desired = wanted.get(row.model_id, (0, ""))
         facts = Facts(
-            newest=newest.get(row.model_id) == row.number,
-            loaded=row.model_id in loaded,
+            newest=newest == row.number,
+            loaded=desired == DesiredState.LOADED,
             serves=any(span.ended_at is None for span in own),
             served=bool(own),
             check=check,
@@ -141,16 +141,20 @@ def lives_of(rows: Iterable[Release], server: Server | None = None) -> list[Rele
     return lives
 
 
-def protected_versions(model: Model) -> dict[int, str]:
-    """Return the versions that cannot be archived, each with a sentence that says why."""
+def protected_versions(model: Model, back: Release | None = None) -> dict[int, str]:
+    """Return the versions that cannot be archived, each with a sentence that says why.
+
+    back: the way back, where it is known.
+    """
     why: dict[int, str] = {}
-    for number, sentence in _protected(model):
+    for number, sentence in _protected(model, back or way_back(model)):
         why.setdefault(number, sentence)
     return why
 
 
-def _protected(model: Model) -> Iterable[tuple[int, str]]:
-    name, newest, back = model.name, newest_release(model), way_back(model)
+def _protected(model: Model, back: Release | None) -> Iterable[tuple[int, str]]:
+    """Yield versions with a reason each, the strongest first."""
+    name, newest = model.name, newest_release(model)
     spans = ReleaseSpan.objects.filter(model=model, ended_at=None).select_related("release")
     for span in spans:
         for number in span.release.versions:
@@ -181,7 +185,7 @@ def fitting_text(version: Version, server: Server | None = None) -> str:
 
 def _spans(model: Model, server: Server | None) -> QuerySet[ReleaseSpan]:
     """Return the spans of a model on a server, by default the bundled one, the last first."""
-    return ReleaseSpan.objects.filter(model=model, server=server or told_by()).select_related("release")
+    return ReleaseSpan.objects.filter(model=model, server=told_by(server)).select_related("release")
 
 
 def missing_versions(release: Release) -> list[str]:

@@ -19,7 +19,8 @@ import orjson
 from django.conf import settings
 
 from dashboard.models import Server
-from dashboard.servers.messages import FeedEvent, Hello, HelloEvent, IndexRow, Stats, StatsEvent
+from dashboard.models.release import CheckStep
+from dashboard.servers.messages import FeedEvent, Hello, HelloEvent, IndexRow, LoadAnswer, Stats, StatsEvent
 from dashboard.shared.exceptions import DashboardError, Forbidden, Invalid, NotFound, Unavailable
 
 CONNECT_TIMEOUT_S = 2.0
@@ -29,6 +30,9 @@ INFER_TIMEOUT_S = 300.0
 LOAD_TIMEOUT_S = 3600.0
 # The feed sends an event every second.
 FEED_SILENCE_S = 5.0
+
+# The load parameter with golden requests, Slipway's own.
+GOLDEN = "slipway.golden"
 
 T = TypeVar("T")
 
@@ -86,10 +90,15 @@ def _index() -> Call[list[IndexRow]]:
     return Call("POST", "/v2/repository/index", b"{}", read, control=True)
 
 
-def _load(name: str, config: str) -> Call[None]:
+def _load(name: str, config: str, golden: str) -> Call[LoadAnswer]:
     path = f"/v2/repository/models/{quote(name, safe='')}/load"
-    body = orjson.dumps({"parameters": {"config": config}} if config else {})
-    return Call("POST", path, body, _nothing, control=True, timeout=LOAD_TIMEOUT_S)
+    parameters = {"config": config, GOLDEN: golden}
+    body = orjson.dumps({"parameters": {key: value for key, value in parameters.items() if value}})
+    return Call("POST", path, body, _load_answer, control=True, timeout=LOAD_TIMEOUT_S)
+
+
+def _load_answer(response: httpx.Response) -> LoadAnswer:
+    return cast(LoadAnswer, _json(response.content)) if response.content.strip() else {}
 
 
 def _unload(name: str) -> Call[None]:
@@ -173,9 +182,9 @@ class ServerClient(_Peer):
         """Return a row for every version in the repository."""
         return self._call(_index())
 
-    def load(self, name: str, config: str = "") -> None:
+    def load(self, name: str, config: str = "", golden: str = "") -> LoadAnswer:
         """Load a model, and return when it is ready; see AsyncServerClient.load."""
-        self._call(_load(name, config))
+        return self._call(_load(name, config, golden))
 
     def unload(self, name: str) -> None:
         """Ask for a model to be unloaded; requests under way are finished first."""
@@ -211,12 +220,13 @@ class AsyncServerClient(_Peer):
         """Return a row for every version in the repository."""
         return await self._call(_index())
 
-    async def load(self, name: str, config: str = "") -> None:
+    async def load(self, name: str, config: str = "", golden: str = "") -> LoadAnswer:
         """Load a model, and return when it is ready; where nothing of it has changed, the server does nothing.
 
-        config: a configuration as JSON that takes the place of the file (Triton's load parameter of that name).
+        config: a configuration as JSON that takes the place of the file (Triton's load parameter of that name). golden: the
+        requests that have to be answered right before it serves, as JSON. An error carries the steps of the load.
         """
-        await self._call(_load(name, config))
+        return await self._call(_load(name, config, golden))
 
     async def unload(self, name: str) -> None:
         """Ask for a model to be unloaded; requests under way are finished first."""
@@ -262,10 +272,21 @@ def _json(content: bytes) -> object:  # the caller casts it to what the route an
 def _refusal(server: str, response: httpx.Response) -> DashboardError:
     """Return the error that stands for an answer without success, with the message that the server gave."""
     try:
-        message = orjson.loads(response.content)["error"]
+        body = orjson.loads(response.content)
+        message = body["error"]
     except (orjson.JSONDecodeError, KeyError, TypeError):
-        message = f"inference server {server} answered with status {response.status_code}"
-    return _REFUSALS.get(response.status_code, Refused)(message)
+        return _REFUSALS.get(response.status_code, Refused)(
+            f"inference server {server} answered with status {response.status_code}"
+        )
+    error = _REFUSALS.get(response.status_code, Refused)(message)
+    error.details = body
+    return error
+
+
+def steps_of(error: DashboardError) -> list[CheckStep]:
+    """Return how far a refused load came, step by step, as the server told it; [] where it told nothing."""
+    steps = error.details.get("steps")
+    return cast(list[CheckStep], steps) if isinstance(steps, list) else []
 
 
 async def _server_sent_events(lines: AsyncIterator[str]) -> AsyncIterator[tuple[str, bytes]]:

@@ -7,6 +7,24 @@ adds to the index, too. A server of another make leaves out what is marked NotRe
 from dataclasses import dataclass
 from typing import NotRequired, TypedDict
 
+from dashboard.models.release import CheckStep
+
+
+class Loading(TypedDict):
+    """How far a load is that is under way. release: its number, None where the configuration says none."""
+
+    release: int | None
+    step: str  # check, memory, load, warm, golden, switch, drain
+    done: int
+    of: int
+
+
+class LoadAnswer(TypedDict, total=False):
+    """What Slipway answers to a load; another make answers nothing."""
+
+    release: int | None
+    steps: list[CheckStep]
+
 
 class IndexRow(TypedDict):
     """One version of a model in the repository index, or a model without one, which was never loaded."""
@@ -17,6 +35,8 @@ class IndexRow(TypedDict):
     reason: NotRequired[str]
     condition: NotRequired[str]  # repository.core.condition.Condition
     failed: NotRequired[bool]  # its last load failed
+    release: NotRequired[int]  # the number of the release that serves
+    loading: NotRequired[Loading]
 
 
 class Hello(TypedDict):

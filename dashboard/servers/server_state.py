@@ -11,7 +11,8 @@ from django.db import transaction
 from django.db.models import Q
 from django.utils import timezone
 
-from dashboard.models import Model, ModelState, ModelSync, Server, ServerState
+from dashboard.models import Model, ModelState, ModelSync, Release, Server, ServerState
+from dashboard.servers.messages import Loading
 from dashboard.servers.services import server_event_record
 from dashboard.shared.changes import quietly
 from dashboard.shared.choices import EventKind, ModelStatus, ServerStatus
@@ -31,7 +32,7 @@ class _StatusFields(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class VersionStatus:
-    """What a server says of one version; the fields are those of ModelState."""
+    """What a server says of one version; the fields are those of ModelState, and what it says of releases."""
 
     name: str
     version: int
@@ -39,6 +40,13 @@ class VersionStatus:
     reason: str
     condition: str = ""
     failed: bool = False
+    release: int = 0  # the number of the release that serves, 0 where the server does not say
+    loading: Loading | None = None
+
+    @property
+    def serves(self) -> bool:
+        """Whether requests are answered: a sleeping version is woken by one."""
+        return self.state == ModelStatus.READY or (self.condition == Condition.ASLEEP and not self.failed)
 
     @property
     def values(self) -> _StatusFields:
@@ -124,22 +132,47 @@ def model_states_record(*, server: Server, statuses: list[VersionStatus]) -> Non
 
 
 def model_sync_succeeded(
-    *, server: Server, model_id: int, generation: int, instance: str, event: tuple[str, str]
+    *,
+    server: Server,
+    model_id: int,
+    generation: int,
+    instance: str,
+    event: tuple[str, str],
+    release: Release | None = None,
 ) -> None:
-    """Record that the server has done what this generation asks for. `event`: an EventKind and a sentence, "" for no event."""
-    _sync_write(server, model_id, applied_generation=generation, instance=instance, attempts=0, error="")
+    """Record that the server has done what this generation asks for. `event`: an EventKind and a sentence, "" for no event.
+    `release`: what it has loaded, None after an unload."""
+    values = {"applied_generation": generation, "instance": instance, "release": release}
+    _sync_write(server, model_id, **values, attempts=0, error="")
     kind, message = event
     if message:
         server_event_record(server=server, kind=kind, message=message, model_name=_name(model_id))
 
 
-def model_sync_failed(*, server: Server, model_id: int, attempts: int, error: str) -> None:
-    """Record that a load or unload failed. Only a new reason makes an event, so that retries are quiet."""
+def model_sync_failed(*, server: Server, model_id: int, attempts: int, error: str, out_of_step: bool = False) -> None:
+    """Record that a load or unload failed. Only a new reason makes an event, so that retries are quiet.
+
+    out_of_step: what an earlier process of the server had applied is not there any more, so that it is tried again.
+    """
     before = ModelSync.objects.filter(server=server, model_id=model_id).values_list("error", flat=True).first()
-    _sync_write(server, model_id, attempts=attempts, error=error)
+    lost = {"applied_generation": 0} if out_of_step else {}
+    _sync_write(server, model_id, attempts=attempts, error=error, **lost)
     if before != error:
         name = _name(model_id)
         server_event_record(server=server, kind=EventKind.MODEL_FAILED, message=error, model_name=name)
+
+
+def model_sync_instead(*, server: Server, model_id: int, instance: str, release: Release, message: str) -> None:
+    """Record that the server serves an earlier release in place of the wanted one. `message`: an event's sentence."""
+    ModelSync.objects.filter(server=server, model_id=model_id).update(
+        release=release, instance=instance, applied_generation=0
+    )
+    server_event_record(server=server, kind=EventKind.MODEL_LOADED, message=message, model_name=_name(model_id))
+
+
+def model_sync_overrides(*, server: Server, model_id: int, override: bool) -> None:
+    """Record whether a load brings a configuration in place of the folder's, before it does."""
+    _sync_write(server, model_id, override=override)
 
 
 def model_sync_recovered(*, server: Server, model_id: int) -> None:

@@ -15,16 +15,17 @@ DashboardError                  message: what was expected and what came; no pat
 STATUS maps each once, for the API and the pages alike.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 
 class DashboardError(Exception):
-    """Base of everything that a person is told about."""
+    """Base of everything that a person is told about. details: what a server told beside the sentence."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
         self.message = message
+        self.details: Mapping[str, object] = {}
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,15 +6,19 @@ import time
 from collections import defaultdict
 from collections.abc import Coroutine
 from contextlib import suppress
+from typing import TypedDict
 
 from asgiref.sync import sync_to_async
 from django.db import DatabaseError, close_old_connections
 
 from dashboard.metrics.feed import FeedReader
 from dashboard.models import Model, ModelSync, Release, Server
-from dashboard.releases.overrides import wanted_override
+from dashboard.releases import life
+from dashboard.releases.loading import LoadPlan, folder_renew, load_plan
+from dashboard.releases.observation import checks_observed, releases_observed
+from dashboard.releases.overrides import override_of
 from dashboard.servers import server_state
-from dashboard.servers.client import AsyncServerClient, Unreachable
+from dashboard.servers.client import AsyncServerClient, Unreachable, steps_of
 from dashboard.servers.messages import IndexRow
 from dashboard.servers.server_state import VersionStatus
 from dashboard.servers.services import server_event_record
@@ -33,6 +37,7 @@ INDEX_INTERVAL_S = 1.0
 SEEN_INTERVAL_S = 5.0
 CONCURRENT_LOADS = 4
 
+_ENDED = "The inference server ended while it loaded this release."
 _HELD = (
     "The inference server ended {} times in a row while it loaded this model, so it is not tried again by itself. "
     "Load it once more to try, or set slipway.isolation to process in its configuration."
@@ -40,6 +45,11 @@ _HELD = (
 
 # Stock Triton sends no condition. By the reason that it gives for an unloaded version (model_lifecycle.cc):
 _CONDITIONS_BY_REASON = {"unloaded": Condition.UNLOADED}
+
+
+class _Facts(TypedDict):
+    release: Release
+    server: Server
 
 
 class Reconciler:
@@ -64,6 +74,7 @@ class Reconciler:
         self._wake = asyncio.Event()  # a call has ended: take a step at once
 
     async def run(self) -> None:
+        await sync_to_async(life.settle)(server=self.server)
         try:
             while True:
                 pause = await self._step_or_wait()
@@ -160,15 +171,17 @@ class Reconciler:
         self._missing.update(missing)
         return {name for name, found in missing.items() if found.loadable}
 
-    async def _record_failure(self, one: DesiredModel, error: str, attempts: int) -> None:
+    async def _record_failure(self, one: DesiredModel, error: str, attempts: int, *, out_of_step: bool = False) -> None:
         logger.warning("model %s: %s", one.name, error)
         await sync_to_async(server_state.model_sync_failed)(
-            server=self.server, model_id=one.id, attempts=attempts, error=error
+            server=self.server, model_id=one.id, attempts=attempts, error=error, out_of_step=out_of_step
         )
 
     async def _record_states(self, statuses: list[VersionStatus], *, ready: bool) -> None:
         if statuses != self._statuses:
             await sync_to_async(server_state.model_states_record)(server=self.server, statuses=statuses)
+            await sync_to_async(releases_observed)(server=self.server, statuses=statuses)
+            await sync_to_async(checks_observed)(server=self.server, statuses=statuses)
             self._statuses = statuses
         seen = (ready, self._feed.instance)
         if not self._answers or seen != self._seen or time.monotonic() >= self._seen_at:
@@ -192,6 +205,7 @@ class Reconciler:
         if self._answers is not False:
             logger.warning("%s", error.message)
             await sync_to_async(server_state.server_lost)(server=self.server, reason=error.message)
+            await sync_to_async(life.lost)(server=self.server)
         self._answers, self._statuses, self._seen = False, None, None
 
     # -- calls -----------------------------------------------------------------------------------------------------
@@ -208,22 +222,90 @@ class Reconciler:
             self._attempts[one.name].failed(time.monotonic(), "")
 
     async def _load(self, one: DesiredModel, *, reload: bool) -> None:
+        """Load the wanted release; where nothing of the model serves, and that one fails or never passed, the last good one."""
         async with self._slots:
             began = time.monotonic()
+            plan = await sync_to_async(load_plan)(model_id=one.id, server=self.server, serves=reload)
+            if plan is None:
+                return
             try:
-                override = await sync_to_async(_override)(one.id)
-                if override:
-                    logger.warning("model %s was changed by hand: loading what was adopted", one.name)
-                await self._client.load(one.name, override)
+                if plan.good_first and await self._load_good(one, plan):
+                    return  # the wanted one comes in the next step, beside it
+                await self._load_wanted(one, plan)
             except Unreachable as error:
                 # Whether it died of this model or of something else, we cannot know; see plan.CRASH_RETRY_S.
                 if error.midway:
                     await self._crashed(one)
             except DashboardError as error:
-                await self._failed(one, error.message)
+                await self._failed(one, error.message, out_of_step=not reload)
+                if not plan.good_first:
+                    await self._load_good(one, plan, error.message)
             else:
                 seconds = time.monotonic() - began
-                await self._succeeded(one, EventKind.MODEL_LOADED, "Reloaded" if reload else "Loaded", seconds)
+                await self._succeeded(
+                    one, EventKind.MODEL_LOADED, "Reloaded" if reload else "Loaded", seconds, plan.wanted
+                )
+
+    async def _load_wanted(self, one: DesiredModel, plan: LoadPlan) -> None:
+        if plan.wanted is None:
+            await self._client.load(one.name)
+            return
+        if plan.override:
+            logger.warning("model %s was changed by hand: loading what was adopted", one.name)
+        else:
+            await sync_to_async(folder_renew)(model_id=one.id, server=self.server)
+        await self._bring(one, plan.wanted, plan.override)
+
+    async def _load_good(self, one: DesiredModel, plan: LoadPlan, error: str = "") -> bool:
+        """Load what served last and well; return whether something of that serves now. `error`: why the wanted one does not."""
+        for release in plan.good:
+            override = override_of(release)
+            if not override:
+                continue
+            try:
+                await self._bring(one, release, override)
+            except Unreachable:
+                return False  # the next step tells what became of the server
+            except DashboardError as refused:
+                logger.warning("model %s: release %d does not come back: %s", one.name, release.number, refused.message)
+            else:
+                await self._serves_instead(one, plan, release, error)
+                return True
+        return False
+
+    async def _bring(self, one: DesiredModel, release: Release, override: str) -> None:
+        """Have the server load a release, and record what it says of it. The errors are those of AsyncServerClient.load."""
+        facts = _Facts(release=release, server=self.server)
+        await sync_to_async(server_state.model_sync_overrides)(
+            server=self.server, model_id=one.id, override=bool(override)
+        )
+        before = await sync_to_async(life.began)(**facts)
+        try:
+            answer = await self._client.load(one.name, override)
+        except Unreachable as error:
+            if error.midway and self._attempts[one.name].crashes:
+                await sync_to_async(life.failed)(**facts, error=_ENDED)
+            else:  # the first time it may have been anything
+                await sync_to_async(life.not_begun)(**facts, before=before)
+            raise
+        except DashboardError as error:
+            await sync_to_async(life.failed)(**facts, error=error.message, steps=steps_of(error))
+            raise
+        await sync_to_async(life.passed)(**facts, steps=answer.get("steps", []))
+        self._statuses = (
+            None  # what serves is to be recorded anew, also where the server does not say of which release it is
+        )
+
+    async def _serves_instead(self, one: DesiredModel, plan: LoadPlan, release: Release, error: str) -> None:
+        number = plan.wanted.number if plan.wanted else 0
+        why = f"release {number} failed: {error.rstrip('.')}" if error else f"release {number} has yet to pass"
+        await sync_to_async(server_state.model_sync_instead)(
+            server=self.server,
+            model_id=one.id,
+            instance=self._feed.instance,
+            release=release,
+            message=f"Loaded release {release.number} of {one.name}, the last good one: {why}.",
+        )
 
     async def _unload(self, one: DesiredModel) -> None:
         try:
@@ -235,7 +317,9 @@ class Reconciler:
         else:
             await self._succeeded(one, EventKind.MODEL_UNLOADED, "Unloaded", 0.0)
 
-    async def _succeeded(self, one: DesiredModel, kind: str, verb: str, seconds: float) -> None:
+    async def _succeeded(
+        self, one: DesiredModel, kind: str, verb: str, seconds: float, release: Release | None = None
+    ) -> None:
         attempts = self._attempts[one.name]
         attempts.failures = attempts.crashes = 0
         attempts.next_at = 0.0
@@ -248,12 +332,13 @@ class Reconciler:
             generation=one.generation,
             instance=self._feed.instance,
             event=(kind, f"{verb} {one.name}{took}." if news else ""),
+            release=release,
         )
 
-    async def _failed(self, one: DesiredModel, error: str) -> None:
+    async def _failed(self, one: DesiredModel, error: str, *, out_of_step: bool = False) -> None:
         attempts = self._attempts[one.name]
         attempts.failed(time.monotonic(), error)
-        await self._record_failure(one, error, attempts.failures)
+        await self._record_failure(one, error, attempts.failures, out_of_step=out_of_step)
 
     async def _crashed(self, one: DesiredModel) -> None:
         attempts = self._attempts[one.name]
@@ -265,11 +350,6 @@ class Reconciler:
         await sync_to_async(server_state.model_sync_failed)(
             server=self.server, model_id=one.id, attempts=attempts.crashes, error=error
         )
-
-
-def _override(model_id: int) -> str:
-    release = Release.objects.select_related("model").filter(model=model_id).first()
-    return wanted_override(release) if release else ""
 
 
 def state_for_plan(status: VersionStatus) -> str:
@@ -291,6 +371,8 @@ def version_statuses(index: list[IndexRow]) -> list[VersionStatus]:
             row.get("reason", ""),
             row.get("condition", _CONDITIONS_BY_REASON.get(row.get("reason", ""), Condition.NONE)),
             row.get("failed", False),
+            row.get("release", 0),
+            row.get("loading"),
         )
         for row in index
         if row.get("version") and row.get("state")

@@ -1,0 +1,60 @@
+"""What a server is to be told to load: the wanted release, and what served last and well while that one is not ready."""
+
+from dataclasses import dataclass
+
+from django.db import transaction
+
+from dashboard.models import Model, ModelSync, Release, ReleaseCheck, Server
+from dashboard.releases.overrides import wanted_override
+from dashboard.releases.selectors import last_good, newest_release, same_content
+from dashboard.releases.storage import disk_text, managed_repository
+from dashboard.shared.choices import CheckState
+from repository.config.release_stamp import same_text
+from repository.files import publish
+
+_CANDIDATES = 3  # of what served well
+
+
+@dataclass(frozen=True, slots=True)
+class LoadPlan:
+    """What to load of a model, and in which order.
+
+    wanted: None for a model that never had a release. override: what a load of it brings, "" for the folder's own.
+    good: what served last and well, to be loaded where nothing of the model serves. good_first: before the wanted one, which
+    has not passed on this server, or failed there last: what is known to serve comes back without waiting for it.
+    """
+
+    wanted: Release | None
+    override: str
+    good: list[Release]
+    good_first: bool
+
+
+def load_plan(*, model_id: int, server: Server, serves: bool) -> LoadPlan | None:
+    """Return what to load; None where the model was deleted meanwhile. `serves`: something of it serves on the server."""
+    model = Model.objects.filter(pk=model_id).first()
+    if model is None:
+        return None
+    wanted = newest_release(model)
+    if wanted is None:
+        return LoadPlan(None, "", [], False)
+    good = [] if serves else [one for one in last_good(model, server) if not same_content(one, wanted)][:_CANDIDATES]
+    passed = ReleaseCheck.objects.filter(release=wanted, server=server, state=CheckState.PASSED).exists()
+    return LoadPlan(wanted, wanted_override(wanted), good, bool(good) and not passed)
+
+
+def folder_renew(*, model_id: int, server: Server) -> None:
+    """Have a server that serves an override read the folder again: it keeps one until the model's files change, as Triton does.
+
+    So the text is written once more, as it is. Nothing where no override was brought, or somebody changed the text by hand.
+    """
+    if not ModelSync.objects.filter(server=server, model=model_id, override=True).exists():
+        return
+    with transaction.atomic():
+        model = Model.objects.select_for_update().filter(pk=model_id).first()
+        newest = newest_release(model) if model else None
+        if model is None or newest is None:
+            return
+        on_disk = disk_text(model.name)
+        if on_disk is not None and same_text(on_disk, newest.text):
+            publish.write_config(managed_repository(), name=model.name, text=on_disk)

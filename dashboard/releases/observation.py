@@ -1,0 +1,70 @@
+"""From what a server says of its versions to the facts of releases: which serve, and how far the checks have come."""
+
+from collections.abc import Iterable
+
+from django.db.models import Q
+
+from dashboard.models import Model, ModelSync, Release, ReleaseSpan, Server
+from dashboard.models.release import CheckStep
+from dashboard.releases import life
+from dashboard.servers.messages import Loading
+from dashboard.servers.server_state import VersionStatus
+
+
+def releases_observed(*, server: Server, statuses: Iterable[VersionStatus]) -> None:
+    """Record which releases serve, by all that a server says of its versions.
+
+    Where it does not say of which release a version is, being of another make or serving a text without a stamp, the release
+    that was loaded there last counts.
+    """
+    told = _told(status for status in statuses if status.serves)
+    open_spans = ReleaseSpan.objects.filter(server=server, ended_at=None)
+    known = {
+        (name, number): (model, release)
+        for name, number, model, release in open_spans.values_list(
+            "model__name", "release__number", "model_id", "release_id"
+        )
+    }
+    new = [(name, number) for name, number in told.items() if number and (name, number) not in known]
+    known.update(_looked_up(new))
+    serving = dict(known[one] for one in told.items() if one in known)
+    silent = [name for name, number in told.items() if not number]
+    applied = ModelSync.objects.filter(server=server, model__name__in=silent, release__isnull=False)
+    serving.update(applied.values_list("model_id", "release_id"))
+    life.serving(server=server, releases=serving)
+
+
+def checks_observed(*, server: Server, statuses: Iterable[VersionStatus]) -> None:
+    """Record how far the loads are that a server is at."""
+    loading = {status.name: status.loading for status in statuses if status.loading is not None}
+    for name, at in loading.items():
+        if at["release"] is not None:
+            for release in Release.objects.filter(model__name=name, number=at["release"]):
+                life.stepped(release=release, server=server, steps=[_step(at)])
+
+
+def _step(at: Loading) -> CheckStep:
+    return {"step": at["step"], "done": at["done"], "of": at["of"]}
+
+
+def _told(serving: Iterable[VersionStatus]) -> dict[str, int]:
+    """Return the number of the release that serves by the model's name, 0 where the server says none; the higher of two."""
+    told: dict[str, int] = {}
+    for status in serving:
+        told[status.name] = max(told.get(status.name, 0), status.release)
+    return told
+
+
+def _looked_up(wanted: list[tuple[str, int]]) -> dict[tuple[str, int], tuple[int, int]]:
+    """Return the ids of model and release by the model's name and the release's number."""
+    if not wanted:
+        return {}
+    ids = dict(Model.objects.filter(name__in=[name for name, _ in wanted]).values_list("name", "pk"))
+    found = {}
+    for start in range(0, len(wanted), 100):
+        some = Q()
+        for name, number in wanted[start : start + 100]:
+            some |= Q(model=ids.get(name), number=number)
+        rows = Release.objects.filter(some).values_list("model__name", "number", "model_id", "pk")
+        found.update({(name, number): (model, release) for name, number, model, release in rows})
+    return found
