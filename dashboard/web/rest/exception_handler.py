@@ -37,13 +37,23 @@ def _body(error: DashboardError) -> dict[str, object]:
 
 def _rest_body(error: Exception, data: object) -> dict[str, object]:
     if isinstance(error, exceptions.ValidationError):
-        return {"error": _sentence(data), "fields": data if isinstance(data, dict) else {}}
+        told = _encodable(data)
+        return {"error": _sentence(told), "fields": told if isinstance(told, dict) else {}}
     if isinstance(error, Http404):
         return {"error": "there is nothing at this address"}
     if isinstance(error, PermissionDenied):
         return {"error": "this needs a permission that the account or token does not have"}
     detail = data.get("detail") if isinstance(data, dict) else data
     return {"error": str(detail)}
+
+
+def _encodable(data: object) -> object:
+    """Return REST framework's errors so that they can be sent: a field may have been given half of a surrogate as its name."""
+    if isinstance(data, dict):
+        return {str(name).encode(errors="replace").decode(): _encodable(value) for name, value in data.items()}
+    if isinstance(data, list):
+        return [_encodable(value) for value in data]
+    return str(data).encode(errors="replace").decode()
 
 
 def _sentence(data: object, path: str = "") -> str:
