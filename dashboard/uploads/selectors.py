@@ -7,10 +7,11 @@ from uuid import UUID
 from django.core.exceptions import ValidationError
 from django.db.models import QuerySet
 
-from dashboard.catalog.selectors import ModelSummary, current_text, model_summary
-from dashboard.catalog.storage import managed_repository
+from dashboard.catalog.selectors import ModelSummary, model_summary
 from dashboard.metrics.recent import NO_NUMBERS, Numbers, recent_numbers
 from dashboard.models import Model, Upload, Version
+from dashboard.releases.selectors import current_text
+from dashboard.releases.storage import managed_repository
 from dashboard.shared.choices import VersionState
 from dashboard.shared.exceptions import NotFound
 from dashboard.uploads.states import UNFINISHED
