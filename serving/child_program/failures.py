@@ -12,14 +12,20 @@ _SENTENCES = ("ServingError", "TritonModelException")  # whose text is meant for
 
 def failed(error: BaseException, folder: str) -> Failed:
     """Return the message for the server, and write the traceback to the log. `folder` is that of the model's version."""
-    traceback.print_exception(error)
-    sys.stderr.flush()
+    log_traceback(error)
     code = getattr(getattr(error, "code", None), "value", None)
     return {
         "op": "failed",
         "message": describe(error, folder),
         "code": code if isinstance(code, str) else "INTERNAL",
     }
+
+
+def log_traceback(error: BaseException) -> None:
+    """Write an exception with its traceback as one error of the log (serving.backends.child.process.OutputLog)."""
+    text = "".join(traceback.format_exception(error)).rstrip("\n").replace("\n", "\x1f")
+    sys.stderr.write(f"\x1eE{text}\n")
+    sys.stderr.flush()
 
 
 def describe(error: BaseException, folder: str) -> str:

@@ -3,7 +3,6 @@
 import importlib
 import socket
 import sys
-import traceback
 from typing import Any, cast
 
 from serving.backends.channel.channel import Closed, close_all
@@ -18,7 +17,7 @@ from serving.backends.channel.messages import (
 from serving.backends.channel.packet_channel import PacketChannel
 from serving.backends.channel.shared_memory import SharedMemoryMap, SharedMemoryPool
 from serving.backends.channel.tensors import TensorWriter
-from serving.child_program.failures import failed
+from serving.child_program.failures import failed, log_traceback
 from serving.child_program.stub import Stub
 
 STUBS: dict[str, str] = {
@@ -107,6 +106,6 @@ class _Loop:
     def _finalize(self) -> None:
         try:
             self._stub.finalize()
-        except BaseException:
-            traceback.print_exc()
+        except BaseException as error:
+            log_traceback(error)
         self._channel.send({"op": "finalized"})

@@ -266,7 +266,7 @@ class OutputLog:
                 if text.startswith("\x1e"):
                     level, text = _LEVELS.get(text[1:2], logging.INFO), text[2:].replace("\x1f", "\n")
                 if text.strip():
-                    self._tail.append(text.strip())
+                    self._tail.append(text.strip().rpartition("\n")[2])
                     log.log(level, "%s: %s", self._name, text)
 
 
