@@ -13,7 +13,7 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_GET, require_POST
 
-from dashboard.access.authorisation import Right, actor_of, requires
+from dashboard.access.authorisation import Right, actor_of, requires, with_permissions
 from dashboard.accounts import selectors as select
 from dashboard.accounts.accounts import GRANTABLE, account_create, account_update
 from dashboard.accounts.forms import TokenForm
@@ -56,7 +56,8 @@ def settings(request: HttpRequest) -> HttpResponse:
 
 
 def _settings(request: HttpRequest, **forms: object) -> HttpResponse:
-    people = get_user_model().objects.order_by("username") if actor_of(request).may(Right.ADMINISTER) else None
+    administers = actor_of(request).may(Right.ADMINISTER)
+    people = with_permissions(User.objects.order_by("username")) if administers else None
     context = {
         "password_form": _password_form(request),
         "token_form": TokenForm(user=_user(request)),

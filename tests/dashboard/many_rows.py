@@ -1,0 +1,189 @@
+"""Fills the database with very many rows, as months of use would: for tests that count queries, and for benchmarks."""
+
+import hashlib
+import itertools
+import math
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+from django.conf import settings
+from django.contrib.auth import get_user_model
+from django.contrib.auth.models import Permission
+from django.db.models import Max
+from django.utils import timezone
+
+from dashboard.metrics.samples import Sample, encode
+from dashboard.models import (
+    ApiToken,
+    AuditEntry,
+    Job,
+    MetricSample,
+    Model,
+    ModelState,
+    ModelSync,
+    Release,
+    ReleaseCheck,
+    ReleaseSpan,
+    Server,
+    ServerEvent,
+    Version,
+)
+from dashboard.models.release import CheckStep
+from tests.dashboard.feeds import PROCESS, usage
+
+BATCH = 500
+CONFIG = """backend: "onnxruntime"
+max_batch_size: 8
+input [ { name: "x" data_type: TYPE_FP32 dims: [ 4 ] } ]
+output [ { name: "y" data_type: TYPE_FP32 dims: [ 4 ] } ]
+"""
+SIGNATURE = {
+    "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, 4]}],
+    "outputs": [{"name": "y", "datatype": "FP32", "shape": [-1, 4]}],
+}
+STEPS: list[CheckStep] = [{"step": "load", "ms": 12.5}, {"step": "warm", "ms": 3.0}, {"step": "switch", "ms": 0.2}]
+
+
+def name_of(number: int) -> str:
+    return f"model_{number:03}"
+
+
+def add_models(server: Server, numbers: range, *, versions: int = 1, releases: int = 1) -> None:
+    """Models that are ready, each with so many versions and releases; the newest release serves the newest version."""
+    names = [name_of(number) for number in numbers]
+    models = Model.objects.bulk_create(
+        [
+            Model(name=name, desired_state="loaded", generation=1, last_number=versions, tags=[name[-1]])
+            for name in names
+        ]
+    )
+    for model in models:
+        deepen(server, model, versions=versions, releases=releases)
+    ModelSync.objects.bulk_create([ModelSync(server=server, model=model, applied_generation=1) for model in models])
+    states = [ModelState(server=server, model_name=name, version=versions, state="READY") for name in names]
+    ModelState.objects.bulk_create(states)
+    for name in names:
+        folder = Path(settings.MODEL_REPOSITORY) / name
+        folder.mkdir()
+        (folder / "config.pbtxt").write_text(CONFIG)
+
+
+def deepen(server: Server, model: Model, *, versions: int, releases: int) -> None:
+    """Give a model so many versions and releases more; each release served until the next one did.
+
+    This is the one place that makes rows of releases.
+    """
+    newest = model.versions.aggregate(newest=Max("number"))["newest"] or 0
+    rows = [
+        Version(
+            model=model, number=newest + more, format="onnx", filename="model.onnx", signature=SIGNATURE, config=CONFIG
+        )
+        for more in range(1, versions + 1)
+    ]
+    Version.objects.bulk_create(rows)
+    first, begin = model.releases.count() + 1, timezone.now() - timedelta(minutes=releases)
+    at = [begin + timedelta(minutes=place) for place in range(releases + 1)]
+    made = Release.objects.bulk_create(
+        [
+            Release(
+                model=model,
+                number=first + place,
+                text=CONFIG,
+                sha256=hashlib.sha256(CONFIG.encode()).hexdigest(),
+                versions=[newest + versions - (releases - 1 - place) % versions],
+                kind="promote",
+                summary="Made live",
+                created_by_name="olga",
+                created_at=at[place],
+            )
+            for place in range(releases)
+        ],
+        batch_size=BATCH,
+    )
+    ReleaseSpan.objects.filter(model=model, ended_at=None).update(ended_at=begin)
+    spans = [
+        ReleaseSpan(release=one, model=model, server=server, started_at=at[place], ended_at=at[place + 1])
+        for place, one in enumerate(made)
+    ]
+    spans[-1].ended_at = None
+    ReleaseSpan.objects.bulk_create(spans, batch_size=BATCH)
+    passed = [
+        ReleaseCheck(release=one, server=server, state="passed", steps=STEPS, started_at=at[place], ended_at=at[place])
+        for place, one in enumerate(made)
+    ]
+    ReleaseCheck.objects.bulk_create(passed, batch_size=BATCH)
+    ModelState.objects.filter(model_name=model.name).update(version=newest + versions)
+
+
+def add_people(numbers: range) -> None:
+    """People with a right each, and two tokens."""
+    users = get_user_model().objects
+    people = users.bulk_create([users.model(username=f"person_{number:03}") for number in numbers])
+    rights = Permission.objects.filter(codename__in=("operate", "upload_data", "upload_code"))
+    for person, right in zip(people, itertools.cycle(rights), strict=False):
+        person.user_permissions.add(right)
+    tokens = [
+        ApiToken(
+            user=person, name=f"script {number}", prefix="abcd", hash=f"{person.pk:060}{number:04}", rights=["read"]
+        )
+        for person in people
+        for number in range(2)
+    ]
+    ApiToken.objects.bulk_create(tokens)
+
+
+def add_history(server: Server, numbers: range, *, each: int) -> None:
+    """What people did with each of the models, their jobs, and what happened to the server."""
+    now = timezone.now()
+    models = list(Model.objects.filter(name__in=[name_of(number) for number in numbers]))
+    for row in range(each):
+        at = now - timedelta(minutes=5 * row + 1)
+        AuditEntry.objects.bulk_create(
+            [
+                AuditEntry(
+                    at=at,
+                    actor_name="olga",
+                    action="config.apply",
+                    model=model,
+                    model_name=model.name,
+                    summary="Changed the queue delay",
+                    before={"delay": row},
+                    after={"delay": row + 1},
+                )
+                for model in models
+            ]
+        )
+    jobs = [
+        Job(
+            kind="publish",
+            title=f"Publish {model.name}",
+            state="succeeded",
+            model=model,
+            started_at=now,
+            finished_at=now,
+        )
+        for model in models
+    ]
+    Job.objects.bulk_create(jobs)
+    events = [
+        ServerEvent(server=server, kind="model_loaded", model_name=model.name, message=f"Loaded {model.name}.", at=now)
+        for model in models
+    ]
+    ServerEvent.objects.bulk_create(events)
+
+
+def add_samples(server: Server, names: list[str], now: float) -> None:
+    """A quarter of an hour of metrics, by ten seconds and by one second."""
+    MetricSample.objects.bulk_create(_samples(server, names, int(now)), batch_size=BATCH, ignore_conflicts=True)
+
+
+def _samples(server: Server, names: list[str], now: int) -> Iterator[MetricSample]:
+    for resolution, span in ((1, 60), (10, 15 * 60)):
+        for at in range((now - span) // resolution * resolution, now, resolution):
+            for place, name in enumerate(["", *names]):
+                requests = round((20 + place % 7) * resolution * (1.5 + math.sin(at / 90)))
+                data = encode(Sample(usage(requests, 900 + 10 * place).pack(), None if name else PROCESS))
+                yield MetricSample(
+                    server=server, model_name=name, version=1 if name else 0, resolution=resolution, at=at, data=data
+                )
