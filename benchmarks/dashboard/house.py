@@ -25,7 +25,7 @@ parameters { key: "intra_op_thread_count" value { string_value: "1" } }
 
 
 def model_name(number: int) -> str:
-    return f"model_{number:04}"
+    return f"model_{number:03}"
 
 
 class House:

@@ -1,6 +1,5 @@
 """Every page: milliseconds as a browser meets them, the process's own time, and the queries it takes."""
 
-import os
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -8,7 +7,8 @@ from typing import NamedTuple
 
 import httpx
 
-from benchmarks.dashboard.house import House, model_name
+from benchmarks.dashboard.filled import Filled
+from benchmarks.dashboard.house import model_name
 from benchmarks.machine import own_cpu_seconds
 
 TIMES = 15
@@ -18,6 +18,7 @@ PAGES = (
     "/models/",
     "/models/?sort=-rps",
     "/models/?q=model_01",
+    "/models/?sort=-rps&page=5",
     f"{_ONE}/",
     f"{_ONE}/versions",
     f"{_ONE}/configuration",
@@ -28,6 +29,8 @@ PAGES = (
     "/servers/",
     "/servers/local/",
     "/activity/",
+    "/activity/?page=90",
+    f"/activity/?model={model_name(0)}",
     "/settings/",
     "/places",
 )
@@ -40,7 +43,7 @@ HTMX = {"HX-Request": "true"}
 
 
 class Page(NamedTuple):
-    """ms: the median from request to last byte. cpu_ms: of the web process, the mean. bytes: of the body."""
+    """ms: the median from request to last byte. cpu_ms: of the web process, the mean. bytes: of the body, compressed."""
 
     name: str
     ms: float
@@ -49,13 +52,14 @@ class Page(NamedTuple):
     bytes: int
 
 
-def measure_pages(house: House) -> list[Page]:
+def measure_pages(filled: Filled) -> list[Page]:
     """Return the figures of each page, of what charts ask for, and of each part that an open page asks for again."""
-    count = _query_counter(house)
-    pid = house.web_process()
+    count = _query_counter()
+    pid = filled.web_process()
     found = []
-    with httpx.Client(base_url=house.url, cookies=house.cookies, timeout=60.0) as client:
+    with httpx.Client(base_url=filled.url, cookies=filled.cookies, timeout=60.0) as client:
         for name, path, headers in _requests():
+            filled.keep_current()
             client.get(path, headers=headers).raise_for_status()
             times, before = [], own_cpu_seconds(pid)
             for _ in range(TIMES):
@@ -64,7 +68,7 @@ def measure_pages(house: House) -> list[Page]:
                 times.append(time.perf_counter() - began)
             cpu = (own_cpu_seconds(pid) - before) / TIMES
             queries = count(path, headers)
-            found.append(Page(name, statistics.median(times) * 1e3, cpu * 1e3, queries, len(answer.content)))
+            found.append(Page(name, statistics.median(times) * 1e3, cpu * 1e3, queries, answer.num_bytes_downloaded))
     return found
 
 
@@ -80,13 +84,8 @@ def _requests() -> Iterator[tuple[str, str, dict[str, str]]]:
         yield f"{path}, the part", path, HTMX
 
 
-def _query_counter(house: House) -> Callable[[str, dict[str, str]], int]:
+def _query_counter() -> Callable[[str, dict[str, str]], int]:
     """Return a function (path, headers) -> queries. Django runs in this process too, on the same database."""
-    os.environ.update({name: value for name, value in house.up.environment.items() if name.startswith("SLIPWAY_")})
-    os.environ["DJANGO_SETTINGS_MODULE"] = "dashboard.settings"
-    import django
-
-    django.setup()
     from django.contrib.auth import get_user_model
     from django.db import connection
     from django.test import Client

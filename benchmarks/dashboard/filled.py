@@ -1,0 +1,73 @@
+"""The web process alone, on a database with the rows of months: models, releases, people, and what they did."""
+
+import os
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+
+BUSY_MODELS = 20  # of all, those with requests
+VERSIONS = 3
+ENTRIES = 10  # of the audit trail, for each model
+DEEPEST = 200  # releases of one model, which most people look at
+
+
+class Filled:
+    """A dashboard on a database with so many models, releases and people, and the cookies of somebody who may do everything."""
+
+    def __init__(self, data: Path, models: int, releases: int, people: int) -> None:
+        self._data, self._models, self._releases, self._people = data, models, releases, people
+        self._stack = ExitStack()
+        self.url = ""
+        self.cookies: dict[str, str] = {}
+        self._pid = 0
+
+    def __enter__(self) -> "Filled":
+        os.environ["SLIPWAY_DATA"] = str(self._data)
+        os.environ["DJANGO_SETTINGS_MODULE"] = "dashboard.settings"
+        import django
+
+        django.setup()
+        from tests.dashboard.web_process import listening
+
+        self._fill()
+        url, process = self._stack.enter_context(listening(self._data, "-m", "daphne"))
+        self.url, self._pid = url, process.pid
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        self._stack.close()
+
+    def web_process(self) -> int:
+        """Return the id of the process that serves the pages."""
+        return self._pid
+
+    def keep_current(self) -> None:
+        """Store the metrics of the last seconds, as `watch` would."""
+        from dashboard.models import Server
+        from tests.dashboard.many_rows import add_samples, name_of
+
+        add_samples(Server.objects.get(), [name_of(number) for number in range(BUSY_MODELS)], time.time())
+
+    def _fill(self) -> None:
+        from django.conf import settings
+        from django.contrib.auth import get_user_model
+        from django.core.management import call_command
+        from django.test import Client
+
+        from dashboard.models import Model, ServerState
+        from dashboard.servers.services import server_ensure_local
+        from tests.dashboard import many_rows as rows
+
+        call_command("migrate", verbosity=0)
+        server = server_ensure_local()
+        ServerState.objects.filter(server=server).update(state="ready")
+        every = range(self._models)
+        rows.add_models(server, every, versions=VERSIONS, releases=(self._releases - DEEPEST) // self._models)
+        rows.deepen(Model.objects.get(name=rows.name_of(0)), versions=20, releases=DEEPEST)
+        rows.add_people(range(self._people))
+        rows.add_history(server, every, each=ENTRIES)
+        self.keep_current()
+        client = Client()
+        client.force_login(get_user_model().objects.create_superuser("admin"))
+        self.cookies = {settings.SESSION_COOKIE_NAME: client.cookies[settings.SESSION_COOKIE_NAME].value}
