@@ -64,7 +64,7 @@ class Filled:
         ServerState.objects.filter(server=server).update(state="ready")
         every = range(self._models)
         rows.add_models(server, every, versions=VERSIONS, releases=(self._releases - DEEPEST) // self._models)
-        rows.deepen(Model.objects.get(name=rows.name_of(0)), versions=20, releases=DEEPEST)
+        rows.deepen(server, Model.objects.get(name=rows.name_of(0)), versions=20, releases=DEEPEST)
         rows.add_people(range(self._people))
         rows.add_history(server, every, each=ENTRIES)
         self.keep_current()
