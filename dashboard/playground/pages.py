@@ -1,5 +1,7 @@
 """The page that tries a model: a form made from its signature, and the same request as code."""
 
+from typing import NamedTuple
+
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
@@ -11,6 +13,7 @@ from dashboard.catalog.pages import model_context
 from dashboard.catalog.traits import traits_of
 from dashboard.configuration.fields import Fields, TensorFields
 from dashboard.configuration.services import config_preview
+from dashboard.examples.selectors import examples
 from dashboard.models import Version
 from dashboard.models.upload_json import TensorRow
 from dashboard.models.version import Signature
@@ -18,8 +21,20 @@ from dashboard.playground.labels import output_labels
 from dashboard.servers.selectors import servers
 from dashboard.shared.choices import VersionState
 from dashboard.web.pages import respond
+from repository.config import model_config
+from repository.core.errors import InvalidConfig
 
 SNIPPETS = (("curl", "curl"), ("http", "Python, HTTP"), ("grpc", "Python, gRPC"))
+
+
+DEFAULT = "default"  # in an address: the version that the server chooses
+
+
+class Choice(NamedTuple):
+    """A version that can be asked. name: as a request names it; "" for the one that the server chooses."""
+
+    name: str
+    label: str
 
 
 @require_GET
@@ -28,22 +43,27 @@ def model_playground(request: HttpRequest, name: str) -> HttpResponse:
     head = model_context(name, "playground")
     model, live = head["model"], head["summary"].live_versions
     published = [row for row in select.versions(model) if row.state == VersionState.PUBLISHED]
-    version = _chosen(published, request.GET.get("version", ""), live)
     preview = config_preview(model_name=name)
-    fields, traits = preview.fields, traits_of(preview.text)
+    fields, traits, aliases = preview.fields, traits_of(preview.text), _aliases(preview.text)
+    choices = _choices([row.number for row in published], live, aliases)
+    chosen = _chosen(request, choices)
+    version = _version(published, chosen[0], live, aliases)
     signature = _signature(version, fields)
     context = {
         **head,
         "signature": signature,
-        "version_numbers": [row.number for row in published],
-        "version_now": version.number if version else None,
+        "choices": choices,
+        "chosen": chosen[0],
+        "compared": chosen[1] if len(chosen) > 1 else None,
         "snippet_kinds": [row for row in SNIPPETS if row[0] == "grpc" or not traits.decoupled],
+        "examples": examples(model),
+        "golden_fits": not (traits.decoupled or traits.sequence),
         "play": {
             "model": name,
-            "version": version.number if version else None,
-            "live": live,
+            "state": head["summary"].state,
             "signature": signature,
-            "infer": _infer_address(name, version, live),
+            "own_signatures": not fields.get("inputs"),
+            "addresses": _rest_addresses(name),
             "server": _addresses(),
             "token": settings.REQUIRE_TOKENS,
             "labels": output_labels(name),
@@ -51,13 +71,42 @@ def model_playground(request: HttpRequest, name: str) -> HttpResponse:
             "sequence": traits.sequence,
         },
     }
-    return respond(request, "playground/playground", context)
+    return respond(request, "playground/playground", context, parts=("examples",))
 
 
-def _chosen(published: list[Version], wanted: str, live: list[int]) -> Version | None:
-    by_number = {str(row.number): row for row in published}
-    preferred = [wanted, *(str(number) for number in sorted(live, reverse=True))]
-    return next((by_number[number] for number in preferred if number in by_number), published[0] if published else None)
+def _aliases(text: str) -> dict[str, int]:
+    """Return what a configuration names its versions by (`slipway.aliases`), without mistakes of others."""
+    try:
+        found = model_config.get_parameter(model_config.parse(text), "aliases")
+    except InvalidConfig:
+        return {}
+    rows = found.items() if isinstance(found, dict) else ()
+    return {alias: number for alias, number in rows if isinstance(number, int)}
+
+
+def _choices(numbers: list[int], live: list[int], aliases: dict[str, int]) -> list[Choice]:
+    """Return what can be asked: the server's own choice, every published version, and every alias but that of the choice."""
+    serves = aliases.get(DEFAULT, max(live, default=None))
+    own = Choice("", "What serves" if serves is None else f"What serves · version {serves}")
+    versions = [Choice(str(number), f"Version {number}{' · live' if number in live else ''}") for number in numbers]
+    named = [
+        Choice(alias, f"{alias} · version {number}") for alias, number in sorted(aliases.items()) if alias != DEFAULT
+    ]
+    return [own, *versions, *named]
+
+
+def _chosen(request: HttpRequest, choices: list[Choice]) -> list[str]:
+    """Return the names in ?version=3, or of two to compare in ?versions=3,champion; what nobody knows is left out."""
+    known = {choice.name for choice in choices}
+    given = request.GET.get("versions", request.GET.get("version", "")).split(",")
+    names = [name for name in ("" if one.strip() == DEFAULT else one.strip() for one in given) if name in known]
+    return names[:2] or [""]
+
+
+def _version(published: list[Version], name: str, live: list[int], aliases: dict[str, int]) -> Version | None:
+    """Return the version that a name stands for; the newest where that is not published."""
+    number = int(name) if name.isdecimal() else aliases.get(name or DEFAULT, max(live, default=None))
+    return next((row for row in published if row.number == number), published[0] if published else None)
 
 
 def _signature(version: Version | None, fields: Fields) -> Signature:
@@ -81,11 +130,15 @@ def _wire_type(name: str) -> str:
     return "BYTES" if name == "STRING" else name
 
 
-def _infer_address(name: str, version: Version | None, live: list[int]) -> str:
-    """Return the address; it names the version only where that is not the one that the server chooses by itself."""
-    if version is None or not live or version.number == max(live):
-        return reverse("api_model_infer", args=[name])
-    return reverse("api_version_infer", args=[name, version.number])
+def _rest_addresses(name: str) -> dict[str, str]:
+    """Return where the page asks; VERSION in an address is the name of one."""
+    return {
+        "infer": reverse("api_model_infer", args=[name]),
+        "version": reverse("api_version_infer", args=[name, "VERSION"]),
+        "model": reverse("api_model", args=[name]),
+        "examples": reverse("api_examples", args=[name]),
+        "golden_checks": reverse("api_golden_checks", args=[name]),
+    }
 
 
 def _addresses() -> dict[str, str]:

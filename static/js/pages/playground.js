@@ -1,15 +1,20 @@
-// The playground: inputs from the signature, the request through the dashboard, the answer, the same as code.
+// The playground: inputs from the signature, the request through the dashboard to one version or two, the answer, the same as
+// code, and examples of requests by name.
 
-import { $$, data, need } from "../core/dom.js";
+import { $, $$, data, el, icon, need } from "../core/dom.js";
 import { latency, size } from "../core/format.js";
-import { csrfToken, sentence } from "../core/request.js";
-import { answerView, failureView } from "../playground/answer.js";
+import { answerView, failureView, serverTime } from "../playground/answer.js";
+import { ask, settled } from "../playground/asking.js";
+import { keepNames, keptNames } from "../playground/class_names.js";
+import { comparisonView, versionName } from "../playground/comparison.js";
+import { fitsJson } from "../playground/datatypes.js";
 import { TensorInput } from "../playground/input.js";
-import { snippet } from "../playground/snippets.js";
-import { TIMING, encode, readable } from "../playground/wire.js";
+import { dataFiles, needs, snippet } from "../playground/snippets.js";
+import { BINARY, TIMING, encode, kept, readable } from "../playground/wire.js";
 
 /**
- * @import { SnippetKind } from "../playground/snippets.js"
+ * @import { Asked } from "../playground/asking.js"
+ * @import { SnippetKind, SnippetRequest } from "../playground/snippets.js"
  * @import { TensorSpec } from "../playground/tensors.js"
  * @import { EncodedRequest, Parameters, Tensor } from "../playground/wire.js"
  */
@@ -18,10 +23,10 @@ import { TIMING, encode, readable } from "../playground/wire.js";
  * What the page begins with (dashboard/playground/pages.py).
  * @typedef {object} PlayData
  * @property {string} model
- * @property {number | null} version the one that is tried
- * @property {number[]} live the versions that are served
+ * @property {string} state of the model
  * @property {{ inputs: TensorSpec[], outputs: TensorSpec[] }} signature
- * @property {string} infer the address that a request goes to
+ * @property {boolean} own_signatures whether another version may have another signature
+ * @property {{ infer: string, version: string, model: string }} addresses of REST; VERSION in the second is one's name
  * @property {{ http: string, grpc: string }} server
  * @property {boolean} token whether the server asks for one
  * @property {Record<string, string[]>} labels output -> names of its classes
@@ -29,12 +34,7 @@ import { TIMING, encode, readable } from "../playground/wire.js";
  * @property {boolean} sequence whether the model keeps state between requests
  */
 
-/** @type {Record<SnippetKind, string>} */
-const NEEDS = {
-  curl: "",
-  http: "Needs: pip install 'tritonclient[http]'",
-  grpc: "Needs: pip install 'tritonclient[grpc]'",
-};
+const SNIPPET_MS = 120; // after the last change
 
 /**
  * Runs the playground of a model.
@@ -44,20 +44,32 @@ function start(play) {
   /** @type {SnippetKind} */
   let kind = play.decoupled ? "grpc" : "curl";
   let ready = false;
-  const inputs = play.signature.inputs.map((tensor) => new TensorInput(tensor, () => ready && showSnippet()));
+  let busy = false;
+  let timer = 0;
+  const versions = need("#play-version", HTMLSelectElement);
+  const other = need("#play-other", HTMLSelectElement);
+  const inputs = play.signature.inputs.map((tensor) => new TensorInput(tensor, () => ready && changed()));
+
+  function changed() {
+    clearTimeout(timer);
+    timer = setTimeout(showSnippet, SNIPPET_MS);
+  }
 
   /**
    * Returns what the inputs were given; null where one of them was given nothing that it can be.
    * @param {boolean} loud whether that one says so
+   * @param {boolean} whole whether elements are needed that code makes by itself
    */
-  async function gather(loud) {
+  async function gather(loud, whole) {
     /** @type {Tensor[]} */
     const rows = [];
     for (const input of inputs) {
       try {
-        rows.push({ name: input.tensor.name, datatype: input.tensor.datatype, ...(await input.read()) });
+        rows.push({ name: input.tensor.name, datatype: input.tensor.datatype, ...(await input.read(whole)) });
       } catch (error) {
-        if (loud) input.fail(error instanceof Error ? error.message : String(error));
+        if (!loud) return null;
+        input.fail(error instanceof Error ? error.message : String(error));
+        ($("[aria-invalid=true]", input.body) ?? $("input, textarea, select", input.body))?.focus();
         return null;
       }
     }
@@ -78,67 +90,155 @@ function start(play) {
     };
   }
 
+  /** Returns the versions that are asked: one, or two to compare. */
+  function targets() {
+    return other.value === "none" ? [versions.value] : [versions.value, other.value];
+  }
+
   async function showSnippet() {
-    const rows = await gather(false);
-    const code = need("#snippet", HTMLElement);
-    const hint = need("#snippet-hint", HTMLElement);
+    const rows = await gather(false, false);
+    const [code, hint, files] = ["#snippet", "#snippet-hint", "#snippet-files"].map((place) => need(place, HTMLElement));
+    files.replaceChildren();
     if (!rows) {
       code.textContent = "";
       hint.textContent = "Fill the inputs; the code for this request appears here.";
       return;
     }
     const outputs = play.signature.outputs.map(({ name }) => name);
-    // The version is named only where it is not what the server would choose by itself.
-    const version = play.version === Math.max(...play.live) ? null : play.version;
-    code.textContent = snippet(kind, { ...play, version, inputs: rows, outputs, parameters: sequence() });
+    const withoutJson = play.signature.outputs.some(({ datatype }) => !fitsJson(datatype, []));
+    /** @type {SnippetRequest} */
+    const request = { ...play, version: versions.value, inputs: rows, outputs, binary: withoutJson, parameters: sequence() };
+    code.textContent = snippet(kind, request);
     const token = play.token ? "Put a token with the right to infer into SLIPWAY_TOKEN." : "";
-    hint.textContent = [NEEDS[kind], token].filter(Boolean).join(" ");
+    const beside = dataFiles(request);
+    const said = beside.length ? "The code reads the inputs from these files:" : "";
+    hint.textContent = [needs(kind, request), token, said].filter(Boolean).join(" ");
+    files.replaceChildren(...beside.map(({ name, content }) => download(name, content)));
   }
 
   async function send() {
-    const rows = await gather(true);
+    if (busy) return;
+    const rows = await gather(true, true);
     if (!rows) return;
-    const encoded = encode(rows, { [TIMING]: true, ...sequence() });
+    const encoded = encode(rows, { [TIMING]: true, [BINARY]: true, ...sequence() });
+    busy = true;
     const button = need("#play-send", HTMLButtonElement);
-    const status = need("#play-status", HTMLElement);
-    button.disabled = true;
-    status.textContent = "waiting for the answer";
-    need("#sent", HTMLElement).textContent = sentText(play.infer, encoded);
-    await ask(encoded);
-    button.disabled = false;
-    status.textContent = "";
-  }
-
-  /** @param {EncodedRequest} encoded */
-  async function ask({ content, headers }) {
-    const own = { Accept: "application/json", "X-CSRFToken": csrfToken() };
-    const begin = performance.now();
+    button.setAttribute("aria-disabled", "true"); // a disabled one would lose the focus
+    need("#sent", HTMLElement).textContent = sentText(targets().map(addressOf), encoded);
     try {
-      const response = await fetch(play.infer, { method: "POST", body: content, headers: { ...headers, ...own } });
-      await show(response, performance.now() - begin);
-    } catch {
-      need("#answer", HTMLElement).replaceChildren(...failureView("The dashboard does not answer. Try again in a moment."));
-      need("#answer-time", HTMLElement).textContent = "";
+      /** @type {Asked[]} */
+      const asked = [];
+      for (const version of targets()) asked.push(await askWhenReady(version, encoded));
+      show(asked);
+    } finally {
+      busy = false;
+      button.removeAttribute("aria-disabled");
+      status("");
     }
   }
 
   /**
-   * @param {Response} response
-   * @param {number} took milliseconds
+   * Sends a request once the model is not being loaded any more, and again where it was found loading.
+   * @param {string} version
+   * @param {EncodedRequest} encoded
    */
-  async function show(response, took) {
-    const [view, received] = [need("#answer", HTMLElement), need("#received", HTMLElement)];
-    need("#answer-time", HTMLElement).textContent = `${response.status} · ${latency(took)}`;
-    const text = await response.text();
-    if (!response.ok) {
-      received.textContent = text;
-      view.replaceChildren(...failureView(sentence(response.status, jsonOf(text)), response.status));
-      return;
+  async function askWhenReady(version, encoded) {
+    if (play.state === "loading") await waitForModel();
+    status("waiting for the answer");
+    const asked = await ask(addressOf(version), version, encoded);
+    if (asked.status !== 503) return asked;
+    const state = await waitForModel();
+    if (state !== "ready") return asked;
+    status("waiting for the answer");
+    return ask(addressOf(version), version, encoded);
+  }
+
+  /** Waits while the model is being loaded, and says so; returns its state then. */
+  async function waitForModel() {
+    const waiting = `waiting until ${play.model} is ready; the request is sent then`;
+    const summary = await settled(play.addresses.model, () => status(waiting));
+    if (summary) showState(summary.state);
+    return summary?.state ?? "";
+  }
+
+  /** @param {string} state */
+  function showState(state) {
+    play.state = state;
+    for (const note of $$("[data-state-note]")) note.hidden = note.dataset.stateNote !== noteOf(state);
+  }
+
+  /** @param {string} text */
+  function status(text) {
+    need("#play-status", HTMLElement).textContent = text;
+  }
+
+  /** @param {string} version a number or an alias; "" for what the server chooses */
+  function addressOf(version) {
+    return version ? play.addresses.version.replace("VERSION", encodeURIComponent(version)) : play.addresses.infer;
+  }
+
+  /** @param {Asked[]} asked */
+  function show(asked) {
+    const [one, two] = asked;
+    const view = need("#answer", HTMLElement);
+    need("#answer-time", HTMLElement).textContent = asked.map(timesOf).join(" · ");
+    const received = asked.map(({ answer, refusal }) => (answer ? readable(answer) : refusal));
+    need("#received", HTMLElement).textContent = received.join("\n\n");
+    need("#received-files", HTMLElement).replaceChildren(
+      ...asked.flatMap(({ answer, version }) => (answer ? [download(`answer${version && `-${version}`}.json`, () => answerText(answer))] : [])),
+    );
+    if (two) {
+      const sides = asked.map((each) => el("section", { class: "play-side" }, el("h3", { class: "play-side-name" }, versionName(each)), ...views(each)));
+      view.replaceChildren(comparisonView([one, two]), el("div", { class: "play-sides" }, sides));
+    } else {
+      view.replaceChildren(...views(one));
     }
-    const answer = JSON.parse(text);
-    received.textContent = readable(answer);
-    view.replaceChildren(...answerView(answer, took, play.labels));
-    if (play.sequence) need("#sequence-start", HTMLInputElement).checked = false;
+    if (play.sequence && one.answer) need("#sequence-start", HTMLInputElement).checked = false;
+    showSnippet();
+    document.dispatchEvent(new CustomEvent("answered"));
+  }
+
+  /** @param {Asked} asked */
+  function views({ answer, took, refusal, status: code }) {
+    return answer ? answerView(answer, took, labelsOf, (output) => nameClasses(output, () => send())) : failureView(refusal, code);
+  }
+
+  /** @param {string} output */
+  function labelsOf(output) {
+    return keptNames(play.model, output) ?? play.labels[output];
+  }
+
+  /**
+   * Asks for the names of an output's classes.
+   * @param {string} output
+   * @param {() => void} done
+   */
+  function nameClasses(output, done) {
+    const dialog = need("#classes-dialog", HTMLDialogElement);
+    const area = need("textarea", HTMLTextAreaElement, dialog);
+    const file = need("input[type=file]", HTMLInputElement, dialog);
+    area.value = (labelsOf(output) ?? []).join("\n");
+    file.value = "";
+    file.onchange = async () => (area.value = (await file.files?.[0]?.text()) ?? area.value);
+    need("[data-output-name]", HTMLElement, dialog).textContent = output;
+    need("form", HTMLFormElement, dialog).onsubmit = (event) => {
+      event.preventDefault();
+      keepNames(play.model, output, area.value);
+      dialog.close();
+      done();
+    };
+    dialog.showModal();
+  }
+
+  /** Writes the versions that are asked into the address, so that it can be shared and returned to. */
+  function keepAddress() {
+    const url = new URL(location.href);
+    for (const name of ["version", "versions"]) url.searchParams.delete(name);
+    const [one, two] = targets();
+    if (two !== undefined) url.searchParams.set("versions", `${one || "default"},${two || "default"}`);
+    else if (one) url.searchParams.set("version", one);
+    if (play.own_signatures) location.href = url.href;
+    else history.replaceState(null, "", url);
     showSnippet();
   }
 
@@ -153,12 +253,7 @@ function start(play) {
     event.preventDefault();
     send();
   });
-  const versions = need("#play-version", HTMLSelectElement);
-  versions.addEventListener("change", () => {
-    const url = new URL(location.href);
-    url.searchParams.set("version", versions.value);
-    location.href = url.href;
-  });
+  for (const select of [versions, other]) select.addEventListener("change", keepAddress);
   const buttons = $$("[data-snippet]");
   for (const button of buttons) {
     button.addEventListener("click", () => {
@@ -167,30 +262,56 @@ function start(play) {
       showSnippet();
     });
   }
+  if (play.state === "loading") waitForModel().then(() => status(""));
+}
+
+/**
+ * Returns which note of the page a model's state has; "" for none.
+ * @param {string} state
+ */
+function noteOf(state) {
+  if (["ready", "degraded"].includes(state)) return "";
+  return ["asleep", "loading"].includes(state) ? state : "other";
+}
+
+/** @param {Asked} asked */
+function timesOf({ status, took, answer }) {
+  const server = answer && serverTime(answer);
+  return server === null ? `${status || "no answer"} · ${latency(took)}` : `${status} · ${latency(server)} measured in the server, ${latency(took)} in this browser`;
+}
+
+/**
+ * Returns a button that saves a file.
+ * @param {string} name
+ * @param {Uint8Array<ArrayBuffer> | (() => string)} content
+ */
+function download(name, content) {
+  const save = () => {
+    const url = URL.createObjectURL(new Blob([typeof content === "function" ? content() : content]));
+    el("a", { href: url, download: name }).click();
+    URL.revokeObjectURL(url);
+  };
+  const label = typeof content === "function" ? `Download ${name}` : `Download ${name} (${size(content.length)})`;
+  return el("button", { class: "button small", type: "button", click: save }, icon("file"), label);
+}
+
+/**
+ * Returns an answer as JSON, whole.
+ * @param {import("../playground/wire.js").Answer} answer
+ */
+function answerText(answer) {
+  return JSON.stringify({ ...answer, outputs: answer.outputs.map(kept) }, null, 1);
 }
 
 /**
  * Writes a request for reading.
- * @param {string} address
+ * @param {string[]} addresses
  * @param {EncodedRequest} request
  */
-function sentText(address, { json, headers, binaryLength }) {
+function sentText(addresses, { json, headers, binaryLength }) {
   const head = Object.entries(headers).map(([name, value]) => `${name}: ${value}`);
   const binary = binaryLength ? `\n\n+ ${size(binaryLength)} of binary data` : "";
-  return `POST ${address}\n${head.join("\n")}\n\n${readable(json)}${binary}`;
-}
-
-/**
- * Returns a text's JSON; null where it is none.
- * @param {string} text
- * @returns {unknown}
- */
-function jsonOf(text) {
-  try {
-    return JSON.parse(text);
-  } catch {
-    return null;
-  }
+  return `${addresses.map((address) => `POST ${address}`).join("\n")}\n${head.join("\n")}\n\n${readable(json)}${binary}`;
 }
 
 const play = /** @type {PlayData | null} */ (data("play-data"));

@@ -1,11 +1,11 @@
-// An answer for people: where its time went, class scores as bars, other tensors as tables.
+// An answer for people: where its time went, the best classes as bars, other tensors as tables.
 
 import { el, icon, svg } from "../core/dom.js";
 import { latency, share } from "../core/format.js";
-import { bestClasses, classScores, elementRows } from "./scores.js";
+import { bestClasses, elementRows, elementText, outputKind } from "./scores.js";
 
 /**
- * @import { Output } from "./scores.js"
+ * @import { Answer, Output } from "./wire.js"
  */
 
 /**
@@ -17,21 +17,33 @@ import { bestClasses, classScores, elementRows } from "./scores.js";
  *
  * @typedef {{ model: string, slipway_queue_us: number, slipway_compute_us: number }} StepTiming
  *
- * @typedef {{ outputs: Output[], parameters?: Timing }} Answer
  */
 
 const TOP = 10;
+const TOP_OF_ROW = 3;
+const ROWS_MOST = 50;
+const MAGIC = /** @type {[string, number[]][]} */ ([["image/png", [0x89, 0x50, 0x4e, 0x47]], ["image/jpeg", [0xff, 0xd8, 0xff]]]);
 
 /**
  * Returns what a page shows of an answer.
  * @param {Answer} answer
  * @param {number} took milliseconds from the browser and back
- * @param {Record<string, string[]>} labels output -> names of its classes
+ * @param {(output: string) => string[] | undefined} labels the names of an output's classes
+ * @param {(output: string) => void} [name] asks for such names
  * @returns {HTMLElement[]}
  */
-export function answerView(answer, took, labels) {
-  const outputs = answer.outputs.map((output) => outputView(output, labels[output.name]));
+export function answerView(answer, took, labels, name) {
+  const outputs = answer.outputs.map((output) => outputView(output, labels(output.name), name));
   return [timeSplit(answer.parameters ?? {}, took), ...outputs];
+}
+
+/**
+ * Returns the milliseconds that the server measured of a request, in its queue and computing; null where it told none.
+ * @param {Answer} answer
+ */
+export function serverTime({ parameters = {} }) {
+  const { slipway_queue_us: queueUs, slipway_compute_us: computeUs } = /** @type {Timing} */ (parameters);
+  return queueUs === undefined || computeUs === undefined ? null : (queueUs + computeUs) / 1000;
 }
 
 /**
@@ -59,7 +71,7 @@ function timeSplit({ slipway_queue_us: queueUs, slipway_compute_us: computeUs, s
   const parts = [
     { name: "queue", ms: queue, label: "queue" },
     { name: "compute", ms: compute, label: "compute" },
-    { name: "rest", ms: rest, label: "network and dashboard" },
+    { name: "rest", ms: rest, label: "network, dashboard and browser" },
   ];
   let x = 0;
   const boxes = parts.map(({ name, ms }) => {
@@ -125,43 +137,114 @@ function swatch(className) {
 /**
  * @param {Output} output
  * @param {string[] | undefined} labels
+ * @param {((output: string) => void) | undefined} name
  */
-function outputView(output, labels) {
+function outputView(output, labels, name) {
   const type = `${output.datatype} [${output.shape.join(", ")}]`;
-  const head = el("h3", {}, el("span", { class: "mono" }, output.name), el("span", { class: "hint mono" }, type));
-  const scores = classScores(output);
-  const view = scores ? bars(scores, labels) : table(output);
-  return el("section", { class: "output", "data-output": output.name }, head, view);
+  const kind = outputKind(output, labels !== undefined);
+  const views = {
+    shares: () => bars(output, labels, true), ranking: () => bars(output, labels, false), batch: () => batch(output, labels), table: () => table(output, labels),
+  };
+  const body = el("div", {}, views[kind]());
+  const buttons = kind === "table" ? [] : [["Best", kind], ["Table", "table"]].map(([text, which]) =>
+    el("button", { type: "button", "aria-pressed": String(which === kind), click: ({ currentTarget }) => {
+      for (const one of buttons) one.setAttribute("aria-pressed", String(one === currentTarget));
+      body.replaceChildren(views[/** @type {typeof kind} */ (which)]());
+    } }, text),
+  );
+  const ask = name && (kind !== "table" || /INT/.test(output.datatype))
+    ? el("button", { class: "button quiet small", type: "button", click: () => name(output.name) }, icon("tag"), labels ? "Class names" : "Name the classes")
+    : null;
+  const head = el(
+    "div",
+    { class: "output-head" },
+    el("h3", {}, el("span", { class: "mono" }, output.name), el("span", { class: "hint mono" }, type)),
+    ask,
+    buttons.length ? el("div", { class: "segmented", role: "group", "aria-label": `How ${output.name} is shown` }, buttons) : null,
+  );
+  return el("section", { class: "output", "data-output": output.name }, head, body);
 }
 
 /**
- * @param {number[]} scores
+ * Returns the best classes of the only row as bars: of shares as long as they are, else from the lowest score that is shown.
+ * @param {Output} output
  * @param {string[] | undefined} labels
+ * @param {boolean} shares
  */
-function bars(scores, labels) {
-  const best = bestClasses(scores, TOP);
+function bars({ data }, labels, shares) {
+  const best = bestClasses(data, TOP);
+  const [high, low] = [best[0].score, shares ? 0 : Math.min(best.at(-1)?.score ?? 0, 0)];
+  const span = shares ? 1 : high - low || 1;
   const rows = best.flatMap(({ score, index }, place) => {
     const rank = place === 0 ? "first" : "rest";
     const name = labels?.[index];
     const label = { class: `${name ? "" : "num "}${rank}`, "data-class": index, title: name ? `class ${index}` : null };
+    const width = Number.isFinite(score) ? Math.min(Math.max(((score - low) / span) * 100, 0.3), 100) : 0.3;
     return [
       el("span", label, name ?? String(index)),
-      el("span", { class: rank }, stretched(100, 10, rect(0, 1, Math.max(score * 100, 0.3), 8, ""))),
-      el("span", { class: `num ${rank}` }, share(score)),
+      el("span", { class: rank }, stretched(100, 10, rect(0, 1, width, 8, ""))),
+      el("span", { class: `num ${rank}` }, shares ? share(score) : elementText(score)),
     ];
   });
-  return el("div", { class: "top-k", "data-top": best[0].index }, rows);
+  const left = data.length - best.length;
+  const hint = left > 0 ? el("p", { class: "hint" }, `The ${best.length} highest of ${data.length}.`) : null;
+  return el("div", { class: "stack tight" }, el("div", { class: "top-k", "data-top": best[0].index }, rows), hint);
 }
 
-/** @param {Output} output */
-function table(output) {
+/**
+ * Returns the best classes of each row.
+ * @param {Output} output
+ * @param {string[] | undefined} labels
+ */
+function batch({ data, shape }, labels) {
+  const [count, width] = shape;
+  const head = ["Row", "Best", "Second", "Third"].slice(0, 1 + Math.min(TOP_OF_ROW, width));
+  const rows = Array.from({ length: Math.min(count, ROWS_MOST) }, (_, row) => {
+    const best = bestClasses(data, TOP_OF_ROW, row * width, width);
+    const cells = best.map(({ score, index }) =>
+      el("td", {}, labels?.[index] ?? `class ${index}`, " ", el("span", { class: "hint num" }, elementText(score))),
+    );
+    return el("tr", { "data-top": best[0].index }, el("th", { scope: "row", class: "hint num" }, String(row)), cells);
+  });
+  const note = count > ROWS_MOST ? el("p", { class: "hint" }, `The first ${ROWS_MOST} of ${count} rows.`) : null;
+  const columns = el("tr", {}, head.map((name) => el("th", { scope: "col" }, name)));
+  return el("div", {}, el("div", { class: "table-wrap" }, el("table", {}, el("thead", {}, columns), el("tbody", {}, rows))), note);
+}
+
+/**
+ * @param {Output} output
+ * @param {string[] | undefined} labels names that whole numbers stand for
+ */
+function table(output, labels) {
+  const picture = pictureOf(output);
+  if (picture) return picture;
   const { rows, total, cut } = elementRows(output);
   const kind = output.datatype === "BYTES" ? "" : "num";
+  const named = labels && /INT/.test(output.datatype) ? labels : undefined;
   const lines = rows.map((cells, row) => {
-    const elements = cells.map((cell) => el("td", { class: kind }, cell));
+    const elements = cells.map((cell) => {
+      const name = named?.[Number(cell)];
+      return el("td", { class: name ? "" : kind, title: name ? `class ${cell}` : null }, name ?? cell);
+    });
     return el("tr", {}, el("th", { scope: "row", class: "hint num" }, String(row)), elements);
   });
-  const note = `The first ${rows.length} rows of ${total} values; all of them are below, as received.`;
+  const note = total ? `The first ${rows.length} rows and ${rows[0].length} columns of ${total} values; download the answer to have all.` : "";
   const hint = cut ? el("p", { class: "hint" }, note) : null;
-  return el("div", {}, el("div", { class: "table-wrap" }, el("table", {}, el("tbody", {}, lines))), hint);
+  const empty = total ? null : el("p", { class: "hint" }, "No elements.");
+  return el("div", {}, el("div", { class: "table-wrap" }, el("table", {}, el("tbody", {}, lines))), hint, empty);
+}
+
+/**
+ * Returns the picture that the only element of BYTES holds; null where it is none.
+ * @param {Output} output
+ */
+function pictureOf({ name, data }) {
+  const [bytes] = data.length === 1 ? [data[0]] : [];
+  if (!(bytes instanceof Uint8Array)) return null;
+  const type = MAGIC.find(([, begin]) => begin.every((one, index) => bytes[index] === one))?.[0];
+  if (!type) return null;
+  const image = el("img", { class: "picture", alt: `The picture in ${name}` });
+  image.src = URL.createObjectURL(new Blob([new Uint8Array(bytes)], { type }));
+  image.addEventListener("load", () => URL.revokeObjectURL(image.src));
+  return image;
 }

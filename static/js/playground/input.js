@@ -1,25 +1,39 @@
-// One input of a model as a control: drawing, picture, numbers, text, file, or JSON.
+// One input of a model as a control: drawing, picture, table, numbers, text, file, generated, or JSON.
 
 import { el } from "../core/dom.js";
 import { size } from "../core/format.js";
+import { readNpy } from "./npy.js";
+import { filled } from "./origins.js";
 import { DrawingPad, contextOf } from "./pad.js";
-import { elementCount, fixedShape, imageLayout, inputModes, nest, parseElement, parseJson, pixelElements } from "./tensors.js";
+import { inWidth, parseRows, withoutHeader } from "./rows.js";
+import { TableControl } from "./table.js";
+import {
+  elementCount, fixedShape, imageLayout, inputModes, nest, parseElement, parseJson, pixelElements, shapeFor,
+} from "./tensors.js";
 
 /**
+ * @import { Elements } from "./datatypes.js"
+ * @import { Filling } from "./origins.js"
  * @import { Mode, PixelScale, TensorSpec } from "./tensors.js"
  * @import { TensorValue } from "./wire.js"
  */
 
 /**
- * A way to give a tensor: what a person sees, and what it gives. `read` throws an Error with a sentence.
+ * A way to give a tensor: what a person sees, and what it gives. `read` throws an Error with a sentence. With `whole` false the
+ * elements may be left out where the value has an origin: code needs no more. `put` takes a tensor, and says whether it could.
  * @typedef {object} Control
  * @property {HTMLElement} element
- * @property {() => TensorValue | Promise<TensorValue>} read
+ * @property {(whole: boolean) => TensorValue | Promise<TensorValue>} read
+ * @property {(shape: number[], data: Elements) => boolean} [put]
  */
 
 /** @type {Record<Mode, string>} */
-const LABELS = { draw: "Draw", picture: "Picture", grid: "Numbers", text: "Text", file: "File", json: "JSON" };
+const LABELS = {
+  draw: "Draw", picture: "Picture", table: "Table", grid: "Numbers", text: "Text", file: "File", fill: "Generate", json: "JSON",
+};
 const JSON_MOST = 4096; // elements that stand in the text from the start
+const NOTHING = new Float32Array();
+const GREY = 128;
 
 export class TensorInput {
   /**
@@ -31,9 +45,11 @@ export class TensorInput {
   #make = {
     draw: () => this.#draw(),
     picture: () => this.#picture(),
+    table: () => this.#table(),
     grid: () => this.#grid(),
     text: () => this.#text(),
-    file: () => this.#file(),
+    file: () => (this.tensor.datatype === "BYTES" ? this.#bytesFile() : this.#arrayFile()),
+    fill: () => this.#fill(),
     json: () => this.#json(),
   };
   /** @type {Mode} */
@@ -46,10 +62,11 @@ export class TensorInput {
   constructor(tensor, onChange) {
     this.tensor = tensor;
     this.onChange = onChange;
+    this.dims = tensor.shape.map(Number);
     this.shape = fixedShape(tensor.shape);
     this.elements = elementCount(this.shape);
-    const modes = inputModes(tensor);
-    const buttons = modes.map((mode) =>
+    this.modes = inputModes(tensor);
+    const buttons = this.modes.map((mode) =>
       el("button", { type: "button", "data-mode": mode, "aria-pressed": "false", click: () => this.use(mode) }, LABELS[mode]),
     );
     this.body = el("div");
@@ -60,12 +77,12 @@ export class TensorInput {
       { class: "play-input-head" },
       el("span", { class: "label mono" }, tensor.name),
       el("span", { class: "hint mono" }, type),
-      modes.length > 1 ? this.switch : null,
+      this.modes.length > 1 ? this.switch : null,
     );
-    this.error = el("span", { class: "error-text", hidden: true });
+    this.error = el("span", { class: "error-text", role: "alert", hidden: true });
     this.element = el("div", { class: "play-input", "data-input": tensor.name }, head, this.body, this.error);
-    this.#mode = modes[0];
-    this.use(modes[0]);
+    this.#mode = this.modes[0];
+    this.use(this.modes[0]);
   }
 
   /**
@@ -77,6 +94,7 @@ export class TensorInput {
     for (const button of this.switch.querySelectorAll("button")) {
       button.setAttribute("aria-pressed", String(button.dataset.mode === mode));
     }
+    this.fail("");
     this.body.replaceChildren(this.#control().element);
     this.onChange();
   }
@@ -92,12 +110,29 @@ export class TensorInput {
 
   /**
    * Returns what a person gave; throws an Error whose message says what is wrong.
+   * @param {boolean} [whole] whether the elements are needed where code can make them
    * @returns {Promise<TensorValue>}
    */
-  async read() {
-    const value = await this.#control().read();
+  async read(whole = true) {
+    const value = await this.#control().read(whole);
     this.fail("");
     return value;
+  }
+
+  /**
+   * Shows a tensor in the first way that can show it.
+   * @param {number[]} shape
+   * @param {Elements} data
+   */
+  put(shape, data) {
+    for (const mode of this.modes) {
+      const control = (this.#controls[mode] ??= this.#make[mode]());
+      if (control.put?.(shape, data)) {
+        this.use(mode);
+        return;
+      }
+    }
+    this.fail(`The example's ${this.tensor.name} cannot be shown here; it has another datatype or shape than this version takes.`);
   }
 
   /** @returns {Control} */
@@ -113,7 +148,7 @@ export class TensorInput {
     const full = side === 8 ? 16 : this.tensor.datatype === "UINT8" ? 255 : 1;
     const read = async () =>
       this.tensor.datatype === "BYTES"
-        ? { shape: this.shape, bytes: await pad.png() }
+        ? { shape: this.shape, data: [await pad.png()] }
         : { shape: this.shape, data: pad.pixels(side, full) };
     return { element: pad.element, read };
   }
@@ -122,6 +157,8 @@ export class TensorInput {
   #picture() {
     /** @type {ImageBitmap | null} */
     let image = null;
+    /** @type {string | null} */
+    let file = null;
     const choose = el("input", { type: "file", accept: "image/*", "aria-label": `Picture for ${this.tensor.name}` });
     const scale = el(
       "select",
@@ -130,34 +167,53 @@ export class TensorInput {
       el("option", { value: "byte" }, "0 to 255"),
       el("option", { value: "imagenet" }, "ImageNet mean and deviation"),
     );
-    if (this.tensor.datatype === "UINT8") scale.value = "byte";
+    if (/INT/.test(this.tensor.datatype)) scale.value = "byte";
     const shown = el("img", { class: "picture", alt: "", hidden: true });
+    const grey = el("p", { class: "hint" }, "Until you choose a picture, a grey one is sent.");
     choose.addEventListener("change", async () => {
-      const file = choose.files?.[0];
-      if (!file) return;
-      image = await createImageBitmap(file).catch(() => null);
+      const chosen = choose.files?.[0];
+      if (!chosen) return;
+      image = await createImageBitmap(chosen).catch(() => null);
+      file = image ? chosen.name : null;
       this.fail(image ? "" : "That file is not a picture that the browser can read.");
       URL.revokeObjectURL(shown.src);
-      shown.src = URL.createObjectURL(file);
+      shown.src = URL.createObjectURL(chosen);
       shown.hidden = !image;
+      grey.hidden = image !== null;
       this.onChange();
     });
     const scaleLabel = el("label", { class: "row" }, el("span", { class: "hint" }, "Pixels from"), scale);
-    const element = el("div", { class: "stack tight" }, choose, scaleLabel, shown);
-    return { element, read: () => this.#readPicture(image, /** @type {PixelScale} */ (scale.value)) };
+    const element = el("div", { class: "stack tight" }, choose, grey, scaleLabel, shown);
+    const read = (/** @type {boolean} */ whole) => this.#readPicture(image, file, /** @type {PixelScale} */ (scale.value), whole);
+    return { element, read };
   }
 
   /**
    * @param {ImageBitmap | null} image
+   * @param {string | null} file its name
    * @param {PixelScale} scale
+   * @param {boolean} whole
+   * @returns {TensorValue}
    */
-  #readPicture(image, scale) {
-    const layout = imageLayout(this.tensor.shape.map(Number));
-    if (!image || !layout) throw new Error("Choose a picture first.");
+  #readPicture(image, file, scale, whole) {
+    const layout = imageLayout(this.dims);
+    if (!layout) throw new Error("That input is no picture."); // its modes would not name it
+    const origin = /** @type {const} */ ({ kind: "picture", file, layout, scale });
+    if (!whole) return { shape: this.shape, data: NOTHING, origin };
     const { width, height } = layout;
     const context = contextOf(el("canvas", { width, height }));
-    context.drawImage(image, 0, 0, width, height);
-    return { shape: this.shape, data: pixelElements(context.getImageData(0, 0, width, height).data, layout, scale) };
+    context.fillStyle = `rgb(${GREY}, ${GREY}, ${GREY})`;
+    context.fillRect(0, 0, width, height);
+    if (image) context.drawImage(image, 0, 0, width, height);
+    return { shape: this.shape, data: pixelElements(context.getImageData(0, 0, width, height).data, layout, scale), origin };
+  }
+
+  /** @returns {Control} */
+  #table() {
+    const { name, datatype } = this.tensor;
+    return new TableControl({
+      name, datatype, shape: this.dims, onChange: () => this.onChange(), fail: (/** @type {string} */ text) => this.fail(text),
+    });
   }
 
   /** @returns {Control} */
@@ -167,44 +223,178 @@ export class TensorInput {
       return el("input", { type: "text", inputmode: "decimal", value: "0", "aria-label": label, input: () => this.onChange() });
     });
     const read = () => ({ shape: this.shape, data: cells.map((cell) => parseElement(cell.value, this.tensor.datatype)) });
-    return { element: el("div", { class: "number-grid" }, cells), read };
+    /** @type {Control["put"]} */
+    const put = (shape, data) => {
+      if (data.length !== cells.length) return false;
+      cells.forEach((cell, index) => (cell.value = String(data[index])));
+      return shape.length === this.shape.length;
+    };
+    const element = el("div", { class: "number-grid" }, cells);
+    element.addEventListener("paste", (event) => {
+      const given = parseRows(event.clipboardData?.getData("text/plain") ?? "").flat();
+      const first = cells.findIndex((cell) => cell === event.target);
+      if (given.length < 2 || first < 0) return;
+      event.preventDefault();
+      given.slice(0, cells.length - first).forEach((value, index) => (cells[first + index].value = value.trim()));
+      const left = given.length - (cells.length - first);
+      this.fail(left > 0 ? `${given.length} numbers were pasted; the last ${left} found no field.` : "");
+      this.onChange();
+    });
+    return { element, read, put };
   }
 
   /** @returns {Control} */
   #text() {
     const hint = "Text, sent as UTF-8";
     const area = el("textarea", { rows: "3", "aria-label": this.tensor.name, placeholder: hint, input: () => this.onChange() });
-    return { element: area, read: () => ({ shape: this.shape, data: Array(this.elements).fill(area.value) }) };
+    /** @type {Control["put"]} */
+    const put = (_, data) => {
+      if (data.length !== 1 || typeof data[0] !== "string") return false;
+      area.value = data[0];
+      return true;
+    };
+    return { element: area, read: () => ({ shape: this.shape, data: Array(this.elements).fill(area.value) }), put };
   }
 
-  /** @returns {Control} */
-  #file() {
-    /** @type {Uint8Array | null} */
-    let bytes = null;
+  /**
+   * A file whose bytes are the only element.
+   * @returns {Control}
+   */
+  #bytesFile() {
+    /** @type {TensorValue | null} */
+    let value = null;
+    const { choose, note } = this.#chooser("", async (file) => {
+      const bytes = new Uint8Array(await file.arrayBuffer());
+      value = { shape: this.shape, data: [bytes], origin: { kind: "bytes", file: file.name } };
+    });
+    const read = () => {
+      if (!value) throw new Error("Choose a file first.");
+      return value;
+    };
+    /** @type {Control["put"]} */
+    const put = (shape, data) => {
+      if (!(data[0] instanceof Uint8Array)) return false;
+      value = { shape, data };
+      note.textContent = `from the example, ${size(data[0].length)}`;
+      return true;
+    };
+    return { element: el("div", { class: "row" }, choose, note), read, put };
+  }
+
+  /**
+   * A file of numbers: numpy's, rows, or JSON.
+   * @returns {Control}
+   */
+  #arrayFile() {
+    /** @type {TensorValue | null} */
+    let value = null;
+    const { choose, note } = this.#chooser(".npy,.csv,.tsv,.txt,.json", async (file) => {
+      value = await this.#arrayOf(file);
+      note.textContent += `, [${value.shape.join(", ")}]`;
+    });
+    const hint = el("p", { class: "hint" }, "A .npy that numpy saved, rows as CSV, or JSON. Until you choose one, zeros are sent.");
+    const read = () => value ?? { shape: this.shape, data: filled("zeros", this.tensor.datatype, this.shape), origin: { kind: "zeros" } };
+    /** @type {Control["put"]} */
+    const put = (shape, data) => {
+      value = { shape, data };
+      note.textContent = `from the example, ${data.length} elements`;
+      return true;
+    };
+    return { element: el("div", { class: "stack tight" }, el("div", { class: "row" }, choose, note), hint), read, put };
+  }
+
+  /**
+   * @param {File} file
+   * @returns {Promise<TensorValue>}
+   */
+  async #arrayOf(file) {
+    if (file.name.endsWith(".npy")) {
+      const array = readNpy(new Uint8Array(await file.arrayBuffer()));
+      return { ...array, origin: { kind: "npy", file: file.name } };
+    }
+    const text = await file.text();
+    if (file.name.endsWith(".json")) return parseJson(text, this.dims);
+    const { rows } = withoutHeader(parseRows(text));
+    const width = this.dims.at(-1) ?? 1;
+    const data = (width > 0 ? inWidth(rows, width, this.tensor.name) : rows).flat();
+    return { shape: shapeFor(data.length, this.dims), data: data.map((cell) => parseElement(cell, this.tensor.datatype)) };
+  }
+
+  /**
+   * Makes a field that chooses a file; what `take` throws stands beside the input.
+   * @param {string} accept
+   * @param {(file: File) => Promise<void>} take
+   */
+  #chooser(accept, take) {
     const note = el("span", { class: "hint" });
-    const choose = el("input", { type: "file", "aria-label": `File for ${this.tensor.name}` });
+    const choose = el("input", { type: "file", accept: accept || null, "aria-label": `File for ${this.tensor.name}` });
     choose.addEventListener("change", async () => {
       const file = choose.files?.[0];
       if (!file) return;
-      bytes = new Uint8Array(await file.arrayBuffer());
       note.textContent = `${file.name}, ${size(file.size)}`;
+      try {
+        await take(file);
+        this.fail("");
+      } catch (error) {
+        this.fail(error instanceof Error ? error.message : String(error));
+      }
       this.onChange();
     });
-    const read = () => {
-      if (!bytes) throw new Error("Choose a file first.");
-      return { shape: this.shape, bytes };
+    return { choose, note };
+  }
+
+  /**
+   * Elements that are made when they are sent, so that the page holds none of them.
+   * @returns {Control}
+   */
+  #fill() {
+    const changed = () => this.onChange();
+    const kind = el(
+      "select",
+      { "aria-label": `Values of ${this.tensor.name}`, change: changed },
+      el("option", { value: "zeros" }, this.tensor.datatype === "BOOL" ? "All false" : "Zeros"),
+      el("option", { value: "ones" }, this.tensor.datatype === "BOOL" ? "All true" : "Ones"),
+      el("option", { value: "random" }, /INT/.test(this.tensor.datatype) ? "Random, 0 to 9" : "Random"),
+    );
+    const dims = this.dims.map((dim, index) =>
+      dim < 0
+        ? el("input", { type: "text", inputmode: "numeric", value: "1", class: "dim", "aria-label": `Dimension ${index} of ${this.tensor.name}`, input: changed })
+        : el("span", { class: "mono" }, String(dim)),
+    );
+    const parts = dims.flatMap((dim, index) => (index ? [el("span", { class: "hint" }, "×"), dim] : [dim]));
+    /** @returns {number[]} */
+    const shape = () =>
+      dims.map((dim, index) => {
+        if (!(dim instanceof HTMLInputElement)) return this.dims[index];
+        if (!/^\s*\d+\s*$/.test(dim.value)) throw new Error(`Dimension ${index} is “${dim.value}”; expected a whole number.`);
+        return Number(dim.value);
+      });
+    const read = (/** @type {boolean} */ whole) => {
+      const origin = { kind: /** @type {Filling} */ (kind.value) };
+      const data = whole ? filled(origin.kind, this.tensor.datatype, shape()) : NOTHING;
+      return { shape: shape(), data, origin };
     };
-    return { element: el("div", { class: "row" }, choose, note), read };
+    return { element: el("div", { class: "row" }, kind, parts), read };
   }
 
   /** @returns {Control} */
   #json() {
     const { datatype, name } = this.tensor;
     const empty = datatype === "BYTES" ? "" : datatype === "BOOL" ? false : 0;
-    const length = datatype === "BYTES" ? this.elements : Math.min(this.elements, JSON_MOST);
-    const text = JSON.stringify(nest(Array(length).fill(empty), this.shape));
+    const long = this.elements > JSON_MOST;
+    const text = JSON.stringify(long ? empty : nest(Array(this.elements).fill(empty), this.shape));
     const changed = { input: () => this.onChange() };
     const area = el("textarea", { class: "tall", "aria-label": `${name} as JSON`, spellcheck: "false", ...changed }, text);
-    return { element: area, read: () => parseJson(area.value, this.shape) };
+    const hint = el("p", { class: "hint" }, "Nested as the shape says, or flat; one value alone stands for every element.");
+    /** @type {Control["put"]} */
+    const put = (shape, data) => {
+      const elements = Array.from(data);
+      if (elements.some((one) => typeof one === "object" || typeof one === "bigint" || (typeof one === "number" && !Number.isFinite(one)))) {
+        return false;
+      }
+      area.value = JSON.stringify(nest(elements, shape));
+      return true;
+    };
+    return { element: el("div", { class: "stack tight" }, area, hint), read: () => parseJson(area.value, this.dims), put };
   }
 }

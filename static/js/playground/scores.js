@@ -1,63 +1,104 @@
-// What an output is to a person: the scores of classes, or a table of elements.
+// What an output is to a person: the scores of classes, a ranking of many numbers, or a table of elements.
 
 import { threeDigits } from "../core/format.js";
-import { flat } from "./tensors.js";
+import { elementCount } from "./tensors.js";
 
 /**
- * @typedef {import("./wire.js").Element} Element
+ * @typedef {import("./datatypes.js").Element} Element
+ * @typedef {import("./wire.js").Output} Output
+ * @typedef {{ score: number, index: number }} Place of a class
  */
 
-/**
- * An output as the server answers it.
- * @typedef {object} Output
- * @property {string} name
- * @property {string} datatype
- * @property {number[]} shape
- * @property {import("./tensors.js").NestedList} data
- */
-
-const CLASSES_MOST = 5000;
 const COLUMNS_MOST = 64;
 const ROWS_MOST = 50;
+const LONG = 20; // elements of a row from which on the largest ones are what people look for
+const BATCH_MOST = 5_000_000; // elements that are ranked
 
 /**
- * Returns the scores of one row of classes that add up to 1; null for any other output.
+ * Says how an output is best shown: "shares" of classes that add up to 1, a "ranking" of one long row, the best classes of each
+ * row of a "batch", or a "table".
  * @param {Output} output
- * @returns {number[] | null}
+ * @param {boolean} [named] whether its classes have names
+ * @returns {"shares" | "ranking" | "batch" | "table"}
  */
-export function classScores({ shape, data, datatype }) {
-  const one = shape.slice(0, -1).every((dim) => dim === 1);
-  if (!/^(FP|BF)/.test(datatype) || !one) return null;
-  const values = flat(data).map(Number);
-  if (values.length < 2 || values.length > CLASSES_MOST) return null;
-  const sum = values.reduce((total, value) => total + value, 0);
-  return values.every((value) => value >= -1e-6 && value <= 1 + 1e-6) && Math.abs(sum - 1) < 0.02 ? values : null;
+export function outputKind(output, named = false) {
+  const { shape, datatype, data } = output;
+  const width = shape.at(-1) ?? 0;
+  if (!/^(FP|BF)/.test(datatype) || width < 2 || data.length > BATCH_MOST) return "table";
+  const rows = elementCount(shape.slice(0, -1));
+  if (rows === 1) return addsUp(data, 0, width) ? "shares" : width >= LONG || named ? "ranking" : "table";
+  const ranked = shape.length === 2 && rows > 1 && (named || width >= LONG || everyRow(rows, (row) => addsUp(data, row * width, width)));
+  return ranked ? "batch" : "table";
 }
 
 /**
- * Returns the classes with the highest scores, the highest first.
- * @param {number[]} scores
- * @param {number} most
- * @returns {{ score: number, index: number }[]}
+ * @param {number} rows
+ * @param {(row: number) => boolean} holds
  */
-export function bestClasses(scores, most) {
-  return scores.map((score, index) => ({ score, index })).sort((a, b) => b.score - a.score).slice(0, most);
+function everyRow(rows, holds) {
+  for (let row = 0; row < Math.min(rows, ROWS_MOST); row += 1) if (!holds(row)) return false;
+  return true;
+}
+
+/**
+ * Says whether a row's elements are shares that add up to 1, give or take the rounding of small floats.
+ * @param {ArrayLike<Element>} data
+ * @param {number} begin
+ * @param {number} width
+ */
+function addsUp(data, begin, width) {
+  let sum = 0;
+  for (let index = begin; index < begin + width; index += 1) {
+    const value = Number(data[index]);
+    if (!(value >= -1e-6 && value <= 1 + 1e-6)) return false;
+    sum += value;
+  }
+  return Math.abs(sum - 1) < 0.02;
+}
+
+/**
+ * Returns the classes with the highest scores of a row, the highest first; what is not a number comes last.
+ * @param {ArrayLike<Element>} scores
+ * @param {number} most
+ * @param {number} [begin] where the row begins
+ * @param {number} [width] how many elements it has
+ * @returns {Place[]}
+ */
+export function bestClasses(scores, most, begin = 0, width = scores.length) {
+  /** @type {Place[]} */
+  const best = [];
+  for (let index = 0; index < width; index += 1) {
+    const score = Number(scores[begin + index]);
+    if (best.length === most && !higher(score, best[most - 1].score)) continue;
+    const place = best.findIndex((other) => higher(score, other.score));
+    best.splice(place < 0 ? best.length : place, 0, { score, index });
+    best.length = Math.min(best.length, most);
+  }
+  return best;
+}
+
+/**
+ * @param {number} one
+ * @param {number} other
+ */
+function higher(one, other) {
+  return one > other || (Number.isNaN(other) && !Number.isNaN(one));
 }
 
 /**
  * Returns the first elements of an output in rows: one for each index but the last, as long as its last dimension.
  * @param {Output} output
- * @returns {{ rows: string[][], total: number, cut: boolean }} how many elements there are, and whether rows are left out
+ * @returns {{ rows: string[][], total: number, cut: boolean }} how many elements there are, and whether any is left out
  */
 export function elementRows({ shape, data }) {
-  const values = flat(data);
   const width = shape.length > 1 ? (shape.at(-1) ?? 1) : 1;
-  const count = Math.min(Math.ceil(values.length / Math.max(width, 1)), ROWS_MOST);
+  const total = data.length;
+  const count = Math.min(Math.ceil(total / Math.max(width, 1)), ROWS_MOST);
   const rows = Array.from({ length: count }, (_, row) => {
-    const cells = values.slice(row * width, (row + 1) * width).slice(0, COLUMNS_MOST);
-    return cells.map(elementText);
+    const length = Math.min(width, COLUMNS_MOST, total - row * width);
+    return Array.from({ length }, (__, column) => elementText(data[row * width + column]));
   });
-  return { rows, total: values.length, cut: values.length > count * width };
+  return { rows, total, cut: total > count * Math.min(width, COLUMNS_MOST) };
 }
 
 /**
@@ -65,7 +106,8 @@ export function elementRows({ shape, data }) {
  * @param {Element} value
  * @returns {string}
  */
-function elementText(value) {
-  if (typeof value !== "number" || Number.isInteger(value)) return String(value);
+export function elementText(value) {
+  if (value instanceof Uint8Array) return `${value.length} bytes`;
+  if (typeof value !== "number" || Number.isInteger(value) || !Number.isFinite(value)) return String(value);
   return Math.abs(value) < 0.001 || Math.abs(value) >= 1e6 ? value.toExponential(2) : threeDigits(value);
 }

@@ -1,21 +1,30 @@
-// The same request as code that runs as pasted: curl, and tritonclient over HTTP and gRPC.
+// The same request as code that runs as pasted: curl, and tritonclient over HTTP and gRPC. What code can make or read by itself
+// (pictures, files, generated numbers) is not written out; what is too long to write out lies in a file beside the code.
 
-import { requestBody } from "./wire.js";
+import { toBinary } from "./datatypes.js";
+import { base64, binaryOf, requestBody } from "./wire.js";
 
 /**
+ * @import { PictureOrigin } from "./origins.js"
+ * @import { Element } from "./datatypes.js"
  * @import { Parameters, Tensor } from "./wire.js"
  *
  * @typedef {"curl" | "http" | "grpc"} SnippetKind
  *
  * @typedef {object} SnippetRequest
  * @property {string} model
- * @property {number | null} version null for the one that the server chooses by itself
+ * @property {string} version a number or an alias; "" for the one that the server chooses by itself
  * @property {{ http: string, grpc: string }} server its addresses
  * @property {boolean} token whether the server asks for a token
  * @property {boolean} decoupled whether the model answers with a stream
  * @property {Tensor[]} inputs
  * @property {string[]} outputs their names
+ * @property {boolean} binary whether an output has no form in JSON, so that curl must ask for binary data
  * @property {Parameters} parameters such as the sequence that the request belongs to
+ *
+ * @typedef {object} DataFile
+ * @property {string} name
+ * @property {Uint8Array<ArrayBuffer>} content
  */
 
 /** @type {Record<string, string>} */
@@ -25,14 +34,18 @@ const NUMPY = {
   BF16: "np.float32",
 };
 const LINE = 96;
+const WRITTEN_MOST = 4096; // elements that stand in the code
+const BYTES_MOST = 48 << 10; // of BYTES that stand in it
 // Names that the code itself uses, and Python's keywords.
 const TAKEN = new Set(
   (
-    "np triton client result os base64 queue answers final error list print " +
+    "np triton client result os base64 queue answers final error list print open " +
     "and as assert async await break class continue def del elif else except finally for from global if import in is " +
     "lambda nonlocal not or pass raise return try while with yield"
   ).split(" "),
 );
+const MEAN = "[0.485, 0.456, 0.406]";
+const DEVIATION = "[0.229, 0.224, 0.225]";
 
 /**
  * Returns a request as code.
@@ -44,22 +57,107 @@ export function snippet(kind, request) {
   return kind === "curl" ? curl(request) : python(kind, request);
 }
 
-/** @param {SnippetRequest} request */
-function curl({ model, version, server, token, inputs, parameters }) {
-  const path = `/v2/models/${encodeURIComponent(model)}${version ? `/versions/${version}` : ""}/infer`;
-  const url = quote(`${server.http}${path}`);
-  const header = token ? ` \\\n  -H "Authorization: Bearer $SLIPWAY_TOKEN"` : "";
-  const { json, binary } = requestBody(inputs, parameters);
-  const text = JSON.stringify(json);
-  if (!binary.length) {
-    return `curl -s ${url} \\\n  -H "Content-Type: application/json"${header} \\\n  -d ${quote(text)}\n`;
-  }
-  const head = new TextEncoder().encode(text);
-  const type = `-H "Content-Type: application/octet-stream" \\\n  -H "Inference-Header-Content-Length: ${head.length}"`;
-  const content = wrap(base64(concat([head, ...binary])));
-  return `base64 -d <<'END' | curl -s ${url} \\\n  ${type}${header} \\\n  --data-binary @-\n${content}\nEND\n`;
+/**
+ * Returns what the code needs beside the server, in words; "" for nothing.
+ * @param {SnippetKind} kind
+ * @param {SnippetRequest} request
+ */
+export function needs(kind, { inputs, binary }) {
+  const pictures = inputs.some(({ origin }) => origin?.kind === "picture");
+  if (kind !== "curl") return `Needs: pip install 'tritonclient[${kind}]'${pictures ? " pillow" : ""}.`;
+  const made = inputs.some(({ origin }) => origin && !["zeros", "bytes"].includes(origin.kind));
+  const python = made ? `Needs: python3 with numpy${pictures ? " and pillow" : ""}.` : "";
+  return [python, binary ? "JSON cannot carry these outputs: they stand in answer.bin, behind the answer's JSON." : ""].filter(Boolean).join(" ");
 }
 
+/**
+ * Returns the files that the code reads and that nobody has yet: inputs which are too long to write out.
+ * @param {SnippetRequest} request
+ * @returns {DataFile[]}
+ */
+export function dataFiles({ inputs }) {
+  const names = fileNames(inputs);
+  return inputs.flatMap((input, index) =>
+    isLong(input) ? [{ name: names[index], content: toBinary(input.datatype, input.data) }] : [],
+  );
+}
+
+/**
+ * Says whether an input is too long to stand in code, which cannot make it either.
+ * @param {Tensor} input
+ */
+function isLong({ data, origin, datatype }) {
+  if (origin) return false;
+  if (data.length > WRITTEN_MOST) return true;
+  if (datatype !== "BYTES") return false;
+  return Array.from(data).reduce((/** @type {number} */ sum, one) => sum + lengthOf(one), 0) > BYTES_MOST;
+}
+
+/** @param {Element} element of BYTES */
+function lengthOf(element) {
+  return element instanceof Uint8Array ? element.length : String(element).length;
+}
+
+// -- curl ------------------------------------------------------------------------------------------------------------------
+/** @param {SnippetRequest} request */
+function curl({ model, version, server, token, inputs, parameters: given, binary }) {
+  const parameters = binary ? { ...given, binary_data_output: true } : given;
+  const saved = binary ? " \\\n  --output answer.bin" : "";
+  const path = `/v2/models/${encodeURIComponent(model)}${version ? `/versions/${encodeURIComponent(version)}` : ""}/infer`;
+  const url = quote(`${server.http}${path}`);
+  const header = token ? ` \\\n  -H "Authorization: Bearer $SLIPWAY_TOKEN"` : "";
+  const behind = inputs.map((input) => behindJson(input));
+  if (behind.every((one) => one === null)) {
+    const text = JSON.stringify(requestBody(inputs, parameters).json);
+    return `curl -s ${url} \\\n  -H "Content-Type: application/json"${header} \\\n  -d ${quote(text)}${saved}\n`;
+  }
+  const names = fileNames(inputs);
+  const rows = inputs.map((input, index) => {
+    const [{ name, datatype, shape, data }, part] = [input, behind[index]];
+    return part ? { name, datatype, shape, parameters: { binary_data_size: part.size } } : { name, datatype, shape, data: Array.from(data) };
+  });
+  const text = JSON.stringify(Object.keys(parameters).length ? { inputs: rows, parameters } : { inputs: rows });
+  const parts = behind.flatMap((part, index) => (part ? [part.command(names[index])] : []));
+  const type = `-H "Content-Type: application/octet-stream"`;
+  const length = `-H "Inference-Header-Content-Length: ${new TextEncoder().encode(text).length}"`;
+  const body = [`printf '%s' ${quote(text)}`, ...parts].map((line) => `  ${line}`).join("\n");
+  return `{\n${body}\n} | curl -s ${url} \\\n  ${type} \\\n  ${length}${header} \\\n  --data-binary @-${saved}\n`;
+}
+
+/**
+ * Returns how many bytes of an input stand behind the JSON, and the command that writes them; null for none.
+ * @param {Tensor} input
+ * @returns {{ size: number, command: (file: string) => string } | null}
+ */
+function behindJson(input) {
+  const { datatype, shape, data, origin } = input;
+  if (origin?.kind === "bytes") {
+    const size = lengthOf(data[0]);
+    const octal = [0, 8, 16, 24].map((shift) => `\\${((size >>> shift) & 255).toString(8).padStart(3, "0")}`).join("");
+    return { size: size + 4, command: () => `printf '${octal}'; cat ${quote(origin.file)}` };
+  }
+  if (origin) {
+    const size = shape.reduce((product, dim) => product * dim, 1) * Number(datatype.replace(/^\D+/, "") || 8) / 8;
+    if (origin.kind === "zeros") return { size, command: () => `head -c ${size} /dev/zero` };
+    const lines = [...(origin.kind === "picture" ? ["from PIL import Image"] : []), ...made(input, "x")];
+    const code = ["import sys, numpy as np", ...lines, `sys.stdout.buffer.write(${wireBytes(datatype)})`];
+    return { size, command: () => `python3 -c ${quote(code.join("\n"))}` };
+  }
+  const content = binaryOf(input);
+  if (!content) return null;
+  if (isLong(input)) return { size: content.length, command: (file) => `cat ${quote(file)}` };
+  return { size: content.length, command: () => `base64 -d <<'END'\n${wrap(base64(content))}\nEND` };
+}
+
+/**
+ * Returns Python that gives the bytes of an array `x` on the wire. Of a BF16 they are the upper half of the float's.
+ * @param {string} datatype
+ */
+function wireBytes(datatype) {
+  return datatype === "BF16" ? "(x.view(np.uint32) >> 16).astype(np.uint16).tobytes()" : "x.tobytes()";
+}
+
+// -- Python ----------------------------------------------------------------------------------------------------------------
 /**
  * @param {"http" | "grpc"} kind
  * @param {SnippetRequest} request
@@ -67,11 +165,12 @@ function curl({ model, version, server, token, inputs, parameters }) {
 function python(kind, request) {
   const names = variableNames(request.inputs.map(({ name }) => name));
   const call = callArguments(kind, request, names);
+  const files = fileNames(request.inputs);
   const lines = [
     ...imports(kind, request),
     "",
     `client = triton.InferenceServerClient(${literal(address(kind, request))})`,
-    ...request.inputs.flatMap((input, index) => inputLines(input, names[index])),
+    ...request.inputs.flatMap((input, index) => inputLines(input, names[index], files[index])),
     "",
     ...(request.decoupled ? streamed(call, request) : answered(call, request.outputs)),
   ];
@@ -83,11 +182,14 @@ function python(kind, request) {
  * @param {SnippetRequest} request
  */
 function imports(kind, { inputs, token, decoupled }) {
-  const needsBase64 = inputs.some(({ bytes }) => bytes);
+  const written = (/** @type {Tensor} */ input) => !input.origin && !isLong(input);
+  const needsBase64 = inputs.some((input) => written(input) && Array.from(input.data).some((one) => one instanceof Uint8Array));
   const modules = [needsBase64 && "base64", token && "os", decoupled && "queue"].filter(Boolean);
   const standard = modules.length ? [...modules.map((name) => `import ${name}`), ""] : [];
-  const install = `# pip install "tritonclient[${kind}]"`;
-  return [install, ...standard, "import numpy as np", `import tritonclient.${kind} as triton`];
+  const pictures = inputs.some(({ origin }) => origin?.kind === "picture");
+  const install = `# pip install "tritonclient[${kind}]"${pictures ? " pillow" : ""}`;
+  const image = pictures ? ["from PIL import Image"] : [];
+  return [install, ...standard, "import numpy as np", `import tritonclient.${kind} as triton`, ...image];
 }
 
 /**
@@ -107,7 +209,7 @@ function address(kind, { server }) {
  */
 function callArguments(kind, { model, version, token, decoupled, parameters }, names) {
   const sequence = Object.entries(parameters).map(([name, value]) => `${name}=${pythonValue(value)}`);
-  const chosen = version ? [`model_version=${literal(String(version))}`] : [];
+  const chosen = version ? [`model_version=${literal(version)}`] : [];
   const headers = token && !decoupled ? [headersArgument(kind)] : [];
   const inputs = `[${names.map((name) => `${name}_input`).join(", ")}]`;
   return [literal(model), inputs, ...sequence, ...chosen, ...headers].join(", ");
@@ -116,12 +218,83 @@ function callArguments(kind, { model, version, token, decoupled, parameters }, n
 /**
  * @param {Tensor} input
  * @param {string} name of its variable
+ * @param {string} file that holds it, where it is too long for the code
  */
-function inputLines(input, name) {
+function inputLines(input, name, file) {
+  const lines = input.origin ? made(input, name) : isLong(input) ? fromFile(input, name, file) : [`${name} = ${array(input)}`];
   return [
-    `${name} = ${array(input)}`,
+    ...lines,
     `${name}_input = triton.InferInput(${literal(input.name)}, list(${name}.shape), ${literal(input.datatype)})`,
     `${name}_input.set_data_from_numpy(${name})`,
+  ];
+}
+
+/**
+ * Returns lines that read a tensor from a file of its bytes on the wire.
+ * @param {Tensor} input
+ * @param {string} name
+ * @param {string} file
+ */
+function fromFile({ datatype, shape }, name, file) {
+  const reshaped = `.reshape(${shape.join(", ")})`;
+  if (datatype === "BYTES") {
+    return [
+      `content = open(${literal(file)}, "rb").read()`,
+      `${name} = []`,
+      "while content:",
+      '    size = int.from_bytes(content[:4], "little")',
+      `    ${name}.append(content[4 : 4 + size])`,
+      "    content = content[4 + size :]",
+      `${name} = np.array(${name}, dtype=object)${reshaped}`,
+    ];
+  }
+  if (datatype !== "BF16") return [`${name} = np.fromfile(${literal(file)}, dtype=${NUMPY[datatype]})${reshaped}`];
+  return [
+    `${name} = np.fromfile(${literal(file)}, dtype=np.uint16).astype(np.uint32) << 16`,
+    `${name} = ${name}.view(np.float32)${reshaped}`,
+  ];
+}
+
+/**
+ * Returns lines that make a tensor from where it came.
+ * @param {Tensor} input
+ * @param {string} name of the variable
+ */
+function made({ datatype, shape, origin }, name) {
+  const [dims, type] = [shape.join(", "), NUMPY[datatype]];
+  const tuple = shape.length === 1 ? `(${dims},)` : `(${dims})`;
+  switch (origin?.kind) {
+    case "zeros": return [`${name} = np.zeros(${tuple}, dtype=${type})`];
+    case "ones": return [`${name} = np.ones(${tuple}, dtype=${type})`];
+    case "random": {
+      const high = datatype === "BOOL" ? 2 : 10;
+      const whole = /INT|BOOL/.test(datatype);
+      const numbers = whole ? `integers(0, ${high}, ${tuple})` : `random(${tuple})`;
+      return [`${name} = np.random.default_rng().${numbers}.astype(${type})`];
+    }
+    case "npy": return [`${name} = np.load(${literal(origin.file)}).astype(${type}).reshape(${dims})`];
+    case "bytes": return [`${name} = np.array([open(${literal(origin.file)}, "rb").read()], dtype=object).reshape(${dims})`];
+    case "picture": return [...picture(origin, name), `${name} = np.ascontiguousarray(${name}).reshape(${dims}).astype(${type})`];
+    default: return [];
+  }
+}
+
+/**
+ * Returns lines that read a picture as the model takes it: its size, its scale, and where its channels stand.
+ * @param {PictureOrigin} origin
+ * @param {string} name
+ */
+function picture({ file, layout, scale }, name) {
+  const { channels, height, width, first } = layout;
+  const mode = channels === 1 ? "L" : "RGB";
+  const grey = channels === 1 ? "128" : "(128, 128, 128)";
+  const opened = file === null ? `Image.new(${literal(mode)}, (${width}, ${height}), ${grey})` : `Image.open(${literal(file)}).convert(${literal(mode)})`;
+  const scaled = scale === "byte" ? "" : " / 255";
+  return [
+    `${name} = ${opened}${file === null ? "" : `.resize((${width}, ${height}))`}`,
+    `${name} = np.asarray(${name}, dtype=np.float32)${scaled}`,
+    ...(scale !== "imagenet" ? [] : [`${name} = (${name} - ${channels === 1 ? "0.485" : MEAN}) / ${channels === 1 ? "0.229" : DEVIATION}`]),
+    ...(first && channels > 1 ? [`${name} = ${name}.transpose(2, 0, 1)`] : []),
   ];
 }
 
@@ -165,13 +338,14 @@ function headersArgument(kind) {
   return `headers={${literal(kind === "grpc" ? "authorization" : "Authorization")}: "Bearer " + os.environ["SLIPWAY_TOKEN"]}`;
 }
 
+// -- names and literals ----------------------------------------------------------------------------------------------------
 /**
  * Returns a Python variable for each input; neither it nor the same with `_input` behind it has another meaning.
  * @param {string[]} inputs their names
  * @returns {string[]}
  */
 function variableNames(inputs) {
-  const taken = new Set(TAKEN);
+  const taken = new Set([...TAKEN, "content", "size"]);
   return inputs.map((input) => {
     let name = input.replace(/\W+/g, "_").replace(/^(\d)/, "_$1").toLowerCase();
     while (taken.has(name) || taken.has(`${name}_input`)) name += "_";
@@ -180,18 +354,33 @@ function variableNames(inputs) {
   });
 }
 
+/** @param {Tensor[]} inputs */
+function fileNames(inputs) {
+  return variableNames(inputs.map(({ name }) => name)).map((name) => `${name}.bin`);
+}
+
 /**
  * Returns a tensor as a numpy array.
  * @param {Tensor} tensor
  */
-function array({ datatype, shape, data = [], bytes }) {
+function array({ datatype, shape, data }) {
   const reshaped = `.reshape(${shape.join(", ")})`;
-  if (bytes) return `np.array([base64.b64decode(\n${wrap(base64(bytes), '    "', '"')}\n)], dtype=object)${reshaped}`;
-  if (datatype === "BYTES") {
-    return `np.array([${data.map((one) => `${literal(String(one))}.encode()`).join(", ")}], dtype=object)${reshaped}`;
-  }
-  const values = data.map((one) => (datatype === "BOOL" ? pythonValue(Boolean(one)) : String(one)));
+  const elements = Array.from(data);
+  if (datatype === "BYTES") return `np.array([${elements.map(bytesLiteral).join(", ")}], dtype=object)${reshaped}`;
+  const values = elements.map((one) => (datatype === "BOOL" ? pythonValue(Boolean(one)) : numberLiteral(one)));
   return `np.array([${fold(values)}], dtype=${NUMPY[datatype] ?? "np.float32"})${reshaped}`;
+}
+
+/** @param {Element} element of BYTES */
+function bytesLiteral(element) {
+  if (element instanceof Uint8Array) return `base64.b64decode(\n${wrap(base64(element), '    "', '"')}\n)`;
+  return `${literal(String(element))}.encode()`;
+}
+
+/** @param {Element} element */
+function numberLiteral(element) {
+  if (typeof element === "number" && !Number.isFinite(element)) return `float("${String(element).replace("Infinity", "inf")}")`;
+  return String(element);
 }
 
 /**
@@ -208,7 +397,7 @@ function fold(values) {
   return `\n    ${lines.map((line) => line.trimEnd()).join("\n    ")}\n`;
 }
 
-/** @param {import("./wire.js").Element} value */
+/** @param {import("./wire.js").Parameter} value */
 function pythonValue(value) {
   return typeof value === "boolean" ? (value ? "True" : "False") : literal(value);
 }
@@ -237,22 +426,4 @@ function quote(value) {
  */
 function wrap(value, before = "", after = "") {
   return (value.match(/.{1,76}/g) ?? [""]).map((line) => before + line + after).join("\n");
-}
-
-/** @param {Uint8Array} bytes */
-function base64(bytes) {
-  let binary = "";
-  for (const byte of bytes) binary += String.fromCharCode(byte);
-  return btoa(binary);
-}
-
-/** @param {Uint8Array[]} parts */
-function concat(parts) {
-  const whole = new Uint8Array(parts.reduce((sum, part) => sum + part.length, 0));
-  let at = 0;
-  for (const part of parts) {
-    whole.set(part, at);
-    at += part.length;
-  }
-  return whole;
 }

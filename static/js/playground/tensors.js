@@ -1,9 +1,10 @@
 // What a tensor's name, datatype and shape say of how a person can give it, and how what was given becomes its elements.
 
 /**
- * @typedef {import("./wire.js").Element} Element
+ * @typedef {import("./datatypes.js").Element} Element
+ * @typedef {import("./datatypes.js").Elements} Elements
  * @typedef {Element | NestedList[]} NestedList a list of lists of elements, as deep as the tensor's shape is long
- * @typedef {"draw" | "picture" | "grid" | "text" | "file" | "json"} Mode one way to give a tensor
+ * @typedef {"draw" | "picture" | "table" | "grid" | "text" | "file" | "fill" | "json"} Mode one way to give a tensor
  * @typedef {"unit" | "byte" | "imagenet"} PixelScale 0 to 1, 0 to 255, or ImageNet's mean and deviation
  */
 
@@ -22,6 +23,8 @@
  */
 
 const GRID_MOST = 128;
+const TABLE_WIDTH_MOST = 256;
+const TABLE_ROWS_MOST = 200; // that a signature fixes
 const WHOLE = /^U?INT/;
 const IMAGENET_MEAN = [0.485, 0.456, 0.406];
 const IMAGENET_DEVIATION = [0.229, 0.224, 0.225];
@@ -46,24 +49,39 @@ export function elementCount(shape) {
 }
 
 /**
- * Returns the ways in which a person can give a tensor, the most natural first.
+ * Returns the ways in which a person can give a tensor, the most natural first. The first one gives a valid tensor before
+ * anybody has done anything, whatever its size.
  * @param {TensorSpec} tensor
  * @returns {Mode[]}
  */
 export function inputModes({ name, datatype, shape }) {
   const fixed = fixedShape(shape);
   const elements = elementCount(fixed);
+  const table = isTable(shape.map(Number), fixed);
   if (datatype === "BYTES") {
-    if (elements !== 1) return ["text", "json"];
-    return /png|jpe?g|image|picture|digit/i.test(name) ? ["draw", "file", "text"] : ["text", "file", "json"];
+    if (elements !== 1) return table ? ["table", "json"] : ["json"];
+    if (/png|jpe?g|image|picture|digit/i.test(name)) return ["draw", "file", "text"];
+    return table && Number(shape[0]) < 0 ? ["text", "table", "file", "json"] : ["text", "file", "json"];
   }
   /** @type {Mode[]} */
   const modes = [];
   const square = isSquare(fixed, 8) || isSquare(fixed, 28);
   if (square) modes.push("draw");
   else if (imageLayout(shape.map(Number))) modes.push("picture");
-  if (elements <= GRID_MOST) modes.push("grid");
-  return [...modes, "json"];
+  if (table) modes.push("table");
+  else if (elements <= GRID_MOST) modes.push("grid");
+  return [...modes, "fill", "file", "json"];
+}
+
+/**
+ * Says whether a person reads a tensor as a table: rows of columns, or a list of any length.
+ * @param {number[]} shape -1 for open dimensions
+ * @param {number[]} fixed
+ */
+function isTable(shape, fixed) {
+  const [rows, width] = shape.length === 2 ? fixed : [1, fixed[0]];
+  const fits = rows > 0 && rows <= TABLE_ROWS_MOST && width > 0 && width <= TABLE_WIDTH_MOST;
+  return fits && (shape.length === 2 || (shape.length === 1 && (shape[0] < 0 || shape[0] <= TABLE_ROWS_MOST)));
 }
 
 /**
@@ -123,22 +141,37 @@ function luma(rgba, at) {
  * Returns the element that a text stands for; throws an Error with a sentence where it stands for none.
  * @param {string} text a number, with a point or a comma; for BOOL, "0", "false" and nothing are false
  * @param {string} datatype
- * @returns {number | boolean}
+ * @returns {Element}
  */
 export function parseElement(text, datatype) {
   const plain = text.trim();
-  if (datatype === "BOOL") return plain !== "0" && plain !== "false" && plain !== "";
+  if (datatype === "BYTES") return text;
+  if (datatype === "BOOL") return plain !== "0" && plain.toLowerCase() !== "false" && plain !== "";
+  if (!WHOLE.test(datatype) && /^[-+]?(nan|inf(inity)?)$/i.test(plain)) {
+    return /nan/i.test(plain) ? NaN : plain.startsWith("-") ? -Infinity : Infinity;
+  }
   const value = Number(plain.replace(",", "."));
   if (plain === "" || Number.isNaN(value)) throw new Error(`“${text}” is not a number.`);
-  if (WHOLE.test(datatype) && !Number.isInteger(value)) throw new Error(`${text} is not a whole number, as ${datatype} needs.`);
-  return value;
+  if (!WHOLE.test(datatype)) return value;
+  if (!Number.isInteger(value)) throw new Error(`${text} is not a whole number, as ${datatype} needs.`);
+  const exact = Number.isSafeInteger(value) || !/^[-+]?\d+$/.test(plain) ? value : BigInt(plain);
+  const [low, high] = rangeOf(datatype);
+  if (exact < low || exact > high) throw new Error(`${text} is outside of ${datatype}, which goes from ${low} to ${high}.`);
+  return exact;
+}
+
+/** @param {string} datatype of whole numbers */
+function rangeOf(datatype) {
+  const bits = BigInt(datatype.replace(/\D/g, ""));
+  return datatype.startsWith("U") ? [0n, 2n ** bits - 1n] : [-(2n ** (bits - 1n)), 2n ** (bits - 1n) - 1n];
 }
 
 /**
- * Reads a tensor written as JSON. The brackets say its shape; a list of another depth takes the signature's.
- * Throws an Error with a sentence for what is not JSON.
+ * Reads a tensor written as JSON. The brackets say its shape; a flat list takes the signature's, of which one open dimension
+ * follows from the list's length, and a single value stands for every element. Throws an Error with a sentence for what is
+ * not JSON, or uneven.
  * @param {string} text
- * @param {number[]} shape the signature's, without open dimensions
+ * @param {number[]} shape the signature's, -1 for open dimensions
  * @returns {{ shape: number[], data: Element[] }}
  */
 export function parseJson(text, shape) {
@@ -148,9 +181,41 @@ export function parseJson(text, shape) {
   } catch (error) {
     throw new Error(`This is not JSON: ${error instanceof Error ? error.message : error}.`);
   }
+  if (value === null || (typeof value === "object" && !Array.isArray(value))) {
+    throw new Error("Expected a list in brackets, or one value for all elements.");
+  }
+  const fixed = fixedShape(shape);
+  if (!Array.isArray(value)) return { shape: fixed, data: Array(elementCount(fixed)).fill(value) };
   const said = [];
-  for (let part = value; Array.isArray(part); [part] = part) said.push(part.length);
-  return { shape: said.length === shape.length ? said : shape, data: flat(value) };
+  for (let part = /** @type {NestedList} */ (value); Array.isArray(part); [part] = part) said.push(part.length);
+  refuseUneven(value, said);
+  const data = flat(value);
+  if (data.some((one) => typeof one === "number" && Number.isInteger(one) && !Number.isSafeInteger(one))) {
+    throw new Error("A whole number here has more digits than JSON keeps in a browser; give it as numbers instead.");
+  }
+  return { shape: said.length === shape.length ? said : shapeFor(data.length, shape), data };
+}
+
+/**
+ * @param {NestedList[]} list
+ * @param {number[]} lengths of the first list at each depth
+ */
+function refuseUneven(list, [length, ...inner]) {
+  const wrong = list.findIndex((one) => Array.isArray(one) !== inner.length > 0 || (Array.isArray(one) && one.length !== inner[0]));
+  if (wrong >= 0) throw new Error(`The lists are uneven: the first of ${length} is not as long as number ${wrong + 1}.`);
+  if (inner.length) for (const one of list) refuseUneven(/** @type {NestedList[]} */ (one), inner);
+}
+
+/**
+ * Returns the signature's shape for so many elements: one open dimension takes what is left, others are 1.
+ * @param {number} count
+ * @param {number[]} shape
+ */
+export function shapeFor(count, shape) {
+  const open = shape.findIndex((dim) => dim < 0);
+  const rest = elementCount(fixedShape(shape));
+  if (open < 0 || !rest || count % rest) return fixedShape(shape);
+  return fixedShape(shape).map((dim, index) => (index === open ? count / rest : dim));
 }
 
 /**

@@ -1,17 +1,22 @@
-// The V2 inference protocol's request: JSON, and behind it the binary data that JSON cannot carry.
+// The V2 inference protocol's request and answer: JSON, and behind it the binary data that JSON cannot carry.
 // https://kserve.github.io/website/docs/concepts/architecture/data-plane/v2-protocol, and Triton's binary data extension.
 
+import { fitsJson, fromBinary, toBinary } from "./datatypes.js";
+
 /**
- * @typedef {number | string | boolean} Element one element of a tensor, as JSON carries it
- * @typedef {{ [name: string]: Element }} Parameters of a request
+ * @typedef {import("./datatypes.js").Element} Element
+ * @typedef {import("./datatypes.js").Elements} Elements
+ * @typedef {import("./origins.js").Origin} Origin
+ * @typedef {number | string | boolean} Parameter
+ * @typedef {{ [name: string]: Parameter }} Parameters of a request
  */
 
 /**
- * What a tensor holds: flat elements, or the bytes of the one element of a BYTES tensor.
+ * What a tensor holds.
  * @typedef {object} TensorValue
  * @property {number[]} shape
- * @property {Element[]} [data] flat, row by row
- * @property {Uint8Array} [bytes] in place of `data`
+ * @property {Elements} data
+ * @property {Origin} [origin] how code makes the same; left out where only the elements themselves say it
  *
  * @typedef {TensorValue & { name: string, datatype: string }} Tensor
  *
@@ -29,11 +34,34 @@
  * @property {number} binaryLength how many bytes stand behind the JSON
  */
 
+/**
+ * An output as the server answered it.
+ * @typedef {object} Output
+ * @property {string} name
+ * @property {string} datatype
+ * @property {number[]} shape
+ * @property {Elements} data
+ *
+ * @typedef {{ [name: string]: unknown, model_version?: string, outputs: Output[], parameters?: Record<string, unknown> }} Answer
+ */
+
 /** The parameter that asks the server to say where a request's time went. */
 export const TIMING = "slipway_timing";
+/** The parameter that asks for outputs as binary data, which is exact, and smaller where there is much of it. */
+export const BINARY = "binary_data_output";
+
+const JSON_MOST = 4096; // elements of a tensor that stand in the JSON
 
 /**
- * Returns a request's JSON and the binary data behind it: each element after its length (4 bytes, little endian).
+ * Returns the bytes of a tensor that travel behind the JSON; null where its elements stand in the JSON.
+ * @param {Tensor} tensor
+ */
+export function binaryOf({ datatype, data }) {
+  return data.length <= JSON_MOST && fitsJson(datatype, data) ? null : toBinary(datatype, data);
+}
+
+/**
+ * Returns a request's JSON and the binary data behind it.
  * @param {Tensor[]} inputs
  * @param {Parameters} [parameters] left out of the JSON where there is none
  * @returns {{ json: RequestJson, binary: Uint8Array<ArrayBuffer>[] }}
@@ -41,13 +69,12 @@ export const TIMING = "slipway_timing";
 export function requestBody(inputs, parameters = {}) {
   /** @type {Uint8Array<ArrayBuffer>[]} */
   const binary = [];
-  const rows = inputs.map(({ name, datatype, shape, data, bytes }) => {
-    if (!bytes) return { name, datatype, shape, data };
-    const element = new Uint8Array(4 + bytes.length);
-    new DataView(element.buffer).setUint32(0, bytes.length, true);
-    element.set(bytes, 4);
-    binary.push(element);
-    return { name, datatype, shape, parameters: { binary_data_size: element.length } };
+  const rows = inputs.map((tensor) => {
+    const { name, datatype, shape, data } = tensor;
+    const bytes = binaryOf(tensor);
+    if (!bytes) return { name, datatype, shape, data: Array.from(data) };
+    binary.push(bytes);
+    return { name, datatype, shape, parameters: { binary_data_size: bytes.length } };
   });
   return { json: Object.keys(parameters).length ? { inputs: rows, parameters } : { inputs: rows }, binary };
 }
@@ -70,6 +97,56 @@ export function encode(inputs, parameters) {
   return { json, content: new Blob([head, ...binary]), headers, binaryLength };
 }
 
+/**
+ * Reads an answer: its JSON with each output's elements, wherever they stand.
+ * @param {Uint8Array<ArrayBuffer>} body
+ * @param {string | null} headLength the header Inference-Header-Content-Length
+ * @returns {Answer}
+ */
+export function decode(body, headLength) {
+  const length = Number(headLength ?? body.length);
+  const answer = JSON.parse(new TextDecoder().decode(body.subarray(0, length)));
+  let at = length;
+  const outputs = answer.outputs.map((/** @type {Output & { parameters?: { binary_data_size?: number } }} */ output) => {
+    const { name, datatype, shape, parameters } = output;
+    const bytes = parameters?.binary_data_size;
+    if (bytes === undefined) return { name, datatype, shape, data: output.data };
+    at += bytes;
+    return { name, datatype, shape, data: fromBinary(datatype, body.slice(at - bytes, at)) };
+  });
+  return { ...answer, outputs };
+}
+
+/**
+ * Returns a tensor as examples keep it: V2's JSON, and base64 for what that cannot carry.
+ * @param {Tensor} tensor
+ */
+export function kept({ name, datatype, shape, data }) {
+  if (fitsJson(datatype, data)) return { name, datatype, shape, data: Array.from(data) };
+  return { name, datatype, shape, base64: base64(toBinary(datatype, data)) };
+}
+
+/**
+ * Returns the elements of a tensor as examples keep it.
+ * @param {{ datatype: string, data?: Elements, base64?: string }} row
+ * @returns {Elements}
+ */
+export function unkept({ datatype, data, base64: text }) {
+  if (text !== undefined) return fromBinary(datatype, Uint8Array.from(atob(text), (one) => one.charCodeAt(0)));
+  /** @type {Record<string, number>} */
+  const words = { NaN: NaN, Infinity: Infinity, "-Infinity": -Infinity };
+  const given = Array.from(data ?? []);
+  return datatype === "BYTES" ? given : given.map((one) => (typeof one === "string" ? words[one] : one));
+}
+
+/** @param {Uint8Array} bytes */
+export function base64(bytes) {
+  const parts = [];
+  for (let at = 0; at < bytes.length; at += 8192) parts.push(String.fromCharCode(...bytes.subarray(at, at + 8192)));
+  return btoa(parts.join(""));
+}
+
+const LIST_MOST = 200; // elements of a list that are written for reading
 const SCALAR = /(?:-?[\d.eE+-]+|"[^"]{0,24}"|true|false|null)/.source;
 const LIST_OF_SCALARS = new RegExp(`\\[\\s*(${SCALAR}(?:,\\s*${SCALAR})*)\\s*\\]`, "g");
 
@@ -80,6 +157,22 @@ const LIST_OF_SCALARS = new RegExp(`\\[\\s*(${SCALAR}(?:,\\s*${SCALAR})*)\\s*\\]
  * @returns {string}
  */
 export function readable(value, most = 4000) {
-  const text = JSON.stringify(value, null, 2).replace(LIST_OF_SCALARS, (_, list) => `[${list.replace(/\s+/g, " ")}]`);
+  const text = JSON.stringify(value, shortened, 2).replace(LIST_OF_SCALARS, (_, list) => `[${list.replace(/\s+/g, " ")}]`);
   return text.length > most ? `${text.slice(0, most)}\n… ${text.length - most} more characters` : text;
+}
+
+/**
+ * What JSON.stringify writes of a value: of a long list its beginning, and how much is left out.
+ * @param {string} _
+ * @param {unknown} value
+ */
+function shortened(_, value) {
+  if (typeof value === "bigint") return String(value);
+  if (typeof value === "number" && !Number.isFinite(value)) return String(value);
+  if (!Array.isArray(value) && !ArrayBuffer.isView(value)) return value;
+  const list = /** @type {ArrayLike<unknown>} */ (value);
+  const rounded = value instanceof Float32Array ? (/** @type {number} */ one) => Number(one.toPrecision(8)) : null;
+  const shown = Array.prototype.slice.call(list, 0, LIST_MOST);
+  const written = rounded ? shown.map(rounded) : shown;
+  return list.length > LIST_MOST ? [...written, `… ${list.length - LIST_MOST} more`] : written;
 }

@@ -2,6 +2,7 @@
 
 import json
 import os
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
+from tests.support import model_factory
 from tests.support.serving_process import PATIENCE_S
 from tests.support.up_process import Up
 
@@ -97,11 +99,72 @@ def test_the_snippets_run_as_pasted(page: Page, slipway: Up, model: str) -> None
         assert "probabilities" in run([sys.executable, "-c", copied(kind, word)])
 
 
-def run(command: list[str]) -> str:
-    environment = {"PATH": os.environ["PATH"], "PYTHONWARNINGS": "ignore"}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, env=environment, check=False)
+def run(command: list[str], folder: Path | None = None) -> str:
+    # A snippet for curl calls python3, which is ours.
+    environment = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "PYTHONWARNINGS": "ignore"}
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=PATIENCE_S, env=environment, check=False, cwd=folder
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def test_what_is_too_large_to_type_can_be_sent_as_it_stands(page: Page, tmp_path: Path) -> None:
+    """A picture in halves: no JSON could carry it, and the browser holds none of it until it is sent."""
+    node = model_factory.helper.make_node("ReduceMax", ["image"], ["most"], axes=[1, 2, 3], keepdims=0)
+    model = [("image", "FP16", ["n", 3, 512, 512])], [("most", "FP16", ["n"])]
+    (tmp_path / "brightest.onnx").write_bytes(model_factory.onnx_bytes([node], *model))
+    upload(page, tmp_path / "brightest.onnx")
+    page.goto("/models/brightest/playground")
+    page.get_by_role("button", name="Send request").click()
+    expect(page.locator('[data-output="most"] td')).to_have_text("0.502")
+    expect(page.locator("#answer-time")).to_contain_text("measured in the server")
+    assert "Image.new" in (page.locator("#snippet").text_content() or "")
+    run(["bash", "-c", page.locator("#snippet").text_content() or ""], tmp_path)
+    assert struct.unpack("<e", (tmp_path / "answer.bin").read_bytes()[-2:])[0] == pytest.approx(0.502, abs=1e-3)
+    page.get_by_role("button", name="Python, gRPC", exact=True).click()
+    expect(page.locator("#snippet")).to_contain_text("tritonclient.grpc")
+    assert "0.502" in run([sys.executable, "-c", page.locator("#snippet").text_content() or ""])
+    page.get_by_role("button", name="Generate").click()
+    page.get_by_label("Values of image").select_option("ones")
+    page.get_by_label("Dimension 0 of image").fill("2")
+    page.get_by_role("button", name="Send request").click()
+    expect(page.locator('[data-output="most"] td')).to_have_text(["1", "1"])
+    page.get_by_label("Dimension 0 of image").fill("1000")
+    page.get_by_role("button", name="Send request").click()
+    expect(page.locator('[data-input="image"] .error-text')).to_contain_text("the browser sends at most 48 MiB")
+
+
+def test_a_table_is_pasted_from_a_spreadsheet_and_rows_are_added(page: Page, tmp_path: Path) -> None:
+    node = model_factory.helper.make_node("Softmax", ["x"], ["y"])
+    tensors = [("x", "FP32", ["n", 3])], [("y", "FP32", ["n", 3])]
+    (tmp_path / "softmax.onnx").write_bytes(model_factory.onnx_bytes([node], *tensors))
+    upload(page, tmp_path / "softmax.onnx")
+    page.goto("/models/softmax/playground")
+    page.evaluate("navigator.clipboard.writeText('a\\tb\\tc\\n0\\t0\\t9\\n9\\t0\\t0\\n')")
+    page.get_by_label("x 0").focus()
+    page.keyboard.press("Control+V")
+    expect(page.get_by_label("x row 2, 0")).to_have_value("9")
+    expect(page.get_by_label("x 0")).to_be_focused()
+    page.get_by_role("button", name="Add row").click()
+    expect(page.get_by_label("x row 3, 0")).to_be_focused()
+    page.keyboard.type("9,5")
+    page.keyboard.press("Enter")
+    best = page.locator('[data-output="y"] tbody tr')
+    expect(best).to_have_count(3)
+    assert [row.get_attribute("data-top") for row in best.all()] == ["2", "0", "0"]
+    expect(page.get_by_label("x row 3, 0")).to_be_focused()
+    page.get_by_label("x row 3, 0").fill("nine")
+    page.get_by_role("button", name="Send request").click()
+    expect(page.locator('[data-input="x"] .error-text')).to_have_text("Row 3, column 0: “nine” is not a number.")
+    expect(page.get_by_label("x row 3, 0")).to_be_focused()
+
+
+def upload(page: Page, file: Path) -> None:
+    page.goto("/models/new")
+    page.locator("#file-input").set_input_files(file)
+    page.get_by_role("button", name="Publish").click()
+    expect(page.get_by_text(f"{file.stem} is serving version 1")).to_be_visible()
 
 
 COUNTING = """import numpy as np

@@ -3,29 +3,46 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { bestClasses, classScores, elementRows } from "../../../static/js/playground/scores.js";
+import { bestClasses, elementRows, outputKind } from "../../../static/js/playground/scores.js";
 
 const output = (data, shape, datatype = "FP32") => ({ name: "y", datatype, shape, data });
 
 test("one row of shares that add up to 1 are the scores of classes", () => {
-  assert.deepEqual(classScores(output([0.1, 0.7, 0.2], [1, 3])), [0.1, 0.7, 0.2]);
-  assert.deepEqual(classScores(output([[0.25, 0.75]], [1, 2], "FP16")), [0.25, 0.75]);
+  assert.equal(outputKind(output([0.1, 0.7, 0.2], [1, 3])), "shares");
+  assert.equal(outputKind(output([0.25, 0.75], [1, 2], "FP16")), "shares");
 });
 
 test("rounding of small floats is forgiven", () => {
-  assert.deepEqual(classScores(output([0.999, 0.0100001, -1e-7], [3])), [0.999, 0.0100001, -1e-7]);
+  assert.equal(outputKind(output([0.999, 0.0100001, -1e-7], [3])), "shares");
 });
 
-test("anything else is no scores", () => {
+test("a long row of any numbers is ranked, and a short one where its classes have names", () => {
+  assert.equal(outputKind(output(Array(1000).fill(-3), [1, 1000])), "ranking");
+  assert.equal(outputKind(output([2, -1, 4], [1, 3]), true), "ranking");
+});
+
+test("several rows show the best classes of each", () => {
+  assert.equal(outputKind(output([0.5, 0.5, 0.1, 0.9], [2, 2])), "batch");
+  assert.equal(outputKind(output([5, 5, 1, 9], [2, 2]), true), "batch");
+});
+
+test("anything else is a table", () => {
   const others = {
     "adds up to 2": output([1, 1], [2]),
     "is negative": output([-0.5, 1.5], [2]),
     "is of integers": output([0, 1], [2], "INT64"),
-    "is of two rows": output([0.5, 0.5, 0.5, 0.5], [2, 2]),
+    "has rows of any numbers": output([5, 5, 1, 9], [2, 2]),
     "is a single number": output([1], [1]),
     "is of text": output(["0.5", "0.5"], [2], "BYTES"),
+    "is no number": output([NaN, 1], [2]),
   };
-  for (const [what, one] of Object.entries(others)) assert.equal(classScores(one), null, what);
+  for (const [what, one] of Object.entries(others)) assert.equal(outputKind(one), "table", what);
+});
+
+test("what is no number comes last, and a row of a batch is ranked by itself", () => {
+  assert.deepEqual(bestClasses([NaN, 1, 3, 2], 3).map(({ index }) => index), [2, 3, 1]);
+  assert.deepEqual(bestClasses([NaN, NaN], 1).map(({ index }) => index), [0]);
+  assert.deepEqual(bestClasses([9, 9, 1, 2, 3, 9], 2, 2, 3), [{ score: 3, index: 2 }, { score: 2, index: 1 }]);
 });
 
 test("the best classes come first, and keep their numbers", () => {
@@ -44,7 +61,7 @@ test("a list has a row for each element", () => {
 });
 
 test("numbers are written so that they can be compared", () => {
-  const { rows } = elementRows(output([[0.123456, 1e-7, 123456789.5, 12]], [1, 4]));
+  const { rows } = elementRows(output([0.123456, 1e-7, 123456789.5, 12], [1, 4]));
   assert.deepEqual(rows, [["0.123", "1.00e-7", "1.23e+8", "12"]]);
 });
 
@@ -54,7 +71,8 @@ test("a long table is cut, and says so", () => {
 });
 
 test("a wide table shows its first columns", () => {
-  assert.equal(elementRows(output(Array(100).fill(1), [1, 100])).rows[0].length, 64);
+  const { rows, cut } = elementRows(output(Array(100).fill(1), [1, 100]));
+  assert.deepEqual([rows[0].length, cut], [64, true]);
 });
 
 test("a tensor without elements is an empty table", () => {

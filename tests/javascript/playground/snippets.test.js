@@ -2,21 +2,25 @@
 
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import test from "node:test";
 
-import { snippet } from "../../../static/js/playground/snippets.js";
+import { dataFiles, needs, snippet } from "../../../static/js/playground/snippets.js";
 
 const REQUEST = {
   model: "iris",
-  version: null,
+  version: "",
   server: { http: "http://localhost:8000", grpc: "localhost:8001" },
   token: false,
   decoupled: false,
   inputs: [{ name: "x", datatype: "FP32", shape: [1, 2], data: [1.5, -2] }],
   outputs: ["y"],
+  binary: false,
   parameters: {},
 };
-const BYTES = { name: "png", datatype: "BYTES", shape: [1], bytes: new Uint8Array([137, 80, 78, 71]) };
+const BYTES = { name: "png", datatype: "BYTES", shape: [1], data: [new Uint8Array([137, 80, 78, 71])] };
 
 /** Returns the request with one input for each name. */
 function named(...names) {
@@ -35,7 +39,7 @@ test("curl sends JSON to the model's address", () => {
 });
 
 test("a model's name is quoted for an address, and a chosen version stands behind it", () => {
-  const code = snippet("curl", { ...REQUEST, model: "größe/2", version: 3 });
+  const code = snippet("curl", { ...REQUEST, model: "größe/2", version: "3" });
   assert.ok(code.includes("/v2/models/gr%C3%B6%C3%9Fe%2F2/versions/3/infer"));
 });
 
@@ -46,13 +50,80 @@ test("the shell gets back a text with quotes and line ends as it was", () => {
   assert.equal(JSON.parse(given.at(-2)).inputs[0].data[0], text);
 });
 
-test("curl is given bytes as base64, and how long the JSON before them is", () => {
-  const code = snippet("curl", { ...REQUEST, inputs: [BYTES] });
+/** Returns the body that a snippet for curl sends. */
+function sentByCurl(code, options = {}) {
+  return execFileSync("bash", ["-c", code.replace(/\| curl[\s\S]*$/, "")], { maxBuffer: 1 << 26, ...options });
+}
+
+test("curl is given bytes behind the JSON, and how long the JSON is", () => {
+  const code = snippet("curl", { ...REQUEST, inputs: [REQUEST.inputs[0], BYTES] });
   const [, head] = code.match(/Inference-Header-Content-Length: (\d+)/);
-  const [, content] = code.match(/@-\n([\s\S]+)\nEND\n$/);
-  const sent = Buffer.from(content, "base64");
-  assert.equal(JSON.parse(sent.subarray(0, Number(head))).inputs[0].parameters.binary_data_size, 8);
+  const sent = sentByCurl(code);
+  const { inputs } = JSON.parse(sent.subarray(0, Number(head)));
+  assert.deepEqual(inputs[0], REQUEST.inputs[0]);
+  assert.equal(inputs[1].parameters.binary_data_size, 8);
   assert.deepEqual([...sent.subarray(Number(head))], [4, 0, 0, 0, 137, 80, 78, 71]);
+});
+
+test("zeros are made by the shell, however many they are", () => {
+  const zeros = { name: "x", datatype: "FP16", shape: [1, 3, 224, 224], data: [], origin: { kind: "zeros" } };
+  const code = snippet("curl", { ...REQUEST, inputs: [zeros] });
+  const sent = sentByCurl(code);
+  const head = Number(code.match(/Content-Length: (\d+)/)[1]);
+  assert.equal(sent.length - head, 2 * 3 * 224 * 224);
+  assert.ok(sent.subarray(head).every((one) => one === 0));
+  assert.equal(needs("curl", { ...REQUEST, inputs: [zeros] }), "");
+});
+
+test("a person's file is read from where it is, after its length", () => {
+  const folder = mkdtempSync(join(tmpdir(), "slipway-snippet-"));
+  writeFileSync(join(folder, "my cat's.jpg"), Buffer.from([1, 2, 3]));
+  const file = { ...BYTES, data: [new Uint8Array([1, 2, 3])], origin: { kind: "bytes", file: "my cat's.jpg" } };
+  const sent = sentByCurl(snippet("curl", { ...REQUEST, inputs: [file] }), { cwd: folder });
+  assert.deepEqual([...sent.subarray(-7)], [3, 0, 0, 0, 1, 2, 3]);
+  rmSync(folder, { recursive: true });
+  assert.ok(snippet("http", { ...REQUEST, inputs: [file] }).includes('open("my cat\'s.jpg", "rb").read()'));
+});
+
+test("what is too long to write out lies in a file beside the code", () => {
+  const long = { name: "X", datatype: "FP32", shape: [1, 5000], data: new Float32Array(5000).fill(2) };
+  const request = { ...REQUEST, inputs: [long] };
+  const [{ name, content }] = dataFiles(request);
+  assert.equal(name, "x.bin");
+  assert.equal(content.length, 20000);
+  assert.ok(snippet("curl", request).includes("cat 'x.bin'"));
+  assert.ok(snippet("grpc", request).includes('x = np.fromfile("x.bin", dtype=np.float32).reshape(1, 5000)'));
+  assert.deepEqual(dataFiles(REQUEST), []);
+});
+
+test("a picture is read by PIL as the model takes it", () => {
+  const layout = { channels: 3, height: 224, width: 200, first: true };
+  const origin = { kind: "picture", file: "cat.jpg", layout, scale: "imagenet" };
+  const request = { ...REQUEST, inputs: [{ name: "x", datatype: "FP32", shape: [1, 3, 224, 200], data: [], origin }] };
+  const code = snippet("http", request);
+  for (const line of [
+    "from PIL import Image",
+    'x = Image.open("cat.jpg").convert("RGB").resize((200, 224))',
+    "x = np.asarray(x, dtype=np.float32) / 255",
+    "x = (x - [0.485, 0.456, 0.406]) / [0.229, 0.224, 0.225]",
+    "x = x.transpose(2, 0, 1)",
+    "x = np.ascontiguousarray(x).reshape(1, 3, 224, 200).astype(np.float32)",
+  ]) assert.ok(code.split("\n").includes(line), line);
+  assert.equal(needs("http", request), "Needs: pip install 'tritonclient[http]' pillow.");
+  assert.equal(needs("curl", request), "Needs: python3 with numpy and pillow.");
+});
+
+test("curl saves outputs that have no form in JSON", () => {
+  const code = snippet("curl", { ...REQUEST, binary: true });
+  assert.ok(code.includes('"parameters":{"binary_data_output":true}'));
+  assert.ok(code.endsWith("--output answer.bin\n"));
+  assert.ok(!snippet("http", { ...REQUEST, binary: true }).includes("binary_data_output"));
+});
+
+test("an alias stands where a version may", () => {
+  const request = { ...REQUEST, version: "champion" };
+  assert.ok(snippet("curl", request).includes("/versions/champion/infer"));
+  assert.ok(snippet("grpc", request).includes('model_version="champion"'));
 });
 
 test("a token is read from the environment", () => {
@@ -71,7 +142,7 @@ test("each protocol is called at its own address", () => {
 
 test("a sequence's parameters are Python's", () => {
   const parameters = { sequence_id: 7, sequence_start: true, sequence_end: false };
-  const code = snippet("http", { ...REQUEST, parameters, version: 2 });
+  const code = snippet("http", { ...REQUEST, parameters, version: "2" });
   assert.ok(code.includes('sequence_id=7, sequence_start=True, sequence_end=False, model_version="2"'));
 });
 

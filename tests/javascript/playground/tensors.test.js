@@ -7,26 +7,37 @@ import * as tensors from "../../../static/js/playground/tensors.js";
 
 const modes = (name, datatype, shape) => tensors.inputModes({ name, datatype, shape });
 
+const ALWAYS = ["fill", "file", "json"];
+
 test("a digit can be drawn, whichever way its pixels lie", () => {
-  assert.deepEqual(modes("image", "FP32", [-1, 1, 8, 8]), ["draw", "grid", "json"]);
-  assert.deepEqual(modes("pixels", "FP32", [-1, 64]), ["draw", "grid", "json"]);
-  assert.deepEqual(modes("image", "FP32", [-1, 1, 28, 28]), ["draw", "json"]);
-  assert.deepEqual(modes("pixels", "UINT8", [784]), ["draw", "json"]);
+  assert.deepEqual(modes("image", "FP32", [-1, 1, 8, 8]), ["draw", "grid", ...ALWAYS]);
+  assert.deepEqual(modes("pixels", "FP32", [-1, 64]), ["draw", "table", ...ALWAYS]);
+  assert.deepEqual(modes("image", "FP32", [-1, 1, 28, 28]), ["draw", ...ALWAYS]);
+  assert.deepEqual(modes("pixels", "UINT8", [784]), ["draw", ...ALWAYS]);
 });
 
 test("a larger image can be a picture", () => {
-  assert.deepEqual(modes("image", "FP32", [-1, 3, 224, 224]), ["picture", "json"]);
-  assert.deepEqual(modes("image", "UINT8", [224, 224, 3]), ["picture", "json"]);
+  assert.deepEqual(modes("image", "FP32", [-1, 3, 224, 224]), ["picture", ...ALWAYS]);
+  assert.deepEqual(modes("image", "UINT8", [224, 224, 3]), ["picture", ...ALWAYS]);
 });
 
-test("few numbers have a field each", () => {
-  assert.deepEqual(modes("features", "FP64", [-1, 4]), ["grid", "json"]);
-  assert.deepEqual(modes("features", "FP64", [-1, 129]), ["json"]);
+test("rows of columns are a table, and so is a list", () => {
+  assert.deepEqual(modes("features", "FP64", [-1, 4]), ["table", ...ALWAYS]);
+  assert.deepEqual(modes("features", "FP64", [-1, 256]), ["table", ...ALWAYS]);
+  assert.deepEqual(modes("ids", "INT64", [-1, -1]), ["table", ...ALWAYS]);
+  assert.deepEqual(modes("list", "INT64", [-1]), ["table", ...ALWAYS]);
 });
 
-test("one text can be typed or read from a file, several cannot come from one file", () => {
-  assert.deepEqual(modes("text", "BYTES", [-1, 1]), ["text", "file", "json"]);
-  assert.deepEqual(modes("text", "BYTES", [2]), ["text", "json"]);
+test("few numbers in more dimensions have a field each, and many are generated", () => {
+  assert.deepEqual(modes("cube", "FP32", [2, 3, 4]), ["grid", ...ALWAYS]);
+  assert.deepEqual(modes("wide", "FP64", [-1, 257]), ALWAYS);
+  assert.deepEqual(modes("long", "FP32", [2, 16, 4096]), ALWAYS);
+});
+
+test("one text can be typed or read from a file, several are a table", () => {
+  assert.deepEqual(modes("text", "BYTES", [-1, 1]), ["text", "table", "file", "json"]);
+  assert.deepEqual(modes("text", "BYTES", [1]), ["text", "file", "json"]);
+  assert.deepEqual(modes("text", "BYTES", [2]), ["table", "json"]);
 });
 
 test("bytes that are named as a picture can be drawn", () => {
@@ -64,9 +75,32 @@ test("the brackets of JSON say the shape", () => {
   assert.deepEqual(tensors.parseJson("[[1, 2, 3], [4, 5, 6]]", [1, 3]), { shape: [2, 3], data: [1, 2, 3, 4, 5, 6] });
 });
 
-test("a flat list takes the signature's shape", () => {
-  assert.deepEqual(tensors.parseJson("[1, 2, 3]", [1, 3]), { shape: [1, 3], data: [1, 2, 3] });
-  assert.deepEqual(tensors.parseJson("7", [1]), { shape: [1], data: [7] });
+test("a flat list takes the signature's shape, and its length says an open dimension", () => {
+  assert.deepEqual(tensors.parseJson("[1, 2, 3]", [-1, 3]), { shape: [1, 3], data: [1, 2, 3] });
+  assert.deepEqual(tensors.parseJson("[1, 2, 3, 4, 5, 6]", [-1, 3]), { shape: [2, 3], data: [1, 2, 3, 4, 5, 6] });
+  assert.deepEqual(tensors.parseJson("[1, 2, 3, 4]", [1, 3]), { shape: [1, 3], data: [1, 2, 3, 4] });
+});
+
+test("one value stands for every element", () => {
+  assert.deepEqual(tensors.parseJson("7", [-1, 2]), { shape: [1, 2], data: [7, 7] });
+  assert.throws(() => tensors.parseJson("null", [1]), { message: "Expected a list in brackets, or one value for all elements." });
+});
+
+test("uneven lists and numbers that JSON would round are refused", () => {
+  assert.throws(() => tensors.parseJson("[[1, 2], [3]]", [-1, 2]), { message: /^The lists are uneven/ });
+  assert.throws(() => tensors.parseJson("[[1, 2], 3]", [-1, 2]), { message: /^The lists are uneven/ });
+  assert.throws(() => tensors.parseJson("[9007199254740993]", [1]), { message: /more digits than JSON keeps/ });
+});
+
+test("a whole number is exact, however long, and within its datatype", () => {
+  assert.equal(tensors.parseElement("9007199254740993", "INT64"), 9007199254740993n);
+  assert.throws(() => tensors.parseElement("256", "UINT8"), { message: "256 is outside of UINT8, which goes from 0 to 255." });
+  assert.throws(() => tensors.parseElement("-1", "UINT64"), { message: /outside of UINT64/ });
+});
+
+test("a float may be no number or infinite", () => {
+  assert.deepEqual(["nan", "-inf", "Infinity"].map((text) => tensors.parseElement(text, "FP32")), [NaN, -Infinity, Infinity]);
+  assert.throws(() => tensors.parseElement("nan", "INT8"), { message: "“nan” is not a number." });
 });
 
 test("what is not JSON says what is wrong with it", () => {

@@ -1,0 +1,71 @@
+// One request to one version, through the dashboard: asked when the model is ready, timed, and read.
+
+import { csrfToken, request, sentence } from "../core/request.js";
+import { decode } from "./wire.js";
+
+/**
+ * @import { Answer, EncodedRequest } from "./wire.js"
+ *
+ * @typedef {object} Asked
+ * @property {string} version that was asked for; "" for what the server chooses
+ * @property {number} took milliseconds from the browser and back
+ * @property {number} status of HTTP; 0 where nobody answered
+ * @property {Answer | null} answer null where the server refused
+ * @property {string} refusal a sentence, "" where there is an answer
+ *
+ * @typedef {{ name: string, state: string, reason: string, desired_state: string }} ModelSummary as REST tells it
+ */
+
+const POLL_MS = 1000;
+const CHANGING = ["loading", "unloading"];
+
+/**
+ * Sends a request.
+ * @param {string} address
+ * @param {string} version
+ * @param {EncodedRequest} encoded
+ * @returns {Promise<Asked>}
+ */
+export async function ask(address, version, { content, headers }) {
+  const own = { Accept: "application/json", "X-CSRFToken": csrfToken() };
+  const begin = performance.now();
+  const asked = { version, took: 0, status: 0, answer: null, refusal: "" };
+  try {
+    const response = await fetch(address, { method: "POST", body: content, headers: { ...headers, ...own } });
+    const body = new Uint8Array(await response.arrayBuffer());
+    const came = { ...asked, took: performance.now() - begin, status: response.status };
+    if (!response.ok) return { ...came, refusal: sentence(response.status, jsonOf(new TextDecoder().decode(body))) };
+    return { ...came, answer: decode(body, response.headers.get("Inference-Header-Content-Length")) };
+  } catch (error) {
+    if (error instanceof TypeError) return { ...asked, refusal: "The dashboard does not answer. Try again in a moment." };
+    return { ...asked, refusal: `The answer cannot be read: ${error instanceof Error ? error.message : error}` };
+  }
+}
+
+/**
+ * Waits while a model is being loaded; returns how it stands then. What cannot be looked up does not hold a request back.
+ * @param {string} address of the model's summary
+ * @param {(summary: ModelSummary) => void} [told] what is seen meanwhile
+ * @returns {Promise<ModelSummary | null>}
+ */
+export async function settled(address, told) {
+  for (;;) {
+    const summary = /** @type {ModelSummary | null} */ (await request(address).catch(() => null));
+    if (!summary || !CHANGING.includes(summary.state)) return summary;
+    told?.(summary);
+    await new Promise((done) => setTimeout(done, POLL_MS));
+  }
+}
+
+/**
+ * Returns a text's JSON; null where it is none.
+ * @param {string} text
+ * @returns {unknown}
+ */
+function jsonOf(text) {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return null;
+  }
+}
