@@ -12,6 +12,14 @@ from dashboard.configuration.needs import Need, refusal, rights_of, unmet
 from dashboard.shared.exceptions import Invalid
 from dashboard.templatetags.slipway import sentence
 
+BACKENDS = ("onnxruntime", "pytorch", "tensorrt", "tensorflow", "python")
+RESIDENCIES = (
+    ("", "while it is loaded"),
+    ("pinned", "while it is loaded, whatever the memory budget"),
+    ("on_demand", "from a request on, for a while"),
+    ("evictable", "until another model needs the room"),
+)
+WARMUP_CONTENTS = (("zeros", "zeros"), ("random", "random numbers"), ("own", "as in the text"))
 KINDS = (("AUTO", "whatever there is"), ("CPU", "CPU"), ("GPU", "GPU"), ("MODEL", "as the model says"))
 
 
@@ -24,6 +32,17 @@ def editor_context(model_name: str, text: str) -> dict[str, object]:
         "tensor_sides": (("inputs", "Inputs"), ("outputs", "Outputs")),
         "kinds": KINDS,
         "data_types": [name for name in DATA_TYPES if name != "INVALID"],
+        "backends": BACKENDS,
+        "residencies": RESIDENCIES,
+        "warmup_contents": WARMUP_CONTENTS,
+        "blank_policy": {
+            "level": "",
+            "queue_max_size": 0,
+            "queue_timeout_microseconds": 0,
+            "queue_timeout_action": "REJECT",
+        },
+        "blank_warmup": {"name": "", "batch_size": 1, "count": 1, "content": "zeros"},
+        "blank_parameter": {"key": "", "value": ""},
         "blank_group": {"count": 1, "kind": "AUTO", "gpus": [], "name": ""},
         "blank_tensor": {"name": "", "data_type": "FP32", "dims": [], "reshape": None},
     }

@@ -11,7 +11,8 @@ from django.db import transaction
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from dashboard.access.authorisation import Actor, Right, require
-from dashboard.configuration.fields import FieldError, Fields, apply_fields, field_for, fields_of
+from dashboard.configuration.field_values import FieldError
+from dashboard.configuration.fields import Fields, apply_fields, field_for, fields_of
 from dashboard.configuration.needs import Need, config_needs, refuse_unmet, rights_of
 from dashboard.models import Model, Release
 from dashboard.releases.selectors import current_text, newest_release

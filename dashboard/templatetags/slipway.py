@@ -149,8 +149,11 @@ def message_kind(level: str) -> str:
 
 
 @register.filter
-def join_or_blank(values: Sequence[object] | None) -> str:
-    return ", ".join(str(value) for value in values) if values else ""
+def list_text(values: Sequence[object] | None) -> str:
+    """Return a list as a form's control holds it: "[ ]" for an empty one, which is something else than none."""
+    if values is None:
+        return ""
+    return ", ".join(str(value) for value in values) or "[ ]"
 
 
 _FORMATS = {

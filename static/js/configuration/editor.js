@@ -2,7 +2,7 @@
 
 import { $, $$, data, el, need } from "../core/dom.js";
 import { request } from "../core/request.js";
-import { differing, same, shown } from "./fields.js";
+import { RESHAPE, differing, same, shown, shownReshape } from "./fields.js";
 
 /**
  * @import { Fields } from "./fields.js"
@@ -30,7 +30,7 @@ import { differing, same, shown } from "./fields.js";
  */
 
 const DELAY_MS = 300;
-const LISTS = ["instance_groups", "inputs", "outputs"];
+const LISTS = ["instance_groups", "inputs", "outputs", "queue_policies", "warmups", "parameters"];
 
 export class ConfigurationEditor {
   /** @type {Problem[]} */
@@ -139,7 +139,9 @@ export class ConfigurationEditor {
     items.forEach((item, index) => {
       for (const control of controlsIn(box.children[index])) {
         const key = control.dataset.key;
-        if (key && control !== document.activeElement) control.value = shown(item[key]);
+        if (!key || control === document.activeElement) continue;
+        if (isCheckbox(control)) control.checked = Boolean(item[key]);
+        else control.value = key === RESHAPE ? shownReshape(item[key]) : shown(item[key]);
       }
     });
     need(`[data-empty-for="${list}"]`, HTMLElement, this.form).hidden = items.length > 0;
@@ -162,7 +164,10 @@ export class ConfigurationEditor {
     if (!list && !remove) return false;
     if (list) {
       const row = this.#newRow(list);
-      need(`[data-rows="${list}"]`, HTMLElement, this.form).append(row);
+      const box = need(`[data-rows="${list}"]`, HTMLElement, this.form);
+      const next = $("[data-next]", row);
+      if (next instanceof HTMLInputElement) next.value = String(box.children.length + 1);
+      box.append(row);
       need(`[data-empty-for="${list}"]`, HTMLElement, this.form).hidden = true;
       $("input, select", row)?.focus();
     } else remove?.closest("[data-item]")?.remove();
@@ -273,31 +278,56 @@ export class ConfigurationEditor {
   }
 
   #showProblems() {
-    const errors = this.#problems.filter(({ severity }) => severity === "error").length;
-    this.#say(errors ? `${errors} error${errors > 1 ? "s" : ""}` : "valid");
+    this.#say(verdict(this.#problems));
     const rows = this.#problems.map(({ severity, line, message }) => {
       const text = line ? `Line ${line}: ${message}` : message;
       return el("li", { class: severity }, el("button", { type: "button", click: () => line && this.#goTo(line) }, text));
     });
     need("#config-problems", HTMLElement, this.root).replaceChildren(...rows);
     for (const part of $$("[data-field]", this.form)) this.#showFieldError(part);
+    for (const list of LISTS) this.#showRowProblems(list);
   }
 
-  /** @param {HTMLElement} part */
+  /**
+   * Says at a field what is wrong with it; of a list what concerns none of its controls.
+   * @param {HTMLElement} part
+   */
   #showFieldError(part) {
     const name = part.dataset.field ?? "";
-    const own = this.#problems.find(
-      ({ field, severity }) => severity === "error" && field && field.replace(/[.[].*$/, "") === name,
-    );
-    const line = $("[data-error]", part);
-    if (line) {
-      line.hidden = !own;
-      line.textContent = own?.message ?? "";
-    }
+    const isList = LISTS.includes(name);
+    const own = this.#problems.find(({ field }) => placeOf(field).name === name && !(isList && this.#controlOf(field)));
+    const line = $(`:scope > [data-error], :scope > .card-body > [data-error]`, part);
+    if (line) sayAt(line, own);
     const control = $("input, select", part);
-    if (LISTS.includes(name) || !control) return;
-    if (own) control.setAttribute("aria-invalid", "true");
-    else control.removeAttribute("aria-invalid");
+    if (!isList && control) markInvalid(control, own);
+  }
+
+  /**
+   * Says below each control of a list's rows what is wrong with it.
+   * @param {string} list
+   */
+  #showRowProblems(list) {
+    const box = need(`[data-rows="${list}"]`, HTMLElement, this.form);
+    for (const line of $$("[data-row-error]", box)) line.remove();
+    for (const control of controlsIn(box)) markInvalid(control, undefined);
+    for (const problem of this.#problems) {
+      const control = placeOf(problem.field).name === list ? this.#controlOf(problem.field) : null;
+      if (!control || control.getAttribute("aria-invalid")) continue;
+      const line = el("span", { "data-row-error": true });
+      sayAt(line, problem);
+      control.closest("label")?.append(line);
+      markInvalid(control, problem);
+    }
+  }
+
+  /**
+   * Returns the control of a list's row that a problem is about; null where it is about the row or list as a whole.
+   * @param {string} field
+   */
+  #controlOf(field) {
+    const { name, row, key } = placeOf(field);
+    const item = row < 0 ? undefined : $$(`[data-rows="${name}"] > [data-item]`, this.form)[row];
+    return item && key ? $(`[data-key="${key}"]:not([type="hidden"])`, item) : null;
   }
 
   #markChanges() {
@@ -333,6 +363,44 @@ export function indentationAfter(line) {
 }
 
 /**
+ * Returns where a problem's field is: `inputs[0].dims` is the control `dims` in row 0 of the list `inputs`.
+ * @param {string} field
+ */
+export function placeOf(field) {
+  const [, name = "", row = "-1", key = ""] = field.match(/^(\w*)(?:\[(\d+)\])?(?:\.(\w+))?/) ?? [];
+  return { name, row: Number(row), key };
+}
+
+/**
+ * Returns what to say of a text: that it is valid only where nothing at all speaks against it.
+ * @param {Problem[]} problems
+ */
+export function verdict(problems) {
+  const errors = problems.filter(({ severity }) => severity === "error").length;
+  const [count, word] = errors ? [errors, "error"] : [problems.length, "warning"];
+  return count ? `${count} ${word}${count > 1 ? "s" : ""}` : "valid";
+}
+
+/**
+ * @param {HTMLElement} line
+ * @param {Problem | undefined} problem none hides the line
+ */
+function sayAt(line, problem) {
+  line.hidden = !problem;
+  line.className = problem?.severity === "warning" ? "warning-text" : "error-text";
+  line.textContent = problem?.message ?? "";
+}
+
+/**
+ * @param {HTMLElement} control
+ * @param {Problem | undefined} problem
+ */
+function markInvalid(control, problem) {
+  if (problem?.severity === "error") control.setAttribute("aria-invalid", "true");
+  else control.removeAttribute("aria-invalid");
+}
+
+/**
  * @param {Element} root
  * @returns {Control[]}
  */
@@ -357,7 +425,9 @@ function isCheckbox(control) {
 function rowValues(row) {
   /** @type {Fields} */
   const values = {};
-  for (const control of controlsIn(row)) if (control.dataset.key) values[control.dataset.key] = control.value;
+  for (const control of controlsIn(row)) {
+    if (control.dataset.key) values[control.dataset.key] = isCheckbox(control) ? control.checked : control.value;
+  }
   if (values.reshape === undefined || String(values.reshape).trim() !== "") return values;
   return { ...values, reshape: null };
 }

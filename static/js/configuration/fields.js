@@ -1,5 +1,7 @@
 // The values of a configuration's form, and whether two of them mean the same.
 
+export const RESHAPE = "reshape"; // of a tensor: the one list of which an empty one is not none
+
 /**
  * A value as the server tells it or as a control holds it. What is empty, missing or false may be written in several ways.
  * @typedef {string | number | boolean | null | undefined | Plain[] | { [name: string]: Plain }} Plain
@@ -14,6 +16,17 @@
 export function shown(value) {
   if (value === null || value === undefined) return "";
   return Array.isArray(value) ? value.join(", ") : String(value);
+}
+
+/**
+ * Returns what a control shows of a reshape: "[ ]" for the empty one, which is something else than none.
+ * @param {Plain} value
+ * @returns {string}
+ */
+export function shownReshape(value) {
+  const text = shown(value).replace(/[[\]\s]/g, "").replaceAll(",", ", ");
+  if (text) return text;
+  return Array.isArray(value) || (typeof value === "string" && value.includes("[")) ? "[ ]" : "";
 }
 
 /**
@@ -47,5 +60,5 @@ function canonical(value) {
   if (value === null || value === undefined) return "";
   if (typeof value !== "object") return String(value).replace(/\s+/g, "");
   const names = Object.keys(value).sort();
-  return names.map((name) => [name, canonical(value[name])]).filter(([, part]) => part !== "" && part !== "false");
+  return names.map((name) => [name, name === RESHAPE ? shownReshape(value[name]) : canonical(value[name])]).filter(([, part]) => part !== "" && part !== "false");
 }

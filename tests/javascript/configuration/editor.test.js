@@ -4,8 +4,8 @@ import assert from "node:assert/strict";
 import test from "node:test";
 
 import { diffLines } from "../../../static/js/configuration/diff.js";
-import { indentationAfter } from "../../../static/js/configuration/editor.js";
-import { differing, same, shown } from "../../../static/js/configuration/fields.js";
+import { indentationAfter, placeOf, verdict } from "../../../static/js/configuration/editor.js";
+import { differing, same, shown, shownReshape } from "../../../static/js/configuration/fields.js";
 
 test("a list means the same as what a person types for it", () => {
   assert.ok(same([8, 16], "8, 16"));
@@ -59,4 +59,27 @@ test("a new line is indented as the one before, and further after an open bracke
   assert.equal(indentationAfter("input ["), "  ");
   assert.equal(indentationAfter("    { "), "      ");
   assert.equal(indentationAfter("name: 1"), "");
+});
+
+test("an empty reshape is something else than none, and is shown as what it is", () => {
+  const row = (reshape) => [{ name: "x", dims: [1], reshape }];
+  assert.ok(!same(row([]), row(null)));
+  assert.ok(!same(row("[ ]"), row("")));
+  assert.ok(same(row([]), row("[]")));
+  assert.ok(same(row([2, 2]), row("[2,2]")));
+  assert.deepEqual([[], null, undefined, [2, 2], "[]"].map(shownReshape), ["[ ]", "", "", "2, 2", "[ ]"]);
+});
+
+test("a problem is shown at the control that it is about", () => {
+  assert.deepEqual(placeOf("inputs[1].dims"), { name: "inputs", row: 1, key: "dims" });
+  assert.deepEqual(placeOf("inputs[1].dims[0]"), { name: "inputs", row: 1, key: "dims" });
+  assert.deepEqual(placeOf("max_batch_size"), { name: "max_batch_size", row: -1, key: "" });
+  assert.deepEqual(placeOf("inputs"), { name: "inputs", row: -1, key: "" });
+});
+
+test("a text is called valid only where nothing speaks against it", () => {
+  const problem = (severity) => ({ severity, message: "", line: 0, field: "" });
+  assert.equal(verdict([]), "valid");
+  assert.equal(verdict([problem("warning")]), "1 warning");
+  assert.equal(verdict([problem("warning"), problem("error"), problem("error")]), "2 errors");
 });

@@ -1,0 +1,218 @@
+"""The fields of a form about how a model runs: residency, isolation, response cache, warm-up, and its parameters by key.
+
+What Slipway adds lies in `parameters` as JSON, under names that begin with `slipway.`; those with controls of their own are
+no rows of the list of parameters, and those that the dashboard writes itself are no fields at all.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import TypedDict
+
+from tritonclient.grpc import model_config_pb2 as mc
+from tritonclient.grpc.model_config_pb2 import ModelConfig
+
+from dashboard.configuration.field_values import FieldError, number, rows, truth, whole
+from repository.config.model_config import SLIPWAY_PREFIX, get_parameter
+from repository.core.errors import InvalidConfig
+from repository.core.json_types import Json
+
+# Parameters of Slipway that have controls of their own -> the fields.
+_OWN = {
+    "residency": ("residency", "residency_idle_seconds"),
+    "isolation": ("isolation",),
+    "execution_timeout_s": ("execution_timeout_s",),
+    "inline_below_us": ("inline_below_us",),
+}
+_STAMPED = ("release", "aliases")  # written by the dashboard with each release
+_APART = {SLIPWAY_PREFIX + name for name in (*_OWN, *_STAMPED)}
+_MODES = ("", "pinned", "on_demand", "evictable")
+_CONTENTS = ("zeros", "random", "own")
+
+PATHS: dict[str, str] = {
+    "response_cache": "response_cache",
+    "warmups": "model_warmup",
+    "parameters": "parameters",
+    **{field: f'parameters["{SLIPWAY_PREFIX}{name}"]' for name, fields in _OWN.items() for field in fields[:1]},
+    "residency_idle_seconds": f'parameters["{SLIPWAY_PREFIX}residency"].idle_seconds',
+}
+
+
+class WarmupFields(TypedDict):
+    """A warm-up sample. content: "zeros" or "random" in every input, or "own" for inputs as the text has them."""
+
+    name: str
+    batch_size: int
+    count: int
+    content: str
+
+
+class ParameterFields(TypedDict):
+    key: str
+    value: str
+
+
+class RunningFields(TypedDict, total=False):
+    residency: str  # "", "pinned", "on_demand" or "evictable"
+    residency_idle_seconds: float | None
+    isolation: bool  # instances in processes of their own
+    execution_timeout_s: float | None
+    inline_below_us: float | None
+    response_cache: bool
+    warmups: list[WarmupFields]
+    parameters: list[ParameterFields]
+
+
+def running_fields(config: ModelConfig) -> RunningFields:
+    residency = _value(config, "residency")
+    said: Mapping[str, Json] = residency if isinstance(residency, dict) else {}
+    return {
+        "residency": str(said.get("mode", "")),
+        "residency_idle_seconds": _number(said.get("idle_seconds")),
+        "isolation": _value(config, "isolation") == "process",
+        "execution_timeout_s": _number(_value(config, "execution_timeout_s")),
+        "inline_below_us": _number(_value(config, "inline_below_us")),
+        "response_cache": config.response_cache.enable,
+        "warmups": [_warmup_fields(config, sample) for sample in config.model_warmup],
+        "parameters": [
+            {"key": key, "value": config.parameters[key].string_value}
+            for key in sorted(config.parameters)
+            if key not in _APART
+        ],
+    }
+
+
+def _value(config: ModelConfig, name: str) -> Json:
+    try:
+        return get_parameter(config, name)
+    except InvalidConfig:  # told with the other problems of the text
+        return None
+
+
+def _number(value: Json) -> float | None:
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _warmup_fields(config: ModelConfig, sample: mc.ModelWarmup) -> WarmupFields:
+    kinds = {tensor.WhichOneof("input_data_type") for tensor in sample.inputs.values()}
+    as_made = sample.inputs and all(
+        name in sample.inputs and list(sample.inputs[name].dims) == _sizes(tensor)
+        for name, tensor in ((tensor.name, tensor) for tensor in config.input if not tensor.optional)
+    )
+    content = {"zero_data": "zeros", "random_data": "random"}.get(str(kinds.pop()), "own") if len(kinds) == 1 else "own"
+    return {
+        "name": sample.name,
+        "batch_size": sample.batch_size,
+        "count": sample.count,
+        "content": content if as_made else "own",
+    }
+
+
+def apply_running(config: ModelConfig, fields: Mapping[str, object]) -> None:
+    """Lay these fields over a configuration, in place. FieldError: a value of the wrong type."""
+    if "parameters" in fields:
+        _apply_parameters(config, fields["parameters"])
+    _apply_residency(config, fields)
+    if "isolation" in fields:
+        _set(config, "isolation", "process" if truth(fields["isolation"]) else None)
+    for name in ("execution_timeout_s", "inline_below_us"):
+        if name in fields:
+            _set(config, name, _optional(name, fields[name]))
+    if "response_cache" in fields:
+        if truth(fields["response_cache"]):
+            config.response_cache.enable = True
+        else:
+            config.ClearField("response_cache")
+    if "warmups" in fields:
+        _apply_warmups(config, fields["warmups"])
+
+
+def _optional(field: str, value: object) -> float | int | None:
+    return None if value is None or str(value).strip() == "" else number(field, value)
+
+
+def _set(config: ModelConfig, name: str, value: Json) -> None:
+    """Write a parameter of Slipway's; take it away for None."""
+    key = SLIPWAY_PREFIX + name
+    if value is None:
+        config.parameters.pop(key, None)
+    else:
+        config.parameters[key].string_value = json.dumps(value)
+
+
+def _apply_residency(config: ModelConfig, fields: Mapping[str, object]) -> None:
+    if "residency" not in fields and "residency_idle_seconds" not in fields:
+        return
+    now = running_fields(config)
+    mode = str(fields.get("residency", now["residency"])).strip()
+    if mode not in _MODES:
+        raise FieldError("residency", f"expected one of {', '.join(_MODES[1:])}, or nothing, not '{mode[:40]}'")
+    if not mode:
+        _set(config, "residency", None)
+        return
+    said: dict[str, Json] = {"mode": mode}
+    idle = _optional("residency_idle_seconds", fields.get("residency_idle_seconds", now["residency_idle_seconds"]))
+    if mode == "on_demand" and idle is not None:
+        said["idle_seconds"] = idle
+    _set(config, "residency", said)
+
+
+def _apply_parameters(config: ModelConfig, given: object) -> None:
+    wanted: dict[str, str] = {}
+    for index, row in enumerate(rows("parameters", given)):
+        key = str(row.get("key", "")).strip()
+        if not key and not row.get("value"):
+            continue  # a row that nobody has filled in yet
+        if not key:
+            raise FieldError(f"parameters[{index}].key", "a parameter has no key")
+        if key in _APART:
+            raise FieldError(f"parameters[{index}].key", f"'{key}' is set elsewhere on this page, or by the dashboard")
+        if key in wanted:
+            raise FieldError(f"parameters[{index}].key", f"'{key}' is given twice")
+        wanted[key] = str(row.get("value", ""))
+    for key in [key for key in config.parameters if key not in _APART and key not in wanted]:
+        del config.parameters[key]
+    for key, value in wanted.items():
+        config.parameters[key].string_value = value
+
+
+def _apply_warmups(config: ModelConfig, given: object) -> None:
+    """Write the samples; inputs of one whose content stays are left alone. A sample is found again by its place."""
+    made = []
+    for index, row in enumerate(rows("warmups", given)):
+        field = f"warmups[{index}]"
+        sample = mc.ModelWarmup()
+        if index < len(config.model_warmup):
+            sample.CopyFrom(config.model_warmup[index])
+        was = _warmup_fields(config, sample)["content"] if sample.inputs else ""
+        sample.name = str(row.get("name", sample.name)).strip() or f"sample {index + 1}"
+        sample.batch_size = whole(f"{field}.batch_size", row.get("batch_size", sample.batch_size or 1), least=0)
+        sample.count = whole(f"{field}.count", row.get("count", sample.count), least=0)
+        content = str(row.get("content", was or "zeros"))
+        if content not in _CONTENTS:
+            raise FieldError(f"{field}.content", f"expected one of {', '.join(_CONTENTS)}, not '{content[:40]}'")
+        if content not in (was, "own"):
+            _fill(config, sample, content, field)
+        made.append(sample)
+    del config.model_warmup[:]
+    config.model_warmup.extend(made)
+
+
+def _fill(config: ModelConfig, sample: mc.ModelWarmup, content: str, field: str) -> None:
+    if not config.input:
+        raise FieldError(f"{field}.content", "name the model's inputs first: the sample is made from them")
+    sample.inputs.clear()
+    for tensor in config.input:
+        if not tensor.optional:
+            made = sample.inputs[tensor.name]
+            made.data_type = tensor.data_type
+            made.dims[:] = _sizes(tensor)
+            # Random bytes are no text: a text is empty.
+            if content == "random" and tensor.data_type != mc.TYPE_STRING:
+                made.random_data = True
+            else:
+                made.zero_data = True
+
+
+def _sizes(tensor: mc.ModelInput) -> list[int]:
+    """Return the dims of a sample: one element where any size is taken."""
+    return [max(dim, 1) for dim in tensor.dims]
