@@ -30,7 +30,7 @@ _MAX_NUMBER = 2**63 - 1
 def release_of(config: ModelConfig) -> int | None:
     """Return the number of the release that a validated configuration belongs to; None where it says none."""
     value = get_parameter(config, RELEASE)
-    return value if isinstance(value, int) else None
+    return cast(int, value) if _is_number(value) else None
 
 
 def aliases_of(config: ModelConfig) -> dict[str, int]:

@@ -47,6 +47,7 @@ OWN_FLAGS = frozenset(
         "--address-file",
         "--allow-client-shm",
         "--auth-file",
+        "--check-memory",
         "--frontend-workers",
         "--gpu-memory-budget",
         "--grpc-infer-thread-count",
@@ -269,6 +270,7 @@ def _residency_flags(add: Add) -> None:
         action="append",
         default=[],
     )
+    add("--check-memory", boolean, "refuse a model whose files do not fit into the memory that there is")
     add("--memory-budget", count, "bytes on the host that models may hold before evictable ones are put to sleep")
     add("--gpu-memory-budget", count, "the same for each GPU")
     add(

@@ -34,6 +34,7 @@ class Options:
     backend_config: tuple[tuple[str, str, str], ...] = ()
     cache_config: tuple[tuple[str, str, str], ...] = ()
     host_policy: tuple[HostPolicySetting, ...] = ()
+    check_memory: bool = True
     memory_budget: int = 0
     gpu_memory_budget: int = 0
     request_memory_limit: int = 0

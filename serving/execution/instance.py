@@ -44,6 +44,10 @@ AHEAD_NS = 10_000_000
 MAX_AHEAD = 7  # batches for its thread
 
 
+def _nothing() -> None:
+    """Nobody counts."""
+
+
 class Instance:
     """Owned by a scheduler.
 
@@ -91,20 +95,32 @@ class Instance:
         self._finished: deque[Batch] = deque()  # by the thread, for the loop
         self._announced = False  # that there are some
         self._started: asyncio.Future[None] = loop.create_future()
+        self._warmups: SimpleQueue[list[Batch]] = SimpleQueue()  # one list for the thread, before any other work
+        self._on_warmed: Callable[[], None] = _nothing
+        self._warmed: asyncio.Future[None] = loop.create_future()
         self._stopped: asyncio.Future[None] = loop.create_future()
         self._thread: threading.Thread | None = None
 
-    async def start(self, warmup: list[Batch]) -> None:
-        """Make the backend's instance and run the warm-up batches on it; raises ServingError."""
-        self._thread = threading.Thread(target=self._run, args=(warmup,), name=self.name, daemon=True)
+    async def start(self) -> None:
+        """Make the backend's instance; raises ServingError."""
+        self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
         self._thread.start()
         await self._started
+
+    async def warm_up(self, batches: list[Batch], on_each: Callable[[], None] = _nothing) -> None:
+        """Run these batches, and be ready for others from then on; raises ServingError. Once for each instance.
+
+        on_each: is called after each of them, on any thread."""
+        self._on_warmed = on_each
         impl = self._impl
+        self._warmups.put(batches)
+        await self._warmed
         if isinstance(impl, AsyncInstance):
             self._max_ahead = impl.slots - 1
             self._begin = self._begin_elsewhere
-            for batch in warmup:
+            for batch in batches:
                 await self._warm_up(impl, batch)
+                on_each()
         elif isinstance(impl, BlockingInstance) and impl.any_thread and self._cores is None and not self._decoupled:
             impl.enter_loop()
             self._begin = self._run_or_hand_over
@@ -155,6 +171,7 @@ class Instance:
     async def stop(self) -> None:
         """Free the instance. Nothing may be executing."""
         if self._thread is not None:
+            self._warmups.put([])  # or it would wait for them, where it was never warmed up
             self._work.put(None)
             await self._stopped
 
@@ -234,12 +251,12 @@ class Instance:
         return 1 + (ahead if ahead < self._max_ahead else self._max_ahead)
 
     # -- on the instance's thread ----------------------------------------------------------------------------------
-    def _run(self, warmup: list[Batch]) -> None:
+    def _run(self) -> None:
         spec = self._backend.spec
         with about(spec.name, spec.version):
-            self._live(spec, warmup)
+            self._live(spec)
 
-    def _live(self, spec: ModelSpec, warmup: list[Batch]) -> None:
+    def _live(self, spec: ModelSpec) -> None:
         try:
             bind_thread(self._cores)
             loading = runner("loading", spec.name, spec.version, spec.model_file)
@@ -248,16 +265,19 @@ class Instance:
             self._tell(self._started, self._as_error(error))
             self._tell(self._stopped)
             return
+        self._tell(self._started)
         try:
+            batches = self._warmups.get()
             if isinstance(impl, BlockingInstance):
                 self._run_batch = impl.execute
-                for batch in warmup:
+                for batch in batches:
                     self._execute(batch)
                     self._check_warm_up(batch)
+                    self._on_warmed()
         except BaseException as error:
-            self._tell(self._started, self._as_error(error))
+            self._tell(self._warmed, self._as_error(error))
         else:
-            self._tell(self._started)
+            self._tell(self._warmed)
             self._serve(impl)
         finally:
             self._impl = None

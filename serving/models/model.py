@@ -20,6 +20,7 @@ from serving.core.tensor_check import TensorCheck
 from serving.execution.instance import Instance
 from serving.execution.readiness import instances_ready
 from serving.extensions.classification import Labels, inherited_labels, read_labels
+from serving.models.load_report import LoadProgress
 from serving.models.model_instances import ModelInstances
 from serving.models.model_responses import ModelResponses
 from serving.resources.memory import NOTHING, MemoryUse
@@ -33,9 +34,11 @@ from serving.telemetry.statistics import ModelStatistics
 
 
 class Model:
-    """READY between `load` and `drain`. All methods run on the event loop's thread."""
+    """Made, loaded and warmed up, it is a candidate; from `enter_service` until `drain` it takes the requests of clients. All
+    methods run on the event loop's thread."""
 
     def __init__(self, spec: ModelSpec, statistics: ModelStatistics, runtime: Runtime) -> None:
+        """statistics: what a candidate counts into."""
         self.spec = spec
         self._statistics = statistics
         self.config = spec.config
@@ -45,15 +48,14 @@ class Model:
         self._in_flight = 0
         self._loop_time = runtime.loop_time
         self._server_cache = runtime.cache
-        self._cache = ModelCache.of(spec.config, runtime.cache)
+        self._cache: ModelCache | None = None  # a candidate neither reads nor fills it
+        self._load_s = 0.0
         self._labels: Labels = {}
         self._step_labels: Callable[[str, int], Labels] | None = None
         self._decoupled = spec.config.model_transaction_policy.decoupled
         self._check = TensorCheck(spec.config)
-        self._responses = responses = ModelResponses(
-            spec, statistics, self._cache, self._check, lambda: self.labels, self._withdraw
-        )
-        statistics.configure(spec.config, self._cache is not None)
+        self._responses = responses = ModelResponses(spec, statistics, self._check, lambda: self.labels, self._withdraw)
+        statistics.configure(spec.config, False)
         self._instances: ModelInstances | None = None  # an ensemble has none
         self.scheduler: EnsembleScheduler | InstanceScheduler
         if spec.config.platform == "ensemble":
@@ -74,10 +76,28 @@ class Model:
 
     # -- life ------------------------------------------------------------------------------------------------------
     async def load(self) -> None:
-        """Read the weights, start and warm every instance; raises ServingError and leaves nothing behind."""
+        """Read the weights and make every instance; raises ServingError and leaves nothing behind."""
+        began = self._loop.time()
         self._labels = read_labels(self.spec.config, self.spec.version_dir.parent)
         if self._instances is not None:
             await self._instances.load(self.config)
+        self._load_s = self._loop.time() - began
+
+    async def warm_up(self, progress: LoadProgress | None = None) -> None:
+        """Run the warm-up requests on every instance, which takes others from then on; raises ServingError and leaves nothing
+        behind. Once."""
+        began = self._loop.time()
+        if self._instances is not None:
+            await self._instances.warm_up(self.config, progress)
+        self._load_s += self._loop.time() - began
+
+    def enter_service(self, statistics: ModelStatistics) -> None:
+        """Take the requests of clients from here on: count them there, and use the response cache."""
+        self._cache = ModelCache.of(self.config, self._server_cache)
+        self._statistics = statistics
+        self._responses.enter_service(statistics, self._cache)
+        statistics.load_s = self._load_s
+        statistics.configure(self.config, self._cache is not None)
 
     async def reconfigure(self, config: ModelConfig) -> None:
         """Apply a configuration that differs in batching, instances or slipway.* only; what is queued stays queued."""

@@ -1,25 +1,28 @@
 """Builds what serves a version of a model: the model with its weights, or one that sleeps until its first request."""
 
 import dataclasses
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 
-from tritonclient.grpc.model_config_pb2 import ModelConfig
+from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelInstanceGroup
 
 from repository.config.residency import EVICTABLE, ON_DEMAND, PINNED, residency_of
 from serving.backends.base.backend import ModelSpec
 from serving.core.devices import model_filename
+from serving.core.errors import unavailable
 from serving.core.model_identifier import ModelIdentifier
 from serving.models.model import Model
 from serving.models.model_version import ModelVersion
 from serving.models.residency import ResidencyManager
 from serving.models.sleeping_model import SleepingModel
 from serving.repositories.model_source import VersionSource
-from serving.resources.memory import FILES, MemoryUse, files_bytes
+from serving.resources.available_memory import shortage
+from serving.resources.memory import FILES, NOTHING, MemoryUse, files_bytes
 from serving.resources.runtime import Runtime
 from serving.telemetry.statistics import ModelStatistics, PhaseHistograms
 
 # Return the configuration that a version is loaded with, completed and checked; runs on a worker thread.
 EffectiveConfig = Callable[[VersionSource], ModelConfig]
+Plan = tuple[ModelVersion, VersionSource, ModelConfig]
 WakeVersion = Callable[[ModelVersion, SleepingModel], Coroutine[None, None, None]]
 
 
@@ -55,33 +58,54 @@ class ModelBuilder:
     async def effective_config(self, source: VersionSource) -> ModelConfig:
         return await self._runtime.in_thread(self._effective_config, source)
 
-    async def build(self, version: ModelVersion, source: VersionSource, config: ModelConfig) -> Model | SleepingModel:
-        """Build a version, asleep where its residency allows that. What serves is replaced by what serves."""
+    async def shortage(self, plans: Iterable[Plan], *, awake: bool) -> str:
+        """Return why what is to be built now does not fit into the memory there is; "" where it does. Only what is sure to be
+        read is counted: a model's files, where its backend keeps them in memory."""
+        if not self._runtime.checks_memory:
+            return ""
+        needed = NOTHING
+        for version, source, config in plans:
+            spec = self._spec(source, config)
+            if not self._sleeps(version, config, await self._memory_needed(version, spec), awake=awake):
+                needed += await self._runtime.in_thread(least_memory, spec)
+        return await self._runtime.in_thread(shortage, needed)
+
+    async def build(
+        self, version: ModelVersion, source: VersionSource, config: ModelConfig, *, awake: bool = False
+    ) -> Model | SleepingModel:
+        """Build a version, asleep where its residency allows that and it need not be `awake`. What serves is replaced by what
+        serves. It is not warmed up yet."""
         spec = self._spec(source, config)
         needed = await self._memory_needed(version, spec)
-        residency = residency_of(config)
-        serves = version.model is not None and not version.asleep
-        if residency.mode != PINNED and not serves:
-            crowded = residency.mode == EVICTABLE and not self._residency.has_room(needed)
-            if residency.mode == ON_DEMAND or version.asleep or crowded:
-                return self._sleeping(version, spec)
-        return await self._load(version, spec, needed)
+        if self._sleeps(version, config, needed, awake=awake):
+            return self._sleeping(version, spec)
+        return await self._load(spec, needed)
+
+    def _sleeps(self, version: ModelVersion, config: ModelConfig, needed: MemoryUse, *, awake: bool) -> bool:
+        mode = residency_of(config).mode
+        if awake or mode == PINNED or (version.model is not None and not version.asleep):
+            return False
+        crowded = mode == EVICTABLE and not self._residency.has_room(needed)
+        return mode == ON_DEMAND or version.asleep or crowded
 
     async def build_awake(self, version: ModelVersion, source: VersionSource, config: ModelConfig) -> Model:
+        """Build a version for a request that waits; warmed up, and in service."""
         spec = self._spec(source, config)
-        return await self._load(version, spec, await self._memory_needed(version, spec))
+        if why := await self.shortage([(version, source, config)], awake=True):
+            raise unavailable(f"there is not enough memory to load it: {why}")
+        model = await self._load(spec, await self._memory_needed(version, spec))
+        await model.warm_up()
+        model.enter_service(version.statistics)
+        return model
 
     def asleep_again(self, version: ModelVersion, model: Model) -> SleepingModel:
         """Return what stands in for a model whose weights are let go."""
         return self._sleeping(version, dataclasses.replace(model.spec, config=model.config))
 
-    async def _load(self, version: ModelVersion, spec: ModelSpec, needed: MemoryUse) -> Model:
-        loop = self._runtime.loop
+    async def _load(self, spec: ModelSpec, needed: MemoryUse) -> Model:
         async with self._residency.reserve(needed, spec.name):
-            model = Model(spec, version.statistics, self._runtime)
-            began = loop.time()
+            model = Model(spec, self.statistics(spec.version), self._runtime)
             await model.load()
-            version.statistics.load_s = loop.time() - began
             return model
 
     def _sleeping(self, version: ModelVersion, spec: ModelSpec) -> SleepingModel:
@@ -107,3 +131,15 @@ class ModelBuilder:
             strict_devices=self._runtime.strict_devices,
             runtime=self._runtime,
         )
+
+
+def least_memory(spec: ModelSpec) -> MemoryUse:
+    """Return the bytes that a model is sure to need, on the host or the GPUs that its instances are for: those of its files. Of
+    a Python model nothing is sure: it may read a part of them, or none."""
+    if spec.config.backend == "python":
+        return NOTHING
+    kinds = {group.kind for group in spec.config.instance_group}
+    gpus = sorted({gpu for group in spec.config.instance_group for gpu in group.gpus})
+    size = files_bytes(spec.version_dir) if kinds else 0
+    host = size if ModelInstanceGroup.KIND_CPU in kinds else 0
+    return MemoryUse(host, tuple((gpu, size) for gpu in gpus), FILES)

@@ -2,25 +2,39 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from functools import partial
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from repository.config.inline_execution import inline_below_us
 from serving.backends.base.backend import Backend, ModelSpec
 from serving.backends.table import make_backend
-from serving.core.batch import Send
-from serving.core.errors import ServingError, unexpected
+from serving.core.batch import Batch, Send
+from serving.core.errors import unexpected
 from serving.execution.crash_trace import runner
 from serving.execution.instance import Instance
 from serving.execution.instance_groups import Placement, placements
 from serving.execution.warmup import warmup_batches
+from serving.models.load_report import LoadProgress
 from serving.resources.memory import NOTHING, MemoryUse, files_bytes, memory_use
 from serving.resources.runtime import Runtime
 from serving.scheduling.instance_scheduler import InstanceScheduler
 from serving.scheduling.sequence_batch import SequenceBatchScheduler
 
 log = logging.getLogger(__name__)
+
+
+async def all_of(works: Iterable[Coroutine[None, None, None]]) -> None:
+    """Await all, whichever fail; then raise what the first that failed has raised."""
+    results = await asyncio.gather(*works, return_exceptions=True)
+    failure = next((result for result in results if isinstance(result, BaseException)), None)
+    if failure is not None:
+        raise failure
+
+
+def _nothing() -> None:
+    """Nobody counts."""
 
 
 class ModelInstances:
@@ -52,7 +66,7 @@ class ModelInstances:
         return self._grown._replace(host=self._runtime.child_memory.of(processes)) if processes else self._grown
 
     async def load(self, config: ModelConfig) -> None:
-        """Read the weights, start and warm every instance; raises ServingError and leaves nothing behind."""
+        """Read the weights and make every instance; raises ServingError and leaves nothing behind."""
         spec, runtime = self._spec, self._runtime
         try:
             self._backend = make_backend(spec)
@@ -60,14 +74,23 @@ class ModelInstances:
             with runtime.meter.measure() as growth:
                 loading = runner("loading", spec.name, spec.version, spec.model_file)
                 await runtime.in_thread(loading, self._backend.load)
-                await self._place(self._backend, config)
+                await self._place(self._backend, config, self._make_ready)
             self._grown = memory_use(growth, floor, self._processes(), self._gpus())
-        except ServingError:
-            await self.free()
-            raise
         except Exception as error:
             await self.free()
             raise unexpected(error, f"loading '{spec.name}'") from error
+
+    async def warm_up(self, config: ModelConfig, progress: LoadProgress | None = None) -> None:
+        """Run every instance's warm-up requests, once after `load`; raises ServingError and leaves nothing behind."""
+        try:
+            warmups = [(instance, self._warmup(config)) for instance in self._running]
+            if progress is not None:
+                progress.expect(sum(len(batches) for _, batches in warmups))
+            on_each = progress.advance if progress is not None else _nothing
+            await all_of(instance.warm_up(batches, on_each) for instance, batches in warmups)
+        except Exception as error:
+            await self.free()
+            raise unexpected(error, f"loading '{self._spec.name}'") from error
 
     async def reconfigure(self, config: ModelConfig) -> None:
         """Bring the instances to what another configuration's groups ask for, without reading weights again."""
@@ -75,7 +98,7 @@ class ModelInstances:
             return
         before = list(self._running)
         with self._runtime.meter.measure() as growth:
-            await self._place(self._backend, config)
+            await self._place(self._backend, config, partial(self._make_warm, config))
         if growth.alone and self._running != before:
             grown = memory_use(growth, 0, (), self._gpus())
             self._grown = (self._grown + grown)._replace(basis=self._grown.basis)
@@ -93,7 +116,9 @@ class ModelInstances:
             await self._runtime.in_thread(backend.unload)
 
     # -- placing ---------------------------------------------------------------------------------------------------
-    async def _place(self, backend: Backend, config: ModelConfig) -> None:
+    async def _place(
+        self, backend: Backend, config: ModelConfig, start: Callable[[Instance], Coroutine[None, None, None]]
+    ) -> None:
         """Start the instances that the configuration's groups ask for and are missing, then let the surplus go."""
         wanted, self.warnings = placements(config, type(backend), self._spec.strict_devices)
         for warning in self.warnings:
@@ -107,11 +132,11 @@ class ModelInstances:
             else:
                 surplus.remove(match)
         started = [self._make(backend, place) for place in missing]
-        results = await asyncio.gather(*(self._start(one, config) for one in started), return_exceptions=True)
-        failure = next((result for result in results if isinstance(result, BaseException)), None)
-        if failure is not None:
+        try:
+            await all_of(start(one) for one in started)
+        except BaseException:
             await asyncio.gather(*(self._stop(instance) for instance in started))
-            raise failure
+            raise
         for instance in started:
             self._running.append(instance)
             self._scheduler.add_instance(instance)
@@ -135,13 +160,21 @@ class ModelInstances:
             cores,
         )
 
-    async def _start(self, instance: Instance, config: ModelConfig) -> None:
+    async def _make_ready(self, instance: Instance) -> None:
         if self._runtime.limiter is not None:
             self._runtime.limiter.register(instance, instance.placement.demand)
-        warmup = warmup_batches(config, self._spec)
+        await instance.start()
+
+    async def _make_warm(self, config: ModelConfig, instance: Instance) -> None:
+        await self._make_ready(instance)
+        await instance.warm_up(self._warmup(config))
+
+    def _warmup(self, config: ModelConfig) -> list[Batch]:
+        """Return the warm-up batches of one instance."""
+        batches = warmup_batches(config, self._spec)
         if isinstance(self._scheduler, SequenceBatchScheduler):
-            self._scheduler.complete_warmup(warmup)
-        await instance.start(warmup)
+            self._scheduler.complete_warmup(batches)
+        return batches
 
     async def _let_go(self, instance: Instance) -> None:
         """Take an instance out of service; sequences that run on it end there, while others begin elsewhere."""

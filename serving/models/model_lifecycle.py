@@ -8,17 +8,22 @@ When one version does not load, none of the new ones serves, and what served bef
 import asyncio
 import dataclasses
 import logging
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Callable, Collection, Coroutine, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from repository.config.release import DEFAULT_ALIAS, aliases_of, is_alias, release_of
 from repository.config.residency import residency_of
+from repository.core.errors import InvalidConfig
 from serving.core.errors import Code, ServingError, invalid, not_found, unavailable, unexpected
 from serving.core.log_context import about
 from serving.core.model_identifier import ModelIdentifier
+from serving.models.golden_requests import GoldenRequest, check
+from serving.models.load_report import GoldenResult, LoadProgress, LoadReport, LoadStopped, Step
 from serving.models.model import Model
 from serving.models.model_builder import EffectiveConfig, ModelBuilder
 from serving.models.model_version import KEEPS_SERVING, ModelVersion, State
@@ -26,6 +31,7 @@ from serving.models.residency import ResidencyManager
 from serving.models.sleeping_model import SleepingModel
 from serving.repositories.model_source import VersionSource
 from serving.resources.runtime import Runtime
+from serving.telemetry.statistics import Loading
 
 log = logging.getLogger(__name__)
 
@@ -35,11 +41,21 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a load makes of one version; `config` is the configuration to serve with, None where nothing changed."""
+    """What a load makes of one version; `config` is the configuration to serve with, None where nothing changed. `built`: a
+    model is made for it, in place of letting the one that serves go on."""
 
     version: ModelVersion
     source: VersionSource
     config: ModelConfig | None
+    built: bool
+
+
+class _Failed(Exception):
+    """A step of a load has failed, of these versions."""
+
+    def __init__(self, failures: dict[int, ServingError]) -> None:
+        super().__init__(failures)
+        self.failures = failures
 
 
 class ModelLifecycle:
@@ -66,6 +82,9 @@ class ModelLifecycle:
         self._builder = ModelBuilder(identifier, runtime, effective_config, residency, self._wake)
         self._drains: set[asyncio.Task[None]] = set()
         self._answering: dict[str, Model | SleepingModel] = {}  # by each number and alias, as a client writes it
+        self._progress: LoadProgress | None = None  # of the load that is under way, or whose old models drain
+        self._checking: asyncio.Task[None] | None = None  # its golden requests
+        self._following: asyncio.Task[None] | None = None
         residency.add(self)
 
     # -- requests --------------------------------------------------------------------------------------------------
@@ -116,27 +135,50 @@ class ModelLifecycle:
         return next((f": {reason}" for reason in reasons if reason), "")
 
     # -- loading ---------------------------------------------------------------------------------------------------
-    async def load(self, sources: list[VersionSource]) -> None:
-        """Bring exactly these versions to READY; on failure what serves stays, and the reasons are raised together."""
+    async def load(self, sources: list[VersionSource], golden: Sequence[GoldenRequest] = ()) -> LoadReport:
+        """Bring exactly these versions to READY, those that are built once they have answered the golden requests. On failure
+        what serves stays, and LoadStopped is raised with the reasons of all versions together."""
         self.error = ""
-        changes, failures = await self._each(sources, self._plan)
-        if not failures:
-            _, failures = await self._each(changes, self._build_incoming)
-        if not failures:
-            failures = await self._reconfigure_all(changes)
-        if failures:
-            raise self._roll_back([source.version for source in sources], failures)
-        for change in changes:
-            self._commit(change)
-        for number in self.versions.keys() - {source.version for source in sources}:
-            self._retire(self.versions[number], "replaced under the version policy")
-        self.aliases = aliases_of(sources[0].config)
-        self._choose_answering()
+        numbers = [source.version for source in sources]
+        progress = self._progress = LoadProgress(numbers, _release_of(sources[0]))
+        try:
+            await self._go_through(sources, golden, progress)
+        except Exception as error:
+            self._progress = None
+            progress.end(failed=True)
+            failures = error.failures if isinstance(error, _Failed) else None
+            if failures is None:
+                failures = dict.fromkeys(numbers, unexpected(error, f"loading '{self.name}'"))
+            raise LoadStopped(self._roll_back(numbers, failures), progress.report) from None
+        return progress.report
 
-    async def _each(
-        self, things: list[T], work: Callable[[T], Coroutine[None, None, R]]
-    ) -> tuple[list[R], dict[int, ServingError]]:
-        """Work on all versions side by side. Return the results, and by version what was raised."""
+    async def _go_through(
+        self, sources: list[VersionSource], golden: Sequence[GoldenRequest], progress: LoadProgress
+    ) -> None:
+        """Go through the steps of a load; _Failed at the first one that fails."""
+        progress.begin(Step.CHECK)
+        changes = await self._each(sources, self._plan)
+        built = [change for change in changes if change.built]
+        if built:
+            progress.begin(Step.MEMORY)
+            await self._check_memory(built, awake=bool(golden))
+            progress.begin(Step.LOAD, len(built))
+            await self._each(built, partial(self._build, progress, bool(golden)))
+            progress.begin(Step.WARM)
+            await self._each(built, partial(self._warm_up, progress))
+        if built and golden:
+            await self._check_golden(built, golden, progress)
+        progress.begin(Step.SWITCH)
+        await self._reconfigure_all(changes)
+        left = self._switch(sources, changes)
+        if any(change.config is not None for change in changes):
+            self._follow_drain(progress, left)
+        else:
+            progress.report.steps.clear()
+            self._progress = None
+
+    async def _each(self, things: list[T], work: Callable[[T], Coroutine[None, None, R]]) -> list[R]:
+        """Work on all versions side by side. Return the results; _Failed with what was raised by each version."""
         results = await asyncio.gather(*(work(thing) for thing in things), return_exceptions=True)
         sources = [thing.source if isinstance(thing, Change) else thing for thing in things]
         failures = {
@@ -144,7 +186,9 @@ class ModelLifecycle:
             for source, result in zip(sources, results, strict=True)
             if isinstance(result, BaseException)
         }
-        return [result for result in results if not isinstance(result, BaseException)], failures
+        if failures:
+            raise _Failed(failures)
+        return [result for result in results if not isinstance(result, BaseException)]
 
     async def _plan(self, source: VersionSource) -> Change:
         """Complete the configuration, which finds most of what is wrong with a version before any is built."""
@@ -152,29 +196,117 @@ class ModelLifecycle:
         if version is None:
             version = self.versions[source.version] = ModelVersion(self._builder.statistics(source.version))
         if version.model is not None and version.source is not None and version.source.key == source.key:
-            return Change(version, source, None)
+            return Change(version, source, None, built=False)
         if version.model is None:
             version.begin_load(self._builder.statistics(source.version))
-        return Change(version, source, await self._builder.effective_config(source))
+        config = await self._builder.effective_config(source)
+        return Change(version, source, config, built=not version.takes_in_place(source, config))
 
-    async def _build_incoming(self, change: Change) -> None:
-        version, source, config = change.version, change.source, change.config
-        if config is not None and not version.takes_in_place(source, config):
-            version.incoming = await self._builder.build(version, source, config)
+    async def _check_memory(self, built: list[Change], *, awake: bool) -> None:
+        plans = [(change.version, change.source, change.config) for change in built if change.config is not None]
+        if why := await self._builder.shortage(plans, awake=awake):
+            error = unavailable(
+                f"there is not enough memory to load it: {why}; unload another model, or make room there"
+            )
+            raise _Failed({change.source.version: error for change in built})
 
-    async def _reconfigure_all(self, changes: list[Change]) -> dict[int, ServingError]:
+    async def _build(self, progress: LoadProgress, awake: bool, change: Change) -> None:
+        assert change.config is not None
+        change.version.incoming = await self._builder.build(change.version, change.source, change.config, awake=awake)
+        progress.advance()
+
+    async def _warm_up(self, progress: LoadProgress, change: Change) -> None:
+        model = change.version.incoming
+        if isinstance(model, Model):
+            try:
+                await model.warm_up(progress)
+            except Exception:
+                change.version.incoming = None  # nothing of it is left
+                raise
+
+    async def _check_golden(self, built: list[Change], golden: Sequence[GoldenRequest], progress: LoadProgress) -> None:
+        """Ask every version that was built; _Failed at the first answer that is not as expected, and once it is unloaded."""
+        candidates = [change.version.incoming for change in built if isinstance(change.version.incoming, Model)]
+        checks = progress.begin(Step.GOLDEN, len(candidates) * len(golden)).checks = []
+        self._checking = self._loop.create_task(self._ask_golden(candidates, golden, checks, progress))
+        try:
+            await asyncio.wait({self._checking})
+            if self._checking.cancelled():
+                raise unavailable("it was unloaded while its golden requests ran")
+            self._checking.result()
+        except ServingError as error:
+            failed = checks[-1].version if checks and not checks[-1].passed else built[0].source.version
+            raise _Failed({failed: error}) from None
+        finally:
+            self._checking.cancel()
+            self._checking = None
+
+    async def _ask_golden(
+        self,
+        candidates: list[Model],
+        golden: Sequence[GoldenRequest],
+        checks: list[GoldenResult],
+        progress: LoadProgress,
+    ) -> None:
+        for model in candidates:
+            for one in golden:
+                checks.append(result := await check(model, one, self._runtime))
+                progress.advance()
+                if not result.passed:
+                    raise invalid(f"golden request '{one.name}' failed: {result.detail}")
+
+    def stop_checks(self) -> None:
+        """Let a load that waits for golden requests fail: the model is to be unloaded."""
+        if self._checking is not None:
+            self._checking.cancel()
+
+    async def _reconfigure_all(self, changes: list[Change]) -> None:
         """Let what serves and stays take its new configuration. Where one version does not, all have their old one again."""
         before = {change.source.version: model.config for change in changes if (model := change.version.model)}
-        _, failures = await self._each(changes, self._reconfigure)
-        if failures:
+        try:
+            await self._each(changes, self._reconfigure)
+        except _Failed:
             undone = [dataclasses.replace(change, config=before.get(change.source.version)) for change in changes]
-            await self._each(undone, self._reconfigure)
-        return failures
+            with suppress(_Failed):
+                await self._each(undone, self._reconfigure)
+            raise
 
     async def _reconfigure(self, change: Change) -> None:
         model, config = change.version.model, change.config
-        if change.version.incoming is None and config is not None and model is not None and model.config is not config:
+        if not change.built and config is not None and model is not None and model.config is not config:
             await model.reconfigure(config)
+
+    def _switch(self, sources: list[VersionSource], changes: list[Change]) -> Callable[[], int]:
+        """Let requests go to what is new. Return what tells how many are still under way on what served before."""
+        served = [version.model for version in self.versions.values() if version.model is not None]
+        for change in changes:
+            self._commit(change)
+        for number in self.versions.keys() - {source.version for source in sources}:
+            self._retire(self.versions[number], "replaced under the version policy")
+        self.aliases = aliases_of(sources[0].config)
+        self._choose_answering()
+        serves = [version.model for version in self.versions.values()]
+        replaced = [model for model in served if model not in serves]
+        return lambda: sum(model.in_flight for model in replaced)
+
+    def _follow_drain(self, progress: LoadProgress, left: Callable[[], int]) -> None:
+        """Show the load until all that it replaced is freed, or another load begins."""
+        progress.drain(left)
+
+        async def forget() -> None:
+            await self.drained()
+            if self._progress is progress:
+                self._progress = None
+
+        if self._drains:
+            self._following = self._loop.create_task(forget())
+        else:
+            self._progress = None
+
+    def loading(self, number: int) -> Loading | None:
+        """Return where the load of a version is that is under way."""
+        progress = self._progress
+        return progress.shown() if progress is not None and number in progress.versions else None
 
     def _commit(self, change: Change) -> None:
         version = change.version
@@ -183,6 +315,8 @@ class ModelLifecycle:
             version.release = release_of(change.config)
         if version.incoming is not None:
             old, version.model, version.incoming = version.model, version.incoming, None
+            if isinstance(version.model, Model):
+                version.model.enter_service(version.statistics)
             if old is not None:
                 self._drain(version, old)
         if version.model is not None:  # the server may shut down meanwhile
@@ -259,6 +393,7 @@ class ModelLifecycle:
     # -- unloading -------------------------------------------------------------------------------------------------
     def unload(self) -> None:
         """Take no new requests; what is under way finishes."""
+        self.stop_checks()
         for version in self.versions.values():
             self._retire(version, "unloaded")
             if version.incoming is not None:  # a shutdown does not wait for loads
@@ -319,6 +454,14 @@ def check_requested_version(version: str) -> None:
     """Raise INVALID_ARG for what can be neither a version's number nor an alias."""
     if not is_alias(version):
         parse_requested_version(version)
+
+
+def _release_of(source: VersionSource) -> int | None:
+    """Return the release that a configuration belongs to, before it is checked."""
+    try:
+        return release_of(source.config)
+    except InvalidConfig:
+        return None
 
 
 def _reasons(failures: dict[int, ServingError]) -> str:

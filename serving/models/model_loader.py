@@ -5,7 +5,7 @@ load(name) -> identifiers of that name -> lock of each model -> files read -> st
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -21,6 +21,8 @@ from serving.core.errors import ServingError, invalid, not_found
 from serving.core.log_context import about
 from serving.core.model_identifier import ModelIdentifier
 from serving.execution.crash_trace import runner
+from serving.models.golden_requests import GoldenRequest
+from serving.models.load_report import LoadReport, LoadStopped
 from serving.models.model_lifecycle import ModelLifecycle
 from serving.models.model_registry import ModelRegistry
 from serving.models.residency import ResidencyManager
@@ -78,49 +80,81 @@ class ModelLoader:
         self._models = models
         self._residency = residency
         self._overrides = Overrides()
-        self._waiting_loads: dict[ModelIdentifier, asyncio.Task[None]] = {}
+        self._loads: set[asyncio.Task[LoadReport]] = set()
+        self._waiting_loads: dict[ModelIdentifier, asyncio.Task[LoadReport]] = {}
 
     # -- loading ---------------------------------------------------------------------------------------------------
-    async def load(self, name: str, config: str = "", files: Mapping[str, bytes] | None = None) -> None:
+    async def load(
+        self,
+        name: str,
+        config: str = "",
+        files: Mapping[str, bytes] | None = None,
+        golden: Sequence[GoldenRequest] = (),
+    ) -> LoadReport:
         """Load or reload the model of that name in each namespace that has one; files make one in the namespace "".
 
-        Of an ensemble the models of its steps, too, that are not loaded. Loading what has not changed does nothing.
+        Of an ensemble the models of its steps, too, that are not loaded. Loading what has not changed does nothing. LoadStopped
+        tells why a load failed, and how far it came.
         """
         if files:
-            await self._load_alone(ModelIdentifier(name), config, files)
-            return
+            return await self._begin(ModelIdentifier(name), config, files, golden)
         models = await self._find(name)
-        failed = await failures({model: self.load_identified(model, config) for model in models})
+        loads = [self.load_identified(model, config, golden) for model in models]
+        results = await asyncio.gather(*loads, return_exceptions=True)
+        reports = [_report(result) for result in results]
+        report = LoadReport(reports[0].release, [step for one in reports for step in one.steps])
+        failed = [result for result in results if isinstance(result, ServingError)]
         if failed:
-            errors = [error for _, error in failed]
-            raise ServingError(errors[0].code, "; ".join(error.message for error in errors)) from errors[0]
+            error = ServingError(failed[0].code, "; ".join(error.message for error in failed))
+            raise LoadStopped(error, report) from failed[0]
+        return report
 
     async def load_many(self, names: list[str]) -> list[tuple[str, ServingError]]:
         """Load all side by side. Return the failures."""
         return await failures({name: self.load(name) for name in names})
 
-    async def load_identified(self, model: ModelIdentifier, config: str = "") -> None:
-        """Load one model. Loads of one model run one after another; those that wait are one."""
-        if config:
-            await self._load_alone(model, config, {})
-            return
+    async def load_identified(
+        self, model: ModelIdentifier, config: str = "", golden: Sequence[GoldenRequest] = ()
+    ) -> LoadReport:
+        """Load one model. Loads of one model run one after another; those that wait for the same are one."""
+        if config or golden:
+            return await self._begin(model, config, {}, golden)
         task = self._waiting_loads.get(model)
         if task is None:
-            task = self._waiting_loads[model] = self._runtime.loop.create_task(self._load_alone(model, "", {}))
+            task = self._waiting_loads[model] = self._task(self._load_alone(model, "", {}, ()))
             task.add_done_callback(lambda done: self._load_ended(model, done))
-        await asyncio.shield(task)
+        return await asyncio.shield(task)
 
-    def _load_ended(self, model: ModelIdentifier, task: "asyncio.Task[None]") -> None:
-        if self._waiting_loads.get(model) is task:
-            del self._waiting_loads[model]
+    async def _begin(
+        self, model: ModelIdentifier, config: str, files: Mapping[str, bytes], golden: Sequence[GoldenRequest]
+    ) -> LoadReport:
+        """Load with what a request brought. It goes on where nobody waits for it any more."""
+        return await asyncio.shield(self._task(self._load_alone(model, config, files, golden)))
+
+    def _task(self, load: Coroutine[None, None, LoadReport]) -> "asyncio.Task[LoadReport]":
+        task = self._runtime.loop.create_task(load)
+        self._loads.add(task)
+        task.add_done_callback(self._forget)
+        return task
+
+    def _forget(self, task: "asyncio.Task[LoadReport]") -> None:
+        self._loads.discard(task)
         if not task.cancelled():
             task.exception()  # seen, even where every caller has gone
 
-    async def _load_alone(self, model: ModelIdentifier, config: str, files: Mapping[str, bytes]) -> None:
-        with about(model.name):
-            await self._load_now(model, config, files)
+    def _load_ended(self, model: ModelIdentifier, task: "asyncio.Task[LoadReport]") -> None:
+        if self._waiting_loads.get(model) is task:
+            del self._waiting_loads[model]
 
-    async def _load_now(self, model: ModelIdentifier, config: str, files: Mapping[str, bytes]) -> None:
+    async def _load_alone(
+        self, model: ModelIdentifier, config: str, files: Mapping[str, bytes], golden: Sequence[GoldenRequest]
+    ) -> LoadReport:
+        with about(model.name):
+            return await self._load_now(model, config, files, golden)
+
+    async def _load_now(
+        self, model: ModelIdentifier, config: str, files: Mapping[str, bytes], golden: Sequence[GoldenRequest]
+    ) -> LoadReport:
         lifecycle = self._models.get(model)
         if lifecycle is None:
             completing = partial(self._effective_config, model.namespace)
@@ -140,22 +174,25 @@ class ModelLoader:
                 log.warning("%s", error.message)
                 raise
             try:
-                await self._load_with_retries(lifecycle, reading.sources)
+                report = await self._load_with_retries(lifecycle, reading.sources, golden)
             except ServingError as error:
                 log.warning("%s", error.message)
                 raise
             log.info("loaded '%s' version %s", model, ", ".join(str(source.version) for source in reading.sources))
             self._overrides.loaded(model, reading.override, reading.files, has_files=bool(files))
+            return report
 
-    async def _load_with_retries(self, lifecycle: ModelLifecycle, sources: list[VersionSource]) -> None:
-        for left in range(self._options.model_load_retry_count, -1, -1):
+    async def _load_with_retries(
+        self, lifecycle: ModelLifecycle, sources: list[VersionSource], golden: Sequence[GoldenRequest]
+    ) -> LoadReport:
+        for _ in range(self._options.model_load_retry_count):
             try:
-                await lifecycle.load(sources)
-                return
-            except ServingError as error:
-                if not left:
+                return await lifecycle.load(sources, golden)
+            except LoadStopped as error:
+                if not error.worth_trying_again:
                     raise
                 log.warning("%s; trying again", error.message)
+        return await lifecycle.load(sources, golden)
 
     def _effective_config(self, namespace: str, source: VersionSource) -> ModelConfig:
         file = Path(source.config.default_model_filename or "its model file")
@@ -273,6 +310,7 @@ class ModelLoader:
             lifecycle.error = reason
 
     async def _unload(self, lifecycle: ModelLifecycle, unload_dependents: bool = False) -> None:
+        lifecycle.stop_checks()
         async with lifecycle.lock:
             steps = self._steps(lifecycle) if unload_dependents else []
             self._models.set_requested(lifecycle, False)
@@ -303,7 +341,16 @@ class ModelLoader:
         self._overrides.close()
 
 
-async def failures(loads: Mapping[K, Coroutine[None, None, None]]) -> list[tuple[K, ServingError]]:
+def _report(result: "LoadReport | BaseException") -> LoadReport:
+    """Return what a load has told, also one that failed; what is not a ServingError is raised."""
+    if isinstance(result, LoadReport):
+        return result
+    if isinstance(result, ServingError):
+        return result.report if isinstance(result, LoadStopped) else LoadReport()
+    raise result
+
+
+async def failures(loads: Mapping[K, Coroutine[None, None, object]]) -> list[tuple[K, ServingError]]:
     """Await loads side by side. Return those that failed; what is not a ServingError is raised."""
     results = await asyncio.gather(*loads.values(), return_exceptions=True)
     found = []

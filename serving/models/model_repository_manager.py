@@ -44,6 +44,7 @@ class ModelRepositoryManager:
             infer_step=self.infer_step,
             step_labels=self._step_labels,
             strict_devices=options.strict_devices,
+            checks_memory=options.check_memory,
             heartbeat_timeout_s=options.process_heartbeat_timeout_secs,
             cache=ResponseCache(options.cache_size) if options.cache_size else None,
             control=control,

@@ -52,7 +52,6 @@ class ModelResponses:
         self,
         spec: ModelSpec,
         statistics: ModelStatistics,
-        cache: ModelCache | None,
         check: TensorCheck,
         labels: Callable[[], Labels],
         withdraw: Callable[[InFlightRequest], None],
@@ -60,12 +59,16 @@ class ModelResponses:
         """labels: gives the model's labels. withdraw: takes a request that failed out of the scheduler."""
         self._spec = spec
         self._statistics = statistics
-        self._cache = cache
+        self._cache: ModelCache | None = None
         self._check = check
         self._labels = labels
         self._withdraw = withdraw
         self._decoupled = spec.config.model_transaction_policy.decoupled
         self._batches = spec.config.max_batch_size > 0
+
+    def enter_service(self, statistics: ModelStatistics, cache: ModelCache | None) -> None:
+        """Count into these statistics from here on, and keep answers in that part of the response cache."""
+        self._statistics, self._cache = statistics, cache
 
     def reconfigure(self, check: TensorCheck) -> None:
         self._check = check

@@ -17,14 +17,15 @@ from serving.models.model_registry import ModelRegistry
 from serving.models.model_version import ModelVersion, State
 from serving.models.sleeping_model import SleepingModel
 from serving.repositories.model_repositories import ModelRepositories
-from serving.telemetry.statistics import ModelStatistics, VersionStatus
+from serving.telemetry.statistics import Loading, ModelStatistics, VersionStatus
 
 
 class IndexRow(NamedTuple):
     """A row of the repository index: Triton's fields, and what this server tells beside them.
 
     `version` and `state` are "" for a model of which no version was ever loaded. `failed`: the last load failed. `release`: the
-    one that the version serves, where its configuration names one. `aliases`: the names of the version.
+    one that the version serves, where its configuration names one. `aliases`: the names of the version. `loading`: where a load
+    of it is that is under way.
     """
 
     name: str
@@ -35,6 +36,7 @@ class IndexRow(NamedTuple):
     failed: bool = False
     release: int | None = None
     aliases: tuple[str, ...] = ()
+    loading: Loading | None = None
 
 
 class RepositoryIndex:
@@ -64,8 +66,8 @@ class RepositoryIndex:
             remarks = version.model.unready_reasons() + version.model.warnings if version.model else []
             reason = version.reason or unready or failed_reload or "; ".join(remarks)
             failed = version.failed or (bool(failed_reload) and not version.asleep)
-            release, aliases = version.release, lifecycle.aliases_of(number)
-            yield IndexRow(lifecycle.name, str(number), state.value, reason, condition, failed, release, aliases)
+            told = (version.release, lifecycle.aliases_of(number), lifecycle.loading(number))
+            yield IndexRow(lifecycle.name, str(number), state.value, reason, condition, failed, *told)
 
     def _shown(self, lifecycle: ModelLifecycle, version: ModelVersion) -> tuple[State, Condition, str]:
         """Return the state and condition of a version, and why its steps are not ready."""
@@ -125,10 +127,9 @@ class RepositoryIndex:
         state, condition, _ = self._shown(lifecycle, version)
         pending = sum(model.pending for model in version.models)
         in_flight = sum(model.in_flight for model in version.models)
-        aliases = lifecycle.aliases_of(version.statistics.model_version)
-        return VersionStatus(
-            state.value, condition, version.failed, pending, in_flight, version.memory, version.release, aliases
-        )
+        number = version.statistics.model_version
+        told = (version.release, lifecycle.aliases_of(number), lifecycle.loading(number))
+        return VersionStatus(state.value, condition, version.failed, pending, in_flight, version.memory, *told)
 
 
 def _current_model(version: ModelVersion) -> Model | SleepingModel | None:

@@ -28,7 +28,7 @@ T = TypeVar("T")
 class ModelControl(Protocol):
     """What a model may ask of the server about other models; the server itself, on the loop's thread."""
 
-    async def load_model(self, name: str, config: str = "", files: Mapping[str, bytes] | None = None) -> None: ...
+    async def load_model(self, name: str, config: str = "", files: Mapping[str, bytes] | None = None) -> object: ...
 
     async def unload_model(self, name: str, unload_dependents: bool = False) -> None: ...
 
@@ -45,6 +45,7 @@ class Runtime:
     infer: Callable[[InFlightRequest], None]
     infer_step: Callable[[str, InFlightRequest], None]
     strict_devices: bool = False
+    checks_memory: bool = True  # a model that cannot fit is refused before it is loaded
     heartbeat_timeout_s: float = HEARTBEAT_TIMEOUT_S  # until a model's process that gives no sign of life is replaced
     cache: ResponseCache | None = None
     limiter: RateLimiter | None = None

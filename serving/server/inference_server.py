@@ -6,7 +6,7 @@ the event loop's thread and raises ServingError.
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc.model_config_pb2 import ModelConfig
@@ -18,6 +18,8 @@ from serving.core.in_flight import InFlightRequest, ReceiveTimes
 from serving.core.tensor_check import wire_shape
 from serving.execution.readiness import CanConfirm, confirmed
 from serving.extensions.shared_memory import SharedMemory
+from serving.models.golden_requests import GoldenRequest
+from serving.models.load_report import LoadReport
 from serving.models.model_lifecycle import check_requested_version
 from serving.models.model_repository_manager import ModelRepositoryManager
 from serving.models.repository_index import IndexRow
@@ -300,11 +302,18 @@ class InferenceServer:
     def repository_index(self, ready: bool = False) -> list[IndexRow]:
         return self._manager.index.rows(ready)
 
-    async def load_model(self, name: str, config: str = "", files: Mapping[str, bytes] | None = None) -> None:
+    async def load_model(
+        self,
+        name: str,
+        config: str = "",
+        files: Mapping[str, bytes] | None = None,
+        golden: Sequence[GoldenRequest] = (),
+    ) -> LoadReport:
         """Load or reload; returns when the model is ready. `config` overrides config.pbtxt (JSON, as Triton's `config`
-        parameter); `files` overrides the version folders ("file:1/model.onnx" -> content). Idempotent."""
+        parameter); `files` overrides the version folders ("file:1/model.onnx" -> content); `golden`: what is built has to
+        answer these first. Idempotent. LoadStopped where it fails at a step."""
         self._refuse_unless_explicit()
-        await self._manager.loader.load(name, config, files)
+        return await self._manager.loader.load(name, config, files, golden)
 
     async def unload_model(self, name: str, unload_dependents: bool = False) -> None:
         """Returns when unloading has begun to drain; the model takes no new requests from here on."""

@@ -148,11 +148,20 @@ Key = tuple[str, int, str]  # name, version, namespace
 _Noted = tuple[int, bool, int, int, int, list[int], list[int], int]
 
 
+class Loading(NamedTuple):
+    """Where a load is that is under way: `done` of `of` things of its step. release: the one that it loads."""
+
+    release: int | None
+    step: str
+    done: int
+    of: int
+
+
 class VersionStatus(NamedTuple):
     """How a version stands, beside what it has counted.
 
-    state, condition, failed, release, aliases: as the repository index shows them. pending: requests accepted and not yet
-    handed to an instance; in_flight: requests accepted and not yet answered.
+    state, condition, failed, release, aliases, loading: as the repository index shows them. pending: requests accepted and
+    not yet handed to an instance; in_flight: requests accepted and not yet answered.
     """
 
     state: str = ""
@@ -163,6 +172,7 @@ class VersionStatus(NamedTuple):
     memory: MemoryUse = NOTHING
     release: int | None = None
     aliases: tuple[str, ...] = ()
+    loading: Loading | None = None
 
 
 UNKNOWN_STATUS = VersionStatus()

@@ -90,6 +90,7 @@ async def gated_model(
         loop = asyncio.get_running_loop()
         model = Model(spec, ModelStatistics("gated", 1), runtime or Runtime(loop, executor, ignore, ignore))
         await model.load()
+        await model.warm_up()
         backend = GateBackend.latest
         try:
             yield model, backend

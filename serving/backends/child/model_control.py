@@ -29,7 +29,11 @@ class ChildModelControl:
         if not isinstance(name, str) or not isinstance(config, str):
             raise ProtocolError("a model's name and configuration must be text")
         files = {str(path): b64decode(content, validate=True) for path, content in coded.items()}
-        self._start(message["id"], lambda control: control.load_model(name, config, files or None))
+
+        async def load(control: ModelControl) -> None:
+            await control.load_model(name, config, files or None)
+
+        self._start(message["id"], load)
 
     def _unload(self, message: Unload, memory: Memory) -> None:
         name, dependents = str(message["model"]), bool(message["dependents"])

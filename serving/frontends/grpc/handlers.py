@@ -6,6 +6,10 @@ Source: KServe's and Triton's grpc_service.proto, and Triton's docs/protocol.
 from tritonclient.grpc import service_pb2 as pb
 
 from serving.core.errors import invalid, unsupported
+from serving.frontends.rest.golden import PARAMETER as GOLDEN
+from serving.frontends.rest.golden import read_golden
+from serving.frontends.shared.worker_threads import in_thread
+from serving.models.golden_requests import GoldenRequest
 from serving.server.inference_server import InferenceServer
 
 
@@ -53,16 +57,22 @@ async def repository_model_load(
     _refuse_repository_name(request.repository_name)
     config = ""
     files: dict[str, bytes] = {}
+    golden: list[GoldenRequest] = []
     for key, parameter in request.parameters.items():
         if key == "config":
             _check_type(key, parameter, "string_param")
             config = parameter.string_param
+        elif key == GOLDEN:
+            _check_type(key, parameter, "string_param")
+            golden = await in_thread(read_golden, parameter.string_param, request.model_name)
         elif key.startswith("file:"):
             _check_type(key, parameter, "bytes_param")
             files[key] = parameter.bytes_param
         else:
-            raise invalid(f"unrecognized load parameter '{key}'; expected 'config' or 'file:<version>/<name>'")
-    await server.load_model(request.model_name, config, files)
+            raise invalid(
+                f"unrecognized load parameter '{key}'; expected 'config', 'file:<version>/<name>' or '{GOLDEN}'"
+            )
+    await server.load_model(request.model_name, config, files, golden)
     return pb.RepositoryModelLoadResponse()
 
 

@@ -167,6 +167,8 @@ def model_values(model: ModelStatistics) -> JsonObject:
     release: JsonObject = {} if status.release is None else {"release": status.release}
     if status.aliases:
         release["aliases"] = status.aliases
+    if status.loading is not None:
+        release["loading"] = status.loading._asdict()
     return {
         "name": model.model_name,
         "version": str(model.model_version),

@@ -10,9 +10,13 @@ from tritonclient.grpc import service_pb2 as pb
 from serving.core.errors import invalid, unsupported
 from serving.core.message_json import message_to_json
 from serving.frontends.http1.exchange import Exchange
-from serving.frontends.http1.message import Reply, json_reply
+from serving.frontends.http1.message import STATUS, Reply, encodable, json_reply
+from serving.frontends.rest.golden import PARAMETER as GOLDEN
+from serving.frontends.rest.golden import read_golden
 from serving.frontends.rest.json_body import JsonObject, json_object, with_json
 from serving.frontends.shared.worker_threads import checkpoint, in_thread
+from serving.models.golden_requests import GoldenRequest
+from serving.models.load_report import LoadStopped
 from serving.models.repository_index import IndexRow
 from serving.server.inference_server import InferenceServer
 from serving.telemetry.statistics import fill_statistics
@@ -71,28 +75,39 @@ def _index_row(row: IndexRow) -> JsonObject:
     """Return a row without what it does not say."""
     if not row.state:
         return {"name": row.name}
-    absent = {name for name in ("release", "aliases") if not getattr(row, name)}
-    return {name: value for name, value in row._asdict().items() if name not in absent}
+    absent = {name for name in ("release", "aliases", "loading") if not getattr(row, name)}
+    shown = row._asdict() | {"loading": row.loading and row.loading._asdict()}
+    return {name: value for name, value in shown.items() if name not in absent}
 
 
 @with_json
 async def load_model(server: InferenceServer, exchange: Exchange, body: JsonObject) -> Reply:
+    """Load, and tell the steps that it took; stock clients read the status alone."""
     _default_repository(exchange)
     exchange.body = b""
     parameters = _parameters(body)
-    config = ""
+    model, config = exchange.route.params["model"], ""
     files = {}
+    golden: list[GoldenRequest] = []
     for key, value in parameters.items():
-        if key != "config" and not key.startswith("file:"):
-            raise invalid(f"unrecognised load parameter '{key}'; expected 'config' or 'file:<version>/<name>'")
+        if key not in ("config", GOLDEN) and not key.startswith("file:"):
+            raise invalid(
+                f"unrecognised load parameter '{key}'; expected 'config', 'file:<version>/<name>' or '{GOLDEN}'"
+            )
         if not isinstance(value, str):
             raise invalid(f"load parameter '{key}' must be a string")
         if key == "config":
             config = value
+        elif key == GOLDEN:
+            golden = await in_thread(read_golden, value, model)
         else:
             files[key] = await in_thread(_base64, key, value)
-    await server.load_model(exchange.route.params["model"], config, files or None)
-    return Reply()
+    try:
+        report = await server.load_model(model, config, files or None, golden)
+    except LoadStopped as error:
+        told = {"error": encodable(error.message), "steps": error.report.as_json()["steps"]}
+        return json_reply(told, STATUS[error.code])
+    return json_reply(report.as_json())
 
 
 async def unload_model(server: InferenceServer, exchange: Exchange) -> Reply:

@@ -39,6 +39,7 @@ async def elsewhere(
             Runtime(loop, executor, ignore, ignore),
         )
         await model.load()
+        await model.warm_up()
         instances = DoubleBackend.latest.instances
         first = [Call(model, [0]) for _ in range(count)]
         if not settings.startswith("dynamic_batching"):

@@ -7,15 +7,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import grpc
 import httpx
 import numpy as np
 import openai
 import pytest
+from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from tests.e2e.clients.tritonclient_adapter import TritonClient
-from tests.e2e.extensions.clients import refused
+from tests.e2e.extensions.clients import calls_to, refused
 from tests.e2e.text_generator import markov
-from tests.support.model_factory import onnx_scale, python_model
+from tests.support.model_factory import onnx_scale, python_model, python_sleeper
 from tests.support.serving_process import ServerProcess, wait_until
 
 ONE = {"INPUT0": np.ones((1, 1), np.float32)}
@@ -227,3 +229,102 @@ def test_a_configuration_that_a_load_request_brings_tells_its_own_release(
     assert "version 1 is not at ready state: unloaded" in said
     client.call("load_model", "moved")
     assert told(server, "moved", "release", "aliases") == {"1": (1, ["champion"]), "2": (1, None)}
+
+
+# -- golden requests ---------------------------------------------------------------------------------------------------
+def golden(expected: float, **more: Any) -> dict[str, Any]:
+    tensor = {"name": "INPUT0", "datatype": "FP32", "shape": [1, 1], "data": [1.0]}
+    outputs = [tensor | {"name": "OUTPUT0", "data": [expected]}]
+    return {"name": "one", "request": {"inputs": [tensor]}, "expected": {"outputs": outputs}, **more}
+
+
+def load_checked(server: ServerProcess, name: str, *checks: dict[str, Any]) -> tuple[int, Any]:
+    parameters = {"slipway.golden": json.dumps(checks)}
+    return server.post(f"/v2/repository/models/{name}/load", {"parameters": parameters})
+
+
+def test_a_load_tells_its_steps_and_stops_at_a_golden_request_that_fails(
+    server: ServerProcess, client: TritonClient
+) -> None:
+    folder = Path(server.repositories[0])
+    onnx_scale(folder, "golden", 4.0, extra=stamp(5))
+    status, answer = load_checked(server, "golden", golden(4.0))
+    assert (status, answer["release"]) == (200, 5)
+    assert [step["step"] for step in answer["steps"]] == [
+        "check",
+        "memory",
+        "load",
+        "warm",
+        "golden",
+        "switch",
+        "drain",
+    ]
+    assert all(step["ms"] >= 0 and "failed" not in step for step in answer["steps"])
+    (check,) = answer["steps"][4]["checks"]
+    assert (check["name"], check["version"], check["passed"], check["detail"]) == (
+        "one",
+        1,
+        True,
+        "all values are equal",
+    )
+    assert answer["steps"][6]["under_way"] == 0
+    onnx_scale(folder, "golden", 5.0, extra=stamp(6))
+    status, answer = load_checked(server, "golden", golden(4.0))
+    assert status == 400
+    assert "golden request 'one' failed: output 'OUTPUT0' at [0, 0]: got 5, expected 4" in answer["error"]
+    assert [step["step"] for step in answer["steps"]] == ["check", "memory", "load", "warm", "golden"]
+    assert answer["steps"][-1]["failed"] is True
+    assert answer["steps"][-1]["checks"][0]["passed"] is False
+    assert factor(client, "golden") == (4.0, "1")
+    assert told(server, "golden", "release", "loading") == {"1": (5, None)}
+    assert load_checked(server, "golden", golden(4.0, tolerance={"absolute": 1}))[0] == 200
+    assert factor(client, "golden") == (5.0, "1")
+    assert told(server, "golden", "release") == {"1": (6,)}
+    assert load(server, "golden")[1] == {"release": 6, "steps": []}
+
+
+def test_golden_requests_go_with_a_load_over_grpc_too(server: ServerProcess) -> None:
+    onnx_scale(Path(server.repositories[0]), "over_grpc", 4.0)
+    with grpc.insecure_channel(server.grpc) as channel:
+        stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+
+        def load_with(text: str) -> None:
+            request = service_pb2.RepositoryModelLoadRequest(model_name="over_grpc")
+            request.parameters["slipway.golden"].string_param = text
+            stub.RepositoryModelLoad(request)
+
+        with pytest.raises(grpc.RpcError) as caught:
+            load_with(json.dumps([golden(3.0)]))
+        assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert "got 4, expected 3" in caught.value.details()
+        with pytest.raises(grpc.RpcError, match="golden request 0: expected an object with a 'name'"):
+            load_with("[3]")
+        load_with(json.dumps([golden(4.0)]))
+    assert rows(server, "over_grpc")["1"]["state"] == "READY"
+
+
+@pytest.mark.parametrize("value", ["{", 3, "[3]", json.dumps([golden(1.0, seconds=0)])])
+def test_golden_requests_that_cannot_be_read_are_the_clients_mistake(server: ServerProcess, value: Any) -> None:
+    status, answer = server.post("/v2/repository/models/plain/load", {"parameters": {"slipway.golden": value}})
+    assert status == 400
+    assert "golden" in answer["error"]
+
+
+def test_the_drain_of_what_was_replaced_is_shown(server: ServerProcess) -> None:
+    """A request holds the old model while the new one serves already."""
+    folder = Path(server.repositories[0])
+    python_sleeper(folder, "slow", extra=stamp(1))
+    assert load(server, "slow")[0] == 200
+    with calls_to(server, "http") as calls:
+        call = calls.begin("slow", {"INPUT0": np.full((1, 1), 2.0, np.float32)})
+        wait_until(lambda: feed_rows(server)["slow", "1"]["in_flight"] == 1, what="the request")
+        python_sleeper(folder, "slow", extra=stamp(2))
+        answer = load(server, "slow")[1]
+        last = answer["steps"][-1]
+        assert (answer["release"], last["step"]) == (2, "drain")
+        if last["under_way"]:  # it has not been answered meanwhile
+            shown = rows(server, "slow")["1"]
+            assert shown["release"] == 2
+            assert shown.get("loading") in (None, {"release": 2, "step": "drain", "done": 0, "of": 1})
+        assert call.result().outputs["OUTPUT0"].item() == 2.0
+    wait_until(lambda: "loading" not in rows(server, "slow")["1"], what="the end of the drain")

@@ -1,0 +1,102 @@
+"""How much memory there is for one more model: on this machine, within the limits of its control groups, on each GPU.
+
+Only what can be read bounds anything: Linux's MemAvailable, control groups of version 2, and what the driver of a GPU tells.
+Source: Linux, Documentation/filesystems/proc.rst and admin-guide/cgroup-v2.rst.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from serving.resources.memory import MemoryUse
+
+_MEMINFO = Path("/proc/meminfo")
+_OWN_GROUP = Path("/proc/self/cgroup")
+_GROUPS = Path("/sys/fs/cgroup")
+# Of memory.stat: pages that the kernel takes back before it refuses any.
+_RECLAIMABLE = ("active_file", "inactive_file", "slab_reclaimable")
+
+
+class Available(NamedTuple):
+    """Bytes, and whose they are, for a sentence."""
+
+    size: int
+    where: str
+
+
+def shortage(needed: MemoryUse) -> str:
+    """Return why so much does not fit, with numbers; "" where it does, or where nothing can be read."""
+    found = [] if not needed.host else [(needed.host, host_available())]
+    found += [(size, gpu_available(device)) for device, size in needed.gpus]
+    for size, available in found:
+        if available is not None and size > available.size:
+            return f"{_readable(size)} are needed, and {_readable(available.size)} are available {available.where}"
+    return ""
+
+
+def host_available(meminfo: Path = _MEMINFO, own_group: Path = _OWN_GROUP, groups: Path = _GROUPS) -> Available | None:
+    """Return what this process may still take of the machine's memory: the least that any bound leaves."""
+    bounds = [*_of_machine(meminfo), *_of_groups(own_group, groups)]
+    return min(bounds, default=None)
+
+
+def gpu_available(device: int) -> Available | None:
+    """Return what is free on a GPU; None where its driver does not tell."""
+    import pynvml
+
+    try:
+        free = pynvml.nvmlDeviceGetMemoryInfo(pynvml.nvmlDeviceGetHandleByIndex(device)).free
+    except pynvml.NVMLError:
+        return None
+    return Available(int(free), f"on GPU {device}")
+
+
+def _of_machine(meminfo: Path) -> Iterator[Available]:
+    available = _fields(meminfo, ":").get("MemAvailable")
+    if available is not None:
+        yield Available(available << 10, "on this machine")
+
+
+def _of_groups(own_group: Path, groups: Path) -> Iterator[Available]:
+    """Yield what the limits of this process's control group leave, and those of the groups around it."""
+    try:
+        lines = own_group.read_text().splitlines()
+    except OSError:
+        return
+    path = next((line.removeprefix("0::") for line in lines if line.startswith("0::")), None)
+    if path is None:  # version 1 alone
+        return
+    folder = groups / path.lstrip("/")
+    for group in (folder, *folder.parents):
+        if not group.is_relative_to(groups):
+            return
+        limit, used = _number(group / "memory.max"), _number(group / "memory.current")
+        if limit is not None and used is not None:
+            stat = _fields(group / "memory.stat", " ")
+            left = limit - used + sum(stat.get(name, 0) for name in _RECLAIMABLE)
+            yield Available(max(0, left), "within the memory limit of its container")
+
+
+def _fields(path: Path, separator: str) -> dict[str, int]:
+    """Return the numbers of a file of lines "name<separator> number ..."; none where it cannot be read."""
+    try:
+        lines = path.read_text().splitlines()
+    except OSError:
+        return {}
+    pairs = (line.split(separator, 1) for line in lines if separator in line)
+    return {name: int(value.split()[0]) for name, value in pairs if value.split()[:1] and value.split()[0].isdecimal()}
+
+
+def _number(path: Path) -> int | None:
+    """Return a file's number; None for "max", and where there is no such file."""
+    try:
+        return int(path.read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def _readable(size: int) -> str:
+    for unit, power in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
+        if size >= 1 << power:
+            return f"{size / (1 << power):.3g} {unit}" if size < 1000 << power else f"{size >> power} {unit}"
+    return f"{size} bytes"
