@@ -11,6 +11,7 @@ from django.db.models import OuterRef, QuerySet, Subquery
 from dashboard.models import Model, ModelState, ModelSync, Release, ReleaseSpan, Version
 from dashboard.releases.selectors import told_by
 from dashboard.releases.storage import managed_repository
+from dashboard.shared.changes import kept_while_unchanged
 from dashboard.shared.choices import DesiredState, ModelStatus, VersionState, version_word
 from dashboard.shared.exceptions import NotFound
 
@@ -99,7 +100,8 @@ def models_overview(*, search: str = "", tag: str = "") -> list[ModelSummary]:
     return _summaries(rows)
 
 
-def models_standing() -> list[Standing]:
+@kept_while_unchanged
+def models_standing() -> tuple[Standing, ...]:
     """Return how every model stands, ordered by name."""
     columns = ("pk", "name", "tags", "desired_state", "newest_release")
     rows = list(_with_parts(Model.objects.all()).values_list(*columns))
@@ -109,7 +111,7 @@ def models_standing() -> list[Standing]:
     for pk, name, tags, desired, release in rows:
         state, _ = _judge(desired, wanted.get(release or 0, []), states[name], errors.get(pk, ""))
         found.append(Standing(pk, name, tags, desired, state, backends.get(pk, "")))
-    return found
+    return tuple(found)
 
 
 def summaries_of(models: Iterable[Standing]) -> list[ModelSummary]:

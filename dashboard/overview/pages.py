@@ -40,7 +40,7 @@ class Everything:
         return all_down()
 
     @cached_property
-    def models(self) -> list[Standing]:
+    def models(self) -> tuple[Standing, ...]:
         return models_standing()
 
     @property

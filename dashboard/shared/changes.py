@@ -9,12 +9,14 @@ all the same.
 import logging
 import os
 import re
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from functools import partial
+from dataclasses import dataclass
+from functools import partial, wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from django.conf import settings
 from django.db import transaction
@@ -26,11 +28,14 @@ logger = logging.getLogger(__name__)
 # A row each second, of which browsers are told by the live feed; and what only counts attempts to sign in.
 UNMARKED = frozenset({"dashboard_metricsample", "dashboard_signincount"})
 HEARTBEATS = "heartbeats"  # stands beside the tables for the files of shared.heartbeat
+KEPT_S = 5.0  # at most, for what came about without a mark
 _ALL = "all"  # the mark that changes with each of the others
 _MARK_BYTES = 8
 _OWN = r'"((?:dashboard|auth)_\w+)"'
 _WRITES = re.compile(rf"(INSERT INTO|INSERT OR IGNORE INTO|UPDATE|DELETE FROM) {_OWN}")
 _READS = re.compile(rf"(?:FROM|JOIN) {_OWN}")
+
+Result = TypeVar("Result")
 
 _reading: ContextVar[set[str] | None] = ContextVar("reading", default=None)
 _quiet: ContextVar[bool] = ContextVar("quiet", default=False)
@@ -66,6 +71,42 @@ def note_read(name: str) -> None:
     """Count `name` to what the present block reads, like a table."""
     if (reading := _reading.get()) is not None:
         reading.add(name)
+
+
+def kept_while_unchanged(read: Callable[[], Result]) -> Callable[[], Result]:
+    """Decorate a selector: this process keeps what it returned until a table changes that it read, or for KEPT_S.
+
+    What it returns nobody may change. Inside a transaction, which may have changed more than others see, it is read anew.
+    """
+    kept: _Kept[Result] | None = None
+
+    @wraps(read)
+    def selector() -> Result:
+        nonlocal kept
+        if transaction.get_connection().in_atomic_block:
+            return read()
+        found = kept
+        if found is None or not found.fresh():
+            now, before = time.monotonic(), marks()
+            with tables_read() as tables:
+                result = read()
+            kept = found = _Kept(now, {table: before.get(table, "") for table in tables}, result)
+        for table in found.marks:
+            note_read(table)
+        return found.result
+
+    return selector
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept(Generic[Result]):
+    at: float
+    marks: dict[str, str]
+    result: Result
+
+    def fresh(self) -> bool:
+        young = time.monotonic() - self.at < KEPT_S
+        return young and all(_read(_path(table)) == mark for table, mark in self.marks.items())
 
 
 def mark() -> str:

@@ -111,6 +111,36 @@ def test_a_folder_that_cannot_be_written_costs_no_change(db: None, committed: Ca
     assert changes.mark() == ""
 
 
+@pytest.mark.django_db(transaction=True)
+def test_a_selector_is_kept_until_a_table_changes_that_it_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    @changes.kept_while_unchanged
+    def names() -> list[str]:
+        asked.append(1)
+        return list(Model.objects.values_list("name", flat=True))
+
+    Model.objects.create(name="relu")
+    for _ in range(3):
+        with changes.tables_read() as tables:
+            assert names() == ["relu"]
+        assert tables == {"dashboard_model"}, "of what was kept, too, the tables are told"
+    Job.objects.create(kind="inspect")
+    assert names() == ["relu"]
+    assert len(asked) == 1
+    Model.objects.create(name="softmax")
+    assert names() == ["relu", "softmax"]
+    with transaction.atomic():
+        Model.objects.all().delete()
+        assert names() == [], "a transaction sees what it changed"
+        transaction.set_rollback(True)
+    assert names() == ["relu", "softmax"]
+    assert len(asked) == 3
+    monkeypatch.setattr(changes, "KEPT_S", 0.0)
+    names()
+    assert len(asked) == 4, "what was changed without a mark is seen in time"
+
+
 def test_each_part_of_a_page_names_the_tables_it_was_made_from(relu: Version, as_person: Callable[..., Client]) -> None:
     viewer = as_person("operate", "upload_data")
     reads = {}
