@@ -32,6 +32,7 @@ from dashboard.configuration.drift import drift_check
 from dashboard.jobs.services import jobs_requeue_lost
 from dashboard.uploads.publication import publications_recover, upload_publish
 from dashboard.accounts.tokens import token_authenticate, token_create
+from dashboard.shared import changes
 from dashboard.uploads.services import upload_complete, upload_create, upload_receive_chunk, uploads_expire
 from dashboard.versions.moves import version_archive
 from dashboard.releases.selectors import wanted_versions
@@ -74,6 +75,7 @@ version_archive(version=version_get(model, 1), actor=SYSTEM)
 assert drift_check() == [] and publications_recover() == [] and uploads_expire() == 0
 jobs_requeue_lost()
 assert models_overview()[0].wanted_versions == [3]
+assert {"dashboard_version", "dashboard_job", "dashboard_auditentry"} <= set(changes.marks()), "what pages follow"
 print("all is well")
 """
 
