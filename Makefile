@@ -11,7 +11,7 @@ SUITE = -n auto --no-loadscope-reorder -m "not soak and not gpu$(if $(filter no,
 # Containers often set it; every server that a test starts would then compile its modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test test-workers coverage check lock bench-peers bench-triton bench-dashboard bench-instructions bench-memory bench-perf-analyzer fuzz soak screenshots examples clean help
+.PHONY: run test test-workers coverage check lock bench-peers bench-triton bench-dashboard bench-instructions bench-memory bench-perf-analyzer fuzz soak screenshots formats examples clean help
 .DEFAULT_GOAL := help
 
 run: $(VENV)/.installed  ## Start the dashboard and the inference server; Ctrl-C stops all of it.
@@ -66,6 +66,9 @@ soak: $(VENV)/.installed-dev  ## Ask a million requests (SOAK_REQUESTS) under ch
 
 screenshots: $(VENV)/.installed-dev chromium  ## Take pictures of every page.
 	$(BIN)/python -m tools.screenshots
+
+formats: $(VENV)/.installed-dev  ## Make the models of docs/formats.md anew with their own tools, serve them, and write that page.
+	$(BIN)/python -m tools.formats $(FORMATS)
 
 examples: $(VENV)/.installed-dev  ## Train the example models anew.
 	$(BIN)/python examples/train.py
@@ -130,7 +133,7 @@ lock: $(VENV)/.installed-dev  ## Lock what requirements/*.in need, with hashes. 
 	$(call lock,cloud.in,$(RUN_LOCKS)) -o requirements/cloud.txt
 	$(call lock,opentelemetry.in,$(RUN_LOCKS) cloud) -o requirements/opentelemetry.txt
 	$(call lock,dev.in,$(RUN_LOCKS) cloud opentelemetry) -o requirements/dev.txt
-	@for peer in $(basename $(wildcard requirements/bench/*.in)); do \
-	  $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --no-annotate --custom-compile-command "make lock" \
-	  $(if $(UPGRADE),--upgrade) $$peer.in -o $$peer.txt || exit 1; \
+	@for apart in $(basename $(wildcard requirements/bench/*.in requirements/formats/*.in)); do \
+	  $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --no-annotate --no-emit-package torch \
+	  --custom-compile-command "make lock" $(if $(UPGRADE),--upgrade) $$apart.in -o $$apart.txt || exit 1; \
 	done

@@ -18,7 +18,8 @@ OWN = {"dashboard", "serving", "repository", "tests", "benchmarks", "examples", 
 # Made by the Python backend for the code it runs; a file beside that code; NVIDIA's, TensorFlow and OpenTelemetry,
 # from files of their own.
 NOT_INSTALLED = {"triton_python_backend_utils", "ink", "tensorrt", "tensorflow", "opentelemetry"}
-PEERS = ROOT / "benchmarks" / "servers" / "programs"  # they run in environments of their own, from requirements/bench
+# They run in environments of their own, from requirements/bench and requirements/formats.
+APART = (ROOT / "benchmarks" / "servers" / "programs", ROOT / "tools" / "formats" / "makers")
 BESIDE = {path.stem for path in (ROOT / "examples").glob("*.py")}  # the training scripts import each other
 LOCKED = ["server", "dashboard", "examples", "cloud", "opentelemetry", "dev"]
 INSTALLED = ["server.in", "torch.txt", "dashboard.in", "examples.in", "dev.in"]
@@ -57,7 +58,7 @@ def run_time_nodes(node: ast.AST) -> Iterator[ast.AST]:
 def imported(folders: list[str]) -> dict[str, str]:
     """Third-party top-level module -> a file that imports it."""
     found: dict[str, str] = {}
-    paths = [path for folder in folders for path in (ROOT / folder).rglob("*.py") if PEERS not in path.parents]
+    paths = [path for folder in folders for path in (ROOT / folder).rglob("*.py") if path.parent not in APART]
     for path in paths:
         for node in run_time_nodes(ast.parse(path.read_text())):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []

@@ -1,4 +1,4 @@
-"""An environment of its own for each peer, made when it is first asked for and kept until its requirements change."""
+"""An environment of its own for whoever needs other packages, made when it is first asked for and kept until they change."""
 
 import hashlib
 import os
@@ -10,17 +10,18 @@ from pathlib import Path
 
 from benchmarks.folders import CACHE, REQUIREMENTS
 
-# TorchServe's worker imports torch, which is large and serves nothing here: it borrows the project's, after its own packages.
-BORROW_TORCH = frozenset({"torchserve"})
+# They import torch, which is large and not in their locks: they borrow the project's, after their own packages.
+BORROW_TORCH = frozenset({"torchserve.txt", "torch.txt"})
 
 
 class CannotInstall(Exception):
-    """The packages of a peer could not be installed; the text says why."""
+    """The packages of an environment could not be installed; the text says why."""
 
 
-def made(name: str) -> Path:
-    """Return the folder of the environment, made if need be."""
-    requirements = REQUIREMENTS / f"{name}.txt"
+def made(name: str, requirements: Path | None = None) -> Path:
+    """Return the folder of the environment, made if need be. requirements: a lock, by default the peer's of that name."""
+    requirements = requirements or REQUIREMENTS / f"{name}.txt"
+    borrows = requirements.name in BORROW_TORCH
     folder = CACHE / "environments" / name
     stamp = folder / "installed"
     wanted = hashlib.sha256(requirements.read_bytes()).hexdigest()
@@ -29,8 +30,9 @@ def made(name: str) -> Path:
     print(f"{name}: installing {requirements.name}; this takes a minute.", flush=True)
     shutil.rmtree(folder, ignore_errors=True)
     _run(sys.executable, "-m", "venv", str(folder))
-    _run(str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "-r", str(requirements))
-    if name in BORROW_TORCH:
+    alone = ["--no-deps"] if borrows else []  # a lock has all but torch, which pip would fetch
+    _run(str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", *alone, "-r", str(requirements))
+    if borrows:
         packages = next(folder.glob("lib/python*/site-packages"))
         (packages / "torch_of_the_project.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
     stamp.write_text(wanted)

@@ -234,7 +234,7 @@ def _record(upload: Upload, model: Model, publication: Publication, manifest: Ma
 
 def _version_row(upload: Upload, model: Model, actor: Actor, publication: Publication, manifest: Manifest) -> Version:
     proposal = upload.proposal
-    kept = ("opset", "producer", "backend", "problems")
+    kept = ("opset", "producer", "backend", "problems", "class_names")
     return Version.objects.create(
         model=model,
         number=publication.number,

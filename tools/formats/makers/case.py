@@ -27,7 +27,10 @@ class Case:
         self.folder = Path(sys.argv[1]) / name
         self.files = self.folder / "files"
         self.files.mkdir(parents=True)
-        self._said: dict[str, Any] = {"what": what, "tools": [f"{tool} {version(tool)}" for tool in tools.split()]}
+        self._said: dict[str, Any] = {
+            "what": what,
+            "tools": [f"{tool} {version(tool).partition('+')[0]}" for tool in tools.split()],
+        }
 
     def path(self, name: str) -> str:
         """Return where to write a file of that name."""
@@ -58,8 +61,8 @@ class Case:
         self._write(refused=said)
 
     def _write(self, **more: Any) -> None:
-        text = json.dumps({**self._said, **more}, indent=1)
-        (self.folder / "case.json").write_text(text + "\n")
+        lines = [f" {json.dumps(name)}: {json.dumps(value)}" for name, value in {**self._said, **more}.items()]
+        (self.folder / "case.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")
         print(self.folder.name, flush=True)
 
 
