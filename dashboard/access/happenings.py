@@ -24,6 +24,7 @@ JOB_FAILED = "job.failed"
 FAILURES = (EventKind.CRASHED, EventKind.UNREACHABLE, EventKind.MODEL_FAILED)
 _MARKED = (*FAILURES, EventKind.STARTED, EventKind.RESTARTED, EventKind.STOPPED)
 _CHANGES = ("version.", "config.", "model.", "release.", "alias", "drift.", "server.")
+_LOADS = ("model.load", "model.unload", "model.delete")
 _NO_CHANGES = ("version.annotate", "model.describe")
 
 
@@ -149,8 +150,8 @@ def changes(*, model: Model | None = None) -> Happenings:
 
 
 def marked(*, server: Server, model_name: str, since: datetime, until: datetime) -> Happenings:
-    """Return what charts mark of a span of time: changes of all models, or of one, with what happened to the server."""
-    entries = AuditEntry.objects.filter(_changing(), at__gte=since, at__lte=until).exclude(action__in=_NO_CHANGES)
+    """Return what charts mark beside releases: loads of all models, or of one, and what happened to the server."""
+    entries = AuditEntry.objects.filter(action__in=_LOADS, at__gte=since, at__lte=until)
     events = ServerEvent.objects.filter(server=server, at__gte=since, at__lte=until, kind__in=_MARKED, process="")
     if model_name:
         entries, events = entries.filter(model_name=model_name), events.filter(model_name__in=("", model_name))

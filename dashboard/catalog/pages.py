@@ -21,7 +21,7 @@ from dashboard.jobs.services import UNFINISHED
 from dashboard.metrics.pages import EACH
 from dashboard.metrics.recent import NO_NUMBERS, recent_numbers
 from dashboard.models import Model, Release
-from dashboard.releases.selectors import current_text, lives_of, protected_versions, releases, way_back
+from dashboard.releases.selectors import current_text, lives_of, protected_versions, releases, releases_served, way_back
 from dashboard.servers.consumers import MODEL_LINES
 from dashboard.servers.selectors import has_gpus, model_states, outage_sentence, servers
 from dashboard.shared.exceptions import Invalid
@@ -30,6 +30,7 @@ from dashboard.templatetags.slipway import sentence
 from dashboard.web.pages import act, page_of, respond, sorted_rows
 
 SHOWN = 100  # on one page of the list
+CHOSEN_RELEASES = 20  # whose time charts can show
 CHOSEN_VERSIONS = 50  # of which charts can show one alone
 _STATE_ORDER = ("failed", "degraded", "loading", "unloading", "ready", "asleep", "unloaded")
 
@@ -111,6 +112,7 @@ def model(request: HttpRequest, name: str) -> HttpResponse:
         "has_gpu": SimpleLazyObject(lambda: any(map(has_gpus, servers()))),
         "chart_versions": numbers if len(numbers := [row.number for row in versions][:CHOSEN_VERSIONS]) > 1 else [],
         "chart_version": request.GET.get("version", EACH if len(head["summary"].live_versions) > 1 else ""),
+        "chart_releases": SimpleLazyObject(lambda: releases_served(found, CHOSEN_RELEASES)),
         "live": [version for version in versions if version.number in head["summary"].live_versions],
         "changes": changes(model=found)[:6],
     }

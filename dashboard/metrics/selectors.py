@@ -15,7 +15,8 @@ from django.urls import reverse
 from dashboard.access.happenings import Happening, marked
 from dashboard.metrics.samples import RESOLUTIONS, ProcessGauges, decode, merge_processes
 from dashboard.metrics.usage import Figures, Usage, combine, combine_side_by_side, figures
-from dashboard.models import MetricSample, Server
+from dashboard.models import MetricSample, ReleaseSpan, Server
+from dashboard.releases.selectors import releases_begun
 from dashboard.servers.messages import Gpu
 from dashboard.servers.selectors import outages
 from repository.core.histogram import BOUNDS_US
@@ -137,13 +138,27 @@ def metrics_heatmap(
 
 
 def metrics_markers(*, server: Server, start: float, end: float, model_name: str = "") -> list[Marker]:
-    """Return what changed from `start` to `end` (Unix seconds), the oldest first: releases, restarts, failures.
+    """Return what changed from `start` to `end` (Unix seconds), the oldest first: releases that serve, restarts, failures.
 
     Of what happened to the server, and to the model alone where it is named.
     """
     since, until = datetime.fromtimestamp(start, UTC), datetime.fromtimestamp(end, UTC)
     rows = marked(server=server, model_name=model_name, since=since, until=until)[:MOST_MARKERS]
-    return [_marker(row, model_name) for row in reversed(rows)]
+    began = releases_begun(server=server, since=since, until=until, model_name=model_name)[:MOST_MARKERS]
+    found = [*(_marker(row, model_name) for row in rows), *map(_release_marker, began)]
+    return sorted(found, key=lambda marker: marker["at"])
+
+
+def _release_marker(span: ReleaseSpan) -> Marker:
+    number, name = span.release.number, span.model.name
+    return {
+        "at": span.started_at.timestamp(),
+        "kind": "release",
+        "text": f"Release {number} of {name} serves: {span.release.summary or span.release.get_kind_display()}",
+        "model": name,
+        "bad": False,
+        "address": f"{reverse('model_versions', args=[name])}#release-{number}",
+    }
 
 
 def _marker(row: Happening, model_name: str) -> Marker:

@@ -5,7 +5,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from django.db.models import Max, QuerySet, Subquery
+from django.db.models import BigIntegerField, F, Max, OuterRef, QuerySet, Subquery
+from django.db.models.functions import Coalesce
 
 from dashboard.models import Model, Release, ReleaseCheck, ReleaseSpan, Server, Version
 from dashboard.releases.life import Facts, state_of
@@ -110,6 +111,31 @@ def way_back(model: Model, server: Server | None = None) -> Release | None:
 def same_content(one: Release, other: Release) -> bool:
     """Whether two releases serve the same versions with the same configuration."""
     return one.pk == other.pk or (one.versions == other.versions and same_text(one.text, other.text))
+
+
+def releases_begun(*, server: Server, since: datetime, until: datetime, model_name: str = "") -> QuerySet[ReleaseSpan]:
+    """Return the spans with which another release than before began to serve, of all models or of one; the newest first.
+
+    That a release serves again after its server came back is none of them.
+    """
+    earlier = ReleaseSpan.objects.filter(
+        model=OuterRef("model"), server=OuterRef("server"), started_at__lt=OuterRef("started_at")
+    ).order_by("-started_at", "-id")
+    spans = ReleaseSpan.objects.filter(server=server, started_at__gte=since, started_at__lte=until)
+    if model_name:
+        spans = spans.filter(model__name=model_name)
+    spans = spans.annotate(before=Coalesce(Subquery(earlier.values("release")[:1]), 0, output_field=BigIntegerField()))
+    spans = spans.exclude(before=F("release"))
+    spans = spans.select_related("release", "model").defer("release__text", "model__fingerprint")
+    return spans.order_by("-started_at", "-id")
+
+
+def releases_served(model: Model, count: int) -> list[ReleaseSpan]:
+    """Return the last time that each of the newest releases served on the bundled server, the newest first."""
+    newest: dict[int, ReleaseSpan] = {}
+    for span in _spans(model, None)[: 4 * count]:
+        newest.setdefault(span.release_id, span)
+    return list(newest.values())[:count]
 
 
 def release_state(release: Release, server: Server | None = None) -> ReleaseState:

@@ -48,7 +48,7 @@ const LISTED_MARKERS = 6;
 const LONGEST_LIVE_STEP_S = 2;
 const RELOAD_AFTER_S = 10;
 // The tables of what charts mark; where nobody tells of their changes, it is asked again now and then.
-const MARKED_TABLES = ["dashboard_auditentry", "dashboard_serverevent"];
+const MARKED_TABLES = ["dashboard_auditentry", "dashboard_serverevent", "dashboard_releasespan"];
 const MARKS_AFTER_S = 60;
 const SHORTEST_ZOOM_S = 5;
 const KEPT_BEFORE_S = 60;
@@ -313,8 +313,13 @@ export class Board {
     });
     $("#zoom-out")?.addEventListener("click", () => this.zoomOut());
     $("#chart-versions")?.addEventListener("change", ({ target }) => {
-      this.version = target instanceof HTMLSelectElement ? target.value : "";
-      this.#changed();
+      if (!(target instanceof HTMLSelectElement)) return;
+      const { from, to } = target.selectedOptions[0]?.dataset ?? {};
+      if (from) this.zoomTo(Number(from) - SHORTEST_ZOOM_S, Number(to ?? this.now) + SHORTEST_ZOOM_S);
+      else {
+        this.version = target.value;
+        this.#changed();
+      }
     });
     addEventListener("popstate", () => {
       const query = new URLSearchParams(location.search);

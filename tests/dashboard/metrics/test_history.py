@@ -1,6 +1,7 @@
 """Metrics history: seconds become tens of seconds and minutes by merging, are pruned, and read back at every range."""
 
 import time
+from datetime import UTC, datetime, timedelta
 from unittest.mock import Mock
 
 import pytest
@@ -9,7 +10,8 @@ from dashboard.metrics import selectors as metrics
 from dashboard.metrics.samples import RESOLUTIONS
 from dashboard.metrics.selectors import metrics_heatmap, metrics_markers, metrics_range, metrics_versions
 from dashboard.metrics.services import metrics_prune, metrics_store_tick
-from dashboard.models import AuditEntry, MetricSample, Server, ServerEvent
+from dashboard.models import AuditEntry, MetricSample, Model, Release, ReleaseSpan, Server, ServerEvent
+from dashboard.releases.selectors import releases_served
 from dashboard.shared.choices import EventKind
 from dashboard.watch.collector import next_second
 from tests.dashboard.feeds import tick, usage
@@ -148,10 +150,11 @@ def test_markers_are_what_changed_in_the_range_oldest_first(server: Server):
     began = time.time() - 1
     ServerEvent.objects.create(server=server, kind=EventKind.CRASHED, message="The inference server was killed.")
     ServerEvent.objects.create(server=server, kind=EventKind.MODEL_LOADED, model_name="digits", message="Loaded.")
+    AuditEntry.objects.create(actor_name="ada", action="model.unload", model_name="digits", summary="Unloaded digits")
     AuditEntry.objects.create(actor_name="ada", action="version.publish", model_name="digits", summary="Published 2")
     AuditEntry.objects.create(actor_name="ada", action="token.create", summary="Made a token")
     found = metrics_markers(server=server, start=began, end=time.time() + 1, model_name="digits")
-    assert [marker["text"] for marker in found] == ["The inference server was killed.", "Published 2"]
+    assert [marker["text"] for marker in found] == ["The inference server was killed.", "Unloaded digits"]
     assert metrics_markers(server=server, start=began - 100, end=began) == []
 
 
@@ -182,3 +185,33 @@ def test_a_row_of_a_busy_second_is_small(server: Server):
     busy.compute = dict(busy.request)
     metrics_store_tick(server, tick(NOW, digits=busy), NOW, NOW)
     assert len(MetricSample.objects.get(model_name="digits").data) < 1000
+
+
+def test_a_release_that_begins_to_serve_is_marked_once_and_linked(server: Server):
+    model = Model.objects.create(name="digits")
+    first, second = (
+        Release.objects.create(model=model, number=number, text="", sha256="", summary=f"Published version {number}")
+        for number in (1, 2)
+    )
+    began = datetime.fromtimestamp(NOW, UTC)
+
+    def served(release: Release, start: int, end: int | None) -> None:
+        ReleaseSpan.objects.create(
+            release=release, model=model, server=server,
+            started_at=began + timedelta(seconds=start), ended_at=began + timedelta(seconds=end) if end else None,
+        )  # fmt: skip
+
+    served(first, 0, 100)
+    served(first, 110, 200)  # its server came back
+    served(second, 200, 300)
+    served(first, 300, None)  # in place of the second, which failed
+    found = metrics_markers(server=server, start=NOW, end=NOW + 400, model_name="digits")
+    assert [(marker["at"] - NOW, marker["text"]) for marker in found] == [
+        (0, "Release 1 of digits serves: Published version 1"),
+        (200, "Release 2 of digits serves: Published version 2"),
+        (300, "Release 1 of digits serves: Published version 1"),
+    ]
+    assert found[1]["address"] == "/models/digits/versions#release-2"
+    assert metrics_markers(server=server, start=NOW + 105, end=NOW + 150, model_name="digits") == []
+    assert metrics_markers(server=server, start=NOW, end=NOW + 400, model_name="other") == []
+    assert [span.release.number for span in releases_served(model, 5)] == [1, 2]

@@ -73,10 +73,9 @@ def test_one_crosshair_crosses_all_charts(charts: Page) -> None:
 
 def test_a_deployment_is_marked_and_linked(charts: Page) -> None:
     charts.goto("/models/digits/?range=24h")
-    expect(charts.locator("#markers")).to_contain_text("Published version 2 of digits")
-    charts.locator("#markers").get_by_role("link", name="Published version 2 of digits").click()
-    expect(charts).to_have_url(re.compile(r"/models/digits/activity\?page=1#entry-\d+"))
-    expect(charts.locator(".entries > li:target")).to_contain_text("Published version 2")
+    charts.locator("#markers").get_by_role("link", name="of digits serves").first.click()
+    expect(charts).to_have_url(re.compile(r"/models/digits/versions#release-\d+"))
+    expect(charts.locator(":target")).to_contain_text("Release")
 
 
 def test_history_that_fails_can_be_tried_again(page: Page) -> None:

@@ -1,0 +1,75 @@
+"""What somebody on call looks at: each version on the charts, what happened, what a model says, in a real browser."""
+
+import csv
+import re
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.support.up_process import Up
+
+pytestmark = pytest.mark.browser
+BODY = {"inputs": [{"name": "image", "datatype": "FP32", "shape": [1, 1, 8, 8], "data": [0.0] * 64}]}
+
+
+def test_two_live_versions_are_two_lines_that_go_quiet_with_the_traffic(page: Page, slipway: Up) -> None:
+    def infer(version: int) -> None:
+        assert page.request.post(f"{slipway.http_url}/v2/models/digits/versions/{version}/infer", data=BODY).ok
+
+    infer(1)
+    infer(2)
+    page.goto("/models/digits/")
+    legend = page.locator('[data-chart="latency"] [data-legend]')
+    expect(legend).to_contain_text("version 1 p99")
+    expect(legend).to_contain_text("version 2 p99")
+    expect(page.locator("#chart-versions")).to_have_value("each")
+    expect(page.locator('[data-chart="throughput"] [data-legend]')).to_contain_text(
+        re.compile(r"version 1 \S+version 2 \S+")
+    )
+    expect(legend).to_have_text(re.compile(r"(version \d p\d\d –){4}"))  # nobody sends any more
+    page.locator("#chart-versions").select_option("Version 1")
+    expect(page).to_have_url(re.compile("version=1"))
+    expect(legend).to_have_text(re.compile("^p50"))
+    page.go_back()
+    expect(legend).to_contain_text("version 2 p99")
+
+
+def test_activity_is_filtered_searched_and_exported(page: Page) -> None:
+    page.goto("/activity/")
+    page.locator("select[name=what]").select_option("What people did")
+    expect(page).to_have_url(re.compile("what=people"))
+    page.get_by_label("Search what happened").fill("published digits")
+    page.get_by_label("Search what happened").press("Enter")
+    expect(page).to_have_url(re.compile("q=published"))
+    expect(page.locator(".entries > li").first).to_contain_text("digits")
+    expect(page.locator(".entries")).not_to_contain_text("model_loaded")
+    with page.expect_download() as download:
+        page.get_by_role("link", name="CSV").click()
+    rows = list(csv.DictReader(Path(download.value.path()).read_text().splitlines()))
+    assert rows
+    assert {row["kind"] for row in rows} == {"version.publish"}
+    page.get_by_role("link", name="Clear").click()
+    page.locator("input[name=from]").fill("2020-01-01")
+    page.locator("input[name=to]").fill("2020-12-31")
+    expect(page.get_by_text("Nothing fits these filters")).to_be_visible()
+
+
+def test_the_log_of_a_model_follows_what_is_said_of_it(page: Page) -> None:
+    page.goto("/models/text_classifier/log")
+    log = page.locator("#log")
+    expect(log).to_contain_text("loaded 'text_classifier'")
+    expect(log).not_to_contain_text("'digits'")
+    page.get_by_role("button", name="Unload").click()
+    page.locator("#confirm").get_by_role("button", name="Unload").click()
+    page.goto("/models/text_classifier/log")
+    expect(log).to_contain_text("unloading 'text_classifier'")
+    page.get_by_role("button", name="Load", exact=True).click()
+    page.goto("/models/text_classifier/log")
+    loaded = page.locator("#log .log-line", has_text="loaded 'text_classifier'")
+    expect(loaded).to_have_count(2)
+    page.get_by_label("Only lines with").fill("nothing says this")
+    expect(log).to_have_text("No line fits what is chosen above.")
+    page.get_by_label("Only lines with").fill("")
+    page.get_by_label("Show").select_option("Errors")
+    expect(loaded).to_have_count(0)
