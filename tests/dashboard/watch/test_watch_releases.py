@@ -1,0 +1,133 @@
+"""`watch` and a real server: which release serves is the server's own word, and the last good one serves while the wanted failed."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from django.conf import settings
+
+from dashboard.access.authorisation import Actor
+from dashboard.catalog.selectors import model_summary
+from dashboard.configuration.drift import drift_check
+from dashboard.configuration.services import config_apply
+from dashboard.models import Model, ReleaseSpan, Server, Version
+from dashboard.releases.selectors import current_text, lives_of, release_state, releases, serving_release, way_back
+from dashboard.shared.choices import ReleaseState
+from dashboard.shared.exceptions import DashboardError
+from dashboard.versions.services import release_go_back, release_promote
+from tests.dashboard.conftest import CONFIG
+from tests.dashboard.processes import FixedServer, fixed_server, server_client
+from tests.dashboard.watch.test_watch import watch
+
+pytestmark = [pytest.mark.django_db, pytest.mark.long]
+
+
+@pytest.fixture
+def inference(tmp_path: Path) -> Iterator[FixedServer]:
+    with fixed_server(tmp_path / "models") as server:
+        yield server
+
+
+def spoil(number: int) -> Path:
+    """Put what is no model in a version's place."""
+    file = Path(settings.MODEL_REPOSITORY, "relu", str(number), "model.onnx")
+    file.write_text("this is no model")
+    return file
+
+
+def told(server: Server) -> dict[str, int]:
+    """Which release the server itself says it serves, by version; nothing while it does not answer."""
+    try:
+        rows = server_client(server).index()
+    except DashboardError:
+        return {}
+    return {row["version"]: row["release"] for row in rows if row.get("state") == "READY" and "release" in row}
+
+
+def serves(model: Model, number: int) -> Callable[[], bool]:
+    def holds() -> bool:
+        release = serving_release(model)
+        return release is not None and release.number == number
+
+    return holds
+
+
+def failed(model: Model, number: int) -> Callable[[], bool]:
+    return lambda: release_state(model.releases.get(number=number)) == ReleaseState.FAILED
+
+
+def test_the_last_good_release_serves_while_the_wanted_one_fails_whatever_is_restarted(
+    inference: FixedServer, published: Callable[..., Version], actor: Actor
+):
+    model, server = published(load=True).model, inference.row()
+    second = published()
+    spoil(2)
+
+    def promote() -> None:
+        release_promote(version=second, actor=actor)
+
+    def restart() -> None:
+        inference.kill()
+        inference.start()
+
+    def one_again() -> bool:
+        return told(server) == {"1": 2} and serves(model, 2)() and failed(model, 3)()
+
+    watch(
+        server,
+        (inference.start, serves(model, 2)),
+        (promote, failed(model, 3)),
+        (lambda: None, one_again),
+    )
+    assert way_back(model).number == 2
+    assert ReleaseSpan.objects.get(ended_at=None).release.number == 2
+    watch(server, (restart, one_again))  # another `watch`, another server
+    summary = model_summary(model)
+    assert (summary.state, summary.wanted.number, summary.serving.number) == ("degraded", 3, 2)
+    assert (summary.wanted_versions, summary.live_versions) == ([2], [1])
+    assert "the file is text" in lives_of(releases(model))[0].error
+    assert "versions: [2]" in current_text(model)
+    assert drift_check() == ["relu"]  # the spoilt file alone
+
+    def go_back() -> None:
+        release_go_back(model=model, actor=actor)
+
+    watch(server, (go_back, serves(model, 4)))
+    assert told(server) == {"1": 4}
+    assert [life.state for life in lives_of(releases(model))] == ["serving", "failed", "served", "skipped"]
+
+
+def test_the_wanted_release_takes_over_from_the_last_good_one_once_it_loads(
+    inference: FixedServer, published: Callable[..., Version], actor: Actor
+):
+    model, server = published(load=True).model, inference.row()
+    second = published()
+    file = spoil(2)
+    right = (file.parent.parent / "1" / "model.onnx").read_bytes()
+    watch(
+        server,
+        (inference.start, serves(model, 2)),
+        (lambda: release_promote(version=second, actor=actor), failed(model, 3)),
+    )
+    inference.kill()
+    inference.start()
+    watch(server, (lambda: None, lambda: told(server) == {"1": 2} and serves(model, 2)()))
+    watch(server, (lambda: file.write_bytes(right), serves(model, 3)))
+    assert told(server) == {"2": 3}
+
+
+def test_a_configuration_that_changes_nothing_else_is_another_release_without_a_reload(
+    inference: FixedServer, published: Callable[..., Version], actor: Actor
+):
+    model, server = published(load=True).model, inference.row()
+    text = CONFIG + "dynamic_batching { max_queue_delay_microseconds: 7 }\n"
+    watch(
+        server,
+        (inference.start, serves(model, 1)),
+        (lambda: config_apply(model=model, text=text, actor=actor), serves(model, 2)),
+        (inference.kill, lambda: serving_release(model) is None),
+    )
+    states = [life.state for life in lives_of(releases(model))]
+    assert states == [ReleaseState.WANTED, ReleaseState.SERVED]
+    steps = lives_of(releases(model))[0].check.steps
+    assert "load" not in [step["step"] for step in steps]
