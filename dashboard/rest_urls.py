@@ -41,6 +41,7 @@ urlpatterns = [
     path("models/<str:name>/config/preview", configuration.ConfigPreview.as_view(), name="api_config_preview"),
     path("models/<str:name>/config/adopt", configuration.DriftAdopt.as_view(), name="api_config_adopt"),
     path("models/<str:name>/config/overwrite", configuration.DriftOverwrite.as_view(), name="api_config_overwrite"),
+    path("models/<str:name>/retention", versions.ModelRetention.as_view(), name="api_retention"),
     path("models/<str:name>/versions", versions.VersionList.as_view(), name="api_versions"),
     path("models/<str:name>/versions/<int:number>", versions.VersionDetail.as_view(), name="api_version"),
     path(

@@ -92,6 +92,12 @@ class Dashboard:
         rows = await self.ask("GET", f"models/{name}/versions", params={"page_size": 100})
         return sorted((row["number"] for row in rows["results"] if row["state"] == state), reverse=True)
 
+    async def expendable_versions(self, name: str) -> list[int]:
+        """Those of the newest hundred that can be archived, newest first."""
+        rows = await self.ask("GET", f"models/{name}/versions", params={"page_size": 100})
+        spare = [row["number"] for row in rows["results"] if row["state"] == "published" and not row["protected"]]
+        return sorted(spare, reverse=True)
+
     async def make_live(self, name: str, number: int) -> None:
         await self.ask("POST", f"models/{name}/versions/{number}/make_live", json={"load": True})
 

@@ -154,9 +154,7 @@ class Disturbances:
 
     async def _archive(self) -> None:
         name = random.choice((models.SCALE, models.PYTHON))
-        live = (await self._dashboard.ask("GET", f"models/{name}"))["live_versions"]
-        others = [number for number in await self._dashboard.versions(name) if number not in live]
-        for number in others[KEPT_VERSIONS:]:
+        for number in (await self._dashboard.expendable_versions(name))[KEPT_VERSIONS:]:
             await self._dashboard.ask("POST", f"models/{name}/versions/{number}/archive")
 
     async def _unload(self) -> None:

@@ -49,6 +49,12 @@ class ModelSummary:
         return self.model.name
 
     @property
+    def instead(self) -> Release | None:
+        """The release that serves in place of the wanted one; None where that serves, or nothing does."""
+        other = self.wanted is not None and self.serving is not None and self.wanted.pk != self.serving.pk
+        return self.serving if other else None
+
+    @property
     def wanted_versions(self) -> list[int]:
         return self.wanted.versions if self.wanted else []
 

@@ -21,13 +21,15 @@ class LoadPlan:
 
     wanted: None for a model that never had a release. override: what a load of it brings, "" for the folder's own.
     good: what served last and well, to be loaded where nothing of the model serves. good_first: before the wanted one, which
-    has not passed on this server, or failed there last: what is known to serve comes back without waiting for it.
+    has not passed on this server, or failed there last: what is known to serve comes back without waiting for it. passed: on
+    this server, so that its golden requests need not be asked again.
     """
 
     wanted: Release | None
     override: str
     good: list[Release]
     good_first: bool
+    passed: bool
 
 
 def load_plan(*, model_id: int, server: Server, serves: bool) -> LoadPlan | None:
@@ -37,10 +39,10 @@ def load_plan(*, model_id: int, server: Server, serves: bool) -> LoadPlan | None
         return None
     wanted = newest_release(model)
     if wanted is None:
-        return LoadPlan(None, "", [], False)
+        return LoadPlan(None, "", [], False, False)
     good = [] if serves else [one for one in last_good(model, server) if not same_content(one, wanted)][:_CANDIDATES]
     passed = ReleaseCheck.objects.filter(release=wanted, server=server, state=CheckState.PASSED).exists()
-    return LoadPlan(wanted, wanted_override(wanted), good, bool(good) and not passed)
+    return LoadPlan(wanted, wanted_override(wanted), good, bool(good) and not passed, passed)
 
 
 def folder_renew(*, model_id: int, server: Server) -> None:

@@ -257,9 +257,10 @@ def _version_row(upload: Upload, model: Model, actor: Actor, publication: Public
 
 
 def _fitting(upload: Upload, model: Model, publication: Publication) -> str:
-    """The text that fits the version's files: as published, unless that is the model's own and does not fit them."""
-    text, proposed = unstamped(publication.text or ""), upload.proposal.get("fitting", "")
-    return proposed if proposed and same_text(text, current_text(model)) else text
+    """The text that fits the version's files: as published, or, where nobody chose that, as the inspection proposed."""
+    given, proposed = publication.request.config_text, upload.proposal.get("fitting", "")
+    unchosen = given is None or same_text(given, current_text(model))
+    return proposed if proposed and unchosen else unstamped(publication.text or "")
 
 
 # -- broken off --------------------------------------------------------------------------------------------------------

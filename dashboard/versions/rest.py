@@ -1,5 +1,7 @@
 """Versions over REST: the list, one of them, make live, archive, restore."""
 
+from functools import partial
+
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -8,8 +10,12 @@ from dashboard.access.authorisation import Right
 from dashboard.catalog import selectors as select
 from dashboard.jobs.rest import after_job
 from dashboard.jobs.serializers import JobSerializer
+from dashboard.models import Model, Version
+from dashboard.releases.selectors import protected_versions
 from dashboard.versions import serializers
 from dashboard.versions.moves import version_archive, version_restore
+from dashboard.versions.promotion import promotion
+from dashboard.versions.retention import retention_set
 from dashboard.versions.services import release_promote, version_annotate
 from dashboard.web.rest.endpoint import Endpoint, data_of
 
@@ -22,7 +28,8 @@ class VersionList(Endpoint):
     @extend_schema(operation_id="models_versions_list", responses=serializers.VersionSerializer(many=True))
     def get(self, request: Request, name: str) -> Response:
         """Every version of a model, newest first."""
-        return self.page(select.versions(select.model_get(name)), serializers.VersionSerializer)
+        model = select.model_get(name)
+        return self.page(select.versions(model), serializers.VersionSerializer, partial(_told, model))
 
 
 class VersionDetail(Endpoint):
@@ -42,7 +49,13 @@ class VersionDetail(Endpoint):
 
 
 class VersionMakeLive(Endpoint):
-    rights = {"POST": Right.OPERATE}
+    rights = {"GET": Right.VIEW, "POST": Right.OPERATE}
+
+    @extend_schema(responses=serializers.PromotionSerializer)
+    def get(self, request: Request, name: str, number: int) -> Response:
+        """What making this version live would change, for clients and of the configuration, and which one fits it."""
+        found = promotion(select.version_get(select.model_get(name), number))
+        return Response(serializers.PromotionSerializer(found).data)
 
     @extend_schema(request=serializers.MakeLiveSerializer, responses=serializers.VersionSerializer)
     def post(self, request: Request, name: str, number: int) -> Response:
@@ -73,5 +86,30 @@ class VersionRestore(Endpoint):
         return after_job(job, lambda: _version(name, number))
 
 
+class ModelRetention(Endpoint):
+    rights = {"GET": Right.VIEW, "PUT": Right.OPERATE}
+
+    @extend_schema(responses=serializers.RetentionSerializer)
+    def get(self, request: Request, name: str) -> Response:
+        """Which versions stay in the repository by themselves; {} for all of them."""
+        return Response(select.model_get(name).retention)
+
+    @extend_schema(request=serializers.RetentionSerializer, responses=serializers.RetentionSerializer)
+    def put(self, request: Request, name: str) -> Response:
+        """Keeps the newest `count` versions and those of the last `days`; others are archived. With neither, all stay."""
+        rule = data_of(request, serializers.RetentionSerializer)
+        return Response(retention_set(model=select.model_get(name), actor=self.actor, **rule).retention)
+
+
 def _version(name: str, number: int) -> Response:
-    return Response(serializers.VersionSerializer(select.version_get(select.model_get(name), number)).data)
+    model = select.model_get(name)
+    [version] = _told(model, [select.version_get(model, number)])
+    return Response(serializers.VersionSerializer(version).data)
+
+
+def _told(model: Model, rows: list[Version]) -> list[Version]:
+    """Return versions with what VersionSerializer says of them beside their columns."""
+    why = protected_versions(model)
+    for version in rows:
+        version.protected = why.get(version.number, "")  # type: ignore[attr-defined]  # for the serializer alone
+    return rows

@@ -5,10 +5,14 @@ from typing import Any
 from rest_framework import serializers
 
 from dashboard import models
+from dashboard.configuration.serializers import ProblemSerializer
 
 
 class VersionSerializer(serializers.ModelSerializer[models.Version]):
     upload = serializers.UUIDField(source="upload_id", allow_null=True)
+    protected = serializers.CharField(
+        default="", read_only=True, help_text="Why the version cannot be archived; empty where it can."
+    )
     created_by = serializers.CharField(source="created_by_name")
 
     class Meta:
@@ -24,6 +28,7 @@ class VersionSerializer(serializers.ModelSerializer[models.Version]):
             "config",
             "note",
             "state",
+            "protected",
             "upload",
             "created_by",
             "created_at",
@@ -39,3 +44,30 @@ class MakeLiveSerializer(serializers.Serializer[Any]):
 
     load = serializers.BooleanField(default=True)
     text = serializers.CharField(required=False, trim_whitespace=False)
+
+
+class ChoiceSerializer(serializers.Serializer[Any]):
+    """versions.promotion.Choice"""
+
+    text = serializers.CharField()
+    diff = serializers.CharField()
+    valid = serializers.BooleanField()
+    problems = ProblemSerializer(many=True)
+    effect = serializers.ChoiceField(["none", "in_place", "versions", "reload"])
+
+
+class PromotionSerializer(serializers.Serializer[Any]):
+    """versions.promotion.Promotion"""
+
+    version = serializers.IntegerField(source="version.number")
+    changes = serializers.ListField(child=serializers.CharField())
+    fits = serializers.BooleanField()
+    present = ChoiceSerializer()
+    fitting = ChoiceSerializer(allow_null=True)
+
+
+class RetentionSerializer(serializers.Serializer[Any]):
+    """models.model.Retention"""
+
+    count = serializers.IntegerField(required=False, allow_null=True, min_value=1, max_value=10_000)
+    days = serializers.IntegerField(required=False, allow_null=True, min_value=1, max_value=36_500)

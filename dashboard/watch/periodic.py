@@ -19,6 +19,7 @@ from dashboard.metrics.services import metrics_prune
 from dashboard.shared.exceptions import DashboardError
 from dashboard.uploads.publication import publications_recover
 from dashboard.uploads.services import uploads_expire
+from dashboard.versions.retention import retention_run
 
 logger = logging.getLogger(__name__)
 
@@ -47,6 +48,7 @@ def periodic_tasks() -> tuple[PeriodicTask, ...]:
         PeriodicTask("queue lost jobs again", 10.0, jobs_requeue_lost),
         PeriodicTask("finish broken-off publications", 30.0, publications_recover),
         PeriodicTask("notice changes by hand", 20.0, partial(drift_check, {})),
+        PeriodicTask("archive versions by retention", 300.0, retention_run),
         PeriodicTask("expire uploads", 60.0, uploads_expire),
         PeriodicTask("forget ended jobs", 3600.0, jobs_forget),
         PeriodicTask("prune metrics", 60.0, _prune_metrics),

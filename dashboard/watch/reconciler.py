@@ -1,6 +1,7 @@
 """Brings one server to the desired state, by load and unload, and records what the server says."""
 
 import asyncio
+import json
 import logging
 import time
 from collections import defaultdict
@@ -11,6 +12,7 @@ from typing import TypedDict
 from asgiref.sync import sync_to_async
 from django.db import DatabaseError, close_old_connections
 
+from dashboard.examples.selectors import golden_checks
 from dashboard.metrics.feed import FeedReader
 from dashboard.models import Model, ModelSync, Release, Server
 from dashboard.releases import life
@@ -254,7 +256,8 @@ class Reconciler:
             logger.warning("model %s was changed by hand: loading what was adopted", one.name)
         else:
             await sync_to_async(folder_renew)(model_id=one.id, server=self.server)
-        await self._bring(one, plan.wanted, plan.override)
+        golden = "" if plan.passed or not self._feed.instance else await sync_to_async(_golden)(one.id)
+        await self._bring(one, plan.wanted, plan.override, golden)
 
     async def _load_good(self, one: DesiredModel, plan: LoadPlan, error: str = "") -> bool:
         """Load what served last and well; return whether something of that serves now. `error`: why the wanted one does not."""
@@ -273,7 +276,7 @@ class Reconciler:
                 return True
         return False
 
-    async def _bring(self, one: DesiredModel, release: Release, override: str) -> None:
+    async def _bring(self, one: DesiredModel, release: Release, override: str, golden: str = "") -> None:
         """Have the server load a release, and record what it says of it. The errors are those of AsyncServerClient.load."""
         facts = _Facts(release=release, server=self.server)
         await sync_to_async(server_state.model_sync_overrides)(
@@ -281,7 +284,7 @@ class Reconciler:
         )
         before = await sync_to_async(life.began)(**facts)
         try:
-            answer = await self._client.load(one.name, override)
+            answer = await self._client.load(one.name, override, golden)
         except Unreachable as error:
             if error.midway and self._attempts[one.name].crashes:
                 await sync_to_async(life.failed)(**facts, error=_ENDED)
@@ -350,6 +353,13 @@ class Reconciler:
         await sync_to_async(server_state.model_sync_failed)(
             server=self.server, model_id=one.id, attempts=attempts.crashes, error=error
         )
+
+
+def _golden(model_id: int) -> str:
+    """Return a model's golden requests as a load takes them; "" for none. They are Slipway's own: it alone has a live feed."""
+    model = Model.objects.filter(pk=model_id).first()
+    checks = golden_checks(model) if model is not None else []
+    return json.dumps(checks) if checks else ""
 
 
 def state_for_plan(status: VersionStatus) -> str:

@@ -1,4 +1,4 @@
-"""`watch` and a real server: which release serves is the server's own word, and the last good one serves while the wanted failed."""
+"""`watch` and a real server, which says itself which release serves; the last good one does while the wanted one fails."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path

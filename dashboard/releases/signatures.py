@@ -1,0 +1,55 @@
+"""What changes for clients when another version answers: its tensors beside those of the version that answers now."""
+
+from collections.abc import Iterable, Iterator
+
+from dashboard.models import Model, Release, Version
+from dashboard.models.upload_json import TensorRow
+from dashboard.releases.selectors import serving_release, wanted_release
+from repository.config.release import DEFAULT_ALIAS
+
+
+def answering_version(model: Model) -> Version | None:
+    """Return the version that answers where a request names none: of the release that serves, else of the wanted one."""
+    release = serving_release(model) or wanted_release(model)
+    number = _answers(release) if release is not None else 0
+    return model.versions.filter(number=number).first()
+
+
+def signature_changes(model: Model, version: Version) -> list[str]:
+    """Return what changes for clients between what answers now and a version, one sentence each; [] for nothing.
+
+    Sentences have no full stop. A version of which no signature is known changes nothing that could be told.
+    """
+    now = answering_version(model)
+    if now is None or now.number == version.number:
+        return []
+    found: list[str] = []
+    for side, consequence in (("inputs", "requests have to send it"), ("outputs", "answers have it, too")):
+        before, after = _tensors(now, side), _tensors(version, side)
+        if before and after:
+            found += _changes(side.removesuffix("s"), before, after, consequence)
+    return found
+
+
+def _answers(release: Release) -> int:
+    return release.aliases.get(DEFAULT_ALIAS, max(release.versions, default=0))
+
+
+def _tensors(version: Version, side: str) -> dict[str, TensorRow]:
+    rows: Iterable[TensorRow] = version.signature.get(side, [])  # type: ignore[assignment]  # either side is a list of them
+    return {row["name"]: row for row in rows}
+
+
+def _changes(kind: str, before: dict[str, TensorRow], after: dict[str, TensorRow], consequence: str) -> Iterator[str]:
+    for name, row in before.items():
+        if name not in after:
+            gone = "requests that send it are refused" if kind == "input" else "requests that ask for it are refused"
+            yield f"{kind} '{name}' is gone: {gone}"
+        elif _in_words(after[name]) != _in_words(row):
+            yield f"{kind} '{name}' is {_in_words(after[name])}, where it was {_in_words(row)}"
+    for name in after.keys() - before.keys():
+        yield f"{kind} '{name}' is new, {_in_words(after[name])}: {consequence}"
+
+
+def _in_words(row: TensorRow) -> str:
+    return f"{row['datatype']} {row['shape']}"

@@ -1,0 +1,69 @@
+"""What making a version live would change, shown before: for clients, of the configuration, and which configuration fits it."""
+
+from dataclasses import dataclass
+
+from dashboard.configuration.services import config_preview
+from dashboard.models import Version
+from dashboard.releases.selectors import current_text, fitting_text
+from dashboard.releases.signatures import signature_changes
+from dashboard.releases.texts import live_text
+from dashboard.shared.exceptions import Problem
+from dashboard.shared.repository_errors import repository_errors
+from repository.config import text as config_text
+from repository.config.release_stamp import same_text
+from repository.core.errors import InvalidConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One configuration that a version could be made live with. problems: what is wrong with it; effect: what a server does."""
+
+    text: str
+    diff: str  # unified, against the text of now
+    problems: list[Problem]
+    effect: str
+
+    @property
+    def valid(self) -> bool:
+        return not any(problem.severity == "error" for problem in self.problems)
+
+
+@dataclass(frozen=True, slots=True)
+class Promotion:
+    """What making a version live would change.
+
+    changes: for clients, in sentences without a full stop. present: with the configuration of now. fitting: with the one
+    that the version served with last, else the one proposed for its file; None where that is no other. fits: whether `present`
+    is to be chosen before `fitting`.
+    """
+
+    version: Version
+    changes: list[str]
+    present: Choice
+    fitting: Choice | None
+
+    @property
+    def fits(self) -> bool:
+        return self.fitting is None or (self.present.valid and not self.changes)
+
+
+@repository_errors()
+def promotion(version: Version) -> Promotion:
+    """Return what making a published version live would change."""
+    model = version.model
+    now, proposed = current_text(model), fitting_text(version)
+    present = _choice(version, now, now)
+    fitting = _choice(version, now, proposed) if proposed else None
+    if fitting is not None and same_text(fitting.text, present.text):
+        fitting = None
+    return Promotion(version, signature_changes(model, version), present, fitting)
+
+
+def _choice(version: Version, now: str, text: str) -> Choice:
+    try:
+        text = live_text(version.model, text, [version.number])
+    except InvalidConfig:  # of before a rule; its problems say so
+        pass
+    preview = config_preview(model_name=version.model.name, text=text)
+    diff = config_text.diff(now, text, old_name="now", new_name=f"version {version.number} live")
+    return Choice(text, diff, preview.problems, preview.effect)

@@ -1,0 +1,99 @@
+"""Each version keeps the configuration that fits it; making one live shows what changes for clients, and offers that text."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from rest_framework.test import APIClient
+
+from dashboard.access.authorisation import Actor
+from dashboard.models import Model, Upload, Version
+from dashboard.releases.selectors import current_text, fitting_text, newest_release
+from dashboard.releases.signatures import signature_changes
+from dashboard.shared.exceptions import Invalid
+from dashboard.uploads.publication import upload_publish
+from dashboard.versions.promotion import promotion
+from dashboard.versions.services import release_promote
+from tests.dashboard.conftest import CONFIG, as_inspected, relu_bytes, serve, version_from
+
+pytestmark = pytest.mark.django_db
+
+WIDER = CONFIG.replace("dims: [ 4 ]", "dims: [ 6 ]")
+
+
+def tensors(**names: int) -> list[dict[str, Any]]:
+    return [{"name": name, "datatype": "FP32", "shape": [-1, width]} for name, width in names.items()]
+
+
+@pytest.fixture
+def model(published: Callable[..., Version]) -> Model:
+    """Release 1 serves version 1."""
+    model = published(load=True).model
+    serve(model)
+    return model
+
+
+@pytest.fixture
+def wider(model: Model, received: Callable[..., Upload], actor: Actor) -> Version:
+    """Version 2, of which the inspection said that the model's configuration does not fit it."""
+    upload = as_inspected(
+        received({"model.onnx": relu_bytes(6)}),
+        inputs=tensors(x=6),
+        outputs=tensors(p=6),
+        config=CONFIG,
+        config_source="model",
+        fitting=WIDER,
+        base_release=1,
+    )
+    return version_from(upload_publish(upload=upload, actor=actor, load=False))
+
+
+def test_a_version_keeps_the_text_that_was_proposed_for_it(model: Model, wider: Version) -> None:
+    assert wider.config == WIDER
+    assert Version.objects.get(number=1).config == CONFIG
+
+
+def test_what_changes_for_clients_is_said_in_sentences(model: Model, wider: Version) -> None:
+    assert signature_changes(model, wider) == [
+        "input 'x' is FP32 [-1, 6], where it was FP32 [-1, 4]",
+        "output 'y' is gone: requests that ask for it are refused",
+        "output 'p' is new, FP32 [-1, 6]: answers have it, too",
+    ]
+    assert signature_changes(model, Version.objects.get(number=1)) == []
+
+
+def test_making_live_offers_the_text_that_fits(model: Model, wider: Version, actor: Actor, api: APIClient) -> None:
+    found = promotion(wider)
+    assert not found.fits
+    assert "dims: [ 6 ]" in found.fitting.text
+    assert '+output [ { name: "y" data_type: TYPE_FP32 dims: [ 6 ] } ]' in found.fitting.diff
+    shown = api.get("/api/v1/models/relu/versions/2/make_live").json()
+    assert (shown["fits"], len(shown["changes"]), shown["fitting"]["effect"]) == (False, 3, "reload")
+    body = {"text": shown["fitting"]["text"]}
+    assert api.post("/api/v1/models/relu/versions/2/make_live", body, format="json").status_code == 200
+    newest = newest_release(model)
+    assert (newest.versions, "dims: [ 6 ]" in newest.text) == ([2], True)
+
+
+def test_the_text_with_which_a_version_served_last_fits_it(model: Model, wider: Version, actor: Actor) -> None:
+    better = CONFIG.replace("max_batch_size: 8", "max_batch_size: 2")
+    release_promote(version=Version.objects.get(number=1), text=better, actor=actor)
+    serve(model)
+    release_promote(version=wider, text=WIDER, actor=actor)
+    serve(model)
+    assert "max_batch_size: 2" in fitting_text(Version.objects.get(number=1))
+    back = promotion(Version.objects.get(number=1))
+    assert "max_batch_size: 2" in back.fitting.text
+    assert not back.fits
+
+
+def test_nothing_is_offered_where_the_present_text_fits(model: Model, published: Callable[..., Version]) -> None:
+    found = promotion(published())
+    assert (found.changes, found.fitting, found.fits) == ([], None, True)
+
+
+def test_a_text_that_a_server_would_refuse_is_refused(model: Model, wider: Version, actor: Actor) -> None:
+    before = current_text(model)
+    with pytest.raises(Invalid, match="not valid"):
+        release_promote(version=wider, text=CONFIG.replace("max_batch_size: 8", "max_batch_size: -1"), actor=actor)
+    assert current_text(model) == before

@@ -1,0 +1,148 @@
+"""Going back restores versions and configuration together, and is refused beforehand where it cannot work."""
+
+from collections.abc import Callable
+
+import pytest
+from django.test import Client
+from rest_framework.test import APIClient
+
+from dashboard.access.authorisation import Actor
+from dashboard.catalog.services import model_unload
+from dashboard.configuration.services import config_apply
+from dashboard.models import AuditEntry, Model, ModelState, ModelSync, Server, Version
+from dashboard.releases.going_back import going_back
+from dashboard.releases.selectors import (
+    current_text,
+    newest_release,
+    protected_versions,
+    release_get,
+    wanted_versions,
+    way_back,
+)
+from dashboard.shared.exceptions import Conflict
+from dashboard.versions.moves import version_archive
+from dashboard.versions.services import release_go_back, release_promote
+from repository.config.release_stamp import unstamped
+from tests.dashboard.conftest import CONFIG, serve, text_of
+
+pytestmark = pytest.mark.django_db
+
+SMALLER = CONFIG.replace("max_batch_size: 8", "max_batch_size: 4")
+
+
+@pytest.fixture
+def model(published: Callable[..., Version]) -> Model:
+    """Release 1 serves version 1."""
+    model = published(load=True).model
+    serve(model)
+    return model
+
+
+def test_versions_and_configuration_come_back_together_though_both_changed(
+    model: Model, published: Callable[..., Version], actor: Actor
+) -> None:
+    published(load=True, config_text=SMALLER)
+    serve(model)
+    config_apply(model=model, text=SMALLER + "instance_group [ { count: 3 } ]\n", actor=actor)
+    serve(model)
+    made = release_go_back(model=model, release=release_get(model, 1), actor=actor)
+    assert (made.versions, made.kind, made.returns_to.number) == ([1], "go_back", 1)
+    assert "max_batch_size: 8" in made.text
+    assert "instance_group" not in made.text
+    assert "versions: [1]" in made.text  # the latest is another one by now
+    entry = AuditEntry.objects.first()
+    assert (entry.action, entry.before["release"], entry.after["release"]) == ("release.go_back", 3, 4)
+
+
+def test_the_difference_is_shown_before(model: Model, published: Callable[..., Version]) -> None:
+    published(load=True, config_text=SMALLER)
+    found = going_back(model, release_get(model, 1))
+    assert (found.versions_now, found.versions_then, found.effect, found.refusals) == ([2], [1], "reload", [])
+    assert {"-max_batch_size: 4", "+max_batch_size: 8"} <= set(found.diff.splitlines())
+    assert "slipway.release" not in found.diff
+
+
+def test_a_release_that_was_never_live_does_not_become_so_by_going_back(model: Model, actor: Actor) -> None:
+    never = config_apply(model=model, text=SMALLER, actor=actor)
+    config_apply(model=model, text=CONFIG + "# now\n", actor=actor)
+    assert going_back(model, never).refusals == ["it was never live; make its version live, or edit the configuration"]
+    assert way_back(model).number == 1
+    with pytest.raises(Conflict, match="release 2 of 'relu' cannot come back: it was never live"):
+        release_go_back(model=model, release=never, actor=actor)
+
+
+def test_where_a_version_is_gone_it_is_refused_before(
+    model: Model, published: Callable[..., Version], actor: Actor
+) -> None:
+    for number in (2, 3, 4):
+        published(load=True, config_text=f"{CONFIG}# {number}\n")
+        serve(model)
+    first = Version.objects.get(number=1)
+    version_archive(version=first, actor=actor)
+    found = going_back(model, release_get(model, 1))
+    assert found.refusals == ["version 1 is archived; restore it first"]
+    first.delete()
+    assert going_back(model, release_get(model, 1)).refusals == ["version 1 is not there any more"]
+
+
+def test_what_is_wanted_already_needs_no_going_back(model: Model, actor: Actor) -> None:
+    assert going_back(model, release_get(model, 1)).refusals == ["it is what is wanted already"]
+    with pytest.raises(Conflict, match="no earlier release"):
+        release_go_back(model=model, actor=actor)
+
+
+def test_while_the_wanted_release_has_not_served_the_way_back_is_what_serves(model: Model, actor: Actor) -> None:
+    config_apply(model=model, text=SMALLER, actor=actor)
+    assert way_back(model).number == 1
+    serve(model)
+    assert way_back(model).number == 1
+    release_go_back(model=model, actor=actor)
+    assert way_back(model).number == 2  # and forth again
+    assert unstamped(newest_release(model).text) == CONFIG
+
+
+def test_going_back_loads_a_model_that_was_unloaded(model: Model, actor: Actor) -> None:
+    config_apply(model=model, text=SMALLER, actor=actor)
+    model_unload(model=model, actor=actor)
+    release_go_back(model=model, actor=actor)
+    model.refresh_from_db()
+    assert (model.desired_state, wanted_versions(model)) == ("loaded", [1])
+
+
+def test_what_serves_is_wanted_named_or_the_way_back_is_not_archived(
+    model: Model, published: Callable[..., Version], actor: Actor, api: APIClient
+) -> None:
+    published(load=True)
+    serve(model)
+    third = published(load=True)
+    published()
+    why = protected_versions(model)
+    assert "live" in why[2]
+    assert "wanted by release 4" in why[3]
+    assert 1 not in why
+    api.put("/api/v1/models/relu/aliases", {"aliases": {"candidate": 4}}, format="json")
+    assert "called 'candidate'" in protected_versions(model)[4] or "wanted" in protected_versions(model)[4]
+    release_promote(version=third, actor=actor)
+    serve(model)
+    assert "the way back, to release 2" in protected_versions(model)[2]
+    for number in (2, 3, 4):
+        with pytest.raises(Conflict):
+            version_archive(version=Version.objects.get(number=number), actor=actor)
+        assert api.post(f"/api/v1/models/relu/versions/{number}/archive").status_code == 409
+        assert api.get(f"/api/v1/models/relu/versions/{number}").json()["protected"]
+    assert api.post("/api/v1/models/relu/versions/1/archive").json()["state"] == "archived"
+
+
+def test_the_editors_text_has_no_stamp(model: Model, api: APIClient) -> None:
+    assert current_text(model) == CONFIG == api.get("/api/v1/models/relu/config").json()["text"]
+
+
+def test_the_page_says_which_release_failed_and_which_serves(
+    model: Model, server: Server, actor: Actor, as_person: Callable[..., Client]
+) -> None:
+    ModelState.objects.create(server=server, model_name="relu", version=1, state="READY")
+    config_apply(model=model, text=SMALLER, actor=actor)
+    ModelSync.objects.create(server=server, model=model, error="no room for it")
+    page = text_of(as_person("operate"), "/models/relu/")
+    assert "Release 2 failed: No room for it. Release 1 serves." in page
+    assert "Go back to release 1" in page

@@ -1,0 +1,177 @@
+"""The state machine: where a release stands follows from the facts that servers told, and from nothing else."""
+
+import itertools
+from collections.abc import Callable
+
+import pytest
+
+from dashboard.access.authorisation import Actor
+from dashboard.catalog.services import model_load, model_unload
+from dashboard.configuration.services import config_apply
+from dashboard.models import Model, ModelSync, Release, ReleaseCheck, ReleaseSpan, Server, Version
+from dashboard.releases import life
+from dashboard.releases.life import Facts, state_of
+from dashboard.releases.observation import checks_observed, releases_observed
+from dashboard.releases.selectors import lives_of, releases, serving_release
+from dashboard.servers.server_state import VersionStatus
+from dashboard.shared.choices import CheckState, ReleaseState
+from tests.dashboard.conftest import CONFIG
+
+pytestmark = pytest.mark.django_db
+
+FAILED, PASSED, RUNNING = CheckState.FAILED, CheckState.PASSED, CheckState.RUNNING
+
+
+@pytest.fixture
+def model(published: Callable[..., Version]) -> Model:
+    return published(load=True).model
+
+
+def edit(model: Model, actor: Actor, count: int) -> Release:
+    return config_apply(model=model, text=f"{CONFIG}instance_group [ {{ count: {count} }} ]\n", actor=actor)
+
+
+def states(model: Model) -> list[str]:
+    """The newest first."""
+    model.refresh_from_db()
+    return [str(row.state) for row in lives_of(releases(model))]
+
+
+def said(server: Server, *rows: VersionStatus) -> None:
+    releases_observed(server=server, statuses=rows)
+
+
+def ready(release: int, version: int = 1) -> VersionStatus:
+    return VersionStatus("relu", version, "READY", "", release=release)
+
+
+def test_every_combination_of_facts_has_one_state() -> None:
+    checks = [None, *(ReleaseCheck(state=state) for state in (RUNNING, PASSED, FAILED))]
+    switches = itertools.product((True, False), repeat=4)
+    for (newest, loaded, serves, served), check in itertools.product(switches, checks):
+        state = state_of(Facts(newest, loaded, serves, served or serves, check))
+        assert (state == ReleaseState.SERVING) == serves
+        if not serves:
+            assert (state == ReleaseState.CHECKING) == (check is not None and check.state == RUNNING)
+            assert state != ReleaseState.WANTED or (newest and loaded)
+            assert state not in (ReleaseState.SERVED, ReleaseState.SKIPPED) or not newest
+            assert state != ReleaseState.FAILED or (check is not None and check.state == FAILED)
+
+
+def test_a_release_is_wanted_checked_live_and_replaced(model: Model, actor: Actor, server: Server) -> None:
+    first = releases(model)[0]
+    assert states(model) == ["wanted"]
+    life.began(release=first, server=server)
+    assert states(model) == ["checking"]
+    life.passed(release=first, server=server, steps=[{"step": "load", "ms": 12.5}])
+    said(server, ready(1))
+    assert states(model) == ["serving"]
+    second = edit(model, actor, 2)
+    life.began(release=second, server=server)
+    assert states(model) == ["checking", "serving"]
+    life.failed(release=second, server=server, error="no room", steps=[{"step": "memory", "failed": True}])
+    assert states(model) == ["failed", "serving"]
+    edit(model, actor, 3)
+    assert states(model) == ["wanted", "failed", "serving"]
+    said(server, ready(3))
+    assert states(model) == ["serving", "failed", "served"]
+    assert lives_of(releases(model))[1].error == "no room"
+
+
+def test_unloading_ends_a_span_and_loading_begins_another_of_the_same_release(
+    model: Model, actor: Actor, server: Server
+) -> None:
+    said(server, ready(1))
+    model_unload(model=model, actor=actor)
+    said(server, VersionStatus("relu", 1, "UNAVAILABLE", "unloaded", "unloaded"))
+    assert states(model) == ["idle"]
+    model_load(model=model, actor=actor)
+    assert states(model) == ["wanted"]
+    said(server, ready(1))
+    assert [span.ended_at is None for span in ReleaseSpan.objects.all()] == [True, False]
+    assert states(model) == ["serving"]
+
+
+def test_what_was_replaced_before_it_served_was_skipped(model: Model, actor: Actor) -> None:
+    edit(model, actor, 2)
+    assert states(model) == ["wanted", "skipped"]
+
+
+def test_a_lost_server_serves_nothing(model: Model, server: Server) -> None:
+    said(server, ready(1))
+    life.lost(server=server)
+    assert serving_release(model) is None
+    assert states(model) == ["wanted"]
+    said(server, ready(1))
+    assert ReleaseSpan.objects.count() == 2
+
+
+def test_saying_the_same_again_writes_nothing(model: Model, server: Server) -> None:
+    said(server, ready(1))
+    before = list(ReleaseSpan.objects.values())
+    said(server, ready(1))
+    assert list(ReleaseSpan.objects.values()) == before
+
+
+def test_a_server_that_names_no_release_serves_what_was_loaded_there_last(
+    model: Model, actor: Actor, server: Server
+) -> None:
+    first, second = releases(model)[0], edit(model, actor, 2)
+    sync = ModelSync.objects.create(server=server, model=model, release=first)
+    said(server, ready(0))
+    assert serving_release(model) == first
+    sync.release = second
+    sync.save()
+    said(server, ready(0))
+    assert serving_release(model) == second
+    ModelSync.objects.update(release=None)
+    said(server, ready(0))
+    assert serving_release(model) is None
+
+
+def test_a_release_that_nobody_made_here_serves_nothing(model: Model, server: Server) -> None:
+    said(server, ready(99), VersionStatus("stranger", 1, "READY", "", release=1))
+    assert serving_release(model) is None
+
+
+def test_a_sleeping_version_serves_and_a_failing_one_does_not(model: Model, server: Server) -> None:
+    said(server, VersionStatus("relu", 1, "UNAVAILABLE", "asleep", "asleep", release=1))
+    assert states(model) == ["serving"]
+    said(server, VersionStatus("relu", 1, "UNAVAILABLE", "no such operator", "asleep", True, release=1))
+    assert states(model) == ["wanted"]
+
+
+def test_the_steps_of_a_check_are_told_while_it_runs(model: Model, server: Server) -> None:
+    release = releases(model)[0]
+    life.began(release=release, server=server)
+    at = {"release": 1, "step": "golden", "done": 1, "of": 3}
+    row = VersionStatus("relu", 1, "LOADING", "", loading=at)  # type: ignore[arg-type]  # a TypedDict from JSON
+    checks_observed(server=server, statuses=[row])
+    assert lives_of([release])[0].check.steps == [{"step": "golden", "done": 1, "of": 3}]
+    life.passed(release=release, server=server, steps=[{"step": "load", "ms": 1.0}])
+    checks_observed(server=server, statuses=[row])  # an answer that was on its way
+    assert lives_of([release])[0].check.steps == [{"step": "load", "ms": 1.0}]
+
+
+def test_a_check_that_nobody_runs_any_more_has_failed(model: Model, server: Server) -> None:
+    life.began(release=releases(model)[0], server=server)
+    life.settle(server=server)
+    assert states(model) == ["failed"]
+
+
+def test_a_server_that_was_not_reached_changes_nothing(model: Model, server: Server) -> None:
+    release = releases(model)[0]
+    facts = {"release": release, "server": server}
+    before = life.began(**facts)  # type: ignore[arg-type]
+    life.not_begun(**facts, before=before)  # type: ignore[arg-type]
+    assert not ReleaseCheck.objects.exists()
+    life.passed(**facts)  # type: ignore[arg-type]
+    life.not_begun(**facts, before=life.began(**facts))  # type: ignore[arg-type]
+    assert ReleaseCheck.objects.get().state == PASSED
+
+
+def test_a_release_is_never_changed(model: Model) -> None:
+    release = releases(model)[0]
+    release.summary = "other"
+    with pytest.raises(TypeError, match="immutable"):
+        release.save()
