@@ -138,8 +138,9 @@ def test_the_editors_text_has_no_stamp(model: Model, api: APIClient) -> None:
 
 
 def test_the_page_says_which_release_failed_and_which_serves(
-    model: Model, server: Server, actor: Actor, as_person: Callable[..., Client]
+    model: Model, actor: Actor, as_person: Callable[..., Client]
 ) -> None:
+    server = Server.objects.get()
     ModelState.objects.create(server=server, model_name="relu", version=1, state="READY")
     config_apply(model=model, text=SMALLER, actor=actor)
     ModelSync.objects.create(server=server, model=model, error="no room for it")
