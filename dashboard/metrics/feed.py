@@ -15,6 +15,7 @@ from dashboard.shared.exceptions import DashboardError
 from repository.core.histogram import BOUNDS_US, Counts, merge
 
 RECONNECT_S = 0.5
+NO_VERSION = 0  # stands for the version where a request found none that served
 
 Key = tuple[str, int]  # model name, version
 
@@ -57,6 +58,7 @@ class FeedReader:
     memory: dict[Key, int] = field(default_factory=dict)
     _buckets: BucketMap | None = None
     _readings: dict[Key, Usage] = field(default_factory=dict)
+    _unserved: dict[str, int] = field(default_factory=dict)
     _time: float = 0.0
     _cpu_seconds: float = 0.0
     _first: bool = True
@@ -72,7 +74,7 @@ class FeedReader:
         self._buckets = BucketMap(data["bounds_us"])
         if self.instance and data["instance"] != self.instance:
             # Another process: its counters began at zero while we watched.
-            self._readings, self.states, self.memory = {}, {}, {}
+            self._readings, self._unserved, self.states, self.memory = {}, {}, {}, {}
             self._time, self._cpu_seconds = float(data["started"]), 0.0
         self.instance = data["instance"]
 
@@ -81,6 +83,7 @@ class FeedReader:
         for key, usage in self._readings.items():
             if key not in models and (usage.pending or usage.in_flight):
                 models[key] = Usage(pending=usage.pending, in_flight=usage.in_flight)
+        models |= self._refused(data.get("unserved", {}))
         seconds = max(data["time"] - self._time, 1e-3)
         process = self._process(data["server"], seconds)
         self._time = data["time"]
@@ -89,6 +92,16 @@ class FeedReader:
             return None
         busy = {key: usage for key, usage in models.items() if not usage.idle}
         return Tick(data["time"], seconds, busy, process, dict(self.memory))
+
+    def _refused(self, unserved: dict[str, int]) -> dict[Key, Usage]:
+        """Return what was refused for want of a version: it is filed under NO_VERSION of the model."""
+        before, self._unserved = self._unserved, dict(unserved)
+        grown = {name: count - before.get(name, 0) for name, count in unserved.items()}
+        return {
+            (name, NO_VERSION): Usage(fail=count, failures={"REJECTED": count})
+            for name, count in grown.items()
+            if count > 0
+        }
 
     def _difference(self, entry: VersionCounters) -> tuple[Key, Usage]:
         key = (entry["name"], int(entry["version"]))

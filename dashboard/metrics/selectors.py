@@ -13,6 +13,7 @@ from django.db.models import Max
 from django.urls import reverse
 
 from dashboard.access.happenings import Happening, marked
+from dashboard.metrics.feed import NO_VERSION
 from dashboard.metrics.samples import RESOLUTIONS, ProcessGauges, decode, merge_processes
 from dashboard.metrics.usage import Figures, Usage, combine, combine_side_by_side, figures
 from dashboard.models import MetricSample, ReleaseSpan, Server
@@ -189,6 +190,7 @@ def metrics_versions(
     rows = MetricSample.objects.filter(
         server=server, model_name=model_name, at__gte=int(start) - 300, at__lt=math.ceil(end)
     )
+    rows = rows.exclude(version=NO_VERSION)
     numbers = sorted(set(rows.order_by().values_list("version", flat=True).distinct()))[-MOST_VERSIONS:]
     found = {}
     for number in numbers:

@@ -124,6 +124,7 @@ class Stats(TypedDict):
 
     time: float
     server: ProcessUsage
+    unserved: NotRequired[dict[str, int]]  # model -> requests that found none of its versions serving, cumulative
     models: list[VersionCounters]
 
 

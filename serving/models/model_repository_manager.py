@@ -1,11 +1,12 @@
 """The models of one server, behind one object: which there are, loading and unloading them, and which answers a request."""
 
 import asyncio
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from serving.cli.options import Options
-from serving.core.errors import NotYet, ServingError
+from serving.core.errors import Code, NotYet, ServingError
 from serving.core.in_flight import InFlightRequest
 from serving.extensions.classification import Labels
 from serving.models.model import Model
@@ -36,6 +37,7 @@ class ModelRepositoryManager:
         self._models = ModelRegistry()
         self._by_name = self._models.by_name
         self._wanted_models = WantedModels(options.wanted_models_file) if options.wanted_models_file else None
+        self.unserved: Counter[str] = Counter()  # requests to models that did not serve: no version counts them
         self._residency = ResidencyManager(options.memory_budget, options.gpu_memory_budget)
         self._runtime = Runtime(
             loop=loop,
@@ -67,7 +69,16 @@ class ModelRepositoryManager:
         if lifecycle is not None and not asked.model_version and lifecycle.default is not None:
             lifecycle.default.submit(request)  # as `resolve` would say
         else:
-            self.resolve(asked.model_name, asked.model_version).submit(request)
+            self.answering(asked.model_name, asked.model_version).submit(request)
+
+    def answering(self, name: str, version: str) -> Model | SleepingModel:
+        """Return the model, as `resolve` does; count the request where the model is known, and does not serve."""
+        try:
+            return self.resolve(name, version)
+        except ServingError as error:
+            if error.code == Code.UNAVAILABLE:  # of other names clients could make up any number
+                self.unserved[name] += 1
+            raise
 
     def infer_step(self, namespace: str, request: InFlightRequest) -> None:
         """Queue a request of an ensemble, which is in that namespace, with the model of one of its steps."""

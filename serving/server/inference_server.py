@@ -215,6 +215,10 @@ class InferenceServer:
         """Return the configuration in force, completed."""
         return self._manager.resolve(name, version).config
 
+    def answering_config(self, name: str, version: str = "") -> ModelConfig:
+        """Return the configuration by which a request for inference is read; where the model does not serve, count it."""
+        return self._manager.answering(name, version).config
+
     def model_statistics(self, name: str = "", version: str = "") -> pb.ModelStatisticsResponse:
         answer = pb.ModelStatisticsResponse()
         for statistics in self.version_statistics(name, version):
@@ -236,6 +240,10 @@ class InferenceServer:
     def _ready_statistics(self) -> list[ModelStatistics]:
         """Return the statistics of what takes requests, as in Triton: they end with the model, and begin anew with it."""
         return self._manager.index.statistics(ready=True)
+
+    def unserved_requests(self) -> Mapping[str, int]:
+        """Return, by the name of a model, the requests that were refused because none of its versions served."""
+        return self._manager.unserved
 
     def statistics(self) -> list[ModelStatistics]:
         """Return the live statistics of every version that takes requests or finishes some, for the metrics. Read,

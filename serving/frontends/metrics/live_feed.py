@@ -1,7 +1,7 @@
 """GET /v2/slipway/live: server-sent events, once a second the counters and histograms that changed.
 
 event: hello    {server_id, instance, started, bounds_us}: the exclusive upper bounds of the histograms' buckets
-event: stats    {time, server, models}: cumulative values, of the models that changed since this subscriber's last event
+event: stats    {time, server, unserved, models}: cumulative values, of models those that changed since the last event
 
 One timer serves all subscribers and stops with the last. A subscriber that does not keep up is given fewer events, and
 loses nothing, for the values are cumulative; one that takes nothing at all is closed by its connection.
@@ -116,6 +116,7 @@ class LiveFeed:
             stamp = (model.revision, model.status)
             stamped.append((model.key, stamp, model))
         server = orjson.dumps(self._server_values())
+        unserved = orjson.dumps(dict(self._server.unserved_requests()))
         encoded: dict[Key, bytes] = {}  # each model is rendered once for all subscribers
         now = time.time()
         for exchange in exchanges:
@@ -128,7 +129,8 @@ class LiveFeed:
                         encoded[key] = orjson.dumps(model_values(model), option=orjson.OPT_NON_STR_KEYS)
                     rows.append(encoded[key])
             exchange.write(
-                b'event: stats\ndata: {"time":%.3f,"server":%b,"models":[%b]}\n\n' % (now, server, b",".join(rows))
+                b'event: stats\ndata: {"time":%.3f,"server":%b,"unserved":%b,"models":[%b]}\n\n'
+                % (now, server, unserved, b",".join(rows))
             )
 
     def _server_values(self) -> JsonObject:

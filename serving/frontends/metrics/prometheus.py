@@ -6,9 +6,10 @@ prometheus_client is not used: it forces a `_total` suffix on counters, which th
 
 import functools
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import accumulate
 from operator import attrgetter
+from types import MappingProxyType
 from typing import NamedTuple
 
 from repository.core.histogram import BOUNDS_US, Histogram
@@ -118,6 +119,7 @@ def render(
     cache: ResponseCache | None = None,
     request_log: RequestLog | None = None,
     summaries: Summaries | None = None,
+    unserved: Mapping[str, int] = MappingProxyType({}),
     counter_latencies: bool = True,
     cpu: bool = True,
 ) -> Iterator[str]:
@@ -155,6 +157,10 @@ def render(
     if request_log is not None:
         name = "slipway_request_log_dropped"
         yield f"{_header(name, 'counter', 'Samples that the request log lost')}{name} {request_log.dropped}\n"
+    if unserved:
+        name = "slipway_unserved_request_count"
+        rows = "".join(f"{name}{{{_labels({'model': model})}}} {count}\n" for model, count in sorted(unserved.items()))
+        yield f"{_header(name, 'counter', 'Requests to a model of which no version served')}{rows}"
     yield _machine(hardware, cpu)
 
 

@@ -38,6 +38,7 @@ async def metrics(source: MetricsSource, exchange: Exchange) -> Reply:
         server.response_cache,
         server.request_log,
         source.summaries,
+        server.unserved_requests(),
         source.counter_latencies,
         source.cpu,
     )

@@ -83,7 +83,7 @@ def _complete(
 ) -> None:
     name, version = _identify(server, model_of(body))
     exchange.pipeline.context.authoriser.check("inference", exchange.head.headers, name)
-    config = server.model_config(name, version)
+    config = server.answering_config(name, version)
     declared = text_generation(config)
     if declared is None:
         raise invalid(f"the model '{name}' does not generate text: it has no slipway.text_generation")

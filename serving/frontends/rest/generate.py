@@ -83,7 +83,7 @@ def _request(server: InferenceServer, exchange: Exchange, body: JsonObject) -> I
         raise invalid(
             f"Converting keyword: 'parameters': parameter '{bad[:100]}' has invalid type. It must be no object"
         )
-    inputs, parameters = by_name(server.model_config(model, version), nested | body)
+    inputs, parameters = by_name(server.answering_config(model, version), nested | body)
     return InferenceRequest(model, inputs, version, identifier, parameters=parameters)
 
 

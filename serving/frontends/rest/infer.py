@@ -43,7 +43,7 @@ def _decode(server: InferenceServer, exchange: Exchange) -> InFlightRequest:
     version = params.get("version", "")
     header_length = exchange.head.header_length
     if header_length == 0:
-        asked, header = decode_raw(server.model_config(model, version), exchange.binary, version)
+        asked, header = decode_raw(server.answering_config(model, version), exchange.binary, version)
     else:
         body = exchange.body
         if header_length is not None and header_length > len(body):

@@ -182,3 +182,21 @@ def test_a_lost_feed_is_said_once_and_comes_back_by_itself(inference: FixedServe
                 assert again["type"] == "point"
 
     asyncio.run(scenario())
+
+
+def test_requests_that_found_no_version_serving_are_errors_of_the_model(inference: FixedServer, server: Server):
+    inference.start()
+
+    async def scenario() -> None:
+        await load(server)
+        async with live.AsyncServerClient(server) as client:
+            await client.unload("identity")
+        async with live.LiveFeeds().subscribe(server) as queue, asking(server):
+            told = await message(queue, lambda found: bool(found.get("models", {}).get("identity", {}).get("errors")))
+            assert told["models"]["identity"]["failed_rejected"] > 0
+            assert told["models"]["identity"]["rps"] == told["models"]["identity"]["errors"]
+            assert told["total"]["errors"] > 0
+            alone = await message(queue, lambda found: "versions" in found, "identity")
+            assert alone["versions"] == {}, "it is of no version"
+
+    asyncio.run(scenario())
