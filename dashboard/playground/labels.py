@@ -1,9 +1,17 @@
-"""The names of a model's classes, from the label files that its configuration names (Triton's label_filename)."""
+"""The names of a model's classes: from the label files that its configuration names (Triton's label_filename), from
+slipway.class_names, and from the file of the version that serves, in this order.
+"""
+
+from typing import cast
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
+from dashboard.models import Model, Version
+from dashboard.releases.selectors import serving_release
 from dashboard.releases.storage import disk_text, managed_repository
+from dashboard.shared.choices import VersionState
 from repository.config import model_config
+from repository.config.class_names import class_names
 from repository.core.errors import RepositoryError
 from repository.core.layout import relative_path
 
@@ -22,8 +30,24 @@ def output_labels(name: str, depth: int = MAX_DEPTH) -> dict[str, list[str]]:
         config = model_config.parse(disk_text(name) or "")
     except RepositoryError:
         return {}
-    own = {row.name: labels for row in config.output if (labels := _read(name, row.label_filename))}
-    return {**(_inherited(config, depth - 1) if depth else {}), **own}
+    try:
+        given = class_names(config)
+    except RepositoryError:
+        given = {}
+    of_files = {row.name: labels for row in config.output if (labels := _read(name, row.label_filename))}
+    return {**(_inherited(config, depth - 1) if depth else {}), **_in_model_file(name), **given, **of_files}
+
+
+def _in_model_file(name: str) -> dict[str, list[str]]:
+    """Return what the model's file says of its classes: that of the version that serves, or else of the newest."""
+    model = Model.objects.filter(name=name).first()
+    if model is None:
+        return {}
+    release = serving_release(model)
+    versions = Version.objects.filter(model=model, state=VersionState.PUBLISHED).order_by("-number")
+    version = (versions.filter(number__in=release.versions) if release else versions).first()
+    found = version.details.get("class_names", {}) if version else {}
+    return cast("dict[str, list[str]]", found)
 
 
 def _inherited(config: ModelConfig, depth: int) -> dict[str, list[str]]:

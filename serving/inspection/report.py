@@ -279,8 +279,9 @@ def _reexport(onnx: OnnxModel) -> str:
     if "pytorch" in onnx.producer:
         shapes = ", ".join('{0: torch.export.Dim("batch")}' for _ in inputs)
         return (
-            f'torch.onnx.export(model, example, "model.onnx", dynamo=True, dynamic_shapes=({shapes},))\n'
-            "# give it an example of two rows or more"
+            "# example: inputs of two rows or more\n"
+            'torch.onnx.export(model, example, "model.onnx", dynamo=True,\n'
+            f"                  dynamic_shapes=({shapes},))"
         )
     if "tf2onnx" in onnx.producer:
         shapes = ",".join(f"{tensor.name}[{','.join(map(str, (-1, *(tensor.shape or ())[1:])))}]" for tensor in inputs)

@@ -18,6 +18,7 @@ _PATH = re.compile(r"(?<![\w.])/(?:[\w.+-]+/)+[\w.+-]*")
 _OPSET = re.compile(
     r"Opset (\d+) is under development.*Current official support for domain (\S+) is till opset (\d+)", re.S
 )
+_LOCALE = re.compile(r"construct locale with name:\s*([\w.@-]+?):")
 _IR = re.compile(r"Unsupported model IR version: (\d+), max supported IR version: (\d+)")
 
 
@@ -33,15 +34,23 @@ def sentence(error: Exception) -> str:
 def session_error(error: Exception) -> ServingError:
     """Return the error of a model that ONNX Runtime refuses to load."""
     said = str(error)
-    return invalid(_version_problem(said) or f"ONNX Runtime cannot load the model: {sentence(error)}{_remedy(said)}")
+    known = _version_problem(said) or _exporters_problem(said)
+    return invalid(known or f"ONNX Runtime cannot load the model: {sentence(error)}")
 
 
-def _remedy(said: str) -> str:
-    """Return what to do about an error that exporters of others are known for; "" for any other."""
-    if "ZipMap" in said:
-        return "; export it without ZipMap, from scikit-learn with to_onnx(model, X[:1], options={'zipmap': False})"
-    if "construct locale" in said:
-        return "; install that locale on the server's machine, or name one that it has in the exporter's options"
+def _exporters_problem(said: str) -> str:
+    """Return what exporters of others are known to get wrong, and what to do about it; "" for any other error."""
+    if "(ZipMap)" in said:
+        return (
+            "ONNX Runtime cannot run the model's ZipMap, which makes maps of its probabilities: export it without, from "
+            "scikit-learn with to_onnx(model, X[:1], options={'zipmap': False})"
+        )
+    locale = _LOCALE.search(said)
+    if locale:
+        return (
+            f"the model lowers or raises text by the locale {locale[1]}, which this machine lacks: install it there, or name "
+            "one that it has in the exporter's options"
+        )
     return ""
 
 

@@ -144,12 +144,14 @@ export async function begin(chosen, { asVersion = false } = {}) {
   }
   complain(need("#drop", HTMLElement), "");
   const field = need("#model-name", HTMLInputElement);
-  if (!field.value.trim()) field.value = proposedName(chosen);
+  const unnamed = !field.value.trim();
+  if (unnamed) field.value = proposedName(chosen);
   pending = chosen;
   nameError("");
   showExisting("");
   const judgement = await judge(files, /** @type {FormatTable} */ (data("format-table")));
   showJudgement(judgement);
+  if (judgement?.kind && unnamed) field.value = ""; // the name of what comes in its place
   if (judgement) return;
   const known = field.readOnly || asVersion;
   if (!known && (await asksOfExisting(field.value.trim()))) return;
@@ -196,7 +198,7 @@ function showJudgement(judgement) {
   const said = el("div", { class: "stack tight" });
   if (kind) {
     said.append(el("p", {}, el("b", {}, `${path} cannot be published.`), ` ${kind.sentence[0].toUpperCase()}${kind.sentence.slice(1)}.`));
-    if (kind.code) said.append(el("div", { class: "code" }, el("pre", { tabindex: 0 }, kind.code)));
+    if (kind.code) said.append(codeBlock(kind.code));
   } else {
     const names = missing.join(", ");
     const text = ` Its weights lie in ${names}, which the exporter wrote beside it. Add that, too.`;
@@ -206,6 +208,16 @@ function showJudgement(judgement) {
   }
   box.append(el("div", { class: "note failed" }, icon("failed"), said));
   box.scrollIntoView({ block: "nearest" });
+}
+
+/**
+ * Returns lines to be copied.
+ * @param {string} code
+ */
+function codeBlock(code) {
+  const copy = el("button", { class: "button small copy icon-only", type: "button", "data-copy": "#judged-code", "aria-label": "Copy these lines" });
+  copy.append(icon("copy"));
+  return el("div", { class: "code" }, el("pre", { id: "judged-code", tabindex: 0 }, code), copy);
 }
 
 /**

@@ -4,8 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from dashboard.models import Model, Version
 from dashboard.playground.labels import output_labels
 
+pytestmark = pytest.mark.django_db
 CONFIG = 'backend: "onnxruntime" output [ {{ name: "y" data_type: TYPE_FP32 dims: [ 2 ] label_filename: "{}" }} ]'
 
 
@@ -51,3 +53,14 @@ def test_a_file_that_cannot_be_read_names_nothing(data_folder: Path, config: str
     model(data_folder, "pets", config, labels)
     assert output_labels("pets") == {}
     assert output_labels("absent") == {}
+
+
+def test_what_the_file_says_of_its_classes_names_them_unless_a_person_did(data_folder: Path) -> None:
+    model(data_folder, "pets", 'backend: "onnxruntime" output [ { name: "y" } ]', None)
+    row = Model.objects.create(name="pets")
+    for number, names in ((1, ["cat", "dog"]), (2, ["cat", "dog", "owl"])):
+        Version.objects.create(model=row, number=number, details={"class_names": {"y": names}})
+    assert output_labels("pets") == {"y": ["cat", "dog", "owl"]}
+    text = 'parameters { key: "slipway.class_names" value { string_value: "{\\"y\\": [\\"Katze\\", \\"Hund\\"]}" } }'
+    (data_folder / "models" / "pets" / "config.pbtxt").write_text(text)
+    assert output_labels("pets") == {"y": ["Katze", "Hund"]}
