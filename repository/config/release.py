@@ -38,10 +38,6 @@ def aliases_of(config: ModelConfig) -> dict[str, int]:
     return cast(dict[str, int], get_parameter(config, ALIASES) or {})
 
 
-def set_release(config: ModelConfig, number: int) -> None:
-    config.parameters[SLIPWAY_PREFIX + RELEASE].string_value = str(number)
-
-
 def set_aliases(config: ModelConfig, aliases: Mapping[str, int]) -> None:
     """Write the names, sorted; without any, no parameter is left."""
     key = SLIPWAY_PREFIX + ALIASES

@@ -18,6 +18,7 @@ from serving.frontends.rest import handlers as v2
 from serving.frontends.rest import settings, shared_memory
 from serving.frontends.rest.generate import generate, generate_stream
 from serving.frontends.rest.infer import infer
+from serving.frontends.rest.sample import sample
 from serving.frontends.shared.authorisation import Authoriser
 from serving.server.inference_server import InferenceServer
 
@@ -51,6 +52,7 @@ ROUTES = (
     Route("GET", f"{CUDA}[/region/{{region}}]/status", "shared-memory", shared_memory.cuda_status),
     Route("POST", f"{CUDA}/region/{{region}}/register", "shared-memory", shared_memory.cuda_register),
     Route("POST", f"{CUDA}[/region/{{region}}]/unregister", "shared-memory", shared_memory.cuda_unregister),
+    Route("POST", "/v2/slipway/models/{model}/sample", "model-repository", sample),
     Route("GET", "/v2/logging", "logging", settings.logging),
     Route("POST", "/v2/logging", "logging", settings.logging),
     Route("GET", "/v2[/models/{model}]/trace/setting", "trace", settings.trace),

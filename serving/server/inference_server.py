@@ -31,6 +31,7 @@ from serving.telemetry.statistics import ModelStatistics, fill_statistics
 from serving.telemetry.traces.opentelemetry import OpenTelemetryTrace
 from serving.telemetry.traces.trace_file import TraceFile
 from serving.telemetry.traces.trace_settings import TraceSettings
+from serving.telemetry.traffic_samples import Sampling, TrafficSampler
 
 log = logging.getLogger(__name__)
 
@@ -67,6 +68,9 @@ class InferenceServer:
         self.trace_settings = TraceSettings(options.trace_config)
         self._trace_file = TraceFile(self.trace_settings)
         self._tracer = OpenTelemetryTrace.from_options(options)
+        self._sampler = TrafficSampler(not (options.http_header_forward_pattern or options.grpc_header_forward_pattern))
+        self._always_observed = self.request_log is not None or self._tracer is not None
+        self._observed = self._always_observed  # whether anybody follows requests, beside traces in files
         self._manager = ModelRepositoryManager(options, asyncio.get_running_loop(), self)
         self._started = False
         self._stopping = False  # not ready any more
@@ -286,12 +290,10 @@ class InferenceServer:
 
         protocol, transport, headers: of a client's request, for the request log and for traces; left out where a model asks.
         received: as ReceiveTimes says, where `tracing`."""
-        if self.request_log is not None and protocol:
-            safely("logging a request", self.request_log.observe, request, protocol, transport)
         if self._trace_file.active and protocol:
             safely("tracing a request", self._trace_file.observe, request, protocol, received)
-        if self._tracer is not None and protocol:
-            safely("tracing a request", self._tracer.observe, request, protocol, headers, received)
+        if self._observed and protocol:
+            self._observe(request, protocol, transport, headers, received)
         try:
             if self._draining:
                 raise unavailable(
@@ -305,6 +307,34 @@ class InferenceServer:
                 raise failure from None
             finally:
                 del failure  # it refers to this frame: the request would stay until cycles are looked for
+
+    def _observe(
+        self,
+        request: InFlightRequest,
+        protocol: str,
+        transport: asyncio.BaseTransport | None,
+        headers: Mapping[str, str] | None,
+        received: ReceiveTimes,
+    ) -> None:
+        """Let whoever follows requests follow this one."""
+        if self.request_log is not None:
+            safely("logging a request", self.request_log.observe, request, protocol, transport)
+        if self._tracer is not None:
+            safely("tracing a request", self._tracer.observe, request, protocol, headers, received)
+        if self._sampler.samplings:
+            safely("sampling a request", self._sampler.observe, request)
+
+    async def sample(self, name: str, version: str, count: int, seconds: float) -> Sampling:
+        """Return the next so many requests of a model with their answers, as far as they come in that time. version: "" for
+        all of its versions."""
+        model = self._manager.resolve(name, version)
+        sampling = Sampling(name, model.spec.version if version else None, count)
+        self._observed = True
+        try:
+            await self._sampler.sample(sampling, seconds)
+        finally:
+            self._observed = self._always_observed or bool(self._sampler.samplings)
+        return sampling
 
     # -- repository ------------------------------------------------------------------------------------------------
     def repository_index(self, ready: bool = False) -> list[IndexRow]:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
-from repository.config import edit, model_config, release
+from repository.config import model_config, release
 from repository.config.reload_rule import effect
 from repository.config.validation import validate
 from repository.core.errors import InvalidConfig
@@ -26,22 +26,12 @@ def problems(found: ModelConfig) -> list[str]:
 def test_a_release_and_aliases_are_read_as_they_were_written() -> None:
     found = config()
     assert (release.release_of(found), release.aliases_of(found)) == (None, {})
-    release.set_release(found, 12)
+    found = config(release="12")
     release.set_aliases(found, {"default": 3, "champion": 3})
     assert problems(found) == []
     assert (release.release_of(found), release.aliases_of(found)) == (12, {"champion": 3, "default": 3})
     release.set_aliases(found, {})
     assert "slipway.aliases" not in found.parameters
-
-
-def test_a_persons_text_keeps_its_form_when_a_release_is_stamped() -> None:
-    text = '# ours\nname: "m"  # the name\nbackend: "onnxruntime"\n'
-    found = model_config.parse(text)
-    release.set_release(found, 1)
-    stamped = edit.apply(text, found)
-    assert stamped.startswith(text)
-    release.set_release(found, 2)
-    assert edit.apply(stamped, found) == stamped.replace('"1"', '"2"')
 
 
 @pytest.mark.parametrize("value", ["0", "-1", "1.5", "true", '"7"', "null x", "[]", str(2**63)])
