@@ -43,7 +43,7 @@ bench-peers: $(VENV)/.installed-dev  ## Measure Slipway and other servers in tur
 bench-triton: $(VENV)/.installed-dev  ## Measure Slipway beside the tritonserver that TRITON_DIR/run.sh starts, case by case.
 	$(BIN)/python -m benchmarks.comparison triton $(BENCH)
 
-bench-dashboard: $(VENV)/.installed-dev  ## Measure the pages with 500 models, and 50 viewers of live charts.
+bench-dashboard: $(VENV)/.installed-dev  ## Measure pages with 10,000 releases of 500 models, and 50 open pages.
 	$(BIN)/python -m benchmarks.dashboard
 
 bench-instructions: $(VENV)/.installed-dev  ## Count each path's instructions; fails at 10 % more than recorded. RECORD=yes records anew.
