@@ -72,7 +72,7 @@ def _adopt(model: Model, actor: Actor) -> Release:
         model = Model.objects.select_for_update().get(pk=model.pk)
         # Read under the lock, as it is written again below: an edit that came meanwhile would be overwritten.
         text = _adoptable_text(model.name)
-        text_check(model=model, text=text)
+        text_check(model=model, text=text, with_files=False)  # the files may have changed, too
         known = model.releases.exists()
         found, sentences = _look(model)
         _adopt_versions(model, actor)

@@ -8,6 +8,7 @@ from django.http import HttpRequest, JsonResponse
 from dashboard.access.authorisation import actor_of
 from dashboard.configuration import services
 from dashboard.configuration.fields import DATA_TYPES
+from dashboard.configuration.model_files import Arriving
 from dashboard.configuration.needs import Need, refusal, rights_of, unmet
 from dashboard.shared.exceptions import Invalid
 from dashboard.templatetags.slipway import sentence
@@ -23,12 +24,11 @@ WARMUP_CONTENTS = (("zeros", "zeros"), ("random", "random numbers"), ("own", "as
 KINDS = (("AUTO", "whatever there is"), ("CPU", "CPU"), ("GPU", "GPU"), ("MODEL", "as the model says"))
 
 
-def editor_context(model_name: str, text: str) -> dict[str, object]:
+def editor_context(text: str) -> dict[str, object]:
     """Return the context of configuration/config_editor.html for a text to begin with."""
-    preview = services.config_preview(model_name=model_name, text=text)
     return {
         "text": text,
-        "fields": preview.fields,
+        "fields": services.fields_in(text),
         "tensor_sides": (("inputs", "Inputs"), ("outputs", "Outputs")),
         "kinds": KINDS,
         "data_types": [name for name in DATA_TYPES if name != "INVALID"],
@@ -54,8 +54,11 @@ def base_release(request: HttpRequest) -> int | None:
     return int(given) if given.isascii() and given.isdecimal() and len(given) < 10 else None
 
 
-def preview_of(request: HttpRequest, model_name: str) -> services.ConfigPreview:
-    """Return the preview of what a request sends: JSON {"text"} or {"base", "fields"}. Invalid: it sends something else."""
+def preview_of(request: HttpRequest, model_name: str, arriving: Arriving | None = None) -> services.ConfigPreview:
+    """Return the preview of what a request sends: JSON {"text"} or {"base", "fields"}. Invalid: it sends something else.
+
+    arriving: the version that is to be published with it.
+    """
     try:
         given = json.loads(request.body)
     except (ValueError, RecursionError):
@@ -64,8 +67,9 @@ def preview_of(request: HttpRequest, model_name: str) -> services.ConfigPreview:
         raise Invalid("expected a JSON object")
     laid_over = given.get("fields")
     if laid_over is not None:
-        return services.config_preview(model_name=model_name, base=str(given.get("base", "")), fields=laid_over)
-    return services.config_preview(model_name=model_name, text=str(given.get("text", "")))
+        base = str(given.get("base", ""))
+        return services.config_preview(model_name=model_name, base=base, fields=laid_over, arriving=arriving)
+    return services.config_preview(model_name=model_name, text=str(given.get("text", "")), arriving=arriving)
 
 
 def preview_response(found: services.ConfigPreview, refused: str) -> JsonResponse:

@@ -33,7 +33,7 @@ def _page(request: HttpRequest, name: str, text: str | None = None, refused: str
     current = current_text(model)
     context = {
         **head,
-        **editor_context(name, current if text is None else text),
+        **editor_context(current if text is None else text),
         "release": release,
         "releases": lives_of(releases(model)[:HISTORY]),
         "preview_url": request.path + "/preview",

@@ -10,7 +10,7 @@ from dashboard.catalog.rest import summary_response
 from dashboard.catalog.serializers import ModelSummarySerializer
 from dashboard.configuration import serializers
 from dashboard.configuration.drift import drift_adopt, drift_overwrite, model_adopt
-from dashboard.configuration.services import config_apply, config_preview
+from dashboard.configuration.services import config_apply, config_preview, fields_in
 from dashboard.models import Model
 from dashboard.releases.selectors import newest_release
 from dashboard.web.rest.endpoint import Endpoint, data_of
@@ -72,7 +72,7 @@ def _config(model: Model) -> Response:
     body = {
         "release": release.number if release else 0,
         "text": text,
-        "fields": config_preview(model_name=model.name, text=text).fields,
+        "fields": fields_in(text),
         "drift": model.drift,
     }
     return Response(body)

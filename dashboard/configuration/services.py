@@ -13,6 +13,7 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 from dashboard.access.authorisation import Actor, Right, require
 from dashboard.configuration.field_values import FieldError
 from dashboard.configuration.fields import Fields, apply_fields, field_for, fields_of
+from dashboard.configuration.model_files import Arriving, served_misfits
 from dashboard.configuration.needs import Need, config_needs, refuse_unmet, rights_of
 from dashboard.models import Model, Release
 from dashboard.releases.selectors import current_text, newest_release
@@ -61,12 +62,18 @@ class ConfigPreview:
 
 @repository_errors()
 def config_preview(
-    *, model_name: str, base: str | None = None, text: str | None = None, fields: Mapping[str, object] | None = None
+    *,
+    model_name: str,
+    base: str | None = None,
+    text: str | None = None,
+    fields: Mapping[str, object] | None = None,
+    arriving: Arriving | None = None,
 ) -> ConfigPreview:
     """Return what a text, or form fields laid over `base`, would be as a configuration, and what applying it would do.
 
     base: the text that is edited, by default the model's current one. The diff is against the current text; for a model that
-    does not exist yet against `base`. A configuration with mistakes raises nothing: they are in `problems`.
+    does not exist yet against `base`. A configuration with mistakes raises nothing: they are in `problems`. arriving: the
+    version that is to be published with it.
     """
     model = Model.objects.filter(name=model_name).first()
     current = current_text(model) if model else (base or "")
@@ -79,7 +86,7 @@ def config_preview(
     config, more = _read(text)
     if config is None:
         return ConfigPreview(text=text, fields={}, problems=problems + more, diff=_diff(current, text), effect="reload")
-    problems += more or _check(text, config, model, model_name)
+    problems += more or _check(text, config, model, model_name, arriving)
     changed, effect = _change(current, config)
     return ConfigPreview(
         text=text,
@@ -105,7 +112,7 @@ def config_apply(
     """
     require(actor, Right.OPERATE)
     text = unstamped(text)
-    text_check(model=model, text=text)
+    text_check(model=model, text=text, with_files=False)
     with transaction.atomic():
         model = Model.objects.select_for_update().get(pk=model.pk)
         refuse_outdated(model=model, base_release=base_release)
@@ -115,6 +122,7 @@ def config_apply(
             return current
         before = unstamped(current.text) if current else ""
         refuse_unmet(config_needs(model_name=model.name, current=before, text=text), rights_of(actor))
+        text_check(model=model, text=text)
         return release_make(
             model=model,
             actor=actor,
@@ -125,12 +133,23 @@ def config_apply(
         )
 
 
-def text_check(*, text: str, model: Model | None = None, model_name: str = "") -> ModelConfig:
-    """Return the configuration that a text is. Invalid, with its problems: a server would refuse it."""
+def text_check(
+    *,
+    text: str,
+    model: Model | None = None,
+    model_name: str = "",
+    arriving: Arriving | None = None,
+    with_files: bool = True,
+) -> ModelConfig:
+    """Return the configuration that a text is. Invalid, with its problems: a server would refuse it.
+
+    arriving: the version that is to be published with it. with_files: whether it must fit the files of the versions that it
+    would serve.
+    """
     name = model.name if model else model_name
     config, problems = _read(text)
     if config is not None:
-        problems = _check(text, config, model, name)
+        problems = _check(text, config, model, name, arriving, with_files=with_files)
     errors = [problem for problem in problems if problem.severity == "error"]
     if config is None or errors:
         where = f"{errors[0].path}: " if config is not None and errors[0].path else ""
@@ -163,13 +182,40 @@ def _read(text: str) -> tuple[ModelConfig | None, list[Problem]]:
         return None, [Problem("the text is not UTF-8")]
 
 
-def _check(text: str, config: ModelConfig, model: Model | None, name: str) -> list[Problem]:
-    """Return broken rules as errors, and versions that the policy names and that are not published as a warning."""
+def fields_in(text: str) -> Fields:
+    """Return the fields of a text; none where it is no configuration."""
+    config, _ = _read(text)
+    return {} if config is None else fields_of(config)
+
+
+def _check(
+    text: str,
+    config: ModelConfig,
+    model: Model | None,
+    name: str,
+    arriving: Arriving | None = None,
+    *,
+    with_files: bool = True,
+) -> list[Problem]:
+    """Return broken rules, and what does not fit the files, as errors; as warnings what may not fit them, and versions that the
+    policy names and that are not published."""
     problems = [
         Problem(found.message, field_for(found.field), found.field, _line(text, found.field))
         for found in validation.validate(config, name=name, complete=False)
     ]
-    missing = version_policy.missing(config, published_numbers(model)) if model else []
+    if with_files and not problems:
+        problems += [
+            Problem(
+                misfit.message,
+                field_for(misfit.field),
+                misfit.field,
+                _line(text, misfit.field),
+                severity="error" if misfit.certain else "warning",
+            )
+            for misfit in served_misfits(model, config, arriving)
+        ]
+    there = [*published_numbers(model), *([arriving.number] if arriving else [])] if model else []
+    missing = version_policy.missing(config, there) if model else []
     if missing:
         path = "version_policy.specific.versions"
         numbers = ", ".join(map(str, missing))

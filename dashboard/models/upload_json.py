@@ -9,6 +9,8 @@ publication   Publication   what publishing was asked for last; written when it 
 from dataclasses import asdict, dataclass, field
 from typing import Any, NotRequired, TypedDict
 
+from repository.config.signature import SignatureObject
+
 
 class Finding(TypedDict):
     severity: str  # "error": these files cannot be served; "warning"; "note": good to know
@@ -30,6 +32,7 @@ class Proposal(TypedDict, total=False):
     filename: str
     inputs: list[TensorRow]
     outputs: list[TensorRow]
+    signature: SignatureObject | None  # the file's own
     opset: int
     producer: str
     names: list[str]  # files that the model file names as its weights

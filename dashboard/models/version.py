@@ -11,6 +11,7 @@ from dashboard.models.model import Model
 from dashboard.models.upload import Upload
 from dashboard.models.upload_json import Finding, TensorRow
 from dashboard.shared.choices import VersionState
+from repository.config.signature import SignatureObject
 
 
 class Signature(TypedDict, total=False):
@@ -21,12 +22,17 @@ class Signature(TypedDict, total=False):
 
 
 class VersionDetails(TypedDict, total=False):
-    """What is known of a version beyond its signature. The first four are as the inspection found them."""
+    """What is known of a version beyond its signature. The first five are as the inspection found them.
+
+    signature: what the model file itself says of its tensors, None where it says nothing; `Version.signature` is what a
+    configuration makes of it.
+    """
 
     opset: int
     producer: str
     backend: str
     problems: list[Finding]
+    signature: SignatureObject | None
     files: list[str]  # their names
     runs_code: list[str]  # what of it runs as code, in sentences (configuration.needs)
     missing: bool  # somebody took its folder out of the repository

@@ -12,12 +12,13 @@ from dashboard.catalog import selectors as select
 from dashboard.catalog.pages import model_context
 from dashboard.catalog.traits import traits_of
 from dashboard.configuration.fields import Fields, TensorFields
-from dashboard.configuration.services import config_preview
+from dashboard.configuration.services import fields_in
 from dashboard.examples.selectors import examples
 from dashboard.models import Version
 from dashboard.models.upload_json import TensorRow
 from dashboard.models.version import Signature
 from dashboard.playground.labels import output_labels
+from dashboard.releases.selectors import current_text
 from dashboard.servers.selectors import servers
 from dashboard.shared.choices import VersionState
 from dashboard.web.pages import respond
@@ -43,8 +44,8 @@ def model_playground(request: HttpRequest, name: str) -> HttpResponse:
     head = model_context(name, "playground")
     model, live = head["model"], head["summary"].live_versions
     published = [row for row in select.versions(model) if row.state == VersionState.PUBLISHED]
-    preview = config_preview(model_name=name)
-    fields, traits, aliases = preview.fields, traits_of(preview.text), _aliases(preview.text)
+    text = current_text(head["model"])
+    fields, traits, aliases = fields_in(text), traits_of(text), _aliases(text)
     choices = _choices([row.number for row in published], live, aliases)
     chosen = _chosen(request, choices)
     version = _version(published, chosen[0], live, aliases)

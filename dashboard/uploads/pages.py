@@ -17,7 +17,7 @@ from dashboard.shared.exceptions import DashboardError
 from dashboard.templatetags.slipway import format_name, sentence
 from dashboard.templatetags.units import size
 from dashboard.uploads.publication import upload_publish
-from dashboard.uploads.review import upload_review
+from dashboard.uploads.review import arriving_version, upload_review
 from dashboard.uploads.selectors import existing_model, free_name, missing_paths, name_is_taken, upload_get
 from dashboard.uploads.services import upload_cancel
 from dashboard.uploads.states import UNFINISHED
@@ -119,7 +119,7 @@ def _proposal(request: HttpRequest, found: Upload, text: str | None, base: int |
         "review": review,
         "refusal": refusal_for(request, review.needs),
         "preview_url": reverse("upload_preview", args=[found.pk]),
-        **editor_context(found.model_name, review.text),
+        **editor_context(review.text),
     }
 
 
@@ -194,7 +194,7 @@ def _details(found: Upload | None) -> dict[str, str]:
 def preview(request: HttpRequest, pk: str) -> JsonResponse:
     """`refused`: why this person may not publish with that text."""
     found = upload_get(pk)
-    given = preview_of(request, found.model_name)
+    given = preview_of(request, found.model_name, arriving_version(found))
     needs = upload_review(upload=found, text=given.text).needs
     return preview_response(given, refusal_for(request, needs))
 

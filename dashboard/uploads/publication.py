@@ -21,6 +21,7 @@ from django.db import transaction
 from dashboard.access.audit import audit_record
 from dashboard.access.authorisation import SYSTEM, Actor
 from dashboard.catalog.services import last_number_ever
+from dashboard.configuration.model_files import file_of_upload
 from dashboard.configuration.needs import beside_files, code_of_version, rights_of
 from dashboard.configuration.services import refuse_drift, text_check
 from dashboard.jobs.context import JobCancelled, JobContext, undone_by
@@ -38,6 +39,8 @@ from dashboard.shared.repository_errors import repository_errors
 from dashboard.uploads import states
 from dashboard.uploads.review import decide_text, number_of
 from dashboard.uploads.services import upload_require_own
+from repository.config import model_config
+from repository.config.file_check import misfits
 from repository.config.release_stamp import same_text, unstamped
 from repository.core.errors import Conflict as Held
 from repository.files import publish, storage
@@ -234,7 +237,7 @@ def _record(upload: Upload, model: Model, publication: Publication, manifest: Ma
 
 def _version_row(upload: Upload, model: Model, actor: Actor, publication: Publication, manifest: Manifest) -> Version:
     proposal = upload.proposal
-    kept = ("opset", "producer", "backend", "problems", "class_names")
+    kept = ("opset", "producer", "backend", "problems", "class_names", "signature")
     return Version.objects.create(
         model=model,
         number=publication.number,
@@ -257,10 +260,15 @@ def _version_row(upload: Upload, model: Model, actor: Actor, publication: Public
 
 
 def _fitting(upload: Upload, model: Model, publication: Publication) -> str:
-    """The text that fits the version's files: as published, or, where nobody chose that, as the inspection proposed."""
-    given, proposed = publication.request.config_text, upload.proposal.get("fitting", "")
-    unchosen = given is None or same_text(given, current_text(model))
-    return proposed if proposed and unchosen else unstamped(publication.text or "")
+    """The text that fits the version's files: as published or typed; where nobody chose that, as the inspection proposed."""
+    given, proposed = publication.request.config_text, str(upload.proposal.get("fitting", ""))
+    if proposed and (given is None or same_text(given, current_text(model))):
+        return proposed
+    file, texts = file_of_upload(upload), [text for text in (publication.text, given, proposed) if text]
+    for text in map(unstamped, texts):
+        if not any(misfit.certain for misfit in misfits(model_config.parse(text), file)):
+            return text
+    return unstamped(publication.text or "")
 
 
 # -- broken off --------------------------------------------------------------------------------------------------------

@@ -6,11 +6,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dashboard.access.authorisation import Right
+from dashboard.configuration.model_files import Arriving, file_of_upload, served_misfits
 from dashboard.configuration.needs import Need, publication_needs, refuse_unmet
 from dashboard.configuration.services import refuse_outdated, text_check
 from dashboard.models import Model, Release, Upload
 from dashboard.models.upload_json import PublishRequest
-from dashboard.releases.selectors import newest_release, wanted_versions
+from dashboard.releases.selectors import current_text, newest_release, wanted_versions
 from dashboard.releases.texts import aliases_in, chosen_versions, live_text, pinned_text, published_numbers
 from dashboard.shared.choices import DesiredState, UploadState
 from dashboard.shared.exceptions import Outdated
@@ -77,7 +78,8 @@ def decide_text(
     text = unstamped(text)
     if request.strict or current is None or not same_text(text, _plain(current)):
         _refuse_outdated(model, request.base_release, since)
-    final = _with_policy(model, text, number, request)
+    arriving = Arriving(number, file_of_upload(upload))
+    final = _final_text(model, text, arriving, request)
     loaded = request.make_live or request.load or model.desired_state == DesiredState.LOADED
     needs = publication_needs(
         upload=upload,
@@ -88,6 +90,26 @@ def decide_text(
         changes_service=request.load or (loaded and number in chosen_versions(model, final, also=[number])),
     )
     refuse_unmet(needs, [Right[name] for name in request.rights])
+    text_check(text=final, model=model, arriving=arriving)
+    return final
+
+
+def arriving_version(upload: Upload) -> Arriving:
+    """The version that an inspected upload would become now."""
+    model = Model.objects.filter(name=upload.model_name).first()
+    return Arriving(model.last_number + 1 if model else 1, file_of_upload(upload))
+
+
+def _final_text(model: Model, text: str, arriving: Arriving, request: PublishRequest) -> str:
+    """The reviewed text with the policy that it needs.
+
+    While the new version is not served, a text that fits it and not those which are is kept for it alone, and theirs stays.
+    """
+    final = _with_policy(model, text, arriving.number, request)
+    config = model_config.parse(final)
+    waits = arriving.number not in version_policy.select(config, [*published_numbers(model), arriving.number])
+    if waits and any(misfit.certain for misfit in served_misfits(model, config)):
+        return pinned_text(model, current_text(model), wanted_versions(model), also=[arriving.number])
     return final
 
 

@@ -40,8 +40,9 @@ def release_promote(*, version: Version, actor: Actor, text: str | None = None, 
         before = current_text(model)
         final = live_text(model, before if text is None else unstamped(text), [version.number])
         if text is not None:
-            text_check(model=model, text=final)
+            text_check(model=model, text=final, with_files=False)
             refuse_unmet(config_needs(model_name=model.name, current=before, text=final), rights_of(actor))
+        text_check(model=model, text=final)
         if load:
             _load(model)
         return release_make(

@@ -7,15 +7,19 @@ from typing import NamedTuple
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
-from repository.config.model_config import backend_of, is_ensemble
+from repository.config.model_config import DEFAULT_FILENAMES, backend_of, is_ensemble
 from repository.config.signature import Signature, complete
 
 
 class ModelFile(NamedTuple):
-    """What is known of a version's model file. backend: "" and files: empty where that is not known; signature: None where
-    the file does not say its inputs and outputs."""
+    """What is known of a version's model file: of `filename`, among the version's `files`.
+
+    backend, filename: "" and files: empty where that is not known; signature: None where the file does not say its inputs and
+    outputs.
+    """
 
     backend: str = ""
+    filename: str = ""
     files: frozenset[str] = frozenset()
     signature: Signature | None = None
 
@@ -29,10 +33,24 @@ class Misfit(NamedTuple):
 
 
 def misfits(config: ModelConfig, file: ModelFile) -> list[Misfit]:
-    """Return where a configuration contradicts a model file; none for an ensemble, which has no file."""
-    if is_ensemble(config):
+    """Return where a configuration contradicts a model file; none for an ensemble, and where it names a file that nobody has
+    looked into."""
+    if is_ensemble(config) or _runs_another(config, file):
         return []
     return _backend(config, file) or _filename(config, file) or _tensors(config, file)
+
+
+def _runs_another(config: ModelConfig, file: ModelFile) -> bool:
+    """Whether the configuration runs another file of the version than the known one."""
+    if config.cc_model_filenames:
+        return True
+    named = backend_of(config)
+    wanted = {config.default_model_filename} - {""} or {name for name, of in DEFAULT_FILENAMES.items() if of == named}
+    return file.filename not in wanted and any(_has(file, name) for name in wanted)
+
+
+def _has(file: ModelFile, name: str) -> bool:
+    return any(one == name or one.startswith(f"{name}/") for one in file.files)
 
 
 def _backend(config: ModelConfig, file: ModelFile) -> list[Misfit]:
@@ -45,9 +63,7 @@ def _backend(config: ModelConfig, file: ModelFile) -> list[Misfit]:
 
 def _filename(config: ModelConfig, file: ModelFile) -> list[Misfit]:
     wanted = config.default_model_filename
-    if not wanted or not file.files or config.cc_model_filenames:
-        return []
-    if any(name == wanted or name.startswith(f"{wanted}/") for name in file.files):
+    if not wanted or not file.files or _has(file, wanted):
         return []
     return [Misfit("default_model_filename", f"there is no file '{wanted}'")]
 

@@ -21,7 +21,7 @@ OUT = 'output { name: "sum" data_type: TYPE_FP32 dims: 4 }'
 
 
 def found(text: str, signature: Signature | None = PAIR, **file: object) -> list[Misfit]:
-    return misfits(model_config.parse(text), ModelFile("onnxruntime", signature=signature, **file))  # type: ignore[arg-type]
+    return misfits(model_config.parse(text), ModelFile("onnxruntime", "model.onnx", signature=signature, **file))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -100,6 +100,14 @@ def test_a_file_name_that_the_version_lacks_is_said() -> None:
     assert found('default_model_filename: "model.savedmodel"', files=files) == []
     [problem] = found('default_model_filename: "other.onnx"', files=files)
     assert problem.field == "default_model_filename"
+
+
+def test_of_a_file_that_nobody_has_looked_into_nothing_is_said() -> None:
+    file = ModelFile("onnxruntime", "model.onnx", frozenset({"model.onnx", "model.py", "code.bin"}), PAIR)
+    for text in ('backend: "python"', 'backend: "python" default_model_filename: "code.bin"'):
+        assert misfits(model_config.parse(text), file) == []
+    assert misfits(model_config.parse('backend: "python" default_model_filename: "model.onnx"'), file)
+    assert misfits(model_config.parse('backend: "tensorrt"'), file)
 
 
 def test_tensors_of_torch_are_named_by_their_own_name_by_index_or_by_order() -> None:

@@ -1,0 +1,102 @@
+"""What is known of the model files of versions, and whether a configuration fits those that it would serve."""
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from tritonclient.grpc.model_config_pb2 import ModelConfig
+
+from dashboard.models import Model, Upload, Version
+from dashboard.models.upload_json import TensorRow
+from dashboard.releases.storage import managed_repository
+from dashboard.releases.texts import published_numbers
+from repository.config import model_config, version_policy
+from repository.config.file_check import Misfit, ModelFile, misfits
+from repository.config.signature import Signature, TensorSignature
+from repository.core.errors import RepositoryError
+from repository.core.layout import OVERLAY_FILE
+
+# Formats whose files say their signature, so that what was recorded of them without it (before it was kept) is the file's.
+_SELF_DESCRIBING = ("onnx", "torch_export")
+
+
+class Arriving(NamedTuple):
+    """A version that is about to be published."""
+
+    number: int
+    file: ModelFile
+
+
+def file_of_version(version: Version) -> ModelFile:
+    details = version.details
+    stored = details.get("signature")
+    if stored is not None:
+        signature = Signature.from_json(stored)
+    elif "signature" in details or version.format not in _SELF_DESCRIBING:
+        signature = None
+    else:
+        signature = _recorded(version)
+    return ModelFile(details.get("backend", ""), version.filename, frozenset(details.get("files", ())), signature)
+
+
+def file_of_upload(upload: Upload) -> ModelFile:
+    """Return what the inspection found; nothing before it has ended."""
+    proposal = upload.proposal
+    stored = proposal.get("signature")
+    return ModelFile(
+        proposal.get("backend", ""),
+        proposal.get("filename") or "",
+        frozenset(upload.arranged.files),
+        Signature.from_json(stored) if stored else None,
+    )
+
+
+def served_misfits(model: Model | None, config: ModelConfig, arriving: Arriving | None = None) -> list[Misfit]:
+    """Return where a configuration contradicts the files of the versions that it would serve, each told with its number."""
+    files = {} if arriving is None else {arriving.number: arriving.file}
+    there = published_numbers(model) if model else []
+    chosen = version_policy.select(config, {*there, *files})
+    if model is not None:
+        files |= {one.number: file_of_version(one) for one in model.versions.filter(number__in=chosen)}
+    name = model.name if model else ""
+    return _merged({number: _of_one(name, number, config, files[number]) for number in chosen})
+
+
+def version_misfits(version: Version, config: ModelConfig) -> list[Misfit]:
+    """Return where a configuration contradicts the file of one version, with that version's overlay."""
+    return _of_one(version.model.name, version.number, config, file_of_version(version))
+
+
+def _of_one(name: str, number: int, config: ModelConfig, file: ModelFile) -> list[Misfit]:
+    overlay = managed_repository().model_dir(name) / str(number) / OVERLAY_FILE if name else None
+    if overlay is None or not overlay.is_file():
+        return misfits(config, file)
+    own = ModelConfig()
+    own.CopyFrom(config)
+    try:
+        model_config.merge_overlay(own, model_config.parse_file(overlay))
+    except RepositoryError as error:
+        return [Misfit("", f"{OVERLAY_FILE}: {error.message}")]
+    return misfits(own, file)
+
+
+def _merged(found: Mapping[int, Iterable[Misfit]]) -> list[Misfit]:
+    """Return what is wrong with several versions, the same thing once with all their numbers."""
+    numbers: dict[Misfit, list[int]] = {}
+    for number, problems in found.items():
+        for problem in problems:
+            numbers.setdefault(problem, []).append(number)
+    return [
+        problem._replace(message=f"version{'s' if len(of) > 1 else ''} {', '.join(map(str, of))}: {problem.message}")
+        for problem, of in numbers.items()
+    ]
+
+
+def _recorded(version: Version) -> Signature | None:
+    """Return the signature of a version of before the file's own was kept: as a configuration completed it, so less exact."""
+
+    def tensors(rows: Iterable[TensorRow]) -> tuple[TensorSignature, ...]:
+        return tuple(TensorSignature(row["name"], row["datatype"], tuple(row["shape"])) for row in rows)
+
+    inputs, outputs = tensors(version.signature.get("inputs", [])), tensors(version.signature.get("outputs", []))
+    ordered = version.format == "torch_export"
+    return Signature(inputs, outputs, ordered=ordered, example=True) if inputs and outputs else None
