@@ -15,6 +15,7 @@ from dashboard.playground import pages as playground
 from dashboard.servers import pages as servers
 from dashboard.uploads import pages as uploads
 from dashboard.versions import pages as versions
+from dashboard.versions import release_pages
 
 urlpatterns = [
     path("", overview.overview, name="overview"),
@@ -32,6 +33,8 @@ urlpatterns = [
     path("models/<str:name>/versions/<int:number>/archive", versions.version_archive, name="version_archive"),
     path("models/<str:name>/versions/<int:number>/note", versions.version_annotate, name="version_annotate"),
     path("models/<str:name>/go-back", versions.model_go_back, name="model_go_back"),
+    path("models/<str:name>/releases/", release_pages.model_releases, name="model_releases"),
+    path("models/<str:name>/releases/<int:number>/", release_pages.release, name="release"),
     path("models/<str:name>/releases/<int:number>/go-back", versions.release_go_back, name="release_go_back"),
     path("models/<str:name>/load", models.model_load, name="model_load"),
     path("models/<str:name>/unload", models.model_unload, name="model_unload"),

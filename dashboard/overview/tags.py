@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterable
-from difflib import unified_diff
 from typing import NamedTuple
 
 from django import template
@@ -19,6 +18,7 @@ from dashboard.overview.search import PAGES
 from dashboard.servers.selectors import all_down, servers
 from dashboard.shared import heartbeat
 from dashboard.shared.choices import EventKind, ServerStatus
+from dashboard.templatetags.slipway import diff_lines
 from dashboard.templatetags.units import NOTHING, duration
 
 register = template.Library()
@@ -187,9 +187,6 @@ class Difference(NamedTuple):
     diff: list[tuple[str, str]]
 
 
-_DIFF_CLASSES = {"+": "add", "-": "del", "@": "at"}
-
-
 @register.simple_tag
 def differences(row: Happening) -> list[Difference]:
     """Return every field that a happening changed."""
@@ -200,13 +197,8 @@ def differences(row: Happening) -> list[Difference]:
 def _difference(name: str, row: Happening) -> Difference:
     before, after = row.before.get(name), row.after.get(name)
     texts = isinstance(before, str) and isinstance(after, str) and "\n" in before + after
-    lines = _diff_lines(str(before), str(after)) if texts else []
+    lines = diff_lines(str(before), str(after)) if texts else []
     return Difference(name, _shown(before), _shown(after), lines)
-
-
-def _diff_lines(before: str, after: str) -> list[tuple[str, str]]:
-    lines = list(unified_diff(before.splitlines(), after.splitlines(), lineterm=""))[2:]  # without the names of files
-    return [(_DIFF_CLASSES.get(line[:1], ""), line) for line in lines]
 
 
 def _shown(value: object) -> str:

@@ -1,6 +1,7 @@
 """The parts that templates are built from: icons, states, sparklines, addresses."""
 
 from collections.abc import Mapping, Sequence
+from difflib import unified_diff
 from typing import TypeVar
 
 from django import template
@@ -42,6 +43,7 @@ _STATES: dict[str, tuple[str, str]] = {
     "unavailable": ("failed", "failed"),
 }
 THEMES = ("light", "dark")
+_DIFF_CLASSES = {"+": "add", "-": "del", "@": "at"}
 
 
 @register.simple_tag
@@ -125,6 +127,13 @@ def sparkline(values: Sequence[float | None], label: str = "") -> SafeString:
         '<span class="spark"><svg class="sparkline" viewBox="0 0 100 28" preserveAspectRatio="none" aria-hidden="true">'
         f'<path class="area" d="{area}"/><path d="{line}"/></svg><span class="hint num">peak {rate(top)}</span></span>'
     )
+
+
+@register.simple_tag
+def diff_lines(before: str, after: str) -> list[tuple[str, str]]:
+    """Return the lines of a unified diff, each with its class; [] where the texts are the same."""
+    lines = list(unified_diff(before.splitlines(), after.splitlines(), lineterm=""))[2:]  # without the names of files
+    return [(_DIFF_CLASSES.get(line[:1], ""), line) for line in lines]
 
 
 @register.filter

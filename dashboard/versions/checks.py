@@ -1,0 +1,58 @@
+"""The checks of a release as the steps that a person sees: what is done, what is under way, what failed, what is to come."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from dashboard.models.release import CheckStep
+from dashboard.releases.selectors import ReleaseLife
+from dashboard.shared.choices import CheckState
+
+# The steps of a load in their order, as the server names them (docs/server.md), and what they are called on a page.
+STEPS = {
+    "check": "Configuration",
+    "memory": "Memory",
+    "load": "Load",
+    "warm": "Warm up",
+    "golden": "Golden requests",
+    "switch": "Switch",
+    "drain": "Drain",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """state: a word of the page's vocabulary of states, "" for a step that is to come. ms: how long it took."""
+
+    label: str
+    state: str
+    ms: float | None = None
+    done: int = 0
+    of: int = 0
+    golden: list[dict[str, Any]] = field(default_factory=list)  # name, version, passed, detail
+
+
+def steps_of(life: ReleaseLife) -> list[Step]:
+    """Return the steps of the release's last check, in their order; [] where none began or none is known."""
+    check = life.check
+    if check is None:
+        return []
+    if check.state != CheckState.RUNNING:
+        return [_ended(row) for row in check.steps]
+    if not check.steps:
+        return [Step(label, "") for label in STEPS.values()]
+    now = check.steps[-1]
+    place = list(STEPS).index(now["step"]) if now["step"] in STEPS else 0
+    return [_under_way(label, at - place, now) for at, label in enumerate(STEPS.values())]
+
+
+def _ended(row: CheckStep) -> Step:
+    label = STEPS.get(row["step"], row["step"])
+    state = "failed" if row.get("failed") else "done"
+    return Step(label, state, row.get("ms"), golden=list(row.get("checks", [])))
+
+
+def _under_way(label: str, after: int, now: CheckStep) -> Step:
+    """`after`: how many steps this one stands behind the one under way."""
+    if after:
+        return Step(label, "done" if after < 0 else "")
+    return Step(label, "loading", done=now.get("done", 0), of=now.get("of", 0))
