@@ -21,7 +21,7 @@ from dashboard.jobs.services import UNFINISHED
 from dashboard.metrics.pages import EACH
 from dashboard.metrics.recent import NO_NUMBERS, recent_numbers
 from dashboard.models import Model, Release
-from dashboard.releases.selectors import current_text, lives_of, protected_versions, releases, releases_served, way_back
+from dashboard.releases.selectors import current_text, protected_versions, releases_served, way_back
 from dashboard.servers.consumers import MODEL_LINES
 from dashboard.servers.selectors import has_gpus, model_states, outage_sentence, servers
 from dashboard.shared.exceptions import Invalid
@@ -135,7 +135,6 @@ def model_versions(request: HttpRequest, name: str) -> HttpResponse:
         **head,
         "versions": [(version, states.get(version.number)) for version in select.versions(head["model"])],
         "protected": protected_versions(head["model"], head["way_back"]),
-        "releases": lives_of(releases(head["model"])[:20]),
         "under_way": jobs(model=head["model"]).filter(state__in=UNFINISHED),
     }
     return respond(request, "catalog/model/versions", context)

@@ -11,6 +11,7 @@ from dashboard.models import Model, ReleaseSpan
 from dashboard.releases.selectors import told_by
 
 RANGES = {
+    "1h": timedelta(hours=1),
     "6h": timedelta(hours=6),
     "24h": timedelta(hours=24),
     "7d": timedelta(days=7),

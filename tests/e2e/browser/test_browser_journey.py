@@ -95,8 +95,8 @@ def test_a_person_uploads_a_model_serves_it_tries_it_and_rolls_back(
     expect(page.locator('[data-chart="latency"] .main-svg').first).to_be_visible()
 
     # One click takes it back.
+    page.get_by_role("link", name="Go back to release 1").click()
     page.get_by_role("button", name="Go back to release 1").click()
-    page.get_by_role("dialog").get_by_role("button", name="Go back to release 1").click()
     expect(page.locator("#model-head")).to_contain_text("Version 1 live since")
     expect(page.locator("#model-head").locator('[data-state="ready"]')).to_be_visible()
     page.goto(f"/models/{NAME}/playground")
