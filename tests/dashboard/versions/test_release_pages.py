@@ -68,8 +68,11 @@ def test_the_page_says_both_while_the_wanted_release_failed(
         ],
     )
     page = text_of(as_person("operate"), "/models/relu/releases/")
-    assert f">Release {wanted.number}</a>" in page and "by olga: failed" in page and "Live now" in page
-    assert "Golden requests" in page and "Output 'y' is off by 3" in page.replace("&#x27;", "'")
+    assert f">Release {wanted.number}</a>" in page
+    assert "by olga: failed" in page
+    assert "Live now" in page
+    assert "Golden requests" in page
+    assert "Output 'y' is off by 3" in page.replace("&#x27;", "'")
 
 
 def test_the_steps_are_shown_while_a_release_is_checked(
