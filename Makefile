@@ -11,7 +11,7 @@ SUITE = -n auto --no-loadscope-reorder -m "not soak and not gpu$(if $(filter no,
 # Containers often set it; every server that a test starts would then compile its modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test test-workers coverage check lock bench-peers bench-triton bench-dashboard bench-instructions bench-memory bench-perf-analyzer fuzz soak screenshots formats examples clean help
+.PHONY: run test test-workers test-compiled compiled coverage check lock bench-peers bench-triton bench-dashboard bench-instructions bench-memory bench-perf-analyzer fuzz soak screenshots formats examples clean help
 .DEFAULT_GOAL := help
 
 run: $(VENV)/.installed  ## Start the dashboard and the inference server; Ctrl-C stops all of it.
@@ -23,6 +23,12 @@ test: $(VENV)/.installed-dev node_modules/.installed chromium  ## Run every test
 
 test-workers: export TEST_FRONTEND_WORKERS = 2
 test-workers: test  ## Run every test, with two frontend workers in every server that a test starts.
+
+test-compiled: export TEST_COMPILED = yes
+test-compiled: compiled test  ## Run every test, with the compiled modules.
+
+compiled: $(VENV)/.installed-dev  ## Compile the modules of a request's path (some minutes, a C compiler): a third less work for each.
+	$(BIN)/python -m tools.compile_serving
 
 coverage: $(VENV)/.installed-dev node_modules/.installed chromium  ## Run the tests, slower by a third, and print how many lines and branches they reach.
 	$(BIN)/coverage erase

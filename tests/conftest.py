@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.support import exploring, spreading
+from tests.support import compiled_modules, exploring, spreading  # compiled_modules first: before serving is imported
 
 exploring.use_profile()
 spreading.collect_without_garbage()
@@ -12,6 +12,7 @@ spreading.collect_without_garbage()
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     exploring.explore(items)
+    compiled_modules.skip_what_replaces_inner_parts(items)
     spreading.put_long_files_first(items)
 
 

@@ -44,6 +44,7 @@ ROOMS: dict[str, list[str]] = {
         "management.commands",
     ],
     "serving": [
+        "compiled",
         "core",
         "cli",
         "extensions",
@@ -175,7 +176,7 @@ def test_every_room_says_at_its_door_what_lives_there(package: str) -> None:
 
 def test_a_server_without_models_loads_no_framework() -> None:
     """They take seconds and hundreds of megabytes: each is imported when a model first needs it."""
-    code = "import sys, serving.__main__; print(*sorted({'torch', 'onnxruntime', 'tensorrt'} & set(sys.modules)))"
+    code = "import sys, serving.program; print(*sorted({'torch', 'onnxruntime', 'tensorrt'} & set(sys.modules)))"
     result = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=True
     )

@@ -1,6 +1,6 @@
 """Count the instructions of one request on each path, and compare them with the record; exit status 1 at 10 % more.
 
-python -m benchmarks.instructions [--record] [--only "gRPC*"]
+python -m benchmarks.instructions [--record] [--compiled] [--only "gRPC*"]
 """
 
 import argparse
@@ -15,6 +15,7 @@ from benchmarks.instructions.cases import CASES, Case
 from benchmarks.instructions.clients import CLIENTS
 from benchmarks.instructions.counting import CountedServer, check_tools, count_program
 from benchmarks.instructions.models import write_models
+from serving.compiled.modules import build_folder
 
 REQUESTS = 96  # of each round
 WARM_UP = 96
@@ -25,7 +26,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--record", action="store_true", help="write recorded.json anew instead of comparing with it")
     parser.add_argument("--only", default="*", help="a pattern of names: count these alone")
+    parser.add_argument(
+        "--compiled", action="store_true", help="count the compiled modules beside the record; judge nothing"
+    )
     arguments = parser.parse_args()
+    if arguments.record and arguments.compiled:
+        parser.error("the record is of the interpreted modules: leave out --compiled")
+    if arguments.compiled and not build_folder().is_dir():
+        parser.error("these sources are not compiled: run `make compiled`")
     if arguments.record and arguments.only != "*":
         parser.error("all paths are recorded together: leave out --only")
     check_tools()
@@ -34,25 +42,25 @@ def main() -> None:
         yardstick = count_program(Path(folder), "benchmarks.instructions.yardstick")
         recorded = None if arguments.record else record.read()
         expected = record.expected_here(recorded, yardstick) if recorded else {}
-        counted = _count(cases, Path(folder), expected)
+        counted = _count(cases, Path(folder), expected, arguments.compiled)
     if recorded is None:
         record.write(record.Figures(record.python_build(), yardstick, counted))
         print(f"recorded in {record.PATH}")
         return
     print(f"recorded under {recorded.python}, counted under {record.python_build()}:", end=" ")
     print(f"the yardstick took {yardstick / recorded.yardstick:.3f} of what it took there")
-    if arguments.only == "*":
+    if arguments.only == "*" and not arguments.compiled:
         _judge(counted, expected)
 
 
-def _count(cases: list[Case], folder: Path, expected: dict[str, float]) -> dict[str, int]:
+def _count(cases: list[Case], folder: Path, expected: dict[str, float], compiled: bool) -> dict[str, int]:
     """Name -> instructions for each request. The paths of each set of flags share a server."""
     counted: dict[str, int] = {}
     repository = folder / "models"
     write_models(repository)
     print(f"{'path':44} {'server':>10} {'children':>10} {'sum':>10} {'recorded':>10}")
     for flags, group in itertools.groupby(cases, key=lambda case: case.flags):
-        with CountedServer(repository, folder, *flags) as server:
+        with CountedServer(repository, folder, *flags, compiled=compiled) as server:
             server.start_counting()
             for case in group:
                 own, children = _count_case(case, server)

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from serving.compiled.loading import VARIABLE
 from tests.support.serving_process import ROOT, ServerProcess, descendants
 
 # Nothing that differs from run to run may change what is counted.
@@ -57,10 +58,11 @@ def take_count(pid: int, folder: Path) -> int:
 
 
 class CountedServer(ServerProcess):
-    """The inference server under valgrind, counting from `start_counting` on."""
+    """The inference server under valgrind, counting from `start_counting` on. compiled: with what `make compiled` has built."""
 
-    def __init__(self, repository: Path, folder: Path, *flags: str) -> None:
-        super().__init__(repository, *flags, environment=ENVIRONMENT, timeout_s=START_TIMEOUT_S)
+    def __init__(self, repository: Path, folder: Path, *flags: str, compiled: bool = False) -> None:
+        environment = ENVIRONMENT | {VARIABLE: "yes" if compiled else "no"}
+        super().__init__(repository, *flags, environment=environment, timeout_s=START_TIMEOUT_S)
         self._profiles = folder
 
     def start_counting(self) -> None:

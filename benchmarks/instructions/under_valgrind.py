@@ -7,6 +7,7 @@ it can be polled as the real one can. Everything is some fifty times slower than
 execution is longer too.
 """
 
+import importlib
 import os
 import runpy
 import signal
@@ -15,24 +16,23 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from repository.config import inline_execution
-from serving.execution import instance
-from serving.resources import loop_time
-from serving.scheduling import instance_scheduler
+from serving.compiled import loading
 
 # The times by which the server decides where a batch runs, and how many may wait there.
 BOUNDS = (
-    (inline_execution, "DEFAULT_US"),
-    (instance, "AHEAD_NS"),
-    (instance_scheduler, "TURN_NS"),
-    (loop_time, "BURST_NS"),
+    ("repository.config.inline_execution", "DEFAULT_US"),
+    ("serving.execution.instance", "AHEAD_NS"),
+    ("serving.scheduling.instance_scheduler", "TURN_NS"),
+    ("serving.resources.loop_time", "BURST_NS"),
 )
 SLOWER = 1000  # at least: a busy machine must not change which way is counted
 _processes: dict[int, int] = {}  # descriptor that stands in -> process id
 
 
 def main() -> None:
-    for module, name in BOUNDS:
+    loading.use()
+    for place, name in BOUNDS:
+        module = importlib.import_module(place)
         setattr(module, name, getattr(module, name) * SLOWER)
     try:
         os.close(os.pidfd_open(os.getpid()))

@@ -22,6 +22,7 @@ from benchmarks.instructions.cases import CASES, Case
 from benchmarks.instructions.clients import CLIENTS
 from benchmarks.instructions.models import write_models
 from benchmarks.stages.table import Column, by_stage, render
+from serving.compiled.loading import VARIABLE
 from tests.support.serving_process import ServerProcess, wait_until
 
 PATHS = (  # of the table of instructions
@@ -50,7 +51,7 @@ class ProfiledServer(ServerProcess):
 
     def __init__(self, repository: Path, mode: str) -> None:
         self._found = repository.parent / f"{mode}.json"
-        super().__init__(repository, environment={"STAGES_FILE": str(self._found), "STAGES_MODE": mode})
+        super().__init__(repository, environment={"STAGES_FILE": str(self._found), "STAGES_MODE": mode, VARIABLE: "no"})
 
     def measure(self, case: Case, seconds: float) -> Measured:
         address = self.grpc if case.protocol == "grpc" else self.http

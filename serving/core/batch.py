@@ -4,6 +4,8 @@ import time
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 
+from mypy_extensions import mypyc_attr
+
 from serving.core.datatypes import Tensor
 from serving.core.device_tensor import concatenate
 from serving.core.errors import ServingError, internal
@@ -22,6 +24,7 @@ def send_nowhere(request: InFlightRequest, answer: Answer, final: bool) -> None:
 _NOBODY: AbstractSet[InFlightRequest] = frozenset()
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Batch:
     """Requests in, one response for each out, and when each phase began (monotonic ns).
 

@@ -16,7 +16,6 @@ A request may be accepted twice: a model that has to be loaded first hands it on
 
 import threading
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Protocol
 
@@ -70,22 +69,21 @@ class SendTrace(Protocol):
         """The last answer has been handed over; `waiting` says whether the client has still to take some of it."""
 
 
-class Responder(ABC):
+class Responder(Protocol):
     """How a request is answered: made by whoever asks.
 
     flow: holds back a decoupled model while the client does not read; None where nobody does.
     """
 
-    __slots__ = ()
-    flow: ResponseFlow | None = None
+    @property
+    def flow(self) -> ResponseFlow | None: ...
 
-    @abstractmethod
-    def on_response(self, answer: Answer, final: bool) -> None:
+    def on_response(self, answer: Answer, final: bool, /) -> None:
         """Take an answer, on the event loop's thread. Exactly one call has final=True; all others (of decoupled models) come
         before it."""
 
 
-class CallbackResponder(Responder):
+class CallbackResponder:
     """Hands the answers to a function: `callback(answer, final)`."""
 
     __slots__ = ("_callback", "flow")
@@ -98,10 +96,11 @@ class CallbackResponder(Responder):
         self._callback(answer, final)
 
 
-class _Unheard(Responder):
+class _Unheard:
     """Nobody waits for the answers."""
 
     __slots__ = ()
+    flow: ResponseFlow | None = None
 
     def on_response(self, answer: Answer, final: bool) -> None:
         pass

@@ -1,5 +1,6 @@
 """Runs what belongs to a model under a name of its own, so that a crash in native code tells the model and the file."""
 
+import builtins
 from collections.abc import Callable
 from pathlib import Path
 from types import FunctionType
@@ -20,7 +21,8 @@ class Runner(Protocol):
 def runner(doing: Doing, model: str, version: int, file: Path) -> Runner:
     """Return a function that calls its first argument with the others, and is named by what that does."""
     name = frame_name(doing, model, version, file.name)
-    return cast(Runner, FunctionType(_run.__code__.replace(co_name=name), {}, name))
+    # Compiled functions that it calls take the builtins of their caller.
+    return cast(Runner, FunctionType(_run.__code__.replace(co_name=name), {"__builtins__": builtins}, name))
 
 
 def _run(function: Callable[[*Ts], T], *arguments: *Ts) -> T:

@@ -99,12 +99,12 @@ class Instance:
         self._on_warmed: Callable[[], None] = _nothing
         self._warmed: asyncio.Future[None] = loop.create_future()
         self._stopped: asyncio.Future[None] = loop.create_future()
-        self._thread: threading.Thread | None = None
+        self._own_thread: threading.Thread | None = None
 
     async def start(self) -> None:
         """Make the backend's instance; raises ServingError."""
-        self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
-        self._thread.start()
+        self._own_thread = threading.Thread(target=self._run, name=self.name, daemon=True)
+        self._own_thread.start()
         await self._started
 
     async def warm_up(self, batches: list[Batch], on_each: Callable[[], None] = _nothing) -> None:
@@ -170,7 +170,7 @@ class Instance:
 
     async def stop(self) -> None:
         """Free the instance. Nothing may be executing."""
-        if self._thread is not None:
+        if self._own_thread is not None:
             self._warmups.put([])  # or it would wait for them, where it was never warmed up
             self._work.put(None)
             await self._stopped

@@ -3,7 +3,7 @@
 import time
 
 SHARE = 0.5
-BURST_NS = 4_000_000  # what may be spent at once after a pause
+BURST_NS = 4_000_000.0  # what may be spent at once after a pause
 
 
 class LoopTime:
@@ -16,7 +16,7 @@ class LoopTime:
 
     def __init__(self) -> None:
         self.in_flight = 0
-        self.left_ns: float = BURST_NS  # as of the last execution
+        self.left_ns = BURST_NS  # as of the last execution
         self._last_ns = 0
 
     def refilled(self) -> bool:

@@ -4,9 +4,10 @@ Everything is called on the event loop's thread. A request leaves a scheduler in
 instance in a batch, it is removed because its client left, or it is refused through `reject`.
 """
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable
 
+from mypy_extensions import mypyc_attr
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from serving.core.errors import ServingError
@@ -16,7 +17,8 @@ from serving.core.in_flight import InFlightRequest
 Reject = Callable[[InFlightRequest, ServingError], None]
 
 
-class Scheduler(ABC):
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Scheduler:
     """Admits requests, orders them, and hands them on."""
 
     @abstractmethod

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from serving.core.datatypes import Tensor
 from serving.core.errors import ServingError, internal, invalid, safely, unexpected
-from serving.core.in_flight import Execution, InFlightRequest, Responder
+from serving.core.in_flight import Execution, InFlightRequest
 from serving.core.request import InferenceRequest, Parameters, ParameterValue, SequencePosition
 from serving.core.response import Answer, InferenceResponse
 from serving.core.response_flow import ResponseFlow
@@ -337,7 +337,7 @@ class Run:
             self._positions.update(dict.fromkeys(tensors, position))
 
 
-class _StepResponder(Responder):
+class _StepResponder:
     """Hands the answers of a step to its run."""
 
     __slots__ = ("_index", "_run", "flow")

@@ -10,7 +10,7 @@ Source: Triton, docs/user_guide/architecture.md (Stateful Models).
 import asyncio
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from itertools import count
 from pathlib import Path
 from typing import NamedTuple
@@ -50,7 +50,7 @@ class _Sequence:
 
 
 class _KeyByState(NamedTuple):
-    own: object  # the request's batch key
+    own: Hashable  # the request's batch key
     states: tuple[tuple[int, ...], ...]
 
 

@@ -12,6 +12,7 @@ from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from serving.cli.options import Options
+from serving.compiled.loading import Compiled
 from serving.core.datatypes import BY_CONFIG
 from serving.core.errors import Code, NotYet, ServingError, not_found, safely, unavailable, unexpected
 from serving.core.in_flight import InFlightRequest, ReceiveTimes
@@ -54,6 +55,11 @@ EXTENSIONS = (
     "trace",
     "generate",
 )
+
+
+def running_version() -> str:
+    """Return what the server's metadata says: a build of the modules is part of the version."""
+    return f"{VERSION}+compiled" if Compiled.used else VERSION
 
 
 class InferenceServer:
@@ -193,7 +199,7 @@ class InferenceServer:
 
     # -- description -----------------------------------------------------------------------------------------------
     def metadata(self) -> pb.ServerMetadataResponse:
-        return pb.ServerMetadataResponse(name=self.options.server_id, version=VERSION, extensions=EXTENSIONS)
+        return pb.ServerMetadataResponse(name=self.options.server_id, version=running_version(), extensions=EXTENSIONS)
 
     def model_metadata(self, name: str, version: str = "") -> pb.ModelMetadataResponse:
         config = self._manager.resolve(name, version).config

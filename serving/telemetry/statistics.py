@@ -46,7 +46,7 @@ class Phases(NamedTuple):
         return cls(infer_from - execution.started_ns, infer_to - infer_from, execution.ended_ns - infer_to)
 
 
-@dataclass(slots=True)
+@dataclass
 class Duration:
     """Triton's StatisticDuration: how many, and their cumulative time."""
 
@@ -63,7 +63,7 @@ class Duration:
         self.ns += nanoseconds
 
 
-@dataclass(slots=True)
+@dataclass
 class BatchStatistics:
     """Executions of one batch size."""
 
@@ -73,7 +73,7 @@ class BatchStatistics:
     compute_output_ns: int = 0
 
 
-@dataclass(slots=True)
+@dataclass
 class ResponseStatistics:
     """Triton's InferResponseStatistics: the responses that decoupled requests got in one place of their order."""
 
@@ -132,7 +132,7 @@ def first_response_histogram(
     return before if before is not None and before.bounds_ms == list(bounds) else FirstResponseHistogram(bounds)
 
 
-@dataclass(slots=True)
+@dataclass
 class PhaseHistograms:
     """What the summaries of /metrics need beside the histograms that every model has."""
 
@@ -178,7 +178,7 @@ class VersionStatus(NamedTuple):
 UNKNOWN_STATUS = VersionStatus()
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class ModelStatistics:
     """What one model version has done since it was loaded; survives reloads of the same version.
 

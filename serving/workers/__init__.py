@@ -6,5 +6,5 @@
     worker_link.py           its infer requests and their answers, many in a message
     internal_connections.py  what a worker does not decode itself, answered by the frontends of the core
 
-Imports everything below it; called by the program (`serving.__main__`).
+Imports everything below it; called by the program (`serving.program`).
 """

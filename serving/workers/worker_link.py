@@ -4,9 +4,10 @@ from collections.abc import Callable
 from typing import Any
 
 from serving.core.errors import Exhausted, safely, unexpected
-from serving.core.in_flight import InFlightRequest, Responder, SendTrace
+from serving.core.in_flight import InFlightRequest, SendTrace
 from serving.core.request import InferenceRequest
 from serving.core.response import Answer, InferenceResponse
+from serving.core.response_flow import ResponseFlow
 from serving.server.inference_server import InferenceServer
 from serving.workers.internal_connections import client_at
 from serving.workers.link.answers import AnswerDetails, write_error, write_outputs
@@ -126,10 +127,11 @@ class WorkerLink(LinkConnection):
             self.wake()
 
 
-class _Answerer(Responder):
+class _Answerer:
     """Hands the answer of one request to the link."""
 
     __slots__ = ("_link", "_number")
+    flow: ResponseFlow | None = None  # nothing holds a model back that answers once
 
     def __init__(self, link: WorkerLink, number: int) -> None:
         self._link = link

@@ -40,7 +40,7 @@ from serving.server.inference_server import InferenceServer
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class CallServices:
     """What all calls of a listener share.
 

@@ -28,7 +28,7 @@ _KEPT_NAME_SIZE = 64  # bytes
 _NAMES: BoundedCache[bytes, str] = BoundedCache(_KEPT_NAMES)  # of fields that are no pseudo-fields and not forbidden
 
 
-@dataclass(slots=True)
+@dataclass
 class CallHead:
     """What the request headers say; nobody changes it.
 

@@ -4,7 +4,7 @@ import time
 from collections import deque
 
 from serving.core.errors import ServingError, unsupported
-from serving.core.in_flight import InFlightRequest, Responder, SendTrace
+from serving.core.in_flight import InFlightRequest, SendTrace
 from serving.core.response import Answer, InferenceResponse
 from serving.core.response_flow import ResponseFlow
 from serving.frontends.grpc.call import Call, CallServices, Method
@@ -16,10 +16,11 @@ from serving.frontends.http2.stream import Buffer, StreamConnection
 MAX_PENDING_REQUESTS = 256  # of one stream: the client may send so many before it takes the answers
 
 
-class InferCall(Call, Responder):
+class InferCall(Call):
     """ModelInfer: one request, one response."""
 
     __slots__ = ("began_ns", "request")
+    flow: ResponseFlow | None = None  # nothing holds a model back that answers once
 
     def __init__(
         self, connection: StreamConnection, stream_id: int, head: CallHead, services: CallServices, method: Method
@@ -185,7 +186,7 @@ class StreamInferCall(Call):
         self.in_order.clear()
 
 
-class _PendingRequest(Responder):
+class _PendingRequest:
     """A request of a stream, and its encoded responses until they may be sent."""
 
     __slots__ = ("call", "done", "flow", "identity", "memory", "ordered", "ready", "request", "trace")

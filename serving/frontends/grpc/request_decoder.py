@@ -44,7 +44,7 @@ Inputs = dict[str, Tensor]
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
-@dataclass(slots=True)
+@dataclass
 class RequestOptions:
     """What the protocol's own parameters ask of the server."""
 
@@ -54,7 +54,7 @@ class RequestOptions:
     empty_final_response: bool = False
 
 
-@dataclass(slots=True)
+@dataclass
 class RequestHead:
     """What a request says beside its id and data.
 
@@ -78,7 +78,7 @@ class RequestHead:
 RawTensor = tuple[str, Dtype, tuple[int, ...], bytes, int]
 
 
-@dataclass(slots=True)
+@dataclass
 class RequestForm:
     """A request as most clients write it: name and version of the model, the id, the rest of the head, the raw tensors.
     Requests of one form differ in the id and in the data of their tensors alone."""

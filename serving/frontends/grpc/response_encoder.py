@@ -28,7 +28,7 @@ _INFER_RESPONSE = bytes([2 << 3 | 2])  # of ModelStreamInferResponse
 RequestIdentity = tuple[str, str, str]  # id, model name and model version, as the client gave them
 
 
-@dataclass(slots=True)
+@dataclass
 class ResponseForm:
     """What responses of the same names, datatypes and shapes share.
 

@@ -9,6 +9,8 @@ import time
 from collections.abc import Awaitable
 from typing import cast
 
+from mypy_extensions import mypyc_attr
+
 from serving.core.errors import Exhausted, ServingError
 from serving.frontends.http1.body import IncomingBody, decompress, split_body, too_large
 from serving.frontends.http1.context import Context
@@ -66,6 +68,7 @@ class Connections:
         self._timer = asyncio.get_running_loop().call_later(1.0, self._sweep) if self._open else None
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Connection(asyncio.BufferedProtocol):
     """Reads one client's requests; see the module's docstring. All methods run on the event loop's thread."""
 

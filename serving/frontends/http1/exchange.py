@@ -36,7 +36,7 @@ HandlerResult = Reply | None | Awaitable[Reply | None]
 Handler = Callable[["Exchange"], HandlerResult]
 
 
-@dataclass(slots=True)
+@dataclass
 class RouteMatch:
     """Where a request's path and method lead: to a handler, or to a refusal.
 

@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable
 from typing import Generic, Protocol, cast
 
+from mypy_extensions import mypyc_attr
+
 from serving.frontends.http2 import frames as h2
 from serving.frontends.http2.frame_reader import RECEIVED_FRAME_SIZE, FrameReader, Pieces
 from serving.frontends.http2.frames import (
@@ -60,6 +62,7 @@ class Companion(Protocol):
         """The connection has ended."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Connection(FrameReader, Generic[Head]):
     """Frames in, streams out. Every public method runs on the event loop's thread.
 

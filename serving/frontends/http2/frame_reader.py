@@ -10,6 +10,7 @@ import logging
 from abc import abstractmethod
 
 import numpy as np
+from mypy_extensions import mypyc_attr
 from numpy.typing import NDArray
 
 from serving.frontends.http2.frames import (
@@ -65,6 +66,7 @@ def make_scratch() -> memoryview:
     return memoryview(bytearray(RECEIVED_FRAME_SIZE))
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class FrameReader(asyncio.BufferedProtocol):
     """The receiving half of a connection. What the `on_...` methods raise ends the stream or the connection."""
 

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from serving.frontends.http2.frames import ConnectionFailure, ErrorCode
 
-BUCKET_SIZE = 2000  # frames; more than the streams of a connection, all of which may be cancelled at once
+BUCKET_SIZE = 2000.0  # frames; more than the streams of a connection, all of which may be cancelled at once
 REFILL_PER_S = 200  # frames
 WINDOW_UPDATES_PER_FRAME = 4  # for the stream and the connection, for each frame sent and each stream opened
 MAX_PENDING_REQUESTS = 1024  # on all streams of a connection that carry several
@@ -25,7 +25,7 @@ class FloodLimiter:
     __slots__ = ("_tokens", "_window_updates", "streams_opened", "unread_replies")
 
     def __init__(self) -> None:
-        self._tokens: float = BUCKET_SIZE
+        self._tokens = BUCKET_SIZE
         self._window_updates = 0
         self.streams_opened = 0  # over the connection's life
         self.unread_replies = 0  # bytes of replies to control frames since the peer stopped reading

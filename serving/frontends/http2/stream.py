@@ -1,7 +1,7 @@
 """One HTTP/2 stream, and how the streams of a connection share what may be sent (RFC 9113, sections 5.1 and 5.2)."""
 
 import asyncio
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Protocol
@@ -56,7 +56,7 @@ class StreamConnection(Protocol):
         """The writer has sent the whole response."""
 
 
-class Stream(ABC):
+class Stream:
     """A request and its response. The connection calls the abstract methods, and the stream may answer inside of them."""
 
     __slots__ = (
@@ -110,13 +110,13 @@ class Stream(ABC):
         self.connection.reset(self, ErrorCode.CANCEL)
         self.aborted()
 
-    def closed(self) -> None:  # noqa: B027
+    def closed(self) -> None:
         """All of the response has been sent, or the rest of it is dropped: nothing is kept for this stream any more."""
 
-    def padded(self, size: int) -> None:  # noqa: B027
+    def padded(self, size: int) -> None:
         """The peer has sent `size` bytes of padding, which count as received."""
 
-    def drained(self) -> None:  # noqa: B027
+    def drained(self) -> None:
         """All that had to wait has been sent, and the response goes on."""
 
 

@@ -92,7 +92,7 @@ class InputHeader:
             self.pack = struct.Struct(f"={elements}{code}").pack
 
 
-@dataclass(slots=True)
+@dataclass
 class InferHeader:
     """A request's JSON, checked. It is shared between requests with equal outlines, and never written to.
 

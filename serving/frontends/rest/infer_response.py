@@ -8,8 +8,8 @@ Source: KServe V2 REST, Inference; Triton docs/protocol/extension_binary_data.md
 import asyncio
 
 from serving.core.errors import ServingError, unsupported
-from serving.core.in_flight import Responder
 from serving.core.response import Answer, InferenceResponse
+from serving.core.response_flow import ResponseFlow
 from serving.frontends.http1.exchange import JOIN_BELOW, Exchange
 from serving.frontends.http1.message import Chunk, Reply
 from serving.frontends.rest.infer_header import InferHeader
@@ -22,10 +22,11 @@ THREAD_FROM = 64 << 10  # bytes; larger answers are compressed in a thread
 SMALL = 2048  # bytes; shorter answers are compressed with little memory
 
 
-class InferResponder(Responder):
+class InferResponder:
     """Answers the exchange when the response comes. `header` is the request's."""
 
     __slots__ = ("exchange", "header")
+    flow: ResponseFlow | None = None  # nothing holds a model back that answers once
 
     def __init__(self, exchange: Exchange, header: InferHeader) -> None:
         self.exchange = exchange

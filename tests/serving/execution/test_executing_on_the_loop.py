@@ -49,6 +49,7 @@ def test_one_size_of_batches_says_nothing_of_another():
     assert [times.on_loop(rows) for rows in (1, 2, 64)] == [ALWAYS, NEVER, NEVER]
 
 
+@pytest.mark.interpreted
 def test_a_size_whose_executions_grow_longer_leaves_the_loop(monkeypatch):
     times = _times(*[20] * FIRST_LOOK)
     monkeypatch.setattr(ExecutionTimes, "_interrupted", lambda self: True)
@@ -56,12 +57,14 @@ def test_a_size_whose_executions_grow_longer_leaves_the_loop(monkeypatch):
     assert _times(*[200] * 20, inline=True, times=times).on_loop(1) != ALWAYS
 
 
+@pytest.mark.interpreted
 def test_one_execution_of_several_times_the_bound_is_enough(monkeypatch):
     times = _times(*[20] * FIRST_LOOK)
     monkeypatch.setattr(ExecutionTimes, "_interrupted", lambda self: False)
     assert _times(401, inline=True, times=times).on_loop(1) == NEVER
 
 
+@pytest.mark.interpreted
 def test_a_size_that_left_has_to_be_short_for_longer(monkeypatch):
     monkeypatch.setattr(ExecutionTimes, "_interrupted", lambda self: False)
     times = _times(*[20] * FIRST_LOOK)
@@ -78,10 +81,11 @@ def test_a_bound_of_zero_keeps_every_execution_on_its_thread():
 def test_executions_get_a_burst_and_then_their_share_of_the_loops_time():
     loop_time = LoopTime()
     now = time.monotonic_ns()
-    loop_time.spend(now, now + BURST_NS)
+    burst = int(BURST_NS)
+    loop_time.spend(now, now + burst)
     assert loop_time.left_ns <= 0
-    loop_time.spend(now + 2 * BURST_NS, now + 2 * BURST_NS)
-    assert loop_time.left_ns == pytest.approx(2 * BURST_NS * SHARE)
+    loop_time.spend(now + 2 * burst, now + 2 * burst)
+    assert loop_time.left_ns == pytest.approx(2 * burst * SHARE)
 
 
 # -- in a model --------------------------------------------------------------------------------------------------------

@@ -94,6 +94,7 @@ def test_white_space_is_taken(separators: tuple[str, str]) -> None:
     assert np.array_equal(read(content)["a"], ARRAYS["FP32"])
 
 
+@pytest.mark.interpreted
 @pytest.mark.parametrize(
     "inputs",
     [
@@ -166,6 +167,7 @@ def test_a_large_answer_is_the_same_json() -> None:
         )
 
 
+@pytest.mark.interpreted
 def test_large_json_is_read_and_written_beside_the_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     onnx_identity(tmp_path, max_batch_size=0)
     threads: dict[str, list[threading.Thread]] = {"decode": [], "encode": []}
@@ -186,6 +188,7 @@ def test_large_json_is_read_and_written_beside_the_loop(tmp_path: Path, monkeypa
         assert [thread is main for thread in seen] == [False, True]
 
 
+@pytest.mark.interpreted
 def test_reading_stops_when_its_client_has_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first piece is held until the connection is closed; no other one is read."""
     onnx_identity(tmp_path, "identity", "FP32")

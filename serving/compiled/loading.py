@@ -1,0 +1,76 @@
+"""Has the compiled modules imported instead of their sources, where there is a build of exactly these sources."""
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader, ModuleSpec
+from importlib.util import spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+
+from serving.compiled.modules import MODULES, build_folder
+
+VARIABLE = "SERVING_COMPILED"  # "no": use no build
+SUFFIX = EXTENSION_SUFFIXES[0]
+COMMON = "__mypyc"  # the end of the name of the module that holds the code of all others
+_REMEDY = "run `make compiled`"
+
+
+class Compiled:
+    """Whether this process runs compiled modules, in a sentence; decided by `use`."""
+
+    used = False
+    sentence = "interpreted"
+
+
+class _Finder(MetaPathFinder):
+    """Finds the compiled modules of a build, by their names."""
+
+    def __init__(self, files: dict[str, Path]) -> None:
+        self._files = files
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        file = self._files.get(fullname)
+        if file is None:
+            return None
+        return spec_from_file_location(fullname, file, loader=ExtensionFileLoader(fullname, str(file)))
+
+
+def use() -> None:
+    """Import the modules of the path compiled from here on, where they have been built. Before any of them is imported."""
+    if Compiled.used:
+        return
+    if os.environ.get(VARIABLE) == "no":
+        Compiled.sentence = f"interpreted: {VARIABLE}=no"
+        return
+    folder = build_folder()
+    if not folder.is_dir():
+        if folder.parent.is_dir() and any(folder.parent.iterdir()):
+            Compiled.sentence = f"interpreted: those compiled are of other sources or another Python; {_REMEDY}"
+        return
+    early = [name for name in MODULES if name in sys.modules]
+    if early:
+        raise RuntimeError(f"{early[0]} was imported before its compiled form could be")
+    files = files_of(folder)
+    finder = _Finder(files)
+    sys.meta_path.insert(0, finder)
+    try:
+        if missing := [name for name in MODULES if name not in files]:
+            raise ImportError(f"{missing[0]} is missing")
+        importlib.import_module(next(name for name in files if name.endswith(COMMON)))
+    except ImportError as error:
+        sys.meta_path.remove(finder)
+        Compiled.sentence = f"interpreted: the compiled modules cannot be loaded ({error}); {_REMEDY}"
+        return
+    Compiled.used = True
+    Compiled.sentence = f"compiled: {len(MODULES)} modules, build {folder.name}"
+
+
+def files_of(folder: Path) -> dict[str, Path]:
+    """Module -> its file in a build."""
+    files = sorted(folder.rglob(f"*{SUFFIX}"))
+    return {".".join(path.relative_to(folder).parts).removesuffix(SUFFIX): path for path in files}

@@ -1,0 +1,73 @@
+"""Which modules are compiled, and where their build lies."""
+
+import hashlib
+import sys
+import sysconfig
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILDS = Path(".cache", "compiled")  # in the folder of the packages
+# A module has its base classes in here, unless they may have interpreted subclasses or are Python's own.
+MODULES = (
+    "serving.backends.onnxruntime.output_buffers",
+    "serving.core.batch",
+    "serving.core.in_flight",
+    "serving.core.request",
+    "serving.core.response",
+    "serving.core.tensor_check",
+    "serving.execution.execution_times",
+    "serving.execution.instance",
+    "serving.frontends.grpc.call",
+    "serving.frontends.grpc.call_headers",
+    "serving.frontends.grpc.health",
+    "serving.frontends.grpc.infer",
+    "serving.frontends.grpc.message_stream",
+    "serving.frontends.grpc.methods",
+    "serving.frontends.grpc.reflection",
+    "serving.frontends.grpc.request_decoder",
+    "serving.frontends.grpc.response_encoder",
+    "serving.frontends.http1.connection",
+    "serving.frontends.http1.exchange",
+    "serving.frontends.http2.connection",
+    "serving.frontends.http2.forwarding",
+    "serving.frontends.http2.frame_reader",
+    "serving.frontends.http2.header_decompression",
+    "serving.frontends.http2.headers",
+    "serving.frontends.http2.peer_limits",
+    "serving.frontends.http2.stream",
+    "serving.frontends.rest.infer",
+    "serving.frontends.rest.infer_header",
+    "serving.frontends.rest.infer_request",
+    "serving.frontends.rest.infer_response",
+    "serving.frontends.rest.json_input",
+    "serving.frontends.rest.json_output",
+    "serving.frontends.rest.response_outline",
+    "serving.models.model",
+    "serving.models.model_repository_manager",
+    "serving.models.model_responses",
+    "serving.resources.loop_time",
+    "serving.scheduling.base",
+    "serving.scheduling.batch_rules",
+    "serving.scheduling.dynamic_batch",
+    "serving.scheduling.instance_scheduler",
+    "serving.scheduling.queue",
+    "serving.scheduling.sequence_batch",
+    "serving.telemetry.statistics",
+)
+
+
+def fingerprint(root: Path = ROOT) -> str:
+    """Return what stands for the sources of both packages, and for the Python that runs: types and constants of any
+    module may be compiled into others."""
+    found = hashlib.sha256(f"{sys.version} {sysconfig.get_config_var('SOABI')}".encode())
+    for package in ("repository", "serving"):
+        for path in sorted((root / package).rglob("*.py")):
+            content = path.read_bytes()
+            found.update(f"{path.relative_to(root)} {len(content)}\n".encode())
+            found.update(content)
+    return found.hexdigest()[:16]
+
+
+def build_folder(root: Path = ROOT) -> Path:
+    """Return where the build of these sources lies, or would lie."""
+    return root / BUILDS / fingerprint(root)

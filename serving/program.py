@@ -1,0 +1,198 @@
+"""The inference server as a program of its own: `python -m serving`."""
+
+import asyncio
+import errno
+import faulthandler
+import json
+import logging
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Protocol
+
+import uvloop
+
+from serving.backends.environments.child_variables import set_model_environment
+from serving.cli.command_line import parse
+from serving.cli.options import Options
+from serving.compiled.loading import Compiled
+from serving.core.errors import ServingError, unavailable
+from serving.frontends.shared.authorisation import Authoriser
+from serving.resources import allocator, python_settings
+from serving.server.inference_server import InferenceServer
+from serving.telemetry.logs import LogSettings, configure_logging
+from serving.workers.pool import FrontendWorkers
+
+log = logging.getLogger("serving")
+
+
+class Frontend(Protocol):
+    """A listener; see serving.frontends."""
+
+    @property
+    def address(self) -> tuple[str, int]: ...
+
+    async def start(self) -> None: ...
+    async def drain(self) -> None: ...
+    async def close(self) -> None: ...
+
+
+def main() -> None:
+    options, warnings = parse(sys.argv[1:])
+    log_settings = LogSettings.from_options(options)
+    try:
+        configure_logging(log_settings, options.log_file)
+    except OSError as error:
+        sys.exit(f"--log-file: cannot write the log: {error.strerror}")
+    log.info("the modules of a request's path run %s", Compiled.sentence)
+    for warning in warnings:
+        log.warning("%s", warning)
+    # Where native code ends the process, the stacks name the model and its file: see serving.execution.crash_trace.
+    faulthandler.enable()
+    allocator.set_up()
+    set_model_environment(options.model_environment)
+    python_settings.set_up()
+    sys.exit(uvloop.run(_serve(options, log_settings)))
+
+
+async def _serve(options: Options, log_settings: LogSettings) -> int:
+    """Listen first, so that probes are answered while models load; then load; then wait for the signal. The exit status."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    try:
+        server = InferenceServer(options, log_settings)
+    except OSError as error:
+        log.error("cannot write the request log: %s", error.strerror)
+        return 1
+    except ServingError as error:
+        log.error("%s", error.message)
+        return 1
+    if server.request_log is not None:
+        loop.add_signal_handler(signal.SIGHUP, server.request_log.reopen)
+    frontends: dict[str, Frontend] = {}
+    status = 0
+    try:
+        speaks = options.allow_http or options.allow_grpc
+        workers = FrontendWorkers(server, options) if options.frontend_workers and speaks else None
+        frontends = _frontends(server, options, workers)
+        for name, frontend in frontends.items():
+            await _start(name, frontend, options)
+        if workers is not None:
+            await workers.start()
+        for name, frontend in frontends.items():
+            log.info("%s listens on %s", name, _shown(frontend))
+        _warn_if_open(options, frontends)
+        if options.address_file is not None:
+            _write_addresses(options.address_file, frontends)
+        status = await _load_and_wait(server, stop)
+    except ServingError as error:
+        log.error("%s", error.message)
+        status = 1
+    except OSError as error:
+        log.error("--address-file: cannot write it: %s", error.strerror)
+        status = 1
+    finally:
+        await _shut_down(server, frontends, options.exit_timeout_secs)
+    return status
+
+
+async def _start(name: str, frontend: Frontend, options: Options) -> None:
+    """Start to listen; UNAVAILABLE where that fails, in the words that tritonserver's log has."""
+    service, host, port = {
+        "http": ("HTTP", options.http_address, options.http_port),
+        "grpc": ("GRPC", options.grpc_address, options.grpc_port),
+        "metrics": ("Metrics", options.metrics_address or options.http_address, options.metrics_port),
+    }[name]
+    try:
+        await frontend.start()
+    except OSError as error:
+        taken = error.errno == errno.EADDRINUSE
+        reason = (
+            f"Socket '{host}:{port}' already in use" if taken else f"cannot listen on '{host}:{port}': {error.strerror}"
+        )
+        raise unavailable(f"failed to start {service} service: Unavailable - {reason}") from error
+
+
+async def _load_and_wait(server: InferenceServer, stop: asyncio.Event) -> int:
+    start = asyncio.create_task(server.start())
+    stopped = asyncio.create_task(stop.wait())
+    await asyncio.wait((start, stopped), return_when=asyncio.FIRST_COMPLETED)
+    if start.done():
+        try:
+            start.result()
+        except ServingError as error:
+            log.error("%s", error.message)
+            stopped.cancel()
+            return 1
+        log.info("ready")
+    else:
+        start.cancel()
+    await stopped
+    return 0
+
+
+async def _shut_down(server: InferenceServer, frontends: "dict[str, Frontend]", timeout_s: float) -> None:
+    """Stop listening, let the connections of HTTP finish, refuse new requests and finish those under way, then end.
+
+    Metrics answer until the last moment, and so do probes on connections that live.
+    """
+    log.info("shutting down. Timeout %g: Waiting for in-flight requests to complete.", timeout_s)
+    server.stop()
+    deadline = time.monotonic() + timeout_s
+    drains = {name: asyncio.ensure_future(one.drain()) for name, one in frontends.items() if name != "metrics"}
+    if "http" in drains:
+        await asyncio.wait((drains["http"],), timeout=timeout_s)
+    await server.drain(max(0.0, deadline - time.monotonic()))
+    draining = asyncio.gather(*drains.values(), return_exceptions=True)
+    try:
+        async with asyncio.timeout(min(2.0, timeout_s)):
+            await draining
+    except TimeoutError:
+        log.debug("connections stayed open")
+    await asyncio.gather(*(frontend.close() for frontend in frontends.values()), return_exceptions=True)
+
+
+def _frontends(server: InferenceServer, options: Options, workers: FrontendWorkers | None) -> "dict[str, Frontend]":
+    found: dict[str, Frontend] = {}
+    if options.allow_http:
+        from serving.frontends.http_server import HttpServer
+
+        http = Authoriser.from_options(options, "http")
+        found["http"] = workers.frontend("http") if workers is not None else HttpServer(server, options, http)
+    if options.allow_grpc:
+        from serving.frontends.grpc_server import GrpcServer
+
+        grpc = Authoriser.from_options(options, "grpc")
+        found["grpc"] = workers.frontend("grpc") if workers is not None else GrpcServer(server, options, grpc)
+    if options.allow_metrics:
+        from serving.frontends.metrics_server import MetricsServer
+
+        found["metrics"] = MetricsServer(server, options, Authoriser.from_options(options, "http"))
+    return found
+
+
+def _shown(frontend: Frontend) -> str:
+    host, port = frontend.address
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _write_addresses(path: Path, frontends: "dict[str, Frontend]") -> None:
+    content: dict[str, str | int] = {name: _shown(frontend) for name, frontend in frontends.items()}
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(json.dumps(content | {"pid": os.getpid()}))
+    temporary.replace(path)
+
+
+def _warn_if_open(options: Options, frontends: "dict[str, Frontend]") -> None:
+    open_to_all = [name for name, frontend in frontends.items() if frontend.address[0] in ("0.0.0.0", "::")]
+    guarded = any("model-repository" in restriction.apis for restriction in options.http_restricted_api)
+    if open_to_all and not (guarded and options.auth_file):
+        log.warning(
+            "%s listen on every interface and anyone who reaches them may use them: bind to 127.0.0.1, or give "
+            "--auth-file and restrict 'model-repository' with --http-restricted-api and --grpc-restricted-protocol",
+            ", ".join(open_to_all),
+        )

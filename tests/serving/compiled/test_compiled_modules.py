@@ -1,0 +1,134 @@
+"""Compiled modules run only where they were built from exactly these sources, and the server says which it is."""
+
+import ast
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+from serving.compiled.loading import COMMON, SUFFIX, VARIABLE
+from serving.compiled.modules import BUILDS, MODULES, build_folder, fingerprint
+from tests.support.serving_process import PATIENCE_S, ROOT
+
+MODULE = "serving.core.varints"  # the only one that these trees compile
+SAY = f"""
+from serving.compiled import loading
+loading.use()
+import {MODULE} as module
+print(loading.Compiled.used, loading.Compiled.sentence, module.__loader__.__class__.__name__, sep="|")
+"""
+can_compile = pytest.mark.skipif(
+    shutil.which("gcc") is None or not Path(sysconfig.get_path("include"), "Python.h").exists(),
+    reason="no C compiler, or no header files of Python",
+)
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """The packages in a folder of their own, of which one small module is to be compiled."""
+    leave = shutil.ignore_patterns("__pycache__")
+    for package in ("serving", "repository", "tools"):
+        shutil.copytree(ROOT / package, tmp_path / package, ignore=leave)
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    modules = tmp_path / "serving" / "compiled" / "modules.py"
+    text, replaced = re.subn(r"^MODULES = \(.*?^\)", f'MODULES = ("{MODULE}",)', modules.read_text(), flags=re.M | re.S)
+    assert replaced == 1
+    modules.write_text(text)
+    return tmp_path
+
+
+def run(tree: Path, *command: str, **variables: str) -> str:
+    done = subprocess.run(
+        [sys.executable, *command],
+        cwd=tree,
+        env={"PATH": "/usr/local/bin:/usr/bin:/bin", **variables},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S * 5,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout.strip()
+
+
+def said(tree: Path, **variables: str) -> list[str]:
+    """Whether compiled modules are used, the sentence in the log, and what has loaded the module."""
+    return run(tree, "-c", SAY, **variables).split("|")
+
+
+def test_every_module_that_is_compiled_is_there() -> None:
+    assert [name for name in MODULES if not (ROOT / f"{name.replace('.', '/')}.py").is_file()] == []
+
+
+def test_no_class_that_is_compiled_is_an_abstract_base_class() -> None:
+    """Compiled ones share what ABC remembers of `isinstance`, so that one class would answer for another."""
+    sources = {name: (ROOT / f"{name.replace('.', '/')}.py").read_text() for name in MODULES}
+    found = [
+        f"{name}.{node.name}"
+        for name, source in sources.items()
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.ClassDef) and "ABC" in ast.unparse(node).partition(":")[0]
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize("changed", ["serving/core/varints.py", "serving/cli/options.py", "repository/core/new.py"])
+def test_a_change_of_any_source_asks_for_another_build(tree: Path, changed: str) -> None:
+    before = fingerprint(tree)
+    assert fingerprint(tree) == before
+    path = tree / changed
+    path.write_text("# changed\n" + path.read_text() if path.exists() else "# new\n")
+    assert fingerprint(tree) != before
+
+
+def test_a_source_that_is_renamed_asks_for_another_build(tree: Path) -> None:
+    before = fingerprint(tree)
+    (tree / "serving" / "inspect.py").rename(tree / "serving" / "inspects.py")
+    assert fingerprint(tree) != before
+
+
+def test_without_a_build_the_sources_run(tree: Path) -> None:
+    assert said(tree) == ["False", "interpreted", "SourceFileLoader"]
+
+
+def test_a_build_that_cannot_be_loaded_is_not_used_and_said(tree: Path) -> None:
+    folder = build_folder(tree)
+    folder.mkdir(parents=True)
+    (folder / f"damaged{COMMON}{SUFFIX}").write_bytes(b"no library")
+    (folder / "serving" / "core").mkdir(parents=True)
+    (folder / "serving" / "core" / f"varints{SUFFIX}").write_bytes(b"no library")
+    used, sentence, loader = said(tree)
+    assert (used, loader) == ("False", "SourceFileLoader")
+    assert sentence.startswith("interpreted: the compiled modules cannot be loaded")
+    assert "make compiled" in sentence
+
+
+def test_a_build_that_lacks_modules_is_not_used_and_said(tree: Path) -> None:
+    build_folder(tree).mkdir(parents=True)
+    assert said(tree)[::2] == ["False", "SourceFileLoader"]
+
+
+def test_a_module_imported_before_its_compiled_form_is_an_error(tree: Path) -> None:
+    build_folder(tree).mkdir(parents=True)
+    code = (
+        f"import {MODULE}\nfrom serving.compiled import loading\ntry: loading.use()\nexcept RuntimeError as e: print(e)"
+    )
+    assert run(tree, "-c", code) == f"{MODULE} was imported before its compiled form could be"
+
+
+@can_compile
+def test_a_build_is_used_until_a_source_changes(tree: Path) -> None:
+    assert run(tree, "-m", "tools.compile_serving").splitlines()[-1].startswith("compiled 1 modules")
+    (folder,) = (tree / BUILDS).iterdir()
+    assert said(tree) == ["True", f"compiled: 1 modules, build {folder.name}", "ExtensionFileLoader"]
+    assert said(tree, **{VARIABLE: "no"}) == ["False", f"interpreted: {VARIABLE}=no", "SourceFileLoader"]
+    assert run(tree, "-m", "tools.compile_serving").startswith("compiled already")
+
+    with (tree / "serving" / "core" / "errors.py").open("a") as file:
+        file.write("# another module than the compiled one\n")
+    used, sentence, loader = said(tree)
+    assert (used, loader) == ("False", "SourceFileLoader")
+    assert sentence.startswith("interpreted: those compiled are of other sources")
