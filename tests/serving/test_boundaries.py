@@ -24,7 +24,7 @@ from tests.serving.streaming_backend import streaming_model
 from tests.support import model_factory, pipelines
 from tests.support.serving_process import ServerProcess, wait_until
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.interpreted]
 BATCHING = "dynamic_batching { } instance_group { count: 2 kind: KIND_CPU "
 LIMITED = 'rate_limiter { resources { name: "R" count: 1 } } }'
 SLOW = """dynamic_batching { max_queue_delay_microseconds: 60000000 preferred_batch_size: 8

@@ -12,7 +12,8 @@ import pytest
 
 from serving.compiled.loading import COMMON, SUFFIX, VARIABLE
 from serving.compiled.modules import BUILDS, MODULES, build_folder, fingerprint
-from tests.support.serving_process import PATIENCE_S, ROOT
+from serving.server.inference_server import VERSION
+from tests.support.serving_process import PATIENCE_S, ROOT, ServerProcess
 
 MODULE = "serving.core.varints"  # the only one that these trees compile
 SAY = f"""
@@ -20,6 +21,12 @@ from serving.compiled import loading
 loading.use()
 import {MODULE} as module
 print(loading.Compiled.used, loading.Compiled.sentence, module.__loader__.__class__.__name__, sep="|")
+"""
+VERSIONED = """
+from serving.compiled import loading
+loading.use()
+from serving.server.inference_server import running_version
+print(running_version())
 """
 can_compile = pytest.mark.skipif(
     shutil.which("gcc") is None or not Path(sysconfig.get_path("include"), "Python.h").exists(),
@@ -90,6 +97,12 @@ def test_a_source_that_is_renamed_asks_for_another_build(tree: Path) -> None:
     assert fingerprint(tree) != before
 
 
+def test_a_server_says_in_its_log_and_its_version_what_runs(tmp_path: Path) -> None:
+    with ServerProcess(tmp_path, environment={VARIABLE: "no"}) as server:
+        assert server.get("/v2")[1]["version"] == VERSION
+        assert f"the modules of a request's path run interpreted: {VARIABLE}=no" in server.log
+
+
 def test_without_a_build_the_sources_run(tree: Path) -> None:
     assert said(tree) == ["False", "interpreted", "SourceFileLoader"]
 
@@ -124,6 +137,7 @@ def test_a_build_is_used_until_a_source_changes(tree: Path) -> None:
     assert run(tree, "-m", "tools.compile_serving").splitlines()[-1].startswith("compiled 1 modules")
     (folder,) = (tree / BUILDS).iterdir()
     assert said(tree) == ["True", f"compiled: 1 modules, build {folder.name}", "ExtensionFileLoader"]
+    assert run(tree, "-c", VERSIONED) == f"{VERSION}+compiled"
     assert said(tree, **{VARIABLE: "no"}) == ["False", f"interpreted: {VARIABLE}=no", "SourceFileLoader"]
     assert run(tree, "-m", "tools.compile_serving").startswith("compiled already")
 
