@@ -53,6 +53,7 @@ MODULES = (
     "serving.scheduling.queue",
     "serving.scheduling.sequence_batch",
     "serving.telemetry.statistics",
+    "serving.workers.program.grpc_methods",
 )
 
 

@@ -82,6 +82,35 @@ def test_no_class_that_is_compiled_is_an_abstract_base_class() -> None:
     assert found == []
 
 
+def test_interpreted_classes_have_compiled_ones_as_bases_only_where_these_allow_it() -> None:
+    found = []
+    for path in sorted((ROOT / "serving").rglob("*.py")):
+        module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        if module in MODULES or "child_program" in module:  # no child process runs compiled modules
+            continue
+        tree = ast.parse(path.read_text())
+        origins = {
+            alias.asname or alias.name: (node.module, alias.name)
+            for node in ast.walk(tree)
+            if isinstance(node, ast.ImportFrom) and node.module in MODULES
+            for alias in node.names
+        }
+        for node in ast.walk(tree):
+            for base in node.bases if isinstance(node, ast.ClassDef) else ():
+                origin = origins.get(ast.unparse(base).partition("[")[0])
+                if origin is not None and not _allows_subclasses(*origin):
+                    found.append(f"{module}.{node.name} of {origin[1]}")
+    assert found == []
+
+
+def _allows_subclasses(module: str, name: str) -> bool:
+    tree = ast.parse((ROOT / f"{module.replace('.', '/')}.py").read_text())
+    (made,) = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef) and node.name == name]
+    return "allow_interpreted_subclasses" in "".join(map(ast.unparse, made.decorator_list)) or (
+        "Protocol" in map(ast.unparse, made.bases)
+    )
+
+
 @pytest.mark.parametrize("changed", ["serving/core/varints.py", "serving/cli/options.py", "repository/core/new.py"])
 def test_a_change_of_any_source_asks_for_another_build(tree: Path, changed: str) -> None:
     before = fingerprint(tree)
