@@ -15,7 +15,7 @@ from repository.core.layout import CONFIG_FILE
 HEAD_BYTES = 512  # from the beginning of a file, by which it is known
 # Files in which a model may be, by their ends and by their names; whatever lies beside them is theirs.
 MODEL_ENDINGS = (*(ending for ending in FILENAME_OF_SUFFIX if ending != ".mar"), ".zip")
-MODEL_NAMES = (CONFIG_FILE, "saved_model.pb")
+MODEL_NAMES = (CONFIG_FILE,)
 SERVED = "ONNX (.onnx), TorchScript (.pt), torch.export (.pt2), TensorRT (.plan) and model.py"
 
 
@@ -155,6 +155,7 @@ SAVED_MODEL = ForeignFormat(
     "a SavedModel is not published here",
     "convert it to ONNX with tf2onnx; or copy its folder to <model>/1/model.savedmodel in the repository",
     code="pip install tf2onnx\npython -m tf2onnx.convert --saved-model FOLDER --output model.onnx",
+    endings=("saved_model.pb", "saved_model.pbtxt"),
     executes_code=True,
 )
 FROZEN_GRAPH = ForeignFormat(
@@ -297,10 +298,10 @@ FOREIGN_FORMATS: tuple[ForeignFormat, ...] = (
     R_DATA,
     NUMPY,
     TABLE,
+    SAVED_MODEL,
     FROZEN_GRAPH,
     ARCHIVE,
     TEXT,
-    SAVED_MODEL,
     ZIP,
     UNKNOWN,
 )

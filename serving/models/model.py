@@ -104,6 +104,7 @@ class Model:
         if self._instances is not None:
             await self._instances.reconfigure(config)
         self.config = config
+        self._labels = read_labels(config, self.spec.version_dir.parent)
         self._check = TensorCheck(config)
         self._responses.reconfigure(self._check)
         self._statistics.configure(config, self._cache is not None)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from repository.config.signature import Signature, TensorSignature
+from repository.files.foreign_formats import by_head
 from serving.backends.base.text import looks_like_text
 from serving.backends.onnxruntime.adaptations import Adaptations, adaptations_of
 from serving.backends.onnxruntime.protobuf_walk import Source, Truncated, fields, signed, text
@@ -131,6 +132,9 @@ def read_onnx(path: Path) -> OnnxModel:
 
 
 def _why_unreadable(head: bytes, size: int) -> str:
+    foreign = by_head(head)
+    if foreign is not None:
+        return f"expected an ONNX model, but {foreign.sentence}"
     if looks_like_text(head):
         return "expected an ONNX model, but the file is text"
     if head.startswith(b"\x08"):  # ir_version, the first field of every ONNX file

@@ -44,6 +44,7 @@ def split_model() -> tuple[bytes, bytes]:
         ("model.cbm", "save_model"),
         ("model.pkl", "skl2onnx"),
         ("model.joblib", "skl2onnx"),
+        ("saved_model.pb", "tf2onnx"),
     ],
 )
 def test_what_the_name_says_is_no_model_is_refused_before_it_is_sent(actor: Actor, path: str, remedy: str) -> None:
@@ -117,6 +118,14 @@ def test_files_are_added_only_where_the_inspection_failed_and_under_new_names(
         upload_add_files(upload=failed, actor=actor, files=[{"path": "split.onnx", "size": 1}])
     failed.refresh_from_db()
     assert (failed.state, failed.proposal["missing"]) == ("failed", ["weights.data"])
+
+
+def test_a_folder_as_optimum_writes_it_is_published_whole(inspected: Callable[..., Upload], actor: Actor) -> None:
+    beside = {"onnx/config.json": b"{}", "onnx/tokenizer.json": b"{}", "onnx/vocab.txt": b"a\nb\n"}
+    upload = inspected({"onnx/model.onnx": relu_bytes(), **beside}, model_name="hf")
+    assert (upload.state, upload.error) == ("inspected", "")
+    version = version_from(upload_publish(upload=upload, actor=actor, load=False))
+    assert version.details["files"] == ["config.json", "model.onnx", "tokenizer.json", "vocab.txt"]
 
 
 # -- a name that a model has -------------------------------------------------------------------------------------------

@@ -43,7 +43,7 @@ test("files of other tools are known by their first bytes, whatever their names"
 });
 
 test("files of other tools are known by their endings", async () => {
-  const endings = { "m.keras": "keras", "m.ubj": "xgboost", "m.cbm": "catboost", "m.joblib": "pickle", "m.gguf": "gguf" };
+  const endings = { "m.keras": "keras", "m.ubj": "xgboost", "m.cbm": "catboost", "m.joblib": "pickle", "m.gguf": "gguf", "m/saved_model.pb": "tensorflow_savedmodel" };
   for (const [path, name] of Object.entries(endings)) assert.equal(await kindOf(chosen(path, "x")), name);
 });
 
@@ -53,7 +53,7 @@ test("a folder with weights is told by them, and not by what lies beside", async
 });
 
 test("what may be a model is left to the inspection, with everything beside it", async () => {
-  for (const path of ["model.onnx", "model.pt", "1/model.py", "config.pbtxt", "all.zip", "model.savedmodel/saved_model.pb"]) {
+  for (const path of ["model.onnx", "model.pt", "1/model.py", "config.pbtxt", "all.zip"]) {
     assert.equal(await judge([chosen(path, "x"), chosen("tokenizer.pkl", bytes(0x80, 4))], table), null);
   }
 });
