@@ -143,6 +143,11 @@ def prepare(person: Person) -> None:
     person.settle("broken", "failed")
     person.settle("sleepy", "asleep")
     person.settle("doubled", "degraded")
+    blank = {"name": "image", "datatype": "FP32", "shape": [1, 1, 8, 8], "data": [0] * 64}
+    person.settle("digits", "ready")
+    person.call("POST", "models/digits/examples", json={"name": "nothing drawn", "request": {"inputs": [blank]}})
+    answer = person.call("POST", "models/digits/examples/nothing drawn/answer", json={})
+    person.call("PATCH", "models/digits/examples/nothing drawn", json={"expected": answer, "golden": True})
 
 
 def empty(person: Person) -> None:

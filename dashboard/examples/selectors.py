@@ -1,6 +1,6 @@
 """Reads about examples: lists without their tensors, one with them, and the golden ones as a load takes them."""
 
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 
 from dashboard.models import Example, Model
 from dashboard.shared.exceptions import NotFound
@@ -8,8 +8,11 @@ from repository.core.json_types import JsonObject
 
 
 def examples(model: Model) -> QuerySet[Example]:
-    """Return a model's examples by name; their tensors are read only where somebody asks for them."""
-    return model.examples.defer("request", "expected")
+    """Return a model's examples by name; their tensors are read only where somebody asks for them.
+
+    has_expected: whether there is an expected answer.
+    """
+    return model.examples.defer("request", "expected").annotate(has_expected=Q(expected__isnull=False))
 
 
 def example_get(model: Model, name: str) -> Example:

@@ -33,3 +33,10 @@ class Example(models.Model):
 
     def __str__(self) -> str:
         return f"{self.model} example {self.name}"
+
+    @property
+    def tolerance_words(self) -> str:
+        """How far an answer may be from what is expected, as pages write it."""
+        parts = [f"{self.absolute:g}"] if self.absolute else []
+        parts += [f"{self.relative * 100:g} %"] if self.relative else []
+        return f"± {' + '.join(parts)}" if parts else "exactly"

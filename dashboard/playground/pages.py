@@ -19,11 +19,10 @@ from dashboard.models.upload_json import TensorRow
 from dashboard.models.version import Signature
 from dashboard.playground.labels import output_labels
 from dashboard.releases.selectors import current_text
+from dashboard.releases.texts import aliases_in
 from dashboard.servers.selectors import servers
 from dashboard.shared.choices import VersionState
 from dashboard.web.pages import respond
-from repository.config import model_config
-from repository.core.errors import InvalidConfig
 
 SNIPPETS = (("curl", "curl"), ("http", "Python, HTTP"), ("grpc", "Python, gRPC"))
 
@@ -44,12 +43,13 @@ def model_playground(request: HttpRequest, name: str) -> HttpResponse:
     head = model_context(name, "playground")
     model, live = head["model"], head["summary"].live_versions
     published = [row for row in select.versions(model) if row.state == VersionState.PUBLISHED]
-    text = current_text(head["model"])
-    fields, traits, aliases = fields_in(text), traits_of(text), _aliases(text)
+    text = current_text(model)
+    fields, traits, aliases = fields_in(text), traits_of(text), aliases_in(text)
     choices = _choices([row.number for row in published], live, aliases)
     chosen = _chosen(request, choices)
     version = _version(published, chosen[0], live, aliases)
     signature = _signature(version, fields)
+    golden_fits = not (traits.decoupled or traits.sequence)
     context = {
         **head,
         "signature": signature,
@@ -58,7 +58,7 @@ def model_playground(request: HttpRequest, name: str) -> HttpResponse:
         "compared": chosen[1] if len(chosen) > 1 else None,
         "snippet_kinds": [row for row in SNIPPETS if row[0] == "grpc" or not traits.decoupled],
         "examples": examples(model),
-        "golden_fits": not (traits.decoupled or traits.sequence),
+        "golden_fits": golden_fits,
         "play": {
             "model": name,
             "state": head["summary"].state,
@@ -73,16 +73,6 @@ def model_playground(request: HttpRequest, name: str) -> HttpResponse:
         },
     }
     return respond(request, "playground/playground", context, parts=("examples",))
-
-
-def _aliases(text: str) -> dict[str, int]:
-    """Return what a configuration names its versions by (`slipway.aliases`), without mistakes of others."""
-    try:
-        found = model_config.get_parameter(model_config.parse(text), "aliases")
-    except InvalidConfig:
-        return {}
-    rows = found.items() if isinstance(found, dict) else ()
-    return {alias: number for alias, number in rows if isinstance(number, int)}
 
 
 def _choices(numbers: list[int], live: list[int], aliases: dict[str, int]) -> list[Choice]:

@@ -5,7 +5,8 @@
 
 Numbers that are not finite stand as "NaN", "Infinity" and "-Infinity", as protobuf writes them: databases refuse the bare
 tokens, as PostgreSQL refuses the character NUL. `base64` holds the bytes of Triton's binary data extension, in which BYTES
-are elements after their lengths. FP16 and BF16, which have no JSON form on the wire, are numbers here.
+are elements after their lengths; whole numbers that many readers of JSON would round stand there too. FP16 and BF16, which
+have no JSON form on the wire, are numbers here.
 
 Source: KServe V2 "Tensor Data Types"; Triton docs/protocol/extension_binary_data.md.
 """
@@ -45,6 +46,7 @@ _DIGITS = {"FP16": 5, "BF16": 4, "FP32": 9, "FP64": 17}  # decimal digits that t
 _NO_JSON = frozenset({"FP16", "BF16"})
 _WORDS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _MAX_DIMS = 32
+_SAFE_INTEGER = 2**53 - 1  # what a double holds exactly, as which JavaScript reads every number
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +93,11 @@ def tensor_json(tensor: Tensor) -> JsonObject:
     if tensor.datatype in FLOATS:
         digits = _DIGITS[tensor.datatype]
         return {**head, "data": [_number_json(float(element), digits) for element in tensor.elements]}
-    return {
-        **head,
-        "data": [int(element) if tensor.datatype != "BOOL" else bool(element) for element in tensor.elements],
-    }
+    if tensor.datatype == "BOOL":
+        return {**head, "data": [bool(element) for element in tensor.elements]}
+    if any(abs(element) > _SAFE_INTEGER for element in _integers(tensor)):
+        return {**head, "base64": base64.b64encode(to_binary(tensor)).decode()}
+    return {**head, "data": [*_integers(tensor)]}
 
 
 def to_binary(tensor: Tensor) -> bytes:
@@ -123,7 +126,7 @@ def in_json(tensor: Tensor) -> bool:
         return _texts(tensor) is not None
     if tensor.datatype in FLOATS:
         return tensor.datatype not in _NO_JSON and all(math.isfinite(element) for element in _numbers(tensor))
-    return True
+    return "base64" not in tensor_json(tensor)
 
 
 def _texts(tensor: Tensor) -> list[Json] | None:
@@ -132,6 +135,10 @@ def _texts(tensor: Tensor) -> list[Json] | None:
     except UnicodeDecodeError:
         return None
     return None if any("\0" in text for text in texts) else [*texts]
+
+
+def _integers(tensor: Tensor) -> Iterator[int]:
+    return (int(element) for element in tensor.elements)
 
 
 def _numbers(tensor: Tensor) -> Iterator[float]:

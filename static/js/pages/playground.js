@@ -8,9 +8,10 @@ import { ask, settled } from "../playground/asking.js";
 import { keepNames, keptNames } from "../playground/class_names.js";
 import { comparisonView, versionName } from "../playground/comparison.js";
 import { fitsJson } from "../playground/datatypes.js";
+import { Examples } from "../playground/examples.js";
 import { TensorInput } from "../playground/input.js";
 import { dataFiles, needs, snippet } from "../playground/snippets.js";
-import { BINARY, TIMING, encode, kept, readable } from "../playground/wire.js";
+import { BINARY, TIMING, encode, kept, readable, unkept } from "../playground/wire.js";
 
 /**
  * @import { Asked } from "../playground/asking.js"
@@ -26,7 +27,7 @@ import { BINARY, TIMING, encode, kept, readable } from "../playground/wire.js";
  * @property {string} state of the model
  * @property {{ inputs: TensorSpec[], outputs: TensorSpec[] }} signature
  * @property {boolean} own_signatures whether another version may have another signature
- * @property {{ infer: string, version: string, model: string }} addresses of REST; VERSION in the second is one's name
+ * @property {{ infer: string, version: string, model: string, examples: string, golden_checks: string }} addresses of REST; VERSION in the second is one's name
  * @property {{ http: string, grpc: string }} server
  * @property {boolean} token whether the server asks for one
  * @property {Record<string, string[]>} labels output -> names of its classes
@@ -88,6 +89,13 @@ function start(play) {
       sequence_start: need("#sequence-start", HTMLInputElement).checked,
       sequence_end: need("#sequence-end", HTMLInputElement).checked,
     };
+  }
+
+  /** @param {Parameters} parameters of an example */
+  function putSequence({ sequence_id: id, sequence_start: begins, sequence_end: ends }) {
+    need("#sequence-id", HTMLInputElement).value = String(id ?? "");
+    need("#sequence-start", HTMLInputElement).checked = Boolean(begins);
+    need("#sequence-end", HTMLInputElement).checked = Boolean(ends);
   }
 
   /** Returns the versions that are asked: one, or two to compare. */
@@ -262,6 +270,22 @@ function start(play) {
       showSnippet();
     });
   }
+  new Examples({
+    addresses: play.addresses,
+    version: () => versions.value,
+    present: async () => {
+      const rows = await gather(true, true);
+      const parameters = sequence();
+      return rows && { inputs: rows.map(kept), ...(Object.keys(parameters).length ? { parameters } : {}) };
+    },
+    put: ({ inputs: rows, parameters }) => {
+      for (const input of inputs) {
+        const row = rows.find(({ name }) => name === input.tensor.name);
+        if (row) input.put(row.shape, unkept(row));
+      }
+      if (play.sequence && parameters) putSequence(parameters);
+    },
+  });
   if (play.state === "loading") waitForModel().then(() => status(""));
 }
 

@@ -154,25 +154,27 @@ const LIST_OF_SCALARS = new RegExp(`\\[\\s*(${SCALAR}(?:,\\s*${SCALAR})*)\\s*\\]
  * Writes JSON for reading: lists of numbers and short texts stay on one line, and what is long is cut.
  * @param {unknown} value
  * @param {number} [most] characters
+ * @param {number} [listed] elements of a list
  * @returns {string}
  */
-export function readable(value, most = 4000) {
-  const text = JSON.stringify(value, shortened, 2).replace(LIST_OF_SCALARS, (_, list) => `[${list.replace(/\s+/g, " ")}]`);
+export function readable(value, most = 4000, listed = LIST_MOST) {
+  const shorter = (/** @type {string} */ _, /** @type {unknown} */ one) => shortened(one, listed);
+  const text = JSON.stringify(value, shorter, 2).replace(LIST_OF_SCALARS, (_, list) => `[${list.replace(/\s+/g, " ")}]`);
   return text.length > most ? `${text.slice(0, most)}\n… ${text.length - most} more characters` : text;
 }
 
 /**
  * What JSON.stringify writes of a value: of a long list its beginning, and how much is left out.
- * @param {string} _
  * @param {unknown} value
+ * @param {number} most elements
  */
-function shortened(_, value) {
+function shortened(value, most) {
   if (typeof value === "bigint") return String(value);
   if (typeof value === "number" && !Number.isFinite(value)) return String(value);
   if (!Array.isArray(value) && !ArrayBuffer.isView(value)) return value;
   const list = /** @type {ArrayLike<unknown>} */ (value);
   const rounded = value instanceof Float32Array ? (/** @type {number} */ one) => Number(one.toPrecision(8)) : null;
-  const shown = Array.prototype.slice.call(list, 0, LIST_MOST);
-  const written = rounded ? shown.map(rounded) : shown;
-  return list.length > LIST_MOST ? [...written, `… ${list.length - LIST_MOST} more`] : written;
+  const shown = list.length > most ? Array.prototype.slice.call(list, 0, most) : Array.from(list);
+  const written = rounded ? /** @type {number[]} */ (shown).map(rounded) : shown;
+  return list.length > most ? [...written, `… ${list.length - most} more`] : written;
 }

@@ -1,0 +1,354 @@
+// Examples of a model's requests, kept by name: put into the inputs, kept, renamed, deleted, made golden, and run.
+
+import { $, $$, el, icon, need } from "../core/dom.js";
+import { latency } from "../core/format.js";
+import { RequestError, request } from "../core/request.js";
+import { readable } from "./wire.js";
+
+/**
+ * @typedef {{ name: string, datatype: string, shape: number[], data?: import("./datatypes.js").Elements, base64?: string }} KeptTensor
+ * @typedef {{ inputs: KeptTensor[], parameters?: import("./wire.js").Parameters }} KeptRequest
+ *
+ * @typedef {object} GoldenResult as REST tells it
+ * @property {string} name
+ * @property {boolean} passed
+ * @property {string} detail
+ * @property {string} version
+ * @property {number} ms
+ * @property {{ name: string, largest: number | "Infinity" | null, detail: string }[]} outputs
+ *
+ * @typedef {object} ExamplesOptions
+ * @property {{ examples: string, golden_checks: string }} addresses of REST
+ * @property {() => string} version that is chosen: a number or an alias, "" for what the server chooses
+ * @property {() => Promise<KeptRequest | null>} present the request in the inputs; null where an input is wrong, which it says
+ * @property {(request: KeptRequest) => void} put shows a request in the inputs
+ */
+
+/** Makes the card of examples work. */
+export class Examples {
+  /** @type {Map<string, GoldenResult>} of the last run, by the examples' names */
+  #results = new Map();
+  #loaded = ""; // the example in the inputs
+
+  /** @param {ExamplesOptions} options */
+  constructor(options) {
+    this.options = options;
+    this.place = need("#examples", HTMLElement);
+    const card = this.place.closest(".card");
+    card?.addEventListener("click", ({ target }) => this.#clicked(target));
+    document.addEventListener("submit", (event) => this.#submitted(event));
+    document.body.addEventListener("htmx:afterSwap", () => this.#showResults());
+  }
+
+  /** @param {EventTarget | null} target */
+  #clicked(target) {
+    const button = target instanceof Element ? target.closest("button[data-act]") : null;
+    if (!(button instanceof HTMLElement)) return;
+    const row = button.closest("tr");
+    const name = row?.dataset.example ?? "";
+    if (button.dataset.act === "load") this.#load(name);
+    if (button.dataset.act === "keep") this.#keep();
+    if (button.dataset.act === "rename") this.#rename(name);
+    if (button.dataset.act === "golden" && row) this.#makeGolden(name, row.dataset);
+    if (button.dataset.act === "run") this.#run(button);
+  }
+
+  /**
+   * After somebody said yes: the shell has asked before, and stops the first submit.
+   * @param {SubmitEvent} event
+   */
+  async #submitted(event) {
+    const form = event.target;
+    if (!(form instanceof HTMLFormElement) || form.dataset.act !== "delete" || event.defaultPrevented) return;
+    event.preventDefault();
+    const name = form.closest("tr")?.dataset.example ?? "";
+    await this.#do(async () => {
+      await request(this.#address(name), { method: "DELETE" });
+      await this.#refresh(`Deleted example “${name}”.`);
+    });
+  }
+
+  /** @param {string} name */
+  async #load(name) {
+    await this.#do(async () => {
+      const example = /** @type {{ request: KeptRequest }} */ (await request(this.#address(name)));
+      this.#loaded = name;
+      this.options.put(example.request);
+      this.#say(`“${name}” is in the inputs.`);
+    });
+  }
+
+  async #keep() {
+    const present = await this.options.present();
+    if (!present) return;
+    const again = this.#loaded && $(`tr[data-example="${CSS.escape(this.#loaded)}"]`, this.place) ? this.#loaded : "";
+    const hint = again ? `Under the name “${again}” it takes the place of that example's request; under another one it is new.` : "";
+    this.#ask({ title: "Keep this request", yes: "Keep", name: again, hint }, async (name) => {
+      const kept = { name, request: present, source: "playground" };
+      if (again && name === again) await request(this.#address(name), { method: "PATCH", json: { request: present } });
+      else await request(this.options.addresses.examples, { method: "POST", json: kept });
+      this.#loaded = name;
+      return `Kept as “${name}”.`;
+    });
+  }
+
+  /** @param {string} before */
+  #rename(before) {
+    this.#ask({ title: "Rename the example", yes: "Rename", name: before, hint: "" }, async (name) => {
+      await request(this.#address(before), { method: "PATCH", json: { name } });
+      if (this.#loaded === before) this.#loaded = name;
+      return `“${before}” is “${name}” now.`;
+    });
+  }
+
+  /**
+   * Asks for a name, until what is done with it goes well; what does not is said at the field.
+   * @param {{ title: string, yes: string, name: string, hint: string }} texts
+   * @param {(name: string) => Promise<string>} act returns what was done, in a sentence
+   */
+  #ask({ title, yes, name, hint }, act) {
+    const dialog = need("#example-dialog", HTMLDialogElement);
+    const field = need("input", HTMLInputElement, dialog);
+    const error = need("#example-error", HTMLElement);
+    need("[data-title]", HTMLElement, dialog).textContent = title;
+    need("[data-yes]", HTMLElement, dialog).textContent = yes;
+    need("[data-hint]", HTMLElement, dialog).textContent = hint;
+    field.value = name;
+    error.hidden = true;
+    need("form", HTMLFormElement, dialog).onsubmit = async (event) => {
+      event.preventDefault();
+      try {
+        const said = await act(field.value.trim());
+        dialog.close();
+        await this.#refresh(said);
+      } catch (problem) {
+        error.textContent = sentenceOf(problem);
+        error.hidden = false;
+        field.setAttribute("aria-invalid", "true");
+        field.focus();
+      }
+    };
+    field.oninput = () => field.removeAttribute("aria-invalid");
+    field.removeAttribute("aria-invalid");
+    dialog.showModal();
+    field.select();
+  }
+
+  /**
+   * @param {string} name
+   * @param {DOMStringMap} example what its row says
+   */
+  async #makeGolden(name, { expected, golden, absolute = "", relative = "" }) {
+    const dialog = need("#golden-dialog", HTMLDialogElement);
+    const form = need("form", HTMLFormElement, dialog);
+    const area = need("#golden-expected", HTMLTextAreaElement);
+    const field = (/** @type {string} */ which) => need(`[name=${which}]`, HTMLInputElement, form);
+    need("[data-name]", HTMLElement, dialog).textContent = name;
+    need("[data-ordinary]", HTMLElement, dialog).hidden = !golden;
+    need("#golden-recorded", HTMLElement).textContent = "";
+    this.#fail(form, "", "");
+    area.value = "";
+    field("absolute").value = absolute;
+    field("relative").value = relative;
+    need("[data-record]", HTMLElement, dialog).onclick = () => this.#record(form, name);
+    need("[data-ordinary]", HTMLElement, dialog).onclick = () => this.#change(form, name, { golden: false });
+    form.onsubmit = (event) => {
+      event.preventDefault();
+      this.#saveGolden(form, name);
+    };
+    dialog.showModal();
+    if (!expected) {
+      await this.#record(form, name);
+      return;
+    }
+    const kept = await request(this.#address(name)).catch((problem) => this.#fail(form, "", sentenceOf(problem)));
+    if (kept) area.value = textOf(/** @type {{ expected: { outputs: KeptTensor[] } }} */ (kept).expected);
+  }
+
+  /**
+   * Asks the server the example, and shows its answer as the expected one.
+   * @param {HTMLFormElement} form
+   * @param {string} name
+   */
+  async #record(form, name) {
+    const note = need("#golden-recorded", HTMLElement);
+    note.textContent = "asking the server";
+    try {
+      const json = { version: this.options.version() };
+      const said = await request(`${this.#address(name)}/answer`, { method: "POST", json });
+      const answer = /** @type {{ outputs: KeptTensor[], version: string }} */ (said);
+      need("#golden-expected", HTMLTextAreaElement).value = textOf(answer);
+      note.textContent = `The answer of version ${answer.version}, just now.`;
+      this.#fail(form, "", "");
+    } catch (problem) {
+      note.textContent = "";
+      this.#fail(form, "expected", `The present answer cannot be recorded: ${sentenceOf(problem)}`);
+    }
+  }
+
+  /**
+   * @param {HTMLFormElement} form
+   * @param {string} name
+   */
+  #saveGolden(form, name) {
+    this.#fail(form, "", "");
+    const text = need("#golden-expected", HTMLTextAreaElement).value;
+    /** @type {Record<string, unknown>} */
+    const changes = { golden: true };
+    try {
+      changes.expected = JSON.parse(text);
+    } catch (error) {
+      this.#fail(form, "expected", text.trim() ? `This is not JSON: ${error instanceof Error ? error.message : error}.` : "Record the present answer, or type what is expected.");
+      return;
+    }
+    for (const which of ["absolute", "relative"]) {
+      const given = need(`[name=${which}]`, HTMLInputElement, form).value.trim().replace(",", ".");
+      changes[which] = Number(given);
+      if (given === "" || !(Number(given) >= 0)) {
+        this.#fail(form, which, `“${given}” is not a number from 0, such as 0.001.`);
+        return;
+      }
+    }
+    this.#change(form, name, changes);
+  }
+
+  /**
+   * @param {HTMLFormElement} form
+   * @param {string} name
+   * @param {Record<string, unknown>} changes
+   */
+  async #change(form, name, changes) {
+    try {
+      await request(this.#address(name), { method: "PATCH", json: changes });
+      form.closest("dialog")?.close();
+      this.#results.delete(name);
+      await this.#refresh(changes.golden ? `“${name}” is golden: releases are checked by it.` : `“${name}” is an ordinary example again.`);
+    } catch (problem) {
+      const body = problem instanceof RequestError ? problem.body : null;
+      const [first] = /** @type {{ problems?: { field: string }[] } | null} */ (body)?.problems ?? [];
+      this.#fail(form, first?.field ?? "", sentenceOf(problem));
+    }
+  }
+
+  /**
+   * Says at a field of the dialog what is wrong with it; at the whole where it has no such field, and nothing for "".
+   * @param {HTMLFormElement} form
+   * @param {string} field
+   * @param {string} text
+   */
+  #fail(form, field, text) {
+    const places = $$("[data-error]", form);
+    const place = places.find(({ dataset }) => dataset.error === field) ?? places.find(({ dataset }) => dataset.error === "");
+    for (const one of places) {
+      one.textContent = one === place ? text : "";
+      one.hidden = one.textContent === "";
+    }
+    for (const one of $$("[name]", form)) {
+      if (text && one.getAttribute("name") === field) one.setAttribute("aria-invalid", "true");
+      else one.removeAttribute("aria-invalid");
+    }
+    if (text) $(`[name="${field}"]`, form)?.focus();
+  }
+
+  /** @param {HTMLElement} button */
+  async #run(button) {
+    if (button.getAttribute("aria-disabled")) return;
+    button.setAttribute("aria-disabled", "true");
+    this.#say("Running the golden requests.");
+    await this.#do(async () => {
+      const json = { version: this.options.version() };
+      const run = /** @type {{ passed: boolean, results: GoldenResult[] }} */ (
+        await request(this.options.addresses.golden_checks, { method: "POST", json })
+      );
+      this.#results = new Map(run.results.map((result) => [result.name, result]));
+      this.#showResults();
+      this.#say(summaryOf(run.results));
+    });
+    button.removeAttribute("aria-disabled");
+  }
+
+  #showResults() {
+    for (const row of $$("tr[data-example]", this.place)) {
+      const result = this.#results.get(row.dataset.example ?? "");
+      if (result) need("[data-result]", HTMLElement, row).replaceChildren(...resultView(result));
+    }
+  }
+
+  /**
+   * Does something, and says what went wrong in the card's own line.
+   * @param {() => Promise<void>} act
+   */
+  async #do(act) {
+    try {
+      await act();
+    } catch (problem) {
+      this.#say(sentenceOf(problem), true);
+    }
+  }
+
+  /**
+   * @param {string} text
+   * @param {boolean} [failed]
+   */
+  #say(text, failed = false) {
+    const line = need("#golden-summary", HTMLElement);
+    line.textContent = text;
+    line.classList.toggle("error-text", failed);
+    line.classList.toggle("hint", !failed);
+    line.hidden = false;
+  }
+
+  /** @param {string} said what was done */
+  async #refresh(said) {
+    this.#say(said);
+    // The part asks again by itself when its table changes; a person who did something does not wait for that.
+    const response = await fetch(this.place.getAttribute("hx-get") ?? "", { headers: { "HX-Request": "true" } });
+    if (!response.ok) return;
+    const page = new DOMParser().parseFromString(await response.text(), "text/html");
+    this.place.replaceChildren(...page.body.childNodes);
+    this.#showResults();
+  }
+
+  /** @param {string} name */
+  #address(name) {
+    return `${this.options.addresses.examples}/${encodeURIComponent(name)}`;
+  }
+}
+
+/**
+ * Writes expected outputs for editing.
+ * @param {{ outputs: KeptTensor[] }} expected
+ */
+function textOf({ outputs }) {
+  return readable({ outputs }, Infinity, Infinity);
+}
+
+/** @param {GoldenResult[]} results */
+function summaryOf(results) {
+  if (!results.length) return "No golden requests yet: keep a request, and make it golden.";
+  const failed = results.filter(({ passed }) => !passed).length;
+  const [{ version }] = results;
+  const who = version ? `Version ${version}` : "What serves";
+  return failed ? `${who} failed ${failed} of ${results.length} golden requests.` : `${who} passed ${results.length === 1 ? "the golden request" : `all ${results.length} golden requests`}.`;
+}
+
+/** @param {GoldenResult} result */
+function resultView({ passed, detail, outputs, ms }) {
+  const largest = outputs.map(({ largest: one }) => (one === "Infinity" ? Infinity : one)).filter((one) => one !== null);
+  const apart = largest.length ? `largest difference ${written(Math.max(...largest))}` : "";
+  const word = el("span", { class: `state ${passed ? "ready" : "failed"}` }, icon(passed ? "ready" : "failed"), passed ? "Passed" : "Failed");
+  const hint = [apart, latency(ms)].filter(Boolean).join(", ");
+  return [word, el("p", { class: "hint num" }, hint), detail ? el("p", { class: "golden-detail" }, sentenceOf(detail)) : ""].filter((one) => one !== "");
+}
+
+/** @param {number} value */
+function written(value) {
+  if (value === 0) return "0";
+  return Number.isFinite(value) ? value.toPrecision(3) : "infinite";
+}
+
+/** @param {unknown} problem */
+function sentenceOf(problem) {
+  const text = problem instanceof Error ? problem.message : String(problem);
+  return text.charAt(0).toUpperCase() + text.slice(1) + (/[.!?]$/.test(text) ? "" : ".");
+}
