@@ -144,6 +144,11 @@ class Model:
         return self._instances.memory if self._instances is not None else NOTHING
 
     @property
+    def held(self) -> MemoryUse:
+        """Return what memory budgets count for it."""
+        return self._instances.held if self._instances is not None else NOTHING
+
+    @property
     def labels(self) -> Labels:
         """Return the labels of the label files; an ensemble without its own takes those of the step that makes the output."""
         if self._step_labels is None:

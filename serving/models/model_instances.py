@@ -17,7 +17,7 @@ from serving.execution.instance import Instance
 from serving.execution.instance_groups import Placement, placements
 from serving.execution.warmup import warmup_batches
 from serving.models.load_report import LoadProgress
-from serving.resources.memory import NOTHING, MemoryUse, files_bytes, memory_use
+from serving.resources.memory import NOTHING, MemoryUse, at_least, files_bytes, grown, weights
 from serving.resources.runtime import Runtime
 from serving.scheduling.instance_scheduler import InstanceScheduler
 from serving.scheduling.sequence_batch import SequenceBatchScheduler
@@ -53,6 +53,7 @@ class ModelInstances:
         self._running: list[Instance] = []
         # Instances that run on only for their sequences; each waits for its future.
         self._leaving: dict[asyncio.Task[None], asyncio.Future[None]] = {}
+        self._files = 0  # bytes
         self._grown = NOTHING  # what the server's memory grew by when they were loaded and changed
 
     @property
@@ -61,21 +62,28 @@ class ModelInstances:
 
     @property
     def memory(self) -> MemoryUse:
-        """Return what was measured to grow with them; what processes of their own hold is read again and again."""
+        """Return what they hold, see serving.resources.memory; what processes of their own hold is read again and again."""
         processes = self._processes()
-        return self._grown._replace(host=self._runtime.child_memory.of(processes)) if processes else self._grown
+        if processes:
+            return MemoryUse(self._runtime.child_memory.of(processes), self._grown.gpus)
+        return weights(self._files, (instance.device for instance in self._running))
+
+    @property
+    def held(self) -> MemoryUse:
+        """Return what memory budgets count for them."""
+        return self.memory if self._processes() else at_least(self.memory, self._grown)
 
     async def load(self, config: ModelConfig) -> None:
         """Read the weights and make every instance; raises ServingError and leaves nothing behind."""
         spec, runtime = self._spec, self._runtime
         try:
             self._backend = make_backend(spec)
-            floor = await runtime.in_thread(files_bytes, spec.version_dir)
+            self._files = await runtime.in_thread(files_bytes, spec.version_dir)
             with runtime.meter.measure() as growth:
                 loading = runner("loading", spec.name, spec.version, spec.model_file)
                 await runtime.in_thread(loading, self._backend.load)
                 await self._place(self._backend, config, self._make_ready)
-            self._grown = memory_use(growth, floor, self._processes(), self._gpus())
+            self._grown = grown(growth, self._gpus())
         except Exception as error:
             await self.free()
             raise unexpected(error, f"loading '{spec.name}'") from error
@@ -99,9 +107,8 @@ class ModelInstances:
         before = list(self._running)
         with self._runtime.meter.measure() as growth:
             await self._place(self._backend, config, partial(self._make_warm, config))
-        if growth.alone and self._running != before:
-            grown = memory_use(growth, 0, (), self._gpus())
-            self._grown = (self._grown + grown)._replace(basis=self._grown.basis)
+        if self._running != before:
+            self._grown += grown(growth, self._gpus())
 
     async def free(self) -> None:
         """Stop every instance, when its batch is done, and let go of the weights."""

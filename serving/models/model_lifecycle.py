@@ -347,7 +347,7 @@ class ModelLifecycle:
         """Let go of a version's weights; its next request brings them back."""
         model = version.model
         assert isinstance(model, Model)
-        version.memory_awake = model.memory
+        version.memory_awake = model.held
         version.model = self._builder.asleep_again(version, model)
         self._serve(version)
         self._choose_answering()

@@ -69,8 +69,16 @@ class ModelVersion:
 
     @property
     def memory(self) -> MemoryUse:
-        models = [*self.models, self.incoming] if self.incoming else self.models
-        return sum((model.memory for model in models), NOTHING)
+        return sum((model.memory for model in self._resident), NOTHING)
+
+    @property
+    def held(self) -> MemoryUse:
+        """Return what memory budgets count for it."""
+        return sum((model.held for model in self._resident), NOTHING)
+
+    @property
+    def _resident(self) -> list[Model | SleepingModel]:
+        return [*self.models, self.incoming] if self.incoming else self.models
 
     def takes_in_place(self, source: VersionSource, config: ModelConfig) -> bool:
         """Whether what serves can go on with a new configuration: same files, same build, and no need to wake up."""

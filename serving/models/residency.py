@@ -86,7 +86,7 @@ class ResidencyManager:
         """Return whose budget is too small for what is held and needed: "host", "gpu:0"; None where it fits."""
         if not (self._host_budget or self._gpu_budget):
             return None
-        total = sum((version.memory for _, version in self._versions()), sum(self._reserved, needed))
+        total = sum((version.held for _, version in self._versions()), sum(self._reserved, needed))
         if self._host_budget and total.host > self._host_budget:
             return "host"
         over = [device for device, size in total.gpus if self._gpu_budget and size > self._gpu_budget]
@@ -100,7 +100,7 @@ class ResidencyManager:
         candidates = [
             (version.last_used, number, model, version)
             for number, (model, version) in enumerate(self._versions())
-            if _may_sleep(model, version, now) and _holds(version.memory, device)
+            if _may_sleep(model, version, now) and _holds(version.held, device)
         ]
         return min(candidates)[2:] if candidates else None
 

@@ -28,7 +28,7 @@ Wake = Callable[["SleepingModel"], Coroutine[None, None, None]]
 class SleepingModel:
     """`config` is complete and checked, so that metadata and configuration are answered without the weights."""
 
-    memory = NOTHING
+    memory = held = NOTHING
 
     def __init__(self, spec: ModelSpec, statistics: ModelStatistics, wake: Wake, labels: Labels) -> None:
         self.spec = spec

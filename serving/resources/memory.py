@@ -1,8 +1,11 @@
-"""What each model holds, on the host and on each GPU: measured around its load, and in its child processes.
+"""What each model holds, on the host and on each GPU, in two figures.
 
-A load that runs alone is measured by what the server's memory grew by. Pages that were freed before may be used again, and
-loads that overlap cannot be told apart: then the size of the model's files is the floor, and `basis` says so.
-Processes of a model's own are read off the loop, at most once a second unless somebody waits for it.
+`memory` is told. It is the same however often, and beside whatever, the model is loaded: in the server's own process the size
+of the model's files on each device that has instances; for processes of its own what those hold, which is read off the loop,
+at most once a second unless somebody waits for it.
+
+`held` is what memory budgets count: at least `memory`, and what the server's memory grew by where the load ran alone. That
+differs from load to load: the first model of a framework carries its libraries, and pages that were freed are used again.
 """
 
 import os
@@ -13,17 +16,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from serving.core.devices import gpu_count
+from serving.core.devices import Device, gpu_count
 from serving.resources.sampling import Sample
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
-MEASURED = "measured"  # memory of its own processes, or grown while nothing else loaded
 READ_EACH_S = 1.0
-FILES = "files"  # the size of its files: a floor
+MEASURED = "measured"  # of its own processes
+FILES = "files"  # the size of its files
 
 
 class MemoryUse(NamedTuple):
-    """Bytes. `gpus`: device number -> bytes. The basis is that of `host`."""
+    """Bytes. `gpus`: device number -> bytes. `basis`: where the figures come from."""
 
     host: int = 0
     gpus: tuple[tuple[int, int], ...] = ()
@@ -72,20 +75,27 @@ class MemoryMeter:
             growth.gpus = {device: _gpu_growth(gpus[device], now) for device, now in _gpu_bytes().items()}
 
 
-def memory_use(growth: Growth, floor: int, processes: Iterable[int], devices: Iterable[int]) -> MemoryUse:
-    """Return what a model holds.
+def weights(size: int, devices: Iterable[Device]) -> MemoryUse:
+    """Return what a model's weights take in the server's process. size: bytes of its files. devices: those of its instances,
+    which share what is on one of them."""
+    places = {(device.kind, device.id) for device in devices}
+    gpus = sorted(number for kind, number in places if kind == "gpu")
+    return MemoryUse(size if len(places) > len(gpus) else 0, tuple((number, size) for number in gpus), FILES)
 
-    floor: bytes of its files; processes: those of its own; devices: the GPUs that it was placed on.
-    """
-    gpus = (
-        tuple((device, max(0, growth.gpus.get(device, 0))) for device in sorted(set(devices))) if growth.alone else ()
-    )
-    pids = list(processes)
-    if pids:
-        return MemoryUse(sum(map(private_bytes, pids)), gpus)
-    if growth.alone and growth.host >= floor:
-        return MemoryUse(growth.host, gpus)
-    return MemoryUse(floor, gpus, FILES)
+
+def grown(growth: Growth, gpus: Iterable[int]) -> MemoryUse:
+    """Return what the server's memory grew by on the host and on these GPUs; nothing where several grew it."""
+    if not growth.alone:
+        return NOTHING
+    return MemoryUse(max(0, growth.host), tuple((gpu, max(0, growth.gpus.get(gpu, 0))) for gpu in sorted(set(gpus))))
+
+
+def at_least(one: MemoryUse, other: MemoryUse) -> MemoryUse:
+    """Return the larger figure of both on each device."""
+    gpus = dict(other.gpus)
+    for gpu, size in one.gpus:
+        gpus[gpu] = max(size, gpus.get(gpu, 0))
+    return MemoryUse(max(one.host, other.host), tuple(sorted(gpus.items())), one.basis)
 
 
 def resident_bytes() -> int:

@@ -15,7 +15,6 @@ from typing import NamedTuple
 from repository.core.histogram import BOUNDS_US, Histogram
 from serving.frontends.metrics.hardware import Gpu, HardwareReadings
 from serving.frontends.metrics.summaries import Summaries
-from serving.resources.memory import MEASURED
 from serving.resources.response_cache import ResponseCache
 from serving.telemetry.request_log import RequestLog
 from serving.telemetry.statistics import FIRST_RESPONSE_FAMILY, ModelStatistics
@@ -196,10 +195,10 @@ def _failures(model: _Model) -> list[str]:
 
 def _memory_lines(model: _Model) -> list[str]:
     memory = model.statistics.status.memory
-    held = [("cpu", memory.basis, memory.host), *((f"gpu:{device}", MEASURED, size) for device, size in memory.gpus)]
+    held = [("cpu", memory.host), *((f"gpu:{device}", size) for device, size in memory.gpus)]
     return [
-        f'slipway_model_memory_bytes{{{model.labels},device="{device}",basis="{basis}"}} {size}'
-        for device, basis, size in held
+        f'slipway_model_memory_bytes{{{model.labels},device="{device}",basis="{memory.basis}"}} {size}'
+        for device, size in held
     ]
 
 

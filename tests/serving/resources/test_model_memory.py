@@ -1,4 +1,4 @@
-"""What each model holds: measured when it loads, read from its processes, told in statistics, metrics and the live feed."""
+"""What each model holds: its files, or what its processes hold; told in statistics, metrics and the live feed."""
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
@@ -8,8 +8,20 @@ from typing import Any
 import numpy as np
 import pytest
 
+from serving.core.devices import CPU, Device
 from serving.resources.allocator import MemoryReturn
-from serving.resources.memory import FILES, MEASURED, MemoryMeter, memory_use
+from serving.resources.memory import (
+    FILES,
+    MEASURED,
+    NOTHING,
+    Growth,
+    MemoryMeter,
+    MemoryUse,
+    at_least,
+    files_bytes,
+    grown,
+    weights,
+)
 from tests.serving.frontends.metrics.live_subscriber import Subscriber
 from tests.serving.frontends.raw_http import samples
 from tests.serving.in_process import core, infer
@@ -20,27 +32,43 @@ MB = 1 << 20
 LARGE = (1024, 4096, 1024)  # 32 MB of weights
 
 
-def test_a_model_that_loads_alone_is_measured_and_told_everywhere(tmp_path):
-    """In a process of its own: one that has run other tests has freed memory, which a load may use instead of new."""
-    model_factory.onnx_scale(tmp_path, "first")  # so that the library itself is not counted
+def told(server: ServerProcess) -> dict[str, int]:
+    """Bytes on the host by model, as the statistics extension tells them."""
+    rows = server.get("/v2/models/stats")[1]["model_stats"]
+    return {row["name"]: sum(int(usage["byte_size"]) for usage in row["memory_usage"]) for row in rows}
+
+
+def test_what_a_model_holds_is_the_same_after_a_reload_and_a_restart_whatever_else_is_loaded(tmp_path):
+    """It once was what the server grew by: 68 MB where the model was loaded first, 32 MB after a restart."""
+    model_factory.onnx_scale(tmp_path, "first")
     model_factory.onnx_mlp(tmp_path, "large", LARGE)
-    with ServerProcess(tmp_path, "--model-control-mode=explicit", "--load-model=first") as server:
-
-        def told() -> list[Any]:
-            rows = server.get("/v2/models/stats")[1]["model_stats"]
-            return next((row.get("memory_usage", []) for row in rows if row["name"] == "large"), [])
-
+    size = files_bytes(tmp_path / "large/1")
+    assert 32 * MB <= size < 40 * MB
+    with ServerProcess(tmp_path, "--model-control-mode=explicit") as server:
         assert server.post("/v2/repository/models/large/load")[0] == 200
-        [usage] = told()
-        assert (usage["type"], int(usage["id"])) == ("CPU", 0)
-        assert 32 * MB <= int(usage["byte_size"]) < 160 * MB
-        line = 'slipway_model_memory_bytes{model="large",version="1",device="cpu",basis="measured"}'
-        assert samples(server)[line] == int(usage["byte_size"])
+        assert told(server) == {"large": size}
+        line = 'slipway_model_memory_bytes{model="large",version="1",device="cpu",basis="files"}'
+        assert samples(server)[line] == size
         with closing(Subscriber(server.metrics)) as subscriber:
             [large] = [model for model in subscriber.changes() if model["name"] == "large"]
-        assert large["memory"]["host_bytes"] == int(usage["byte_size"])
+        assert large["memory"] == {"host_bytes": size, "gpu_bytes": {}, "basis": "files"}
         assert server.post("/v2/repository/models/large/unload")[0] == 200
-        wait_until(lambda: not told(), what="the memory's end")
+        wait_until(lambda: not told(server), what="the memory's end")
+        assert server.post("/v2/repository/models/large/load")[0] == 200
+        assert told(server) == {"large": size}
+    with ServerProcess(tmp_path, "--model-control-mode=explicit", "--load-model=*") as server:
+        assert told(server)["large"] == size
+
+
+@pytest.mark.asyncio
+async def test_a_release_that_is_taken_in_place_does_not_change_what_a_model_holds(tmp_path):
+    model_factory.onnx_scale(tmp_path)
+    async with core(tmp_path, load_model=("scale",)) as server:
+        before = of(server, "scale").status.memory
+        for count in (3, 1):
+            model_factory.write_config(tmp_path / "scale", f"instance_group {{ count: {count} kind: KIND_CPU }}")
+            await server.load_model("scale")
+        assert of(server, "scale").status.memory == before
 
 
 @pytest.mark.asyncio
@@ -73,14 +101,24 @@ async def test_a_python_model_holds_what_its_process_holds_now(tmp_path):
         assert after.host - before.host >= 32 * MB
 
 
-def test_loads_that_overlap_count_the_size_of_their_files():
+def test_weights_count_once_on_each_device():
+    gpu, other = Device("gpu", 0), Device("gpu", 1)
+    assert weights(10, [CPU, CPU]) == (10, (), FILES)
+    assert weights(10, [gpu, gpu, other]) == (0, ((0, 10), (1, 10)), FILES)
+    assert weights(10, [CPU, other]) == (10, ((1, 10),), FILES)
+    assert weights(10, []) == (0, (), FILES)
+
+
+def test_budgets_count_what_grew_where_a_load_ran_alone():
     meter = MemoryMeter()
     with meter.measure() as first, meter.measure() as second:
         pass
     with meter.measure() as third:
         pass
     assert (first.alone, second.alone, third.alone) == (False, False, True)
-    assert memory_use(first, 1000, (), ()) == (1000, (), FILES)
+    assert grown(Growth(False, 50, {0: 5}), [0]) == NOTHING
+    assert grown(Growth(True, 50, {0: 5, 1: -3}), [0, 1]) == (50, ((0, 5), (1, 0)), MEASURED)
+    assert at_least(MemoryUse(10, ((0, 7),), FILES), MemoryUse(50, ((0, 5), (1, 1)))) == (50, ((0, 7), (1, 1)), FILES)
 
 
 def of(server, name):
