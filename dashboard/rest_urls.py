@@ -62,6 +62,7 @@ urlpatterns = [
         "models/<str:name>/examples/<str:example>/answer", examples.ExampleAnswer.as_view(), name="api_example_answer"
     ),
     path("models/<str:name>/golden_checks", examples.GoldenChecks.as_view(), name="api_golden_checks"),
+    path("models/<str:name>/traffic_sample", examples.TrafficSample.as_view(), name="api_traffic_sample"),
     path("uploads", uploads.UploadList.as_view(), name="api_uploads"),
     path("uploads/<uuid:pk>", uploads.UploadDetail.as_view(), name="api_upload"),
     path("uploads/<uuid:pk>/files", uploads.UploadFiles.as_view(), name="api_upload_files"),

@@ -10,6 +10,7 @@ from dashboard.examples import serializers
 from dashboard.examples.runs import example_answer, golden_run
 from dashboard.examples.selectors import example_get, examples
 from dashboard.examples.services import example_change, example_create, example_delete
+from dashboard.examples.traffic import traffic_sample
 from dashboard.web.rest.endpoint import Endpoint, data_of
 from repository.core.golden import MAX_BYTES
 
@@ -78,3 +79,14 @@ class GoldenChecks(Endpoint):
         results = golden_run(model=model_get(name), actor=self.actor, version=version)
         told = {"passed": all(result.passed for result in results), "results": results}
         return Response(serializers.GoldenRunSerializer(told).data)
+
+
+class TrafficSample(Endpoint):
+    rights = {"POST": Right.OPERATE}
+
+    @extend_schema(request=serializers.SamplingRequestSerializer, responses=serializers.SamplingSerializer)
+    def post(self, request: Request, name: str) -> Response:
+        """Shows the next requests that clients send to a model, with their answers, and keeps nothing of them."""
+        data = data_of(request, serializers.SamplingRequestSerializer)
+        sampling = traffic_sample(model=model_get(name), actor=self.actor, **data)
+        return Response(serializers.SamplingSerializer(sampling).data)

@@ -96,3 +96,30 @@ class GoldenResultSerializer(serializers.Serializer[Any]):
 class GoldenRunSerializer(serializers.Serializer[Any]):
     passed = serializers.BooleanField(help_text="Whether all of them passed.")
     results = GoldenResultSerializer(many=True)
+
+
+class SamplingRequestSerializer(serializers.Serializer[Any]):
+    count = serializers.IntegerField(required=False, default=5)
+    seconds = serializers.IntegerField(required=False, default=30)
+    consent = serializers.BooleanField(
+        required=False, default=False, help_text="That the one who asks may see what clients send."
+    )
+
+
+class CandidateSerializer(serializers.Serializer[Any]):
+    """examples.traffic.Candidate"""
+
+    version = serializers.IntegerField()
+    inputs = serializers.CharField()
+    request = serializers.DictField()
+    expected = serializers.DictField()
+
+
+class SamplingSerializer(serializers.Serializer[Any]):
+    """examples.traffic.Sampling"""
+
+    candidates = CandidateSerializer(many=True)
+    skipped = serializers.DictField(
+        child=serializers.IntegerField(), help_text="Requests that can be no example: too_large, failed, unfit."
+    )
+    seconds = serializers.FloatField()

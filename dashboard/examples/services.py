@@ -26,7 +26,7 @@ from repository.core.golden import (
     request_json,
 )
 from repository.core.json_types import JsonObject
-from repository.core.tensors import Tensor, tensor_json
+from repository.core.tensors import Tensor, in_words, tensor_json
 
 MAX_NAME = 100
 # A change may name these; what is not among its arguments stays as it is.
@@ -120,7 +120,7 @@ def _put(example: Example, given: dict[str, Any]) -> None:
     example.golden = bool(given["golden"])
     for field in ("absolute", "relative"):
         setattr(example, field, _tolerance(field, given[field]))
-    example.inputs = ", ".join(_in_words(tensor) for tensor in request.inputs)[:300]
+    example.inputs = in_words(request.inputs)[:300]
     example.size_bytes = len(orjson.dumps([example.request, example.expected]))
     if example.size_bytes > MAX_BYTES:
         raise TooLarge(
@@ -156,10 +156,6 @@ def _tolerance(field: str, given: object) -> float:
     if not number or not math.isfinite(given) or given < 0:  # type: ignore[arg-type, operator]  # it is a number
         raise _invalid(field, f"expected the {field} tolerance as a number from 0, such as 0.001")
     return float(given)  # type: ignore[arg-type]  # as above
-
-
-def _in_words(tensor: Tensor) -> str:
-    return f"{tensor.name} {tensor.datatype} [{', '.join(map(str, tensor.shape))}]"
 
 
 def _refuse_unfit(example: Example, inputs: list[Tensor], expected: list[Tensor] | None) -> None:

@@ -129,6 +129,7 @@ def _rest_addresses(name: str) -> dict[str, str]:
         "model": reverse("api_model", args=[name]),
         "examples": reverse("api_examples", args=[name]),
         "golden_checks": reverse("api_golden_checks", args=[name]),
+        "traffic": reverse("api_traffic_sample", args=[name]),
     }
 
 

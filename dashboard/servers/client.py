@@ -1,6 +1,6 @@
 """The only code that speaks to an inference server: its V2 routes, its control routes, its live feed.
 
-    ServerClient(server, connections)   blocking, for REST
+    ServerClient(server, connections)   blocking, for REST; also samples traffic
     AsyncServerClient(server)           for consumers, `watch` and `up`; also reads the live feed
 
 Both have the same methods; those of the second are awaited. Every failure is raised as a DashboardError with a sentence:
@@ -20,7 +20,16 @@ from django.conf import settings
 
 from dashboard.models import Server
 from dashboard.models.release import CheckStep
-from dashboard.servers.messages import FeedEvent, Hello, HelloEvent, IndexRow, LoadAnswer, Stats, StatsEvent
+from dashboard.servers.messages import (
+    FeedEvent,
+    Hello,
+    HelloEvent,
+    IndexRow,
+    LoadAnswer,
+    Stats,
+    StatsEvent,
+    TrafficSamples,
+)
 from dashboard.shared.exceptions import DashboardError, Forbidden, Invalid, NotFound, Unavailable
 
 CONNECT_TIMEOUT_S = 2.0
@@ -116,6 +125,16 @@ def _infer(name: str, body: bytes, headers: Mapping[str, str], version: str) -> 
     return Call("POST", path, body, read, headers, timeout=INFER_TIMEOUT_S, any_status=True)
 
 
+def _sample(name: str, count: int, seconds: float) -> Call[TrafficSamples]:
+    path = f"/v2/slipway/models/{quote(name, safe='')}/sample"
+    body = orjson.dumps({"count": count, "seconds": seconds})
+
+    def read(response: httpx.Response) -> TrafficSamples:
+        return cast(TrafficSamples, _json(response.content))
+
+    return Call("POST", path, body, read, control=True, timeout=seconds + ANSWER_TIMEOUT_S)
+
+
 def _nothing(response: httpx.Response) -> None:
     return None
 
@@ -193,6 +212,11 @@ class ServerClient(_Peer):
     def infer_raw(self, name: str, body: bytes, headers: Mapping[str, str], version: str = "") -> RawAnswer:
         """Pass an inference request on as it is; the answer is the server's, refusals too."""
         return self._call(_infer(name, body, {**headers, **self._token}, version))
+
+    def sample(self, name: str, count: int, seconds: float) -> TrafficSamples:
+        """Return the next requests that clients send to a model, with their answers: when `count` have come, or the time is
+        over."""
+        return self._call(_sample(name, count, seconds))
 
     def _call(self, call: Call[T]) -> T:
         client = self._connections.client()

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import NotRequired, TypedDict
 
 from dashboard.models.release import CheckStep
+from repository.core.json_types import JsonObject
 
 
 class Loading(TypedDict):
@@ -24,6 +25,22 @@ class LoadAnswer(TypedDict, total=False):
 
     release: int | None
     steps: list[CheckStep]
+
+
+class TrafficSample(TypedDict):
+    """One request of a client with its answer, as repository.core.golden reads them."""
+
+    version: int
+    request: JsonObject
+    answer: JsonObject
+
+
+class TrafficSamples(TypedDict):
+    """What Slipway answers to POST /v2/slipway/models/{model}/sample. skipped: requests that can be no example, by reason."""
+
+    samples: list[TrafficSample]
+    skipped: dict[str, int]  # too_large, failed, unfit
+    seconds: float
 
 
 class IndexRow(TypedDict):

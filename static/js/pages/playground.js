@@ -27,7 +27,7 @@ import { BINARY, TIMING, encode, kept, readable, unkept } from "../playground/wi
  * @property {string} state of the model
  * @property {{ inputs: TensorSpec[], outputs: TensorSpec[] }} signature
  * @property {boolean} own_signatures whether another version may have another signature
- * @property {{ infer: string, version: string, model: string, examples: string, golden_checks: string }} addresses of REST; VERSION in the second is one's name
+ * @property {{ infer: string, version: string, model: string, examples: string, golden_checks: string, traffic: string }} addresses of REST; VERSION in the second is one's name
  * @property {{ http: string, grpc: string }} server
  * @property {boolean} token whether the server asks for one
  * @property {Record<string, string[]>} labels output -> names of its classes

@@ -3,6 +3,7 @@
 import { $, $$, el, icon, need } from "../core/dom.js";
 import { latency } from "../core/format.js";
 import { RequestError, request } from "../core/request.js";
+import { TrafficSampling } from "./traffic.js";
 import { readable } from "./wire.js";
 
 /**
@@ -18,7 +19,7 @@ import { readable } from "./wire.js";
  * @property {{ name: string, largest: number | "Infinity" | null, detail: string }[]} outputs
  *
  * @typedef {object} ExamplesOptions
- * @property {{ examples: string, golden_checks: string }} addresses of REST
+ * @property {{ examples: string, golden_checks: string, traffic: string }} addresses of REST
  * @property {() => string} version that is chosen: a number or an alias, "" for what the server chooses
  * @property {() => Promise<KeptRequest | null>} present the request in the inputs; null where an input is wrong, which it says
  * @property {(request: KeptRequest) => void} put shows a request in the inputs
@@ -34,6 +35,8 @@ export class Examples {
   constructor(options) {
     this.options = options;
     this.place = need("#examples", HTMLElement);
+    const { addresses } = options;
+    this.traffic = $("#traffic-dialog") ? new TrafficSampling({ addresses, kept: (said) => this.#refresh(said) }) : null;
     const card = this.place.closest(".card");
     card?.addEventListener("click", ({ target }) => this.#clicked(target));
     document.addEventListener("submit", (event) => this.#submitted(event));
@@ -51,6 +54,7 @@ export class Examples {
     if (button.dataset.act === "rename") this.#rename(name);
     if (button.dataset.act === "golden" && row) this.#makeGolden(name, row.dataset);
     if (button.dataset.act === "run") this.#run(button);
+    if (button.dataset.act === "traffic") this.traffic?.open();
   }
 
   /**

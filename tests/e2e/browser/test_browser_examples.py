@@ -1,12 +1,18 @@
 """Examples of requests: kept by name, put back into the inputs, made golden, run, renamed and deleted."""
 
+import threading
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import httpx
 import pytest
 from playwright.sync_api import Page, expect
 
 from tests.support import model_factory
+from tests.support.serving_process import PATIENCE_S
+from tests.support.up_process import Up
 
 pytestmark = pytest.mark.browser
 
@@ -95,3 +101,49 @@ def test_golden_requests_are_recorded_typed_in_and_run(playground: Page) -> None
     page.get_by_role("button", name="Run golden requests").focus()
     page.keyboard.press("Enter")
     expect(page.get_by_role("button", name="Run golden requests")).to_be_focused()
+
+
+def test_live_traffic_is_kept_only_after_it_was_confirmed_twice(playground: Page, slipway: Up) -> None:
+    page = playground
+    model = page.url.split("/")[-2]
+    page.get_by_role("button", name="Sample live traffic").click()
+    dialog = page.locator("#traffic-dialog")
+    dialog.get_by_label("Requests, at most").fill("2")
+    dialog.get_by_role("button", name="Start sampling").click()
+    expect(dialog.locator('[data-error="consent"]')).to_have_text("Confirm this first.")
+    dialog.get_by_label("I may see what these clients send").check()
+    with traffic(f"{slipway.http_url}/v2/models/{model}/infer"):
+        dialog.get_by_role("button", name="Start sampling").click()
+        expect(dialog.locator("[data-note]")).to_contain_text("2 requests in 1 s. Nothing is kept yet.")
+    dialog.locator("summary").first.click()
+    expect(dialog.locator("pre").first).to_contain_text('"data": [2, 4, 6, 8]')
+    dialog.get_by_label("Keep request 2").uncheck()
+    dialog.get_by_label("Name of request 1").fill("from a client")
+    assert page.locator("tr[data-example]").count() == 0
+    dialog.get_by_role("button", name="Keep 1 example").click()
+    expect(page.locator("#golden-summary")).to_have_text("Kept 1 example of live traffic.")
+    row = page.locator('tr[data-example="from a client"]')
+    expect(row).to_contain_text("golden")
+    expect(row).to_contain_text("Live traffic")
+    page.get_by_role("button", name="Run golden requests").click()
+    expect(page.locator("#golden-summary")).to_have_text("Version 1 passed the golden request.")
+
+
+@contextmanager
+def traffic(address: str) -> Iterator[None]:
+    """Requests of one client, one after another, until the block ends."""
+    stop = threading.Event()
+    body = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [1, 2, 3, 4]}]}
+
+    def send() -> None:
+        with httpx.Client(timeout=PATIENCE_S) as http:
+            while not stop.wait(0.01):
+                http.post(address, json=body)
+
+    client = threading.Thread(target=send)
+    client.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        client.join()

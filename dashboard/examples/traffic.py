@@ -1,0 +1,91 @@
+"""Requests of live traffic, shown to somebody who may keep some of them as examples. Here nothing is kept of them."""
+
+from dataclasses import dataclass
+
+import orjson
+
+from dashboard.access.audit import audit_record
+from dashboard.access.authorisation import Actor, Right, require
+from dashboard.models import Model
+from dashboard.servers.client import ServerClient, ServerConnections
+from dashboard.servers.messages import TrafficSample
+from dashboard.servers.selectors import server_get
+from dashboard.servers.services import LOCAL
+from dashboard.shared.exceptions import Invalid, Problem
+from repository.core.errors import InvalidExample
+from repository.core.golden import MAX_BYTES, read_expected, read_request, request_json
+from repository.core.json_types import JsonObject
+from repository.core.tensors import in_words, tensor_json
+
+MAX_COUNT = 20
+MAX_SECONDS = 60
+
+_connections = ServerConnections()
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A request that a client sent, as it would be kept. inputs: in words. expected: what the client was answered."""
+
+    version: int
+    inputs: str
+    request: JsonObject
+    expected: JsonObject
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """What came in so many seconds. skipped: how many requests can be no example, by the reason."""
+
+    candidates: list[Candidate]
+    skipped: dict[str, int]
+    seconds: float
+
+
+def traffic_sample(*, model: Model, actor: Actor, count: int, seconds: int, consent: bool) -> Sampling:
+    """Return the next requests that clients send to a model, with their answers: when so many have come, or the time is over.
+
+    That somebody looked is written down before they see any. consent: they know what they will see.
+    Forbidden: the actor may not operate. Invalid: no consent, or more than MAX_COUNT or MAX_SECONDS. Unavailable: the server
+    does not answer, or the model is not ready.
+    """
+    require(actor, Right.OPERATE)
+    if not consent:
+        raise _invalid("consent", "confirm that you may see what clients send before it is shown")
+    if not 1 <= count <= MAX_COUNT:
+        raise _invalid("count", f"expected 1 to {MAX_COUNT} requests")
+    if not 1 <= seconds <= MAX_SECONDS:
+        raise _invalid("seconds", f"expected 1 to {MAX_SECONDS} seconds")
+    audit_record(
+        actor=actor,
+        action="traffic.sample",
+        model=model,
+        summary=f"Asked to see up to {count} requests that clients send to {model.name} within {seconds} s",
+    )
+    found = ServerClient(server_get(LOCAL), _connections).sample(model.name, count, seconds)
+    skipped = dict(found["skipped"])
+    candidates = []
+    for row in found["samples"]:
+        candidate = _candidate(row)
+        if candidate is None:
+            skipped["too_large"] = skipped.get("too_large", 0) + 1
+        else:
+            candidates.append(candidate)
+    return Sampling(candidates, skipped, found["seconds"])
+
+
+def _candidate(row: TrafficSample) -> Candidate | None:
+    """Return a sample as it would be kept; None for one that is too large for it, or that no example can hold."""
+    try:
+        request, expected = read_request(row["request"]), read_expected(row["answer"])
+    except InvalidExample:
+        return None
+    kept: JsonObject = {"outputs": [tensor_json(tensor) for tensor in expected]}
+    asked = request_json(request)
+    if len(orjson.dumps([asked, kept])) > MAX_BYTES:
+        return None
+    return Candidate(row["version"], in_words(request.inputs), asked, kept)
+
+
+def _invalid(field: str, message: str) -> Invalid:
+    return Invalid(message, [Problem(message, field=field)])
