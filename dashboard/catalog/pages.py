@@ -16,12 +16,10 @@ from dashboard.catalog import selectors as select
 from dashboard.catalog import services as model_services
 from dashboard.catalog.selectors import unmanaged_models
 from dashboard.catalog.traits import traits_of
-from dashboard.jobs.selectors import jobs
-from dashboard.jobs.services import UNFINISHED
 from dashboard.metrics.pages import EACH
 from dashboard.metrics.recent import NO_NUMBERS, recent_numbers
 from dashboard.models import Model, Release
-from dashboard.releases.selectors import current_text, protected_versions, releases_served, way_back
+from dashboard.releases.selectors import current_text, releases_served, way_back
 from dashboard.servers.consumers import MODEL_LINES
 from dashboard.servers.selectors import has_gpus, model_states, outage_sentence, servers
 from dashboard.shared.exceptions import Invalid
@@ -124,20 +122,6 @@ def model(request: HttpRequest, name: str) -> HttpResponse:
 def model_head(request: HttpRequest, name: str) -> HttpResponse:
     """Show the head alone, which refreshes itself on every tab."""
     return respond(request, "catalog/model/head", model_context(name, request.GET.get("tab", "overview")))
-
-
-@require_GET
-@requires(Right.VIEW)
-def model_versions(request: HttpRequest, name: str) -> HttpResponse:
-    head = model_context(name, "versions")
-    states = {state.version: state for state in model_states(model_name=name)}
-    context = {
-        **head,
-        "versions": [(version, states.get(version.number)) for version in select.versions(head["model"])],
-        "protected": protected_versions(head["model"], head["way_back"]),
-        "under_way": jobs(model=head["model"]).filter(state__in=UNFINISHED),
-    }
-    return respond(request, "catalog/model/versions", context)
 
 
 @require_GET

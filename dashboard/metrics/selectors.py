@@ -158,7 +158,7 @@ def _release_marker(span: ReleaseSpan) -> Marker:
         "text": f"Release {number} of {name} serves: {span.release.summary or span.release.get_kind_display()}",
         "model": name,
         "bad": False,
-        "address": f"{reverse('model_versions', args=[name])}#release-{number}",
+        "address": reverse("release", args=[name, number]),
     }
 
 

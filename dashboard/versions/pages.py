@@ -1,24 +1,120 @@
-"""What may be done to the versions of a model: make one live, go back, archive, restore, note."""
+"""The versions of a model: which there are, and what may be done: make live, go back, name, keep, archive, restore, note."""
 
+from collections import defaultdict
+from collections.abc import Mapping
+
+from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
-from django.views.decorators.http import require_POST
+from django.shortcuts import redirect
+from django.utils.functional import SimpleLazyObject
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from dashboard.access.authorisation import Right, requires
+from dashboard.access.authorisation import Right, actor_of, requires
 from dashboard.catalog import selectors as select
-from dashboard.releases.selectors import release_get, way_back
+from dashboard.catalog.pages import model_context
+from dashboard.jobs.selectors import jobs
+from dashboard.jobs.services import UNFINISHED
+from dashboard.releases.selectors import current_text, newest_release, protected_versions, release_get, way_back
+from dashboard.releases.texts import published_numbers
+from dashboard.servers.selectors import model_states
 from dashboard.shared.choices import VersionState
+from dashboard.shared.exceptions import DashboardError, Invalid
+from dashboard.templatetags.slipway import sentence
 from dashboard.versions import services as version_services
 from dashboard.versions.moves import version_archive as archive
 from dashboard.versions.moves import version_restore as restore
-from dashboard.web.pages import act
+from dashboard.versions.promotion import promotion
+from dashboard.versions.retention import expendable_versions, retention_set
+from dashboard.web.pages import act, page_of, respond
+
+
+@require_GET
+@requires(Right.VIEW)
+def model_versions(request: HttpRequest, name: str) -> HttpResponse:
+    return _versions(request, name)
+
+
+def _versions(request: HttpRequest, name: str, typed: Mapping[str, object] | None = None) -> HttpResponse:
+    """`typed`: what was sent of a form and refused, and why."""
+    head = model_context(name, "versions")
+    model, newest = head["model"], newest_release(head["model"])
+    states = {state.version: state for state in model_states(model_name=name)}
+    versions = page_of(request, select.versions(model))
+    context = {
+        **head,
+        "page": versions,
+        "versions": [(version, states.get(version.number)) for version in versions],
+        "protected": protected_versions(model, head["way_back"]),
+        "named": _names_of(newest.aliases if newest else {}),
+        "aliases": list(newest.aliases.items()) if newest else [],
+        "published": published_numbers(model),
+        "retention": model.retention,
+        "expendable": SimpleLazyObject(lambda: expendable_versions(model)),
+        "under_way": jobs(model=model).filter(state__in=UNFINISHED),
+        **(typed or {}),
+    }
+    response = respond(request, "versions/versions", context)
+    response.status_code = 400 if typed else 200
+    return response
+
+
+def _names_of(aliases: Mapping[str, int]) -> dict[int, list[str]]:
+    """Return the names of each version."""
+    names: dict[int, list[str]] = defaultdict(list)
+    for alias, number in sorted(aliases.items()):
+        names[number].append(alias)
+    return dict(names)
+
+
+@require_http_methods(["GET", "POST"])
+@requires(Right.OPERATE)
+def version_make_live(request: HttpRequest, name: str, number: int) -> HttpResponse:
+    """Show what making a version live would change, and with which configuration; then do it."""
+    head = model_context(name, "versions")
+    version = select.version_get(head["model"], number)
+    found = promotion(version)
+    if request.method == "GET":
+        context = {**head, "version": version, "promotion": found, "text_now": current_text(head["model"])}
+        return respond(request, "versions/live", context)
+    chosen = found.fitting if request.POST.get("config") == "fitting" else None
+    given = {"version": version, "text": chosen.text if chosen else None}
+    done = f"Version {number} is being made live. What serves now goes on until it is ready."
+    return act(request, version_services.release_promote, done, "model_releases", name, **given)
 
 
 @require_POST
 @requires(Right.OPERATE)
-def version_make_live(request: HttpRequest, name: str, number: int) -> HttpResponse:
-    version = select.version_get(select.model_get(name), number)
-    done = f"Version {number} is being made live. The present one serves until it is ready."
-    return act(request, version_services.release_promote, done, "model_versions", name, version=version)
+def model_aliases(request: HttpRequest, name: str) -> HttpResponse:
+    """Give versions the names of a form: `alias` and `number` of each row; a row without one of them goes."""
+    rows = list(zip(request.POST.getlist("alias"), request.POST.getlist("number"), strict=False))
+    wanted = {alias.strip(): int(number) for alias, number in rows if alias.strip() and number.isdecimal()}
+    try:
+        version_services.aliases_set(model=select.model_get(name), aliases=wanted, actor=actor_of(request))
+    except DashboardError as error:
+        kept = [(alias, int(number) if number.isdecimal() else 0) for alias, number in rows]
+        return _versions(request, name, {"aliases": kept, "aliases_error": sentence(error.message)})
+    messages.success(request, "The names are being moved. Requests that use them follow as soon as the server knows.")
+    return redirect("model_versions", name)
+
+
+@require_POST
+@requires(Right.OPERATE)
+def model_retention(request: HttpRequest, name: str) -> HttpResponse:
+    typed = {field: request.POST.get(field, "").strip() for field in ("count", "days")}
+    try:
+        rule = {field: _whole(text) for field, text in typed.items()}
+        retention_set(model=select.model_get(name), actor=actor_of(request), **rule)
+    except DashboardError as error:
+        return _versions(request, name, {"retention": typed, "retention_error": sentence(error.message)})
+    messages.success(request, "Retention is saved.")
+    return redirect("model_versions", name)
+
+
+def _whole(text: str) -> int | None:
+    """Return the number that a person typed, None for nothing."""
+    if text and not text.isdecimal():
+        raise Invalid(f"'{text}' is not a whole number")
+    return int(text) if text else None
 
 
 @require_POST
@@ -27,7 +123,7 @@ def model_go_back(request: HttpRequest, name: str) -> HttpResponse:
     model = select.model_get(name)
     target = way_back(model)
     done = f"Going back to release {target.number}." if target else "Going back."
-    return act(request, version_services.release_go_back, done, "model_versions", name, model=model)
+    return act(request, version_services.release_go_back, done, "model_releases", name, model=model)
 
 
 @require_POST
@@ -36,7 +132,7 @@ def release_go_back(request: HttpRequest, name: str, number: int) -> HttpRespons
     model = select.model_get(name)
     given = {"model": model, "release": release_get(model, number)}
     done = f"Going back to release {number}. What serves now goes on until it is ready."
-    return act(request, version_services.release_go_back, done, "model_versions", name, **given)
+    return act(request, version_services.release_go_back, done, "model_releases", name, **given)
 
 
 @require_POST

@@ -46,6 +46,15 @@ class Promotion:
     def fits(self) -> bool:
         return self.fitting is None or (self.present.valid and not self.changes)
 
+    @property
+    def prefers_fitting(self) -> bool:
+        return not self.fits
+
+    @property
+    def possible(self) -> bool:
+        """Whether there is a configuration that can serve the version."""
+        return self.present.valid or (self.fitting is not None and self.fitting.valid)
+
 
 @repository_errors()
 def promotion(version: Version) -> Promotion:

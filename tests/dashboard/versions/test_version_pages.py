@@ -1,0 +1,113 @@
+"""The pages of versions: making one live with what that changes, names, retention, why a version is kept."""
+
+from collections.abc import Callable
+
+import pytest
+from django.test import Client
+
+from dashboard.access.authorisation import Actor
+from dashboard.models import Model, Version
+from dashboard.releases.selectors import current_text, newest_release, wanted_versions
+from dashboard.versions.services import aliases_set
+from tests.dashboard.conftest import CONFIG, serve, text_of
+
+pytestmark = pytest.mark.django_db
+Publish = Callable[..., Version]
+
+
+@pytest.fixture
+def two(published: Publish) -> Model:
+    """Version 1 is live, version 2 is not."""
+    first = published(load=True)
+    serve(first.model)
+    published()
+    return first.model
+
+
+def test_making_a_version_live_says_first_what_changes(two: Model, as_person: Callable[..., Client]) -> None:
+    operator = as_person("operate")
+    page = text_of(operator, "/models/relu/versions/2/live")
+    assert "Nothing changes in what requests send and answers have." in page
+    assert '<span class="add">+' in page
+    answer = operator.post("/models/relu/versions/2/live", {"config": "present"})
+    assert answer["Location"] == "/models/relu/releases/"
+    assert wanted_versions(two) == [2]
+
+
+def test_a_version_of_another_signature_is_offered_with_the_configuration_that_fits_it(
+    two: Model, as_person: Callable[..., Client]
+) -> None:
+    other = CONFIG.replace('"y"', '"z"')
+    signature = {
+        "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, 4]}],
+        "outputs": [{"name": "z", "datatype": "FP32", "shape": [-1, 4]}],
+    }
+    Version.objects.filter(number=2).update(signature=signature, config=other)
+    operator = as_person("operate")
+    page = text_of(operator, "/models/relu/versions/2/live").replace("&#x27;", "'")
+    assert "Output 'y' is gone: requests that ask for it are refused." in page
+    assert 'value="fitting" checked' in page
+    operator.post("/models/relu/versions/2/live", {"config": "fitting"})
+    assert '"z"' in current_text(two)
+    assert wanted_versions(two) == [2]
+
+
+def test_a_viewer_makes_nothing_live(two: Model, as_person: Callable[..., Client]) -> None:
+    assert as_person().get("/models/relu/versions/2/live").status_code == 403
+    assert "/versions/2/live" not in text_of(as_person(), "/models/relu/versions")
+
+
+def test_names_are_given_moved_and_taken_away(two: Model, as_person: Callable[..., Client]) -> None:
+    operator = as_person("operate")
+    operator.post("/models/relu/aliases", {"alias": ["champion", "candidate"], "number": ["1", "2"]})
+    page = text_of(operator, "/models/relu/versions")
+    assert '<span class="tag">champion</span>' in page
+    operator.post("/models/relu/aliases", {"alias": ["champion", "candidate", ""], "number": ["2", "", ""]})
+    newest = newest_release(two)
+    assert newest is not None
+    assert newest.aliases["champion"] == 2
+    assert "candidate" not in newest.aliases
+
+
+@pytest.mark.parametrize(("alias", "said"), [("7", "alias"), ("Über", "alias")])
+def test_a_name_that_cannot_be_one_is_refused_and_kept_in_the_form(
+    two: Model, as_person: Callable[..., Client], alias: str, said: str
+) -> None:
+    operator = as_person("operate")
+    answer = operator.post("/models/relu/aliases", {"alias": [alias], "number": ["1"]})
+    page = answer.content.decode()
+    assert answer.status_code == 400
+    assert f'value="{alias}"' in page
+    assert 'id="aliases-error"' in page
+    assert said in page.split('id="aliases-error">')[1].split("<")[0]
+
+
+def test_the_page_says_why_a_version_is_kept(two: Model, actor: Actor, as_person: Callable[..., Client]) -> None:
+    aliases_set(model=two, aliases={"champion": 2}, actor=actor)
+    page = text_of(as_person("operate"), "/models/relu/versions").replace("&#x27;", "'")
+    assert "Version 1 of 'relu' is live" in page
+    assert "/versions/2/archive" not in page
+
+
+def test_retention_is_set_and_says_what_it_would_archive(two: Model, as_person: Callable[..., Client]) -> None:
+    operator = as_person("operate")
+    operator.post("/models/relu/retention", {"count": "1", "days": ""})
+    two.refresh_from_db()
+    assert two.retention == {"count": 1}
+    assert "Nothing is to be archived now." in text_of(operator, "/models/relu/versions")
+    operator.post("/models/relu/retention", {"count": "", "days": ""})
+    two.refresh_from_db()
+    assert two.retention == {}
+
+
+@pytest.mark.parametrize("count", ["many", "0", "-1"])
+def test_a_retention_that_is_no_number_is_refused_and_kept_in_the_form(
+    two: Model, as_person: Callable[..., Client], count: str
+) -> None:
+    answer = as_person("operate").post("/models/relu/retention", {"count": count, "days": "3"})
+    page = answer.content.decode()
+    assert answer.status_code == 400
+    assert f'value="{count}"' in page
+    assert 'id="retention-error"' in page
+    two.refresh_from_db()
+    assert two.retention == {}
