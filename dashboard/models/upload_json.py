@@ -41,6 +41,7 @@ class Proposal(TypedDict, total=False):
     executes_code: bool
     problems: list[Finding]
     config: str  # the text to review
+    batching_config: str  # one in which a model that was exported for one row takes any number; "" where that is no way
     config_source: str  # where that comes from: "upload", "model" (the present configuration) or "file" (proposed)
     fitting: str  # the text that fits these files, where `config` is the model's and does not
     base_release: int  # the model's newest release at that moment, 0 for none

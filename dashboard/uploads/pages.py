@@ -60,7 +60,10 @@ def existing(request: HttpRequest) -> HttpResponse:
 @require_GET
 @requires(Right.VIEW)
 def upload(request: HttpRequest, pk: str) -> HttpResponse:
-    return _page(request, upload_get(pk))
+    """?batching=on: with the configuration in which a model that was exported for one row takes any number."""
+    found = upload_get(pk)
+    batching = found.proposal.get("batching_config", "") if request.GET.get("batching") == "on" else ""
+    return _page(request, found, text=batching or None, batching=bool(batching))
 
 
 def _page(request: HttpRequest, found: Upload, **more: Any) -> HttpResponse:

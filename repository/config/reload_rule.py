@@ -14,7 +14,7 @@ from repository.config.model_config import SLIPWAY_PREFIX
 Effect = Literal["none", "in_place", "versions", "reload"]
 
 # Ours, and yet about how a model's instances are built.
-_BUILT_IN = ("slipway.isolation", "slipway.execution_timeout_s")
+_BUILT_IN = ("slipway.isolation", "slipway.execution_timeout_s", "slipway.variable_batch")
 
 
 def effect(old: ModelConfig, new: ModelConfig) -> Effect:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, NotRequired, TypeAlias, TypedDict
 from tritonclient.grpc import model_config_pb2 as mc
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
+from repository.config import variable_batch
 from repository.core.errors import Problem
 
 if TYPE_CHECKING:
@@ -85,6 +86,11 @@ class Signature:
         every = (*inputs, *self.outputs)
         return bool(inputs) and all(tensor.shape is None or tensor.shape[:1] == (-1,) for tensor in every)
 
+    def with_variable_batch(self) -> "Signature":
+        """Return the signature with a variable first dimension where the file has 1 (slipway.variable_batch)."""
+        inputs, outputs = (tuple(map(_any_rows, tensors)) for tensors in (self.inputs, self.outputs))
+        return replace(self, inputs=inputs, outputs=outputs)
+
     @property
     def shapes_known(self) -> bool:
         return all(tensor.shape is not None for tensor in (*self.inputs, *self.outputs))
@@ -113,6 +119,11 @@ class Signature:
         )
 
 
+def _any_rows(tensor: TensorSignature) -> TensorSignature:
+    one = not tensor.optional and tensor.shape is not None and tensor.shape[:1] == (1,)
+    return tensor._replace(shape=(-1, *tensor.shape[1:])) if one and tensor.shape else tensor
+
+
 def _tensor_object(tensor: TensorSignature) -> TensorObject:
     shape = None if tensor.shape is None else list(tensor.shape)
     found: TensorObject = {"name": tensor.name, "datatype": tensor.datatype, "shape": shape}
@@ -128,6 +139,8 @@ def _tensor_of(stored: TensorObject) -> TensorSignature:
 def complete(config: ModelConfig, signature: Signature) -> list[Problem]:
     """Fill what is missing in `config`, in place; return where it contradicts the file, in the order of its fields."""
     problems: list[Problem] = []
+    if variable_batch.asked(config):
+        signature = signature.with_variable_batch()
     if signature.ordered:
         signature, problems = renamed(signature, config)
     if problems:

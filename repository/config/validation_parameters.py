@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
-from repository.config import class_names, inline_execution, release, residency, text_generation
+from repository.config import class_names, inline_execution, release, residency, text_generation, variable_batch
 from repository.config.model_config import SLIPWAY_PREFIX, backend_of, get_parameter
 from repository.core.errors import InvalidConfig, Problem
 from repository.core.json_types import Json
@@ -102,6 +102,7 @@ def _execution_timeout_problem(value: Json, config: ModelConfig) -> str:
 # name of a slipway.* parameter -> what is wrong with its value, "" for nothing
 OWN_PARAMETERS: dict[str, Callable[[Json, ModelConfig], str]] = {
     class_names.PARAMETER: class_names.problem,
+    variable_batch.PARAMETER: variable_batch.problem,
     residency.PARAMETER: residency.problem,
     inline_execution.PARAMETER: inline_execution.problem,
     EXECUTION_TIMEOUT: _execution_timeout_problem,

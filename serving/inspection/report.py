@@ -11,7 +11,7 @@ from typing import TypedDict
 from tritonclient.grpc import model_config_pb2 as mc
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
-from repository.config import class_names, model_config, validation
+from repository.config import class_names, model_config, validation, variable_batch
 from repository.config.model_config import DEFAULT_FILENAMES
 from repository.config.signature import Signature, SignatureObject
 from repository.core.errors import RepositoryError
@@ -63,6 +63,7 @@ class ReportObject(TypedDict):
     executes_code: bool
     problems: list[dict[str, str]]
     config: str
+    batching_config: str
 
 
 class Report:
@@ -80,6 +81,9 @@ class Report:
         self.class_names: dict[str, list[str]] = {}  # output -> the names of its classes, where the file says them
         self.problems: list[dict[str, str]] = []
         self.config = ""
+        self.batching_config = (
+            ""  # one in which a model that was exported for one row takes any number, where it bears that
+        )
 
     def error(self, message: str, code: str = "") -> None:
         """Add what keeps the files from being served. code: lines for Python or a shell that mend it."""
@@ -115,6 +119,7 @@ class Report:
             "executes_code": self.format.executes_code,
             "problems": self.problems,
             "config": self.config,
+            "batching_config": self.batching_config,
         }
 
 
@@ -132,6 +137,8 @@ def inspect(path: Path, name: str = "", config_file: Path | None = None) -> Repo
     model = find_model(folder) if path.is_dir() else path
     report.format, problem = detect(model)
     config = ModelConfig(name=name or (given.name if given else "") or _name_from(path))
+    if given is not None and variable_batch.asked(given):
+        config.parameters[variable_batch.KEY].string_value = "true"
     if problem:
         report.error(problem)
     elif not report.format.backend:
@@ -240,7 +247,7 @@ def _read_onnx(report: Report, model: Path, folder: Path, config: ModelConfig) -
     if model.stat().st_size + sum(path.stat().st_size for path in weights) < _CHECK_LOADS_BELOW:
         check_loads(onnx, model)
     _say_outputs(report, onnx)
-    _say_batching(report, onnx, config)
+    _say_batching(report, onnx, model, folder, config)
 
 
 def _say_outputs(report: Report, onnx: OnnxModel) -> None:
@@ -255,7 +262,7 @@ def _say_outputs(report: Report, onnx: OnnxModel) -> None:
         report.warning(f"output '{name}' is not served: it is {onnx.unsupported[name]}; {NOT_CARRIED}")
 
 
-def _say_batching(report: Report, onnx: OnnxModel, config: ModelConfig) -> None:
+def _say_batching(report: Report, onnx: OnnxModel, model: Path, folder: Path, config: ModelConfig) -> None:
     """Say why a model does not batch that could, were it exported in another way."""
     tensors = [tensor for tensor in (*onnx.inputs, *onnx.outputs) if not tensor.optional and tensor.shape]
     single = [tensor for tensor in tensors if tensor.shape is not None and tensor.shape[0] == 1]
@@ -268,9 +275,27 @@ def _say_batching(report: Report, onnx: OnnxModel, config: ModelConfig) -> None:
         return  # an input of one element beside others may be a setting, not a row
     else:
         matter = f"batching is off, because the file says that {names} has one row whatever the inputs have"
-    report.warning(
-        f"{matter}: requests are not joined into batches. Export it with a variable first dimension", _reexport(onnx)
-    )
+    from serving.backends.onnxruntime.batch_trial import answers_rows_alike
+
+    matter += ": requests are not joined into batches"
+    if len(single) == len(tensors) and answers_rows_alike(onnx, model):
+        report.batching_config = _batching_config(report, model, folder, config)
+        report.warning(
+            f"{matter}. Tried with several rows it answers them as it answers each alone, so that it can be read with a "
+            "variable first dimension (slipway.variable_batch), or exported anew with one",
+            _reexport(onnx),
+        )
+    else:
+        report.warning(f"{matter}. Export it with a variable first dimension", _reexport(onnx))
+
+
+def _batching_config(report: Report, model: Path, folder: Path, config: ModelConfig) -> str:
+    """Return the text of a configuration in which a model that was exported for one row takes any number."""
+    batching = ModelConfig(name=config.name, backend=config.backend)
+    batching.parameters[variable_batch.KEY].string_value = "true"
+    _complete(report, model, folder, batching)
+    _leave_out_defaults(batching)
+    return model_config.format(batching)
 
 
 def _reexport(onnx: OnnxModel) -> str:

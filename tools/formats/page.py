@@ -42,7 +42,8 @@ _BATCHES = """
 ## Batches
 
 A model batches when the first dimension of every input and output is variable. Where a file was exported with an example of
-one row, or declares one row of an output, the inspection says so, with the line that exports it anew. Two things that
+one row, or declares one row of an output, the inspection says so, with the line that exports it anew. It also tries whether
+the model answers several rows as it answers each alone: then `slipway.variable_batch` makes it batch as it is. Two things that
 exporters get wrong are mended as the file is loaded, which itself stays as it is: a classifier's label that is declared as
 `[1]` is one for each row, and text is lowered with the locale `C.UTF-8` where the machine lacks the one that the model
 names.

@@ -3,6 +3,7 @@
     ZipMap             hands out probabilities as a sequence of maps, which no protocol carries: the tensor that it is made
                        of takes its place, [rows, classes] of FP32. So skl2onnx, onnxmltools and CatBoost export by default.
     a label declared   by onnxmltools as [1] is, by the operator that makes it, one for each row.
+    a batch of 1       becomes any number of rows where slipway.variable_batch asks for it.
     StringNormalizer   needs a locale, en_US where it names none: where this machine lacks that, C.UTF-8 takes its place,
                        which has the same upper and lower case.
 
@@ -27,6 +28,7 @@ _FLOAT = 1  # TensorProto.FLOAT
 _OPSET_OF_IDENTITY = 1
 _DEFAULT_LOCALE = "en_US"
 _EVERYWHERE = "C.UTF-8"
+_ROWS = b"slipway_rows"  # the name of a first dimension that is made variable
 _LC_CTYPE_MASK = 1  # <locale.h> of glibc and musl
 
 
@@ -51,12 +53,13 @@ class Adaptations:
     row_labels: set[str] = field(
         default_factory=set
     )  # outputs that have one element for each row, whatever the file says
+    one_row: set[str] = field(default_factory=set)  # inputs and outputs whose first dimension of 1 becomes variable
     locale: str = ""  # what a StringNormalizer is given in place of its own
 
     @property
     def in_memory(self) -> bool:
         """Whether ONNX Runtime is given another model than the file."""
-        return bool(self.class_names or self.locale)
+        return bool(self.class_names or self.locale or self.one_row)
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------
@@ -195,7 +198,7 @@ def adapted(path: Path, adaptations: Adaptations, has_default_opset: bool) -> by
 
 
 def _in_graph(source: Source, adaptations: Adaptations) -> Change:
-    names = adaptations.class_names
+    names, one_row = adaptations.class_names, adaptations.one_row
 
     def change(number: int, start: int, end: int) -> bytes | None:
         if number == 1:
@@ -204,8 +207,12 @@ def _in_graph(source: Source, adaptations: Adaptations) -> Change:
                 return _field(1, _identity(node))
             if adaptations.locale and _needs_other_locale(source, node):
                 return _field(1, _with_locale(source, start, end, adaptations.locale))
-        elif number in (12, 13):  # the graph's outputs, and what is known of values in between
+        elif number == 13 and one_row:  # shapes of values in between, with the batch that the file was exported for
+            return b""
+        elif number in (11, 12, 13):  # the graph's inputs and outputs, and what is known of values in between
             name = _attribute_name(source, start, end)
+            if name in one_row:
+                return _field(number, _with_rows(source, start, end))
             if name in names:
                 return _field(12, _probabilities(name, len(names[name]))) if number == 12 else b""
             if name in adaptations.row_labels:
@@ -242,6 +249,26 @@ def _without_shape(source: Source, start: int, end: int) -> bytes:
 
     def tensor(number: int, _start: int, _end: int) -> bytes | None:
         return b"" if number == 2 else None
+
+    def kind(number: int, first: int, last: int) -> bytes | None:
+        return _field(1, _changed(source, first, last, tensor)) if number == 1 else None
+
+    return _changed(
+        source, start, end, lambda number, s, e: _field(2, _changed(source, s, e, kind)) if number == 2 else None
+    )
+
+
+def _with_rows(source: Source, start: int, end: int) -> bytes:
+    """Return a ValueInfoProto whose first dimension has a name in place of a size."""
+    dimensions = 0
+
+    def shape(number: int, _start: int, _end: int) -> bytes | None:
+        nonlocal dimensions
+        dimensions += number == 1
+        return _field(1, _field(2, _ROWS)) if number == 1 and dimensions == 1 else None
+
+    def tensor(number: int, first: int, last: int) -> bytes | None:
+        return _field(2, _changed(source, first, last, shape)) if number == 2 else None
 
     def kind(number: int, first: int, last: int) -> bytes | None:
         return _field(1, _changed(source, first, last, tensor)) if number == 1 else None

@@ -18,7 +18,7 @@ import numpy as np
 import onnxruntime as ort
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
-from repository.config import class_names
+from repository.config import class_names, variable_batch
 from repository.config.signature import Signature, TensorSignature
 from serving.backends.base.backend import ArrayInstance, Backend, ModelSpec, Outputs
 from serving.backends.base.signature import complete_config
@@ -76,7 +76,7 @@ class OnnxRuntimeBackend(Backend):
     @classmethod
     def complete_config(cls, config: ModelConfig, version_dir: Path) -> None:
         model_file = version_dir / (config.default_model_filename or cls.default_filename)
-        model, folder = _read(model_file)
+        model, folder = _read(model_file, config)
         signature = model.signature()
         if _depends_on_inference(config, signature):
             check_external_data(model, folder)
@@ -95,7 +95,7 @@ class OnnxRuntimeBackend(Backend):
 
     def load(self) -> None:
         """Check the file and every setting, so that what is wrong is said before any weight is read."""
-        self._model, folder = _read(self.spec.model_file)
+        self._model, folder = _read(self.spec.model_file, self.spec.config)
         model = self._model
         check_external_data(model, folder)
         problem = unsupported_version(model)
@@ -385,8 +385,12 @@ def _onnx_file(path: Path) -> Path:
     return path / "model.onnx" if path.is_dir() else path
 
 
-def _read(model_file: Path) -> tuple[OnnxModel, Path]:
+def _read(model_file: Path, config: ModelConfig | None = None) -> tuple[OnnxModel, Path]:
+    """Read the file, to be loaded as the configuration asks, and return it with its folder."""
     path = _onnx_file(model_file)
     if not path.is_file():
         raise not_found(f"the version folder has no '{model_file.name}'")
-    return read_onnx(path), path.parent
+    model = read_onnx(path)
+    if config is not None and variable_batch.asked(config):
+        model.adapt_batch()
+    return model, path.parent

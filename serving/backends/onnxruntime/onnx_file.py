@@ -83,6 +83,12 @@ class OnnxModel:
             if tensor.name in self.unsupported.keys() - self.adaptations.class_names
         ]
 
+    def adapt_batch(self) -> None:
+        """Make a first dimension of 1 a variable one, in every input and output; what the file holds by default stays."""
+        tensors = (*self.inputs, *self.outputs)
+        found = {tensor.name for tensor in tensors if tensor.shape and tensor.shape[0] == 1 and not tensor.optional}
+        self.adaptations.one_row = found - self.adaptations.row_labels
+
     def signature(self) -> Signature:
         """Return the signature, as it is served.
 

@@ -17,6 +17,7 @@ from dashboard.uploads.publication import upload_publish
 from dashboard.uploads.services import upload_add_files, upload_complete, upload_create, upload_receive_chunk
 from repository.files.foreign_formats import FOREIGN_FORMATS
 from tests.dashboard.conftest import relu_bytes, text_of, version_from
+from tests.support.exported_models import FOLDER as EXPORTED
 
 pytestmark = pytest.mark.django_db
 
@@ -178,3 +179,18 @@ def test_after_a_refused_first_upload_the_page_still_begins_a_new_model(as_perso
 
 def test_a_sound_model_has_nothing_to_say(inspected: Callable[..., Upload]) -> None:
     assert inspected({"relu.onnx": relu_bytes()}).proposal["problems"] == []
+
+
+# -- a batch of 1 ------------------------------------------------------------------------------------------------------
+def test_a_model_exported_for_one_row_can_be_let_batch(
+    inspected: Callable[..., Upload], actor: Actor, client: Client
+) -> None:
+    content = (EXPORTED / "torch_dynamo_fixed_batch" / "files" / "model.onnx").read_bytes()
+    upload = inspected({"model.onnx": content}, model_name="one_row")
+    client.force_login(actor.user)
+    assert "Let it batch" in text_of(client, f"/uploads/{upload.pk}/")
+    page = text_of(client, f"/uploads/{upload.pk}/?batching=on")
+    assert "takes any number of rows" in page
+    assert "slipway.variable_batch" in page
+    version = version_from(upload_publish(upload=upload, actor=actor, config_text=upload.proposal["batching_config"]))
+    assert version.number == 1

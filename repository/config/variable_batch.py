@@ -1,0 +1,31 @@
+"""`slipway.variable_batch`: true for an ONNX model that was exported for one row and is to take any number of them.
+
+The server then reads a first dimension of 1 as a variable one, in the model's inputs and outputs, and has ONNX Runtime do so;
+the file stays as it is. Whether a model bears it the inspection tries.
+"""
+
+from tritonclient.grpc.model_config_pb2 import ModelConfig
+
+from repository.config.model_config import SLIPWAY_PREFIX, backend_of, get_parameter
+from repository.core.errors import InvalidConfig
+from repository.core.json_types import Json
+
+PARAMETER = "variable_batch"
+KEY = SLIPWAY_PREFIX + PARAMETER
+
+
+def asked(config: ModelConfig) -> bool:
+    """Whether a configuration asks for it; what is no JSON the validation tells of."""
+    try:
+        return get_parameter(config, PARAMETER, False) is True
+    except InvalidConfig:
+        return False
+
+
+def problem(value: Json, config: ModelConfig) -> str:
+    """Say what is wrong with a value; "" for nothing."""
+    if not isinstance(value, bool):
+        return f"expected true or false, not {value!r}"
+    if value and backend_of(config) not in ("", "onnxruntime"):
+        return f"only ONNX models can be read with a variable batch, not those of backend '{backend_of(config)}'"
+    return ""
