@@ -11,7 +11,7 @@ SUITE = -n auto --no-loadscope-reorder -m "not soak and not gpu$(if $(filter no,
 # Containers often set it; every server that a test starts would then compile its modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test test-workers test-compiled compiled coverage check lock bench-peers bench-triton bench-dashboard bench-instructions bench-memory bench-perf-analyzer fuzz soak screenshots formats examples clean help
+.PHONY: run test test-workers test-compiled compiled coverage check lock bench-peers bench-triton bench-dashboard bench-instructions bench-memory bench-perf-analyzer fuzz soak screenshots guide formats examples clean help
 .DEFAULT_GOAL := help
 
 run: $(VENV)/.installed  ## Start the dashboard and the inference server; Ctrl-C stops all of it.
@@ -72,6 +72,9 @@ soak: $(VENV)/.installed-dev  ## Ask a million requests (SOAK_REQUESTS) under ch
 
 screenshots: $(VENV)/.installed-dev chromium  ## Take pictures of every page.
 	$(BIN)/python -m tools.screenshots
+
+guide: $(VENV)/.installed-dev chromium  ## Take the pictures of docs/guide.md anew.
+	$(BIN)/python -m tools.screenshots --guide
 
 formats: $(VENV)/.installed-dev  ## Make the models of docs/formats.md anew with their own tools, serve them, and write that page.
 	$(BIN)/python -m tools.formats $(FORMATS)

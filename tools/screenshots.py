@@ -2,6 +2,7 @@
 
     make screenshots                                  into ./screenshots, after a minute of traffic
     python -m tools.screenshots --traffic 900 --docs  also the two of the README, into docs/images
+    python -m tools.screenshots --guide               those of docs/guide.md alone, into docs/images/guide (journey.py)
 
 It runs a real Slipway on a data folder of its own, with real requests, a model that failed and one that is degraded.
 """
@@ -21,7 +22,6 @@ from typing import Any
 
 import django
 import httpx
-from PIL import Image
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
@@ -29,10 +29,11 @@ django.setup()
 
 from tests.e2e.conftest import ARGUMENTS, PASSWORD, sign_in  # noqa: E402
 from tests.support.up_process import Up  # noqa: E402
+from tools.journey import save, take_journey  # noqa: E402
 
 ROOT = Path(__file__).resolve().parent.parent
 WIDTHS = {1440: 900, 390: 800}
-MOST_BYTES = 300_000
+GUIDE = ROOT / "docs" / "images" / "guide"
 FULL = {
     "overview": "/",
     "models": "/models/",
@@ -44,6 +45,7 @@ FULL = {
     "configuration": "/models/digits/configuration",
     "playground": "/models/digits/playground",
     "model-activity": "/models/digits/activity",
+    "model-log": "/models/doubled/log",
     "upload": "/models/new",
     "jobs": "/jobs/",
     "job": "/jobs/1/",
@@ -224,8 +226,7 @@ def take_for_readme(browser: Browser, address: str) -> None:
         settle(page)
         path = ROOT / "docs" / "images" / f"{name}.png"
         page.screenshot(path=path)
-        Image.open(path).convert("RGB").quantize(192, dither=Image.Dither.NONE).save(path, optimize=True)
-        assert path.stat().st_size < MOST_BYTES, f"{path.name} is {path.stat().st_size} bytes"
+        save(path)
     context.close()
 
 
@@ -241,10 +242,16 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=ROOT / "screenshots")
     parser.add_argument("--traffic", type=float, default=60, help="seconds of requests before the pictures")
     parser.add_argument("--docs", action="store_true", help="also take the pictures of the README")
+    parser.add_argument("--guide", action="store_true", help="take the pictures of the guide instead")
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=ARGUMENTS)
+        if given.guide:
+            with slipway() as up, traffic(up.http_url):
+                time.sleep(given.traffic)
+                take_journey(browser, up, GUIDE, sign_in, settle)
+            return
         with slipway() as up, traffic(up.http_url):
             time.sleep(given.traffic)
             if given.docs:

@@ -35,7 +35,7 @@ PAGES = (
     "/places",
 )
 # The parts of a page that ask again when something has changed.
-OPEN_OVERVIEW = ("/?part=now", "/?part=rows", "/health")
+OPEN_OVERVIEW = ("/?part=now", "/?part=busy", "/?part=changes", "/health")
 OPEN_LIST = ("/models/", "/health")
 OPEN_MODEL = (f"{_ONE}/head?tab=overview", f"{_ONE}/?part=now", f"{_ONE}/?part=rows", "/health")
 FED = ("/?part=now", f"{_ONE}/?part=now")  # those whose figures come from the live feed

@@ -33,6 +33,7 @@ PAGES = (
     f"{_ONE}/configuration",
     f"{_ONE}/playground",
     f"{_ONE}/activity",
+    f"{_ONE}/log",
     "/jobs/",
     "/servers/",
     "/servers/local/",
@@ -44,7 +45,8 @@ PAGES = (
 PARTS = (
     "/health",
     "/?part=now",
-    "/?part=rows",
+    "/?part=busy",
+    "/?part=changes",
     "/models/",
     f"{_ONE}/head",
     f"{_ONE}/?part=now",

@@ -1,0 +1,189 @@
+"""The pictures of docs/guide.md: one journey through a Slipway with traffic, from `make run` to a release that is taken back.
+
+    python -m tools.screenshots --guide               into docs/images/guide, after a minute of traffic
+
+A person does in the browser what the guide says, and each picture is taken where it stands. The models are real, and others
+are served meanwhile.
+"""
+
+import random
+import shutil
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+from PIL import Image
+from playwright.sync_api import Browser, Locator, Page, expect
+
+from tests.support.up_process import Up
+
+ROOT = Path(__file__).resolve().parent.parent
+NAME = "postcodes"  # the model that the guide publishes
+DIGITS = ROOT / "examples" / "models" / "digits"
+HOLDOUT = ROOT / "examples" / "holdout" / "digits.npz"
+SIZE = {"width": 1280, "height": 860}
+MOST_BYTES = 200_000
+SERVED_S = 40  # seconds of requests to what was published, before its charts are pictured
+
+
+def save(path: Path) -> None:
+    """Make a picture small enough for a repository."""
+    Image.open(path).convert("RGB").quantize(192, dither=Image.Dither.NONE).save(path, optimize=True)
+    assert path.stat().st_size < MOST_BYTES, f"{path.name} is {path.stat().st_size} bytes"
+
+
+class Journey:
+    """A page of a person who is signed in, and the pictures taken on the way. `settle` waits until a page is drawn."""
+
+    def __init__(self, page: Page, folder: Path, settle: Any) -> None:
+        self.page = page
+        self._folder = folder
+        self._settle = settle
+
+    def show(self, address: str) -> None:
+        self.page.goto(address)
+        self._settle(self.page)
+
+    def picture(self, name: str, top: Locator | None = None) -> None:
+        """Picture what is in sight; with `top` from that element on."""
+        if top is None:
+            self.page.evaluate("scrollTo(0, 0)")
+        else:
+            top.evaluate("element => scrollTo(0, element.getBoundingClientRect().top + scrollY - 16)")
+        path = self._folder / f"{name}.png"
+        self.page.mouse.move(0, 0)
+        self.page.screenshot(path=path)
+        save(path)
+        print(path)
+
+    def show_lately(self, address: str, seconds: float) -> None:
+        """Show a model's page with the charts of the last seconds."""
+        now = time.time()
+        self.show(f"{address}{'&' if '?' in address else '?'}from={now - seconds:.0f}&to={now:.0f}")
+
+    def draw_seven(self) -> None:
+        """Draw a digit on the first input's pad."""
+        pad = self.page.locator("#play-inputs canvas").first
+        box = pad.bounding_box()
+        assert box is not None
+        mouse = self.page.mouse
+        for turn, (x, y) in enumerate(((0.28, 0.2), (0.72, 0.2), (0.45, 0.82))):
+            mouse.move(box["x"] + x * box["width"], box["y"] + y * box["height"], steps=12)
+            if not turn:
+                mouse.down()
+        mouse.up()
+
+    def upload(self, file: Path) -> None:
+        """Choose a file, and wait for what was found about it."""
+        self.page.locator("#file-input").set_input_files(file)
+        expect(self.page.get_by_role("heading", name="What it is")).to_be_visible(timeout=60_000)
+
+    def publish(self, version: int) -> None:
+        self.page.get_by_role("button", name="Publish").click()
+        heading = self.page.get_by_role("heading", name=f"Version {version} is published")
+        expect(heading).to_be_visible(timeout=60_000)
+        expect(self.page.locator("#published")).to_contain_text(f"is serving version {version}", timeout=60_000)
+
+
+def take_journey(browser: Browser, up: Up, folder: Path, sign_in: Any, settle: Any) -> None:
+    """Go through the guide, and leave its pictures in a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    files = up.data.parent / "files"
+    files.mkdir()
+    first, second, weights = files / f"{NAME}.onnx", files / "postcodes-2.onnx", files / "weights.safetensors"
+    shutil.copy(DIGITS / "1" / "model.onnx", first)
+    shutil.copy(DIGITS / "2" / "model.onnx", second)
+    weights.write_bytes(b"\x02\x00\x00\x00\x00\x00\x00\x00{}")
+    context = browser.new_context(base_url=up.dashboard_url, viewport=SIZE, color_scheme="light")  # type: ignore[arg-type]
+    context.set_default_timeout(60_000)
+    page = context.new_page()
+    journey = Journey(page, folder, settle)
+    page.goto("/sign-in")
+    journey.picture("sign-in")
+    sign_in(page)
+    journey.show("/")
+    journey.picture("overview")
+
+    # A file that cannot be served says what to do; one that can becomes version 1.
+    journey.show("/models/new")
+    page.locator("#file-input").set_input_files(weights)
+    page.locator(".note.failed, .error-text:visible, .note.degraded").first.wait_for()
+    journey.picture("refused")
+    journey.show("/models/new")
+    journey.upload(first)
+    journey.picture("inspected")
+    page.get_by_role("button", name="Publish").scroll_into_view_if_needed()
+    journey.picture("review", page.locator("#config-text"))
+    journey.publish(1)
+    journey.picture("published")
+
+    # It is tried, and asked by clients.
+    journey.show(f"/models/{NAME}/playground")
+    journey.draw_seven()
+    page.get_by_role("button", name="Send request").click()
+    page.locator("[data-output]").first.wait_for()
+    journey.picture("playground")
+    with asking(up.http_url, NAME):
+        time.sleep(SERVED_S)
+        journey.show_lately(f"/models/{NAME}/", SERVED_S)
+        journey.picture("model")
+
+        # A second version takes over; both are on the charts.
+        page.get_by_role("link", name="Upload version").click()
+        journey.upload(second)
+        journey.publish(2)
+        time.sleep(SERVED_S)
+        journey.show_lately(f"/models/{NAME}/?version=each", 3 * SERVED_S)
+        journey.picture("second-version", page.locator("#charts"))
+        journey.show(f"/models/{NAME}/versions")
+        journey.picture("releases")
+
+        # The release is taken back.
+        page.get_by_role("button", name="Go back to release 1").first.click()
+        page.get_by_role("dialog").wait_for()
+        journey.picture("going-back")
+        page.get_by_role("dialog").get_by_role("button", name="Go back").click()
+        expect(page.locator("#model-head")).to_contain_text("Version 1 live", timeout=60_000)
+        time.sleep(SERVED_S / 4)
+        journey.show_lately(f"/models/{NAME}/?version=each", 3 * SERVED_S)
+        journey.picture("taken-back")
+    journey.show(f"/models/{NAME}/activity")
+    journey.picture("activity")
+    journey.show(f"/models/{NAME}/log")
+    page.locator("#log .log-line").first.wait_for()
+    journey.picture("log")
+    context.close()
+
+
+@contextmanager
+def asking(address: str, model: str) -> Iterator[None]:
+    """Clients that send real digits to a model, until the block ends."""
+    images = np.load(HOLDOUT)["images"]
+    stop = threading.Event()
+
+    def send() -> None:
+        with httpx.Client(timeout=30) as http:
+            while not stop.wait(random.random() * 0.1):
+                rows = images[random.randrange(len(images)) :][: random.choice((1, 1, 2, 4))].reshape(-1, 1, 8, 8)
+                tensor = {
+                    "name": "image",
+                    "datatype": "FP32",
+                    "shape": list(rows.shape),
+                    "data": rows.astype(float).ravel().tolist(),
+                }
+                http.post(f"{address}/v2/models/{model}/infer", json={"inputs": [tensor]})
+
+    threads = [threading.Thread(target=send) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
