@@ -12,7 +12,7 @@ from typing import TypedDict
 
 import orjson
 
-from dashboard.metrics.feed import NO_VERSION, FeedReader, Tick, follow_feed
+from dashboard.metrics.feed import FeedReader, Tick, follow_feed
 from dashboard.metrics.samples import ProcessGauges
 from dashboard.metrics.usage import Figures, Usage, combine_side_by_side, figures
 from dashboard.models import Server
@@ -28,7 +28,7 @@ class PointBody(TypedDict, total=False):
     process: ProcessGauges
     memory: dict[str, int]
     total: Figures  # in the message about all models
-    versions: dict[str, Figures]  # in the message about one model, by version number
+    versions: dict[str, Figures]  # in the message about one model, by version number; feed.NO_VERSION among them
     states: dict[str, str]
 
 
@@ -65,9 +65,7 @@ class Point(Message):
             "process": self._tick.process,
         }
         if model:
-            body["versions"] = {
-                str(one): self._figures([usage]) for one, usage in self._versions[model].items() if one != NO_VERSION
-            }
+            body["versions"] = {str(one): self._figures([usage]) for one, usage in self._versions[model].items()}
             body["states"] = {str(version): state for (name, version), state in self._states.items() if name == model}
         else:
             body["total"] = self._figures(list(self._tick.models.values()))

@@ -185,15 +185,14 @@ def metrics_versions(
 ) -> dict[str, dict[str, list[object]]]:
     """Return the series of each version of a model apart, by version and figure, for the times of metrics_range.
 
-    Of at most MOST_VERSIONS that did something in that time: the highest.
+    Of at most MOST_VERSIONS that did something in that time: the highest; and of NO_VERSION.
     """
     rows = MetricSample.objects.filter(
         server=server, model_name=model_name, at__gte=int(start) - 300, at__lt=math.ceil(end)
     )
-    rows = rows.exclude(version=NO_VERSION)
-    numbers = sorted(set(rows.order_by().values_list("version", flat=True).distinct()))[-MOST_VERSIONS:]
+    numbers = sorted(set(rows.order_by().values_list("version", flat=True).distinct()))
     found = {}
-    for number in numbers:
+    for number in [*numbers[-MOST_VERSIONS:], *([NO_VERSION] if NO_VERSION in numbers[:-MOST_VERSIONS] else [])]:
         series = metrics_range(server=server, start=start, end=end, model_name=model_name, version=number)["series"]
         found[str(number)] = {name: series[name] for name in _VERSION_FIGURES}
     return found

@@ -104,23 +104,29 @@ export function ofVersion(series, version) {
   return `${series}@${version}`;
 }
 
+// Stands for the version where a request found none that served (dashboard/metrics/feed.py): all of them are errors.
+const NO_VERSION = "0";
+
 /**
  * Returns what a chart shows where each version has lines of its own: those of a chart that has none stay as they are.
  * @param {string} name of a kind
- * @param {string[]} versions
+ * @param {string[]} all versions
  * @returns {ChartKind}
  */
-export function kindByVersion(name, versions) {
+export function kindByVersion(name, all) {
   const kind = KINDS[name];
+  const versions = all.filter((version) => version !== NO_VERSION);
   /** @type {(series: string, what: string, dash?: "dot") => ShownSeries[]} */
   const each = (series, what, dash) =>
     versions.map((version, index) => {
       const colour = VERSION_COLOURS[index % VERSION_COLOURS.length];
       return [ofVersion(series, version), colour, `version ${version}${what}`, dash];
     });
+  /** @type {ShownSeries[]} */
+  const unserved = all.includes(NO_VERSION) ? [[ofVersion("errors", NO_VERSION), "failed", "none served"]] : [];
   if (name === "latency") return { ...kind, series: [...each("p50", " p50", "dot"), ...each("p99", " p99")] };
   if (name === "throughput") return { ...kind, kind: "lines", series: each("rps", "") };
-  return name === "errors" ? { ...kind, series: each("errors", "") } : kind;
+  return name === "errors" ? { ...kind, series: [...each("errors", ""), ...unserved] } : kind;
 }
 
 const OVER_TIME = Object.values(KINDS).filter(({ kind }) => kind !== "distribution");
