@@ -149,14 +149,10 @@ def model_sync_succeeded(
         server_event_record(server=server, kind=kind, message=message, model_name=_name(model_id))
 
 
-def model_sync_failed(*, server: Server, model_id: int, attempts: int, error: str, out_of_step: bool = False) -> None:
-    """Record that a load or unload failed. Only a new reason makes an event, so that retries are quiet.
-
-    out_of_step: what an earlier process of the server had applied is not there any more, so that it is tried again.
-    """
+def model_sync_failed(*, server: Server, model_id: int, attempts: int, error: str) -> None:
+    """Record that a load or unload failed. Only a new reason makes an event, so that retries are quiet."""
     before = ModelSync.objects.filter(server=server, model_id=model_id).values_list("error", flat=True).first()
-    lost = {"applied_generation": 0} if out_of_step else {}
-    _sync_write(server, model_id, attempts=attempts, error=error, **lost)
+    _sync_write(server, model_id, attempts=attempts, error=error)
     if before != error:
         name = _name(model_id)
         server_event_record(server=server, kind=EventKind.MODEL_FAILED, message=error, model_name=name)

@@ -173,10 +173,10 @@ class Reconciler:
         self._missing.update(missing)
         return {name for name, found in missing.items() if found.loadable}
 
-    async def _record_failure(self, one: DesiredModel, error: str, attempts: int, *, out_of_step: bool = False) -> None:
+    async def _record_failure(self, one: DesiredModel, error: str, attempts: int) -> None:
         logger.warning("model %s: %s", one.name, error)
         await sync_to_async(server_state.model_sync_failed)(
-            server=self.server, model_id=one.id, attempts=attempts, error=error, out_of_step=out_of_step
+            server=self.server, model_id=one.id, attempts=attempts, error=error
         )
 
     async def _record_states(self, statuses: list[VersionStatus], *, ready: bool) -> None:
@@ -239,7 +239,7 @@ class Reconciler:
                 if error.midway:
                     await self._crashed(one)
             except DashboardError as error:
-                await self._failed(one, error.message, out_of_step=not reload)
+                await self._failed(one, error.message)
                 if not plan.good_first:
                     await self._load_good(one, plan, error.message)
             else:
@@ -294,7 +294,9 @@ class Reconciler:
         except DashboardError as error:
             await sync_to_async(life.failed)(**facts, error=error.message, steps=steps_of(error))
             raise
-        await sync_to_async(life.passed)(**facts, steps=answer.get("steps", []))
+        # Where nothing had changed the server took no steps: those of the last check stand.
+        steps = answer.get("steps") or (before.steps if before is not None else [])
+        await sync_to_async(life.passed)(**facts, steps=steps)
         self._statuses = (
             None  # what serves is to be recorded anew, also where the server does not say of which release it is
         )
@@ -338,10 +340,10 @@ class Reconciler:
             release=release,
         )
 
-    async def _failed(self, one: DesiredModel, error: str, *, out_of_step: bool = False) -> None:
+    async def _failed(self, one: DesiredModel, error: str) -> None:
         attempts = self._attempts[one.name]
         attempts.failed(time.monotonic(), error)
-        await self._record_failure(one, error, attempts.failures, out_of_step=out_of_step)
+        await self._record_failure(one, error, attempts.failures)
 
     async def _crashed(self, one: DesiredModel) -> None:
         attempts = self._attempts[one.name]
