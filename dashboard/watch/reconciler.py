@@ -256,7 +256,8 @@ class Reconciler:
             logger.warning("model %s was changed by hand: loading what was adopted", one.name)
         else:
             await sync_to_async(folder_renew)(model_id=one.id, server=self.server)
-        golden = "" if plan.passed or not self._feed.instance else await sync_to_async(_golden)(one.id)
+        ours = self.server.bundled or bool(self._feed.instance)  # another make has no live feed, nor golden requests
+        golden = await sync_to_async(_golden)(one.id) if ours and not plan.passed else ""
         await self._bring(one, plan.wanted, plan.override, golden)
 
     async def _load_good(self, one: DesiredModel, plan: LoadPlan, error: str = "") -> bool:
@@ -358,7 +359,7 @@ class Reconciler:
 
 
 def _golden(model_id: int) -> str:
-    """Return a model's golden requests as a load takes them; "" for none. They are Slipway's own: it alone has a live feed."""
+    """Return a model's golden requests as a load takes them; "" for none."""
     model = Model.objects.filter(pk=model_id).first()
     checks = golden_checks(model) if model is not None else []
     return json.dumps(checks) if checks else ""

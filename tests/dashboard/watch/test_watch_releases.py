@@ -10,6 +10,7 @@ from dashboard.access.authorisation import Actor
 from dashboard.catalog.selectors import model_summary
 from dashboard.configuration.drift import drift_check
 from dashboard.configuration.services import config_apply
+from dashboard.examples.services import example_create
 from dashboard.models import Model, ReleaseSpan, Server, Version
 from dashboard.releases.selectors import current_text, lives_of, release_state, releases, serving_release, way_back
 from dashboard.shared.choices import ReleaseState
@@ -18,6 +19,7 @@ from dashboard.versions.services import release_go_back, release_promote
 from tests.dashboard.conftest import CONFIG
 from tests.dashboard.processes import FixedServer, fixed_server, server_client
 from tests.dashboard.watch.test_watch import watch
+from tests.support import model_factory
 
 pytestmark = [pytest.mark.django_db, pytest.mark.long]
 
@@ -131,3 +133,31 @@ def test_a_configuration_that_changes_nothing_else_is_another_release_without_a_
     assert states == [ReleaseState.WANTED, ReleaseState.SERVED]
     steps = lives_of(releases(model))[0].check.steps
     assert "load" not in [step["step"] for step in steps]
+
+
+def test_a_release_whose_golden_request_fails_leaves_the_old_one_serving(
+    inference: FixedServer, published: Callable[..., Version], actor: Actor
+):
+    model, server = published(load=True).model, inference.row()
+    second = published()
+    node = model_factory.helper.make_node("Neg", ["x"], ["y"])
+    tensors = [("x", "FP32", ["batch", 4])], [("y", "FP32", ["batch", 4])]
+    file = Path(settings.MODEL_REPOSITORY, "relu", "2", "model.onnx")
+    file.write_bytes(model_factory.onnx_bytes([node], *tensors))
+    x = {"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [1, 2, 3, 4]}
+    expected = {"outputs": [{**x, "name": "y"}]}
+    example_create(
+        model=model, actor=actor, name="ones and more", request={"inputs": [x]}, expected=expected, golden=True
+    )
+    watch(
+        server,
+        (inference.start, serves(model, 2)),
+        (lambda: release_promote(version=second, actor=actor), failed(model, 3)),
+    )
+    steps = {step["step"]: step for step in lives_of(releases(model))[0].check.steps}
+    assert (list(steps)[-1], steps["golden"]["failed"]) == ("golden", True)
+    [check] = steps["golden"]["checks"]
+    assert (check["name"], check["version"], check["passed"]) == ("ones and more", 2, False)
+    assert told(server) == {"1": 2}
+    passed = lives_of(releases(model))[1].check
+    assert (passed.state, passed.steps[-1]["step"]) == ("passed", "drain")
