@@ -29,6 +29,7 @@ class Tick:
     models: dict[Key, Usage]
     process: ProcessGauges
     memory: dict[Key, int] = field(default_factory=dict)  # bytes that each loaded version holds, GPUs included
+    floors: frozenset[Key] = frozenset()  # those of which only the size of their files is known: they hold more
 
 
 class BucketMap:
@@ -56,6 +57,7 @@ class FeedReader:
     instance: str = ""
     states: dict[Key, str] = field(default_factory=dict)  # shared.choices.version_word of each version
     memory: dict[Key, int] = field(default_factory=dict)
+    floors: set[Key] = field(default_factory=set)
     _buckets: BucketMap | None = None
     _readings: dict[Key, Usage] = field(default_factory=dict)
     _unserved: dict[str, int] = field(default_factory=dict)
@@ -74,7 +76,7 @@ class FeedReader:
         self._buckets = BucketMap(data["bounds_us"])
         if self.instance and data["instance"] != self.instance:
             # Another process: its counters began at zero while we watched.
-            self._readings, self._unserved, self.states, self.memory = {}, {}, {}, {}
+            self._readings, self._unserved, self.states, self.memory, self.floors = {}, {}, {}, {}, set()
             self._time, self._cpu_seconds = float(data["started"]), 0.0
         self.instance = data["instance"]
 
@@ -91,7 +93,7 @@ class FeedReader:
             self._first = False
             return None
         busy = {key: usage for key, usage in models.items() if not usage.idle}
-        return Tick(data["time"], seconds, busy, process, dict(self.memory))
+        return Tick(data["time"], seconds, busy, process, dict(self.memory), frozenset(self.floors))
 
     def _refused(self, unserved: dict[str, int]) -> dict[Key, Usage]:
         """Return what was refused for want of a version: it is filed under NO_VERSION of the model."""
@@ -111,7 +113,12 @@ class FeedReader:
             before = Usage()  # its counters began anew
         self._readings[key] = now
         self.states[key] = version_word(entry["state"], entry.get("condition", ""), entry.get("failed", False))
-        self.memory[key] = _held(entry.get("memory") or {})
+        memory = entry.get("memory") or {}
+        self.memory[key] = _held(memory)
+        if memory.get("basis") == "files":
+            self.floors.add(key)
+        else:
+            self.floors.discard(key)
         return key, since(now, before)
 
     def _cumulative(self, entry: VersionCounters) -> Usage:

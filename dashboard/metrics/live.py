@@ -27,6 +27,7 @@ class PointBody(TypedDict, total=False):
     models: dict[str, Figures]
     process: ProcessGauges
     memory: dict[str, int]
+    floors: list[str]  # the keys of `memory` that hold more than that, which was not measured
     total: Figures  # in the message about all models
     versions: dict[str, Figures]  # in the message about one model, by version number; feed.NO_VERSION among them
     states: dict[str, str]
@@ -71,6 +72,7 @@ class Point(Message):
             body["total"] = self._figures(list(self._tick.models.values()))
         held = {key: size for key, size in self._tick.memory.items() if model in ("", key[0])}
         body["memory"] = {f"{name}/{version}": size for (name, version), size in held.items()}
+        body["floors"] = [f"{name}/{version}" for name, version in self._tick.floors if (name, version) in held]
         return body
 
     def _figures(self, usages: list[Usage]) -> Figures:

@@ -81,15 +81,19 @@ function newest(rows, key) {
 /**
  * Returns what is written of memory: of "model/version", and of "model" for all its versions together.
  * @param {Record<string, number> | undefined} memory "model/version" -> bytes
+ * @param {string[]} [floors] the keys of what holds more than that
  * @returns {Texts} a version that is not loaded holds nothing, which is a dash
  */
-export function memoryTexts(memory) {
+export function memoryTexts(memory, floors = []) {
   const held = { ...memory };
+  const more = new Set(floors);
   for (const [key, bytes] of Object.entries(memory ?? {})) {
     const name = key.slice(0, key.lastIndexOf("/"));
     held[name] = (held[name] ?? 0) + bytes;
+    if (bytes && more.has(key)) more.add(name);
   }
-  return Object.fromEntries(Object.entries(held).map(([key, bytes]) => [key, bytes ? size(bytes) : "–"]));
+  const text = (/** @type {string} */ key, /** @type {number} */ bytes) => (more.has(key) ? `≥ ${size(bytes)}` : size(bytes));
+  return Object.fromEntries(Object.entries(held).map(([key, bytes]) => [key, bytes ? text(key, bytes) : NOTHING]));
 }
 
 /**

@@ -41,6 +41,7 @@
  * @property {Record<string, Figures>} [versions] of the model that was asked for, by version: those that did something
  * @property {ProcessFigures} process
  * @property {Record<string, number>} memory "model/version" -> bytes that it holds
+ * @property {string[]} [floors] those of them that hold more than that, which was not measured
  */
 
 /**

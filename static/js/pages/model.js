@@ -17,7 +17,7 @@ new Board({
   pick: (message) => message.models[model],
   onPoint: (message) => {
     remember(model, message.models[model]);
-    memory = memoryTexts(message.memory)[model];
+    memory = memoryTexts(message.memory, message.floors)[model];
     show();
   },
 });

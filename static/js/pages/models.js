@@ -22,7 +22,7 @@ function show() {
 /** @param {Point} message */
 function take(message) {
   rememberModels(message);
-  held = memoryTexts(message.memory);
+  held = memoryTexts(message.memory, message.floors);
   show();
 }
 

@@ -24,7 +24,7 @@ new Board({
   pick: (message) => message.total,
   onPoint: (message) => {
     newest = processTexts(message.process);
-    held = memoryTexts(message.memory);
+    held = memoryTexts(message.memory, message.floors);
     show();
   },
 });

@@ -211,7 +211,7 @@ def test_a_release_that_begins_to_serve_is_marked_once_and_linked(server: Server
         (200, "Release 2 of digits serves: Published version 2"),
         (300, "Release 1 of digits serves: Published version 1"),
     ]
-    assert found[1]["address"] == "/models/digits/versions#release-2"
+    assert found[1]["address"] == "/models/digits/releases/2/"
     assert metrics_markers(server=server, start=NOW + 105, end=NOW + 150, model_name="digits") == []
     assert metrics_markers(server=server, start=NOW, end=NOW + 400, model_name="other") == []
     assert [span.release.number for span in releases_served(model, 5)] == [1, 2]

@@ -74,8 +74,8 @@ def test_one_crosshair_crosses_all_charts(charts: Page) -> None:
 def test_a_deployment_is_marked_and_linked(charts: Page) -> None:
     charts.goto("/models/digits/?range=24h")
     charts.locator("#markers").get_by_role("link", name="of digits serves").first.click()
-    expect(charts).to_have_url(re.compile(r"/models/digits/versions#release-\d+"))
-    expect(charts.locator(":target")).to_contain_text("Release")
+    expect(charts).to_have_url(re.compile(r"/models/digits/releases/\d+/"))
+    expect(charts.get_by_role("main")).to_contain_text("Release")
 
 
 def test_history_that_fails_can_be_tried_again(page: Page) -> None:
