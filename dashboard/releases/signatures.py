@@ -45,10 +45,16 @@ def _changes(kind: str, before: dict[str, TensorRow], after: dict[str, TensorRow
         if name not in after:
             gone = "requests that send it are refused" if kind == "input" else "requests that ask for it are refused"
             yield f"{kind} '{name}' is gone: {gone}"
-        elif _in_words(after[name]) != _in_words(row):
+        elif _known(row) and _known(after[name]) and _in_words(after[name]) != _in_words(row):
             yield f"{kind} '{name}' is {_in_words(after[name])}, where it was {_in_words(row)}"
     for name in after.keys() - before.keys():
-        yield f"{kind} '{name}' is new, {_in_words(after[name])}: {consequence}"
+        what = f", {_in_words(after[name])}" if _known(after[name]) else ""
+        yield f"{kind} '{name}' is new{what}: {consequence}"
+
+
+def _known(row: TensorRow) -> bool:
+    """Whether more than the name is known: the file of a Python model may say no more."""
+    return bool(row["datatype"])
 
 
 def _in_words(row: TensorRow) -> str:

@@ -39,6 +39,7 @@ from dashboard.shared.repository_errors import repository_errors
 from dashboard.uploads import states
 from dashboard.uploads.review import decide_text, number_of
 from dashboard.uploads.services import upload_require_own
+from dashboard.uploads.tensors import signature_with
 from repository.config import model_config
 from repository.config.file_check import misfits
 from repository.config.release_stamp import same_text, unstamped
@@ -245,7 +246,7 @@ def _version_row(upload: Upload, model: Model, actor: Actor, publication: Public
         filename=proposal.get("filename") or "",
         size_bytes=manifest.size,
         sha256=manifest.sha256,
-        signature={"inputs": proposal.get("inputs", []), "outputs": proposal.get("outputs", [])},
+        signature=signature_with(upload.proposal, publication.text or ""),
         details={
             **{name: proposal[name] for name in kept if name in proposal},
             "files": sorted(manifest.files),

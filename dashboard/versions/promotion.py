@@ -6,7 +6,7 @@ from dashboard.configuration.services import config_preview
 from dashboard.models import Version
 from dashboard.releases.selectors import current_text, fitting_text
 from dashboard.releases.signatures import signature_changes
-from dashboard.releases.texts import live_text
+from dashboard.releases.texts import aliases_in, live_text, with_aliases
 from dashboard.shared.exceptions import Problem
 from dashboard.shared.repository_errors import repository_errors
 from repository.config import text as config_text
@@ -70,7 +70,7 @@ def promotion(version: Version) -> Promotion:
 
 def _choice(version: Version, now: str, text: str) -> Choice:
     try:
-        text = live_text(version.model, text, [version.number])
+        text = live_text(version.model, with_aliases(text, aliases_in(now)), [version.number])
     except InvalidConfig:  # of before a rule; its problems say so
         pass
     preview = config_preview(model_name=version.model.name, text=text)

@@ -12,7 +12,7 @@ from dashboard.models import Model, Release, Version
 from dashboard.releases.going_back import going_back, text_to_return
 from dashboard.releases.selectors import current_text, newest_release, way_back
 from dashboard.releases.services import release_make
-from dashboard.releases.texts import live_text, pinned_text, published_numbers, with_aliases
+from dashboard.releases.texts import aliases_in, live_text, pinned_text, published_numbers, with_aliases
 from dashboard.shared.choices import DesiredState, ReleaseKind, VersionState
 from dashboard.shared.exceptions import Conflict, Invalid
 from dashboard.shared.repository_errors import repository_errors
@@ -25,9 +25,9 @@ def release_promote(*, version: Version, actor: Actor, text: str | None = None, 
     """Make a release in which this version answers, with the present configuration or another; beside it, versions with a name
     are served, and no others.
 
-    text: the configuration to serve it with, such as `fitting_text` offers; its version policy and aliases are seen to. load:
-    ask the servers for the model, too. Conflict: the version is not published, or the file was changed by hand. Invalid: a
-    server would refuse the text. Forbidden: the actor lacks a right that it takes.
+    text: the configuration to serve it with, such as `fitting_text` offers; its version policy is seen to, and names stay where
+    they are. load: ask the servers for the model, too. Conflict: the version is not published, or the file was changed by hand.
+    Invalid: a server would refuse the text. Forbidden: the actor lacks a right that it takes.
     """
     require(actor, Right.OPERATE)
     with transaction.atomic():
@@ -38,7 +38,8 @@ def release_promote(*, version: Version, actor: Actor, text: str | None = None, 
             raise Conflict(f"version {version.number} of '{model.name}' is {version.state}; {hint}")
         refuse_drift(model)
         before = current_text(model)
-        final = live_text(model, before if text is None else unstamped(text), [version.number])
+        chosen = before if text is None else with_aliases(unstamped(text), aliases_in(before))
+        final = live_text(model, chosen, [version.number])
         if text is not None:
             text_check(model=model, text=final, with_files=False)
             refuse_unmet(config_needs(model_name=model.name, current=before, text=final), rights_of(actor))

@@ -52,6 +52,20 @@ def test_a_version_of_another_signature_is_offered_with_the_configuration_that_f
     assert wanted_versions(two) == [2]
 
 
+def test_names_stay_where_they_are_whichever_configuration_is_chosen(
+    two: Model, actor: Actor, as_person: Callable[..., Client]
+) -> None:
+    """The text that fits a version is of another time, when versions had other names, or none."""
+    aliases_set(model=two, aliases={"champion": 1}, actor=actor)
+    Version.objects.filter(number=2).update(config=CONFIG.replace("max_batch_size: 8", "max_batch_size: 4"))
+    as_person("operate").post("/models/relu/versions/2/live", {"config": "fitting"})
+    newest = newest_release(two)
+    assert newest is not None
+    assert "max_batch_size: 4" in newest.text
+    assert newest.aliases["champion"] == 1
+    assert newest.versions == [1, 2]
+
+
 def test_a_viewer_makes_nothing_live(two: Model, as_person: Callable[..., Client]) -> None:
     assert as_person().get("/models/relu/versions/2/live").status_code == 403
     assert "/versions/2/live" not in text_of(as_person(), "/models/relu/versions")
