@@ -140,14 +140,13 @@ def take_journey(browser: Browser, up: Up, folder: Path, sign_in: Any, settle: A
         time.sleep(SERVED_S)
         journey.show_lately(f"/models/{NAME}/?version=each", 3 * SERVED_S)
         journey.picture("second-version", page.locator("#charts"))
-        journey.show(f"/models/{NAME}/versions")
+        journey.show(f"/models/{NAME}/releases/")
         journey.picture("releases")
 
-        # The release is taken back.
-        page.get_by_role("button", name="Go back to release 1").first.click()
-        page.get_by_role("dialog").wait_for()
+        # The release is taken back: its page says before what that changes.
+        journey.show(f"/models/{NAME}/releases/1/")
         journey.picture("going-back")
-        page.get_by_role("dialog").get_by_role("button", name="Go back").click()
+        page.locator("#back").get_by_role("button", name="Go back to release 1").click()
         expect(page.locator("#model-head")).to_contain_text("Version 1 live", timeout=60_000)
         time.sleep(SERVED_S / 4)
         journey.show_lately(f"/models/{NAME}/?version=each", 3 * SERVED_S)

@@ -9,7 +9,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from dashboard.access.authorisation import Right
-from dashboard.metrics.selectors import metrics_range
+from dashboard.metrics.selectors import metrics_outages, metrics_range, metrics_versions
 from dashboard.servers import selectors as select
 from dashboard.servers.services import LOCAL
 from dashboard.shared.exceptions import Invalid
@@ -26,27 +26,26 @@ class Metrics(Endpoint):
         parameters=[
             OpenApiParameter("server", str, description=f"By default {LOCAL}."),
             OpenApiParameter("model", str, description="By default the server as a whole."),
-            OpenApiParameter("version", int),
+            OpenApiParameter("version", int, description="By default all together."),
+            OpenApiParameter("each", bool, description="true: beside them series of each version, `versions`."),
             OpenApiParameter("start", float, description="Unix seconds; by default one hour ago."),
             OpenApiParameter("end", float, description="Unix seconds; by default now."),
         ],
         responses=OpenApiTypes.OBJECT,
     )
     def get(self, request: Request) -> Response:
-        """History of requests, latency percentiles, batches, process and GPUs."""
+        """History of requests, latency percentiles, batches, process and GPUs; `outages`: when the server did not answer."""
         params = request.query_params
         end = _number(params, "end", time.time())
         start = _number(params, "start", end - _HOUR)
         if not end - _MONTH <= start < end:
             raise Invalid("expected a start before the end, at most 31 days apart")
-        series = metrics_range(
-            server=select.server_get(params.get("server", LOCAL)),
-            start=start,
-            end=end,
-            model_name=params.get("model", ""),
-            version=int(_number(params, "version", 0)) or None,
-        )
-        return Response(series)
+        server, name = select.server_get(params.get("server", LOCAL)), params.get("model", "")
+        version = int(_number(params, "version", 0)) or None
+        series = metrics_range(server=server, start=start, end=end, model_name=name, version=version)
+        if name and params.get("each") == "true":
+            series["versions"] = metrics_versions(server=server, start=start, end=end, model_name=name)
+        return Response({**series, "outages": metrics_outages(server=server, start=start, end=end)})
 
 
 def _number(params: Mapping[str, str], name: str, default: float) -> float:

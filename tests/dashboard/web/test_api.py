@@ -382,6 +382,9 @@ def test_servers_are_shown_and_restarted_by_administrators(
 def test_metrics_are_served_for_a_range(api: APIClient, model: Model) -> None:
     body = api.get(url("metrics"), {"model": "relu"}).json()
     assert {"times", "series", "step"} <= body.keys()
+    assert body["outages"] == []
+    assert "versions" not in body
+    assert api.get(url("metrics"), {"model": "relu", "each": "true"}).json()["versions"] == {}
 
 
 def test_tokens_are_made_shown_once_and_revoked(api: APIClient) -> None:
