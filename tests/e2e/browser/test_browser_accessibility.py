@@ -16,6 +16,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.long]
 AXE = ROOT / "node_modules" / "axe-core" / "axe.min.js"
 THEMES = ("light", "dark")
 COLOURS = ["color-contrast", "link-in-text-block"]  # the rules that a theme can break
+DRAWN = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
 FINDINGS = """async (rules) => {
   const found = await axe.run(document, { resultTypes: ["violations"], ...(rules && { runOnly: rules }) });
   return found.violations.flatMap(({ id, help, nodes }) => nodes.map(({ html, any, all, none }) => {
@@ -57,6 +58,7 @@ def findings(page: Page) -> list[str]:
     found = []
     for width, height in WIDTHS.items():
         page.set_viewport_size({"width": width, "height": height})
+        page.evaluate(DRAWN)  # what answers to the new size has done so
         for theme in THEMES:
             page.emulate_media(color_scheme=theme)
             rules: Any = None if theme == THEMES[0] else COLOURS

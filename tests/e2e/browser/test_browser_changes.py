@@ -42,11 +42,11 @@ def asked(page: Page) -> list[str]:
 
 
 def test_what_somebody_else_does_appears_by_itself(page: Page, describe: Callable[[str], None]) -> None:
-    page.goto(f"/models/{MODEL}/")
+    page.goto(f"/models/{MODEL}/activity")
     for tag in ("first", "second"):
         describe(tag)
         expect(page.locator("#model-head .tag")).to_have_text(tag)
-    expect(page.get_by_text("Described").first).to_be_visible()
+    expect(page.get_by_text(f"Described {MODEL}")).to_have_count(2)
 
 
 def test_parts_that_show_nothing_of_it_are_not_asked(page: Page, describe: Callable[[str], None]) -> None:
