@@ -141,7 +141,8 @@ lock: $(VENV)/.installed-dev  ## Lock what requirements/*.in need, with hashes. 
 	$(call lock,examples.in,$(filter-out examples,$(RUN_LOCKS))) -o requirements/examples.txt
 	$(call lock,cloud.in,$(RUN_LOCKS)) -o requirements/cloud.txt
 	$(call lock,opentelemetry.in,$(RUN_LOCKS) cloud) -o requirements/opentelemetry.txt
-	$(call lock,dev.in,$(RUN_LOCKS) cloud opentelemetry) -o requirements/dev.txt
+	$(call lock,compile.in,$(RUN_LOCKS)) -o requirements/compile.txt
+	$(call lock,dev.in,$(RUN_LOCKS) cloud opentelemetry compile) -o requirements/dev.txt
 	@for apart in $(basename $(wildcard requirements/bench/*.in requirements/formats/*.in)); do \
 	  $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --no-annotate --no-emit-package torch \
 	  --custom-compile-command "make lock" $(if $(UPGRADE),--upgrade) $$apart.in -o $$apart.txt || exit 1; \

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import onnxruntime
 
+from serving.compiled.modules import build_folder
 from tests.support.serving_process import descendants
 
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -17,7 +18,8 @@ def machine() -> str:
     system = f"{platform.system()} {platform.release().split('-')[0]}"
     return (
         f"{_cpu()}, {os.cpu_count()} cores, {memory:.0f} GB memory, {system}; "
-        f"Python {platform.python_version()}, ONNX Runtime {onnxruntime.__version__}"
+        f"Python {platform.python_version()}, ONNX Runtime {onnxruntime.__version__}; "
+        f"Slipway's modules of a request's path {'compiled' if build_folder().is_dir() else 'interpreted'}"
     )
 
 

@@ -12,6 +12,7 @@ import yaml
 from repository.remote.address import RemoteAddress
 from serving.cli.command_line import parse
 from serving.cli.options import Options
+from serving.compiled.modules import build_folder
 from tests.support.serving_process import ROOT
 
 DEPLOY = ROOT / "deploy"
@@ -83,17 +84,28 @@ def test_no_secret_is_written_down() -> None:
 
 def test_the_image_copies_what_is_there_and_runs_as_nobody_special() -> None:
     instructions = dockerfile()
-    for source in [word for kind, rest in instructions if kind == "COPY" for word in shlex.split(rest)[:-1]]:
+    copied = [rest for kind, rest in instructions if kind == "COPY" and not rest.startswith("--from=")]
+    for source in [word for rest in copied for word in shlex.split(rest)[:-1]]:
         assert (ROOT / source).exists(), source
     assert dict(instructions)["USER"] == str(pod()["spec"]["securityContext"]["runAsUser"])
 
 
 def test_the_image_installs_what_the_server_needs_and_no_more() -> None:
     text = (DEPLOY / "Dockerfile").read_text()
-    installed = set(re.findall(r"-r (requirements\S*\.txt)", text.partition("FROM")[2]))
-    assert installed == {f"requirements/{name}.txt" for name in ("server", "cloud", "torch")}
+    server, compiled, image = text.split("\nFROM ")[1:]
+    installed = re.findall(r"-r (requirements\S*\.txt)", server + image)
+    assert set(installed) == {f"requirements/{name}.txt" for name in ("server", "cloud", "torch")}
+    assert re.findall(r"-r (requirements\S*\.txt)", compiled) == ["requirements/compile.txt"]
     named = re.findall(r"requirements\S*\.txt", text)
     assert [name for name in named if not (ROOT / name).exists()] == []
+
+
+def test_the_image_has_the_modules_of_the_path_compiled() -> None:
+    """From where `make compiled` puts them to where a server looks, under the same path: it is part of no fingerprint."""
+    [line] = [rest for kind, rest in dockerfile() if kind == "COPY" and rest.startswith("--from=compiled ")]
+    source, target = line.split()[1:]
+    builds = build_folder().parent.relative_to(ROOT)
+    assert (source, target) == (f"/slipway/{builds}", str(builds))
 
 
 def test_the_images_command_is_the_servers_and_its_ports_are_open(tmp_path: Path) -> None:
