@@ -25,7 +25,7 @@ _ML = "ai.onnx.ml"
 _CLASSIFIERS = frozenset({"TreeEnsembleClassifier", "LinearClassifier", "SVMClassifier"})
 _PASSING_ON = frozenset({"Identity", "Cast"})
 _FLOAT = 1  # TensorProto.FLOAT
-_OPSET_OF_IDENTITY = 1
+_OPSET_OF_CAST = 9  # for a model that imports none of ai.onnx
 _DEFAULT_LOCALE = "en_US"
 _EVERYWHERE = "C.UTF-8"
 _ROWS = b"slipway_rows"  # the name of a first dimension that is made variable
@@ -184,7 +184,7 @@ Change = Callable[[int, int, int], bytes | None]
 def adapted(path: Path, adaptations: Adaptations, has_default_opset: bool) -> bytes:
     """Return the model as ONNX Runtime is to load it.
 
-    has_default_opset: whether the model imports operators of ai.onnx, as Identity is one.
+    has_default_opset: whether the model imports operators of ai.onnx, as Cast is one.
     """
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         source = Source(data)
@@ -193,7 +193,7 @@ def adapted(path: Path, adaptations: Adaptations, has_default_opset: bool) -> by
             source, 0, len(data), lambda number, s, e: _field(7, _changed(source, s, e, graph)) if number == 7 else None
         )
     if not has_default_opset:
-        model += _field(8, _field(1, b"") + b"\x10" + varint_bytes(_OPSET_OF_IDENTITY))
+        model += _field(8, _field(1, b"") + b"\x10" + varint_bytes(_OPSET_OF_CAST))
     return model
 
 
@@ -204,7 +204,7 @@ def _in_graph(source: Source, adaptations: Adaptations) -> Change:
         if number == 1:
             node = _node(source, start, end)
             if _is_zip_map(node) and node.outputs[0] in names:
-                return _field(1, _identity(node))
+                return _field(1, _cast(node))
             if adaptations.locale and _needs_other_locale(source, node):
                 return _field(1, _with_locale(source, start, end, adaptations.locale))
         elif number == 13 and one_row:  # shapes of values in between, with the batch that the file was exported for
@@ -233,8 +233,11 @@ def _changed(source: Source, start: int, end: int, change: Change) -> bytes:
     return b"".join(parts)
 
 
-def _identity(node: Node) -> bytes:
-    return _field(1, node.inputs[0].encode()) + _field(2, node.outputs[0].encode()) + _field(4, b"Identity")
+def _cast(node: Node) -> bytes:
+    """Return a node Cast in the place of a ZipMap: its probabilities are FP64 in a model that was made with FP64."""
+    to = _field(1, b"to") + b"\x18" + varint_bytes(_FLOAT) + b"\xa0\x01\x02"  # i; AttributeProto.type = INT
+    names = _field(1, node.inputs[0].encode()) + _field(2, node.outputs[0].encode())
+    return names + _field(4, b"Cast") + _field(5, to)
 
 
 def _probabilities(name: str, classes: int) -> bytes:

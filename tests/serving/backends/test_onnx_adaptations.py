@@ -87,6 +87,18 @@ def test_names_of_classes_may_be_words_and_a_file_may_import_no_operators_but_th
         np.testing.assert_allclose(infer(instance, X=ROWS)["probabilities"], softmax(ROWS), rtol=1e-6)
 
 
+def test_probabilities_of_a_model_made_with_fp64_are_served_too(tmp_path):
+    """As skl2onnx exports what was trained with numpy's default."""
+    nodes = [classifier(), helper.make_node("Cast", ["scores"], ["exact"], to=TensorProto.DOUBLE)]
+    maps = zip_map()
+    maps.input[0] = "exact"
+    folder = write(tmp_path, [*nodes, maps], [MAPS])
+    with instance_of(folder) as instance:
+        answer = infer(instance, X=ROWS)["probabilities"]
+    assert answer.dtype == np.float32
+    np.testing.assert_allclose(answer, softmax(ROWS), rtol=1e-6)
+
+
 def test_numbers_of_classes_are_read_packed_and_one_by_one(tmp_path):
     folder = write(tmp_path, [classifier(), zip_map(classlabels_int64s=[-2, 5])], [MAPS])
     path = folder / "1" / "model.onnx"

@@ -19,6 +19,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.svm import SVC
 
 X, y = load_iris(return_X_y=True)
 X = X.astype(np.float32)
@@ -71,6 +72,13 @@ def sklearn_models() -> None:
     case.served(
         {"X": features[:3]}, {"variable": model.predict(features[:3]).reshape(-1, 1).astype(np.float32)}, tolerance=1e-4
     )
+
+    case = Case("sklearn_double", "a support vector machine trained with numpy's FP64, as exported by default", SKLEARN)
+    model = SVC(probability=True, random_state=0).fit(X.astype(np.float64), y)
+    save(case, to_onnx(model, X[:1].astype(np.float64)))
+    rows = ROWS.astype(np.float64)
+    outputs = {"output_label": model.predict(rows), "output_probability": model.predict_proba(rows).astype(np.float32)}
+    case.served({"X": rows}, outputs, classes={"output_probability": NUMBERS})
 
     columns_of_table()
     text_model()
