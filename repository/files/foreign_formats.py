@@ -76,8 +76,8 @@ SAFETENSORS = ForeignFormat(
 TORCH_WEIGHTS = ForeignFormat(
     "torch_weights",
     "PyTorch weights",
-    "the file holds what torch.save wrote, weights without a model",
-    "load them into their model in Python and save that with torch.onnx.export or torch.export.save",
+    "the file is what torch.save writes, a pickle of weights or of a module, which is not loaded",
+    "load it in Python and save the model with torch.onnx.export or torch.export.save",
     code=_TORCH_TO_ONNX,
     endings=("pytorch_model.bin", ".bin.index.json", ".ckpt"),
     zip_holds="data.pkl",
@@ -126,7 +126,8 @@ PICKLE = ForeignFormat(
     "pickle",
     "Pickle",
     "a pickle is Python code that needs the very packages that it was made with, so it is not loaded",
-    "load it in Python and export what it holds as ONNX, an estimator of scikit-learn with skl2onnx; or serve it by a model.py",
+    "load it in Python and export what it holds as ONNX, an estimator of scikit-learn with skl2onnx, a module of PyTorch with "
+    "torch.onnx.export; or serve it by a model.py",
     code=f'import joblib\nmodel = joblib.load("model.joblib")  # or pickle.load\n{_SKLEARN_TO_ONNX}',
     endings=(".pkl", ".pickle", ".joblib", ".sav", ".dill", ".cloudpickle"),
     starts=tuple(_begins(f"\x80{chr(protocol)}") for protocol in range(2, 6)),

@@ -18,7 +18,6 @@ from repository.core.errors import RepositoryError
 from repository.core.layout import CONFIG_FILE, parse_version
 from repository.files import foreign_formats
 from serving.backends.onnxruntime.onnx_file import (
-    NOT_CARRIED,
     OnnxModel,
     check_external_data,
     missing_external_data,
@@ -259,7 +258,7 @@ def _say_outputs(report: Report, onnx: OnnxModel) -> None:
             f"[rows, {len(classes)}], in the order {shown}"
         )
     for name in onnx.left_out:
-        report.warning(f"output '{name}' is not served: it is {onnx.unsupported[name]}; {NOT_CARRIED}")
+        report.warning(f"output '{name}' is not served, for it is {onnx.why_left_out(name)}")
 
 
 def _say_batching(report: Report, onnx: OnnxModel, model: Path, folder: Path, config: ModelConfig) -> None:

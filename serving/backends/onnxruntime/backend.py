@@ -39,7 +39,7 @@ from serving.core.batch import Batch
 from serving.core.datatypes import Tensor
 from serving.core.device_tensor import DeviceTensor, host_array
 from serving.core.devices import Device
-from serving.core.errors import invalid, not_found, unavailable
+from serving.core.errors import ServingError, invalid, not_found, unavailable
 
 # Errors reach the client and the log through ServingError; ONNX Runtime's own lines would repeat them, with paths.
 ort.set_default_logger_severity(4)
@@ -313,12 +313,19 @@ def _inferred(
 
 
 def check_loads(model: OnnxModel, path: Path) -> ort.InferenceSession:
-    """Start a plain session on the CPU, not optimised; INVALID_ARG where ONNX Runtime refuses the model."""
+    """Start a plain session, not optimised, on the CPU or, where that lacks an operator, on a GPU; INVALID_ARG where ONNX
+    Runtime refuses the model."""
     options = ort.SessionOptions()
     options.log_severity_level = 4
     options.intra_op_num_threads = 1
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    return _session(model, path, options, [("CPUExecutionProvider", {})])
+    cpu: Provider = ("CPUExecutionProvider", {})
+    try:
+        return _session(model, path, options, [cpu])
+    except ServingError:
+        if why_no_cuda():
+            raise
+    return _session(model, path, options, [("CUDAExecutionProvider", {}), cpu])
 
 
 def _session(

@@ -19,6 +19,7 @@ _OPSET = re.compile(
     r"Opset (\d+) is under development.*Current official support for domain (\S+) is till opset (\d+)", re.S
 )
 _LOCALE = re.compile(r"construct locale with name:\s*([\w.@-]+?):")
+_KERNEL = re.compile(r"Could not find an implementation for (\w+)\(\d+\) node with name '([^']*)'")
 _IR = re.compile(r"Unsupported model IR version: (\d+), max supported IR version: (\d+)")
 
 
@@ -50,6 +51,12 @@ def _exporters_problem(said: str) -> str:
         return (
             f"the model lowers or raises text by the locale {locale[1]}, which this machine lacks: install it there, or name "
             "one that it has in the exporter's options"
+        )
+    kernel = _KERNEL.search(said)
+    if kernel:
+        return (
+            f"ONNX Runtime cannot run operator {kernel[1]} (node '{kernel[2]}') on the CPU with the datatype that the model "
+            "gives it: export the model in FP32, or serve it on a GPU"
         )
     return ""
 

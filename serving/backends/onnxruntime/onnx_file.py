@@ -30,11 +30,14 @@ _OTHER_TYPES = {
     21: "UINT4", 22: "INT4", 23: "FLOAT4E2M1",
 }  # fmt: skip
 
+_SEQUENCE, _SEQUENCE_OF_MAPS = "a sequence", "a sequence of maps"
+_KINDS = {4: _SEQUENCE, 5: "a map", 8: "a sparse tensor", 9: "an optional"}  # TypeProto's fields beside tensor_type
 # What a person can do about an output that is no tensor.
-NOT_CARRIED = (
-    "export the model with tensors as its outputs; from scikit-learn with "
-    "to_onnx(model, X[:1], options={'zipmap': False})"
-)
+_REMEDIES = {
+    _SEQUENCE_OF_MAPS: "export the model without maps, from scikit-learn with to_onnx(model, X[:1], options={'zipmap': False})",
+    _SEQUENCE: "export the model with the tensors in it as outputs of their own, or publish a model for each",
+}
+_REMEDY = "export the model with tensors as its outputs"
 
 # Where tensors hide: message -> {field number: message}. Walked for external data, which may lie in any of them.
 _TENSOR_PATHS: dict[str, dict[int, str]] = {
@@ -83,6 +86,11 @@ class OnnxModel:
             if tensor.name in self.unsupported.keys() - self.adaptations.class_names
         ]
 
+    def why_left_out(self, name: str) -> str:
+        """Return what an output is instead of a tensor, and what to do about it."""
+        kind = self.unsupported[name]
+        return f"{kind}: {_REMEDIES.get(kind, _REMEDY)}"
+
     def adapt_batch(self) -> None:
         """Make a first dimension of 1 a variable one, in every input and output; what the file holds by default stays."""
         tensors = (*self.inputs, *self.outputs)
@@ -103,10 +111,8 @@ class OnnxModel:
         left_out = self.left_out
         outputs = tuple(self._served(tensor) for tensor in self.outputs if tensor.name not in left_out)
         if not outputs:
-            kinds = ", ".join(f"'{name}' ({self.unsupported[name]})" for name in left_out)
-            raise invalid(
-                f"none of the model's outputs is a tensor that the protocol can carry: {kinds}; {NOT_CARRIED}"
-            )
+            kinds = "; ".join(f"'{name}' is {self.why_left_out(name)}" for name in left_out)
+            raise invalid(f"none of the model's outputs is a tensor that the protocol can carry: {kinds}")
         return Signature(tuple(self.inputs), outputs)
 
     def _served(self, tensor: TensorSignature) -> TensorSignature:
@@ -231,10 +237,19 @@ def _value_info(source: Source, start: int, end: int, model: OnnxModel) -> Tenso
                     datatype = _DATATYPES.get(element, "")
                     problem = f"a tensor of ONNX type {_OTHER_TYPES.get(element, element)}" if element else ""
                 else:
-                    problem = {4: "a sequence", 5: "a map", 8: "a sparse tensor", 9: "an optional"}.get(kind, problem)
+                    problem = _kind(source, kind, type_start, type_end) or problem
     if problem and not datatype:
         model.unsupported[name] = problem
     return TensorSignature(name, datatype, shape)
+
+
+def _kind(source: Source, kind: int, start: int, end: int) -> str:
+    """Return what a field of a TypeProto stands for, "" for none. A sequence says in elem_type (1) what it is of."""
+    if kind != 4:
+        return _KINDS.get(kind, "")
+    elements = [span for number, _, *span in fields(source, start, end) if number == 1]
+    inner = [number for first, last in elements for number, *_ in fields(source, first, last)]
+    return _SEQUENCE_OF_MAPS if 5 in inner else _SEQUENCE
 
 
 def _tensor_type(source: Source, start: int, end: int) -> tuple[int, tuple[int, ...] | None]:

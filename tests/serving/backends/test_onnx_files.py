@@ -67,6 +67,24 @@ def test_an_operator_that_does_not_exist_is_named_without_paths(tmp_path):
     assert str(tmp_path) not in refused.value.message
 
 
+def test_an_operator_that_the_cpu_lacks_for_a_datatype_is_named_with_what_to_do(tmp_path):
+    weights = numpy_helper.from_array(np.zeros((2, 2), np.float32), "f")
+    nodes = [
+        helper.make_node("Cast", ["f"], ["w"], to=TensorProto.BFLOAT16),
+        helper.make_node("Gemm", ["x", "w"], ["y"], name="dense"),
+    ]
+    tensors = [helper.make_tensor_value_info(name, TensorProto.BFLOAT16, ["n", 2]) for name in ("x", "y")]
+    graph = helper.make_graph(nodes, "graph", tensors[:1], tensors[1:], [weights])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    with (
+        pytest.raises(
+            ServingError, match=r"cannot run operator Gemm \(node 'dense'\) on the CPU .* export the model in FP32"
+        ),
+        instance_of(write(tmp_path, model)),
+    ):
+        pass
+
+
 # -- external data -----------------------------------------------------------------------------------------------------
 def external_model(location: str, length: int = 8, where: str = "initializer") -> onnx.ModelProto:
     """y = x + w, with w [2] in another file; `where` hides w in a Constant or in a branch of an If."""
