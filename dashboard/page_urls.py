@@ -14,8 +14,8 @@ from dashboard.overview import search, work
 from dashboard.playground import pages as playground
 from dashboard.servers import pages as servers
 from dashboard.uploads import pages as uploads
+from dashboard.versions import compare_pages, release_pages
 from dashboard.versions import pages as versions
-from dashboard.versions import release_pages
 
 urlpatterns = [
     path("", overview.overview, name="overview"),
@@ -38,6 +38,7 @@ urlpatterns = [
     path("models/<str:name>/releases/", release_pages.model_releases, name="model_releases"),
     path("models/<str:name>/releases/<int:number>/", release_pages.release, name="release"),
     path("models/<str:name>/releases/<int:number>/go-back", versions.release_go_back, name="release_go_back"),
+    path("models/<str:name>/compare", compare_pages.model_compare, name="model_compare"),
     path("models/<str:name>/load", models.model_load, name="model_load"),
     path("models/<str:name>/unload", models.model_unload, name="model_unload"),
     path("models/<str:name>/describe", models.model_describe, name="model_describe"),

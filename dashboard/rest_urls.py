@@ -35,6 +35,7 @@ urlpatterns = [
     ),
     path("models/<str:name>/go_back", releases.ModelGoBack.as_view(), name="api_model_go_back"),
     path("models/<str:name>/aliases", releases.Aliases.as_view(), name="api_aliases"),
+    path("models/<str:name>/compare", releases.Compare.as_view(), name="api_compare"),
     path("models/<str:name>/log", models.ModelLog.as_view(), name="api_model_log"),
     path("models/<str:name>/infer", inference.Infer.as_view(), name="api_model_infer"),
     path("models/<str:name>/config", configuration.Config.as_view(), name="api_config"),

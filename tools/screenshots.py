@@ -41,6 +41,8 @@ FULL = {
     "versions": "/models/digits/versions",
     "releases": "/models/digits/releases/",
     "release": "/models/doubled/releases/1/",
+    "compare": "/models/digits/compare?a=v1&b=v2",
+    "compare-releases": "/models/doubled/compare?a=r1&b=r2",
     "failed-releases": "/models/doubled/releases/",
     "configuration": "/models/digits/configuration",
     "playground": "/models/digits/playground",

@@ -3,7 +3,7 @@
 import math
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import NotRequired, TypedDict
@@ -34,6 +34,8 @@ _VERSION_FIGURES = ("rps", "p50", "p99", "errors")  # those that charts show of 
 MOST_VERSIONS = 6
 MOST_MARKERS = 500
 
+Span = tuple[float, float]  # from, to in Unix seconds
+
 
 class Range(TypedDict):
     """Series between two moments, one value for each time; None where nobody watched, and where nothing was measured."""
@@ -58,6 +60,16 @@ class Heatmap(TypedDict):
     times: list[int]  # Unix seconds
     bounds_ms: list[float]  # ascending: one more than there are bands
     counts: list[list[int]]  # a list for each band between two bounds, with a number for each time
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """A whole span of time in four numbers. Times in ms, error_share from 0 to 1; None where nothing was measured."""
+
+    requests: int = 0
+    p50: float | None = None
+    p99: float | None = None
+    error_share: float | None = None
 
 
 class Marker(TypedDict):
@@ -120,6 +132,37 @@ def metrics_range(
         "failures": total["failures"],
         "total": {name: value for name, value in total.items() if name not in ("batch", "failures")},
     }
+
+
+def metrics_totals(
+    *, server: Server, model_name: str, wanted: Sequence[tuple[Sequence[int], Sequence[Span]]]
+) -> list[Totals]:
+    """Return for each pair of versions and spans of time what these versions of a model did together in these spans.
+
+    What was measured together across the edge of a span counts where its middle lies.
+    """
+    spans = [span for _, within in wanted for span in within]
+    numbers = {number for versions, _ in wanted for number in versions}
+    if not spans:
+        return [Totals() for _ in wanted]
+    start, end = min(low for low, _ in spans), max(high for _, high in spans)
+    resolution = _resolution(start, end, time.time())
+    usages: list[list[Usage]] = [[] for _ in wanted]
+    for length, low, high in _segments(server, resolution, int(start) - int(start) % resolution, math.ceil(end)):
+        rows = MetricSample.objects.filter(server=server, resolution=length, at__gte=low, at__lt=high)
+        rows = rows.filter(model_name=model_name, version__in=numbers)
+        for at, version, data in rows.values_list("at", "version", "data"):
+            middle = (max(at, start) + min(at + length, end)) / 2
+            for found, (versions, within) in zip(usages, wanted, strict=True):
+                if version in versions and any(begin <= middle <= until for begin, until in within):
+                    found.append(decode(data).usage)
+    return [_totals(combine(found)) for found in usages]
+
+
+def _totals(usage: Usage) -> Totals:
+    shown, failed = figures(usage, 1.0), max(0, usage.fail - usage.cancel)
+    requests = usage.success + failed
+    return Totals(requests, shown["p50"], shown["p99"], failed / requests if requests else None)
 
 
 def metrics_heatmap(

@@ -11,12 +11,10 @@ from dashboard.access.authorisation import Right, requires
 from dashboard.catalog import selectors as select
 from dashboard.catalog.pages import model_context
 from dashboard.catalog.traits import traits_of
-from dashboard.configuration.fields import Fields, TensorFields
 from dashboard.configuration.services import fields_in
+from dashboard.configuration.signatures import served_signature
 from dashboard.examples.selectors import examples
 from dashboard.models import Version
-from dashboard.models.upload_json import TensorRow
-from dashboard.models.version import Signature
 from dashboard.playground.labels import output_labels
 from dashboard.releases.selectors import current_text
 from dashboard.releases.texts import aliases_in
@@ -48,7 +46,7 @@ def model_playground(request: HttpRequest, name: str) -> HttpResponse:
     choices = _choices([row.number for row in published], live, aliases)
     chosen = _chosen(request, choices)
     version = _version(published, chosen[0], live, aliases)
-    signature = _signature(version, fields)
+    signature = served_signature(fields, version)
     golden_fits = not (traits.decoupled or traits.sequence)
     context = {
         **head,
@@ -98,27 +96,6 @@ def _version(published: list[Version], name: str, live: list[int], aliases: dict
     """Return the version that a name stands for; the newest where that is not published."""
     number = int(name) if name.isdecimal() else aliases.get(name or DEFAULT, max(live, default=None))
     return next((row for row in published if row.number == number), published[0] if published else None)
-
-
-def _signature(version: Version | None, fields: Fields) -> Signature:
-    """Return the tensors of the configuration, by which the server checks requests; where it names none, the version's own."""
-    batch = [-1] if fields.get("max_batch_size") else []
-    own: Signature = version.signature if version is not None else {}
-    return {
-        "inputs": _tensors(fields.get("inputs", []), batch) or own.get("inputs", []),
-        "outputs": _tensors(fields.get("outputs", []), batch) or own.get("outputs", []),
-    }
-
-
-def _tensors(rows: list[TensorFields], batch: list[int]) -> list[TensorRow]:
-    return [
-        {"name": row["name"], "datatype": _wire_type(row["data_type"]), "shape": [*batch, *row["dims"]]} for row in rows
-    ]
-
-
-def _wire_type(name: str) -> str:
-    """Return V2's name of a configuration's data type: they differ for TYPE_STRING, which is BYTES."""
-    return "BYTES" if name == "STRING" else name
 
 
 def _rest_addresses(name: str) -> dict[str, str]:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from dashboard.models import Model, Release, Version
 from dashboard.models.upload_json import TensorRow
+from dashboard.models.version import Signature
 from dashboard.releases.selectors import serving_release, wanted_release
 from repository.config.release import DEFAULT_ALIAS
 
@@ -11,7 +12,7 @@ from repository.config.release import DEFAULT_ALIAS
 def answering_version(model: Model) -> Version | None:
     """Return the version that answers where a request names none: of the release that serves, else of the wanted one."""
     release = serving_release(model) or wanted_release(model)
-    number = _answers(release) if release is not None else 0
+    number = answering_number(release) if release is not None else 0
     return model.versions.filter(number=number).first()
 
 
@@ -23,20 +24,29 @@ def signature_changes(model: Model, version: Version) -> list[str]:
     now = answering_version(model)
     if now is None or now.number == version.number:
         return []
-    found: list[str] = []
-    for side, consequence in (("inputs", "requests have to send it"), ("outputs", "answers have it, too")):
-        before, after = _tensors(now, side), _tensors(version, side)
-        if before and after:
-            found += _changes(side.removesuffix("s"), before, after, consequence)
-    return found
+    return tensor_changes(now.signature, version.signature)
 
 
-def _answers(release: Release) -> int:
+def answering_number(release: Release) -> int:
+    """Return the number of the version that answers where a request names none; 0 for a release without versions."""
     return release.aliases.get(DEFAULT_ALIAS, max(release.versions, default=0))
 
 
-def _tensors(version: Version, side: str) -> dict[str, TensorRow]:
-    rows: Iterable[TensorRow] = version.signature.get(side, [])  # type: ignore[assignment]  # either side is a list of them
+def tensor_changes(before: Signature, after: Signature) -> list[str]:
+    """Return what changes for clients when a model with other tensors answers, one sentence each without a full stop.
+
+    A side of which nothing is known changes nothing that could be told.
+    """
+    found: list[str] = []
+    for side, consequence in (("inputs", "requests have to send it"), ("outputs", "answers have it, too")):
+        then, now = _by_name(before, side), _by_name(after, side)
+        if then and now:
+            found += _changes(side.removesuffix("s"), then, now, consequence)
+    return found
+
+
+def _by_name(signature: Signature, side: str) -> dict[str, TensorRow]:
+    rows: Iterable[TensorRow] = signature.get(side, [])  # type: ignore[assignment]  # either side is a list of them
     return {row["name"]: row for row in rows}
 
 

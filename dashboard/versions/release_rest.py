@@ -1,6 +1,6 @@
-"""Releases over REST: the list, one of them, what going back would change, going back, aliases."""
+"""Releases over REST: the list, one of them, what going back would change, going back, aliases, comparing."""
 
-from drf_spectacular.utils import extend_schema
+from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -11,6 +11,7 @@ from dashboard.catalog.serializers import ModelSummarySerializer
 from dashboard.releases.going_back import going_back
 from dashboard.releases.selectors import lives_of, newest_release, release_get, releases
 from dashboard.versions import release_serializers as serializers
+from dashboard.versions.compare import comparison
 from dashboard.versions.services import aliases_set, release_go_back
 from dashboard.web.rest.endpoint import Endpoint, data_of
 
@@ -75,6 +76,23 @@ class Aliases(Endpoint):
         aliases = data_of(request, serializers.AliasesSerializer)["aliases"]
         aliases_set(model=select.model_get(name), aliases=aliases, actor=self.actor)
         return _aliases(name)
+
+
+class Compare(Endpoint):
+    rights = {"GET": Right.VIEW}
+
+    @extend_schema(
+        parameters=[
+            OpenApiParameter("a", required=True, description="A version such as v1, or a release such as r3."),
+            OpenApiParameter("b", required=True, description="The other one."),
+        ],
+        responses=serializers.ComparisonSerializer,
+    )
+    def get(self, request: Request, name: str) -> Response:
+        """Two versions or releases side by side: what differs, and how each of them served in the last 24 hours."""
+        model = select.model_get(name)
+        found = comparison(model, request.query_params.get("a", ""), request.query_params.get("b", ""))
+        return Response(serializers.ComparisonSerializer(found).data)
 
 
 def _release(name: str, number: int, status: int = 200) -> Response:

@@ -53,3 +53,53 @@ class GoingBackSerializer(serializers.Serializer[Any]):
 
 class AliasesSerializer(serializers.Serializer[Any]):
     aliases = serializers.DictField(child=serializers.IntegerField(min_value=1), allow_empty=True)
+
+
+class StretchSerializer(serializers.Serializer[Any]):
+    """versions.compare.Stretch"""
+
+    since = serializers.DateTimeField()
+    until = serializers.DateTimeField(allow_null=True)
+
+
+class TotalsSerializer(serializers.Serializer[Any]):
+    """metrics.selectors.Totals"""
+
+    requests = serializers.IntegerField()
+    p50 = serializers.FloatField(allow_null=True)
+    p99 = serializers.FloatField(allow_null=True)
+    error_share = serializers.FloatField(allow_null=True)
+
+
+class ComparedFileSerializer(serializers.ModelSerializer[models.Version]):
+    state = serializers.CharField()
+    opset = serializers.IntegerField(source="details.opset", default=None, allow_null=True)
+
+    class Meta:
+        model = models.Version
+        fields = ["number", "state", "format", "opset", "filename", "size_bytes", "sha256"]
+
+
+class SideSerializer(serializers.Serializer[Any]):
+    """versions.compare.Side"""
+
+    key = serializers.CharField()
+    kind = serializers.ChoiceField(["version", "release"])
+    number = serializers.IntegerField()
+    versions = serializers.ListField(child=serializers.IntegerField())
+    state = serializers.CharField(source="life.state", default=None, allow_null=True, help_text="Of a release.")
+    file = ComparedFileSerializer(source="version", allow_null=True)
+    text = serializers.CharField()
+    signature = serializers.DictField()
+    live = StretchSerializer(many=True)
+    golden = serializers.ListField(child=serializers.DictField())
+    figures = TotalsSerializer(help_text="Of the last 24 hours; of a release, while it served.")
+
+
+class ComparisonSerializer(serializers.Serializer[Any]):
+    """versions.compare.Comparison"""
+
+    a = SideSerializer()
+    b = SideSerializer()
+    changes = serializers.ListField(child=serializers.CharField())
+    diff = serializers.CharField()

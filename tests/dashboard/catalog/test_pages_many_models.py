@@ -30,6 +30,10 @@ PAGES = (
     "/models/new",
     f"{_ONE}/",
     f"{_ONE}/versions",
+    f"{_ONE}/releases/",
+    f"{_ONE}/releases/2/",
+    f"{_ONE}/compare?a=v1&b=v2",
+    f"{_ONE}/compare?a=r3&b=r6",
     f"{_ONE}/configuration",
     f"{_ONE}/playground",
     f"{_ONE}/activity",
@@ -51,6 +55,8 @@ PARTS = (
     f"{_ONE}/head",
     f"{_ONE}/?part=now",
     f"{_ONE}/versions",
+    f"{_ONE}/releases/",
+    f"{_ONE}/compare?a=v1&b=r6",
     "/jobs/",
 )
 MOST_BYTES = 200_000  # of a page with all that it loads before plotly.js

@@ -1,0 +1,298 @@
+"""Two versions or releases side by side: what differs between them, and how each of them served."""
+
+import re
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from functools import cached_property
+from typing import Any, Literal, NamedTuple
+
+from dashboard.catalog.selectors import version_get, versions
+from dashboard.configuration.services import fields_in
+from dashboard.configuration.signatures import served_signature
+from dashboard.metrics.selectors import Span, Totals, metrics_totals
+from dashboard.models import Model, ReleaseCheck, ReleaseSpan, Version
+from dashboard.models.upload_json import TensorRow
+from dashboard.models.version import Signature
+from dashboard.releases.selectors import (
+    ReleaseLife,
+    fitting_text,
+    lives_of,
+    release_get,
+    releases,
+    serving_release,
+    told_by,
+)
+from dashboard.releases.signatures import answering_number, answering_version, tensor_changes
+from dashboard.servers.selectors import servers
+from dashboard.shared.exceptions import Invalid
+from repository.config import text as config_text
+from repository.config.release_stamp import unstamped
+
+FIGURES_OF = timedelta(hours=24)
+CHOICES = 50  # of versions, and of releases: the newest
+_LOOKED_BACK = 200  # spans and checks in which those of a version are looked for
+_KEY = re.compile(r"([vr])([1-9][0-9]{0,17})")
+# Spans that follow each other so closely are one: a release took over from another that served the same version.
+_GAP = timedelta(seconds=1)
+
+
+class Stretch(NamedTuple):
+    """A time in which it was live without a break. until: None, it is live now."""
+
+    since: datetime
+    until: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """A version or a release, with the facts that are compared.
+
+    key: "v3" or "r7", as an address names it. version: of a release, the one that answers where a request names none; None
+    where its row is gone. life: of a release, its own. golden: what its last check with golden requests found (name, version,
+    passed, detail). figures: of the last 24 hours; of a release, while it served.
+    """
+
+    key: str
+    kind: Literal["version", "release"]
+    number: int
+    version: Version | None
+    versions: list[int]
+    life: ReleaseLife | None
+    text: str
+    signature: Signature
+    live: list[Stretch]
+    golden: list[dict[str, Any]]
+    figures: Totals = field(default_factory=Totals)
+
+    @property
+    def label(self) -> str:
+        return f"{self.kind.capitalize()} {self.number}"
+
+    @property
+    def is_live(self) -> bool:
+        return bool(self.live) and self.live[0].until is None
+
+
+class GoldenPair(NamedTuple):
+    """What a golden request found of each side; None where that was not asked."""
+
+    name: str
+    a: dict[str, Any] | None
+    b: dict[str, Any] | None
+
+    @property
+    def differs(self) -> bool:
+        return bool(self.a and self.b and self.a["passed"] != self.b["passed"])
+
+
+class TensorPair(NamedTuple):
+    """A tensor as each side has it; None where that has no such one."""
+
+    kind: Literal["input", "output"]
+    name: str
+    a: TensorRow | None
+    b: TensorRow | None
+
+    @property
+    def differs(self) -> bool:
+        return self.a != self.b
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """changes: what it means for clients that b answers in place of a, in sentences without a full stop. diff: unified."""
+
+    a: Side
+    b: Side
+    tensors: list[TensorPair]
+    golden: list[GoldenPair]
+    changes: list[str]
+    diff: str
+
+    @property
+    def sides(self) -> tuple[Side, Side]:
+        return self.a, self.b
+
+    @property
+    def asked(self) -> list[int]:
+        """The two versions that the same input can be sent to; [] where both sides are answered by one, or one is gone."""
+        numbers = [side.version.number for side in (self.a, self.b) if side.version is not None]
+        return numbers if len(set(numbers)) == 2 else []
+
+
+class Choice(NamedTuple):
+    key: str
+    label: str
+
+
+def comparison(model: Model, a: str, b: str) -> Comparison:
+    """Return two versions or releases of a model side by side.
+
+    a, b: "v3" for a version, "r7" for a release. Invalid: another text. NotFound: the model has none of that number.
+    """
+    history = _History(model)
+    one, other = (_side(history, name, key) for name, key in (("a", a), ("b", b)))
+    one, other = _with_figures(model, one, other)
+    before, after = (side.label.lower() for side in (one, other))
+    return Comparison(
+        a=one,
+        b=other,
+        tensors=_pairs(one.signature, other.signature),
+        golden=_golden_pairs(one.golden, other.golden),
+        changes=tensor_changes(one.signature, other.signature),
+        diff=config_text.diff(one.text, other.text, old_name=before, new_name=after),
+    )
+
+
+def chosen(model: Model, a: str, b: str) -> tuple[str, str]:
+    """Return what is to be compared: what was asked for, and for a side that was not named, what is worth a look.
+
+    What answers now stands on the left, the newest other version on the right; with one version alone, the last two releases.
+    "" for a side that nothing is left for.
+    """
+    if a and b:
+        return a, b
+    answering = answering_version(model)
+    usual = [f"v{answering.number}"] if answering else []
+    usual += [f"v{row.number}" for row in versions(model)[:2]]
+    usual = list(dict.fromkeys(usual))
+    if len(usual) < 2:
+        now = serving_release(model)
+        usual = [f"r{now.number}"] if now else []
+        usual += [f"r{number}" for number in releases(model).values_list("number", flat=True)[:2]]
+    left = a or next((key for key in usual if key != b), "")
+    return left, b or next((key for key in usual if key != left), "")
+
+
+def choices(model: Model, *keys: str) -> dict[str, list[Choice]]:
+    """Return what can be compared, under the headings of a select: the newest, and those of `keys` beside them."""
+    found = {
+        "Versions": [Choice(f"v{row.number}", f"Version {row.number}") for row in versions(model)[:CHOICES]],
+        "Releases": [
+            Choice(f"r{number}", f"Release {number}: {summary}" if summary else f"Release {number}")
+            for number, summary in releases(model).values_list("number", "summary")[:CHOICES]
+        ],
+    }
+    for group, letter, word in (("Versions", "v", "Version"), ("Releases", "r", "Release")):
+        known = {choice.key for choice in found[group]}
+        found[group] += [
+            Choice(key, f"{word} {key[1:]}") for key in dict.fromkeys(keys) if key[:1] == letter and key not in known
+        ]
+    return found
+
+
+# -- one side ----------------------------------------------------------------------------------------------------------
+class _History:
+    """What the server told of a model's releases, the newest first, read once for both sides."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+
+    @cached_property
+    def spans(self) -> list[ReleaseSpan]:
+        rows = ReleaseSpan.objects.filter(model=self.model, server=told_by())
+        return list(rows.select_related("release").defer("release__text")[:_LOOKED_BACK])
+
+    @cached_property
+    def checks(self) -> list[ReleaseCheck]:
+        rows = ReleaseCheck.objects.filter(release__model=self.model, server=told_by())
+        return list(rows.order_by("-started_at")[:_LOOKED_BACK])
+
+
+def _side(history: _History, name: str, key: str) -> Side:
+    match = _KEY.fullmatch(key)
+    if match is None:
+        raise Invalid(f"expected '{name}' as a version such as v3 or a release such as r7, not '{key[:40]}'")
+    number = int(match[2])
+    return _version(history, number) if match[1] == "v" else _release(history.model, number)
+
+
+def _version(history: _History, number: int) -> Side:
+    version = version_get(history.model, number)
+    text = fitting_text(version)
+    checked = ([row for row in _golden(check) if row.get("version") == number] for check in history.checks)
+    return Side(
+        key=f"v{number}",
+        kind="version",
+        number=number,
+        version=version,
+        versions=[number],
+        life=None,
+        text=text,
+        signature=served_signature(fields_in(text), version),
+        live=_stretches(span for span in history.spans if number in span.release.versions),
+        golden=next(filter(None, checked), []),
+    )
+
+
+def _release(model: Model, number: int) -> Side:
+    release = release_get(model, number)
+    life, text = lives_of([release])[0], unstamped(release.text)
+    version = model.versions.filter(number=answering_number(release)).first()
+    return Side(
+        key=f"r{number}",
+        kind="release",
+        number=number,
+        version=version,
+        versions=release.versions,
+        life=life,
+        text=text,
+        signature=served_signature(fields_in(text), version),
+        live=_stretches(life.spans),
+        golden=_golden(life.check) if life.check else [],
+    )
+
+
+def _stretches(spans: Iterable[ReleaseSpan]) -> list[Stretch]:
+    """Return spans, which come the newest first, as stretches in the same order."""
+    found: list[Stretch] = []
+    for span in spans:
+        if found and span.ended_at is not None and found[-1].since - span.ended_at <= _GAP:
+            found[-1] = Stretch(span.started_at, found[-1].until)
+        else:
+            found.append(Stretch(span.started_at, span.ended_at))
+    return found
+
+
+def _golden(check: ReleaseCheck) -> list[dict[str, Any]]:
+    return [dict(row) for step in check.steps if step["step"] == "golden" for row in step.get("checks", [])]
+
+
+# -- both sides --------------------------------------------------------------------------------------------------------
+def _with_figures(model: Model, *sides: Side) -> list[Side]:
+    """Return the sides with what they did in the last 24 hours: a release, while it served."""
+    server, end = servers().first(), time.time()
+    if server is None:
+        return list(sides)
+    wanted = [(side.versions, _last_day(side, end)) for side in sides]
+    totals = metrics_totals(server=server, model_name=model.name, wanted=wanted)
+    return [replace(side, figures=figures) for side, figures in zip(sides, totals, strict=True)]
+
+
+def _last_day(side: Side, end: float) -> list[Span]:
+    start = end - FIGURES_OF.total_seconds()
+    if side.kind == "version":
+        return [(start, end)]
+    spans = ((since.timestamp(), until.timestamp() if until else end) for since, until in side.live)
+    return [(max(since, start), until) for since, until in spans if until > start]
+
+
+def _pairs(a: Signature, b: Signature) -> list[TensorPair]:
+    """Return the tensors of both, inputs first, each once and in the order of the first that has it."""
+    found = []
+    sides: tuple[tuple[Literal["input", "output"], list[TensorRow], list[TensorRow]], ...] = (
+        ("input", a.get("inputs", []), b.get("inputs", [])),
+        ("output", a.get("outputs", []), b.get("outputs", [])),
+    )
+    for kind, left, right in sides:
+        one, other = ({row["name"]: row for row in rows} for rows in (left, right))
+        found += [TensorPair(kind, name, one.get(name), other.get(name)) for name in {**one, **other}]
+    return found
+
+
+def _golden_pairs(a: Iterable[dict[str, Any]], b: Iterable[dict[str, Any]]) -> list[GoldenPair]:
+    """Return golden requests by their names; of several versions of a release, one that failed stands for all."""
+    one, other = ({row["name"]: row for row in sorted(rows, key=lambda row: not row["passed"])} for rows in (a, b))
+    return [GoldenPair(name, one.get(name), other.get(name)) for name in {**one, **other}]

@@ -1,0 +1,28 @@
+"""The page that shows two versions or releases of a model side by side."""
+
+from django.http import HttpRequest, HttpResponse
+from django.views.decorators.http import require_GET
+
+from dashboard.access.authorisation import Right, requires
+from dashboard.catalog.pages import model_context
+from dashboard.versions.compare import choices, chosen, comparison
+from dashboard.web.pages import respond
+
+
+@require_GET
+@requires(Right.VIEW)
+def model_compare(request: HttpRequest, name: str) -> HttpResponse:
+    """?a= and ?b= name what is compared, such as v1 and r7; what they leave open is what is worth a look."""
+    head = model_context(name, "versions")
+    model = head["model"]
+    a, b = chosen(model, request.GET.get("a", ""), request.GET.get("b", ""))
+    compared = comparison(model, a, b) if a and b else None
+    live = head["summary"].live_versions
+    context = {
+        **head,
+        "choices": choices(model, a, b),
+        "keys": (("a", "Left", a), ("b", "Right", b)),
+        "compared": compared,
+        "silent": [number for number in compared.asked if number not in live] if compared else [],
+    }
+    return respond(request, "versions/compare", context)
