@@ -28,7 +28,8 @@ const LONGEST_UNTOLD_MS = 10_000;
 const PAUSE_MS = 1000;
 const PAUSE_AFTER_FAILURE_MS = 3000;
 // A dashboard that takes long to answer is asked less often: after this many times as long as it took.
-const PAUSE_OF_ANSWERS = 10;
+const PAUSE_OF_ANSWERS = 5;
+const LONGEST_PAUSE_MS = 10_000;
 
 /**
  * Says whether a region is to be asked again.
@@ -42,6 +43,14 @@ export function isDue(region, now, told, fed = false) {
   if (region.asking || age < region.pause) return false;
   const metrics = !fed && (!region.reads || region.reads.has(METRICS));
   return region.old || age >= (!told ? LONGEST_UNTOLD_MS : metrics ? LONGEST_METRICS_MS : LONGEST_MS);
+}
+
+/**
+ * Returns how long a region goes without being asked after an answer.
+ * @param {number} took milliseconds until it was there
+ */
+export function pauseAfter(took) {
+  return Math.min(Math.max(PAUSE_MS, PAUSE_OF_ANSWERS * took), LONGEST_PAUSE_MS);
 }
 
 /**
@@ -118,7 +127,7 @@ function onAnswer({ detail: { requestConfig, successful, xhr } }) {
   if (!elt.matches("[data-refresh]")) return;
   const region = regionAt(path);
   region.asking = false;
-  region.pause = successful ? Math.max(PAUSE_MS, PAUSE_OF_ANSWERS * (Date.now() - region.asked)) : PAUSE_AFTER_FAILURE_MS;
+  region.pause = successful ? pauseAfter(Date.now() - region.asked) : PAUSE_AFTER_FAILURE_MS;
   if (successful) region.reads = new Set((xhr.getResponseHeader("Slipway-Reads") ?? "").split(" "));
   else region.old = true;
   showAge(elt, successful);

@@ -46,7 +46,7 @@ def test_what_somebody_else_does_appears_by_itself(page: Page, describe: Callabl
     for tag in ("first", "second"):
         describe(tag)
         expect(page.locator("#model-head .tag")).to_have_text(tag)
-    expect(page.get_by_text(f"Described {MODEL}")).to_have_count(2)
+    expect(page.get_by_text(f"Described {MODEL}").nth(1)).to_be_visible()
 
 
 def test_parts_that_show_nothing_of_it_are_not_asked(page: Page, describe: Callable[[str], None]) -> None:

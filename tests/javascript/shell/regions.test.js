@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { isDue, markOld } from "../../../static/js/shell/regions.js";
+import { isDue, markOld, pauseAfter } from "../../../static/js/shell/regions.js";
 
 const region = (more) => ({ reads: new Set(["dashboard_job"]), old: false, asking: false, asked: 0, pause: 1000, ...more });
 
@@ -28,6 +28,10 @@ test("a region is not asked while it asks, nor before its pause is over", () => 
   assert.equal(isDue(region({ old: true, asking: true }), 60_000, true), false);
   assert.equal(isDue(region({ old: true, pause: 5000 }), 4000, true), false);
   assert.equal(isDue(region({ old: true, pause: 5000 }), 5000, true), true);
+});
+
+test("a dashboard that answers slowly is asked less often, within reason", () => {
+  assert.deepEqual([20, 1000, 60_000].map(pauseAfter), [1000, 5000, 10_000]);
 });
 
 test("what shows the figures of the past is asked once a minute", () => {
