@@ -140,12 +140,13 @@ def happenings(wanted: Filter) -> Happenings:
 def changes(*, model: Model | None = None) -> Happenings:
     """Return what may have changed what is served: releases, loads and configurations, crashes and loads that failed.
 
-    Tokens, accounts, notes and uploads are in `happenings` alone.
+    Tokens, accounts, notes and uploads are in `happenings` alone. Of one model it is all that people did with it.
     """
-    entries = AuditEntry.objects.filter(_changing()).exclude(action__in=_NO_CHANGES)
     events = ServerEvent.objects.filter(kind__in=FAILURES)
-    if model is not None:
-        entries, events = entries.filter(model_name=model.name), events.filter(model_name=model.name)
+    if model is None:
+        entries = AuditEntry.objects.filter(_changing()).exclude(action__in=_NO_CHANGES)
+    else:
+        entries, events = AuditEntry.objects.filter(model_name=model.name), events.filter(model_name=model.name)
     return Happenings(entries, events, Job.objects.none())
 
 
