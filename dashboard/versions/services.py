@@ -10,14 +10,14 @@ from dashboard.configuration.needs import config_needs, refuse_unmet, rights_of
 from dashboard.configuration.services import refuse_drift, text_check
 from dashboard.models import Model, Release, Version
 from dashboard.releases.going_back import going_back, text_to_return
-from dashboard.releases.selectors import current_text, newest_release, way_back
+from dashboard.releases.selectors import current_text, fitting_text, newest_release, way_back
 from dashboard.releases.services import release_make
 from dashboard.releases.texts import aliases_in, live_text, pinned_text, published_numbers, with_aliases
 from dashboard.shared.choices import DesiredState, ReleaseKind, VersionState
 from dashboard.shared.exceptions import Conflict, Invalid
 from dashboard.shared.repository_errors import repository_errors
 from repository.config.release import DEFAULT_ALIAS
-from repository.config.release_stamp import unstamped
+from repository.config.release_stamp import same_text, unstamped
 
 
 @repository_errors()
@@ -27,7 +27,7 @@ def release_promote(*, version: Version, actor: Actor, text: str | None = None, 
 
     text: the configuration to serve it with, such as `fitting_text` offers; its version policy is seen to, and names stay where
     they are. load: ask the servers for the model, too. Conflict: the version is not published, or the file was changed by hand.
-    Invalid: a server would refuse the text. Forbidden: the actor lacks a right that it takes.
+    Invalid: a server would refuse the text with the version's file. Forbidden: the actor lacks a right that it takes.
     """
     require(actor, Right.OPERATE)
     with transaction.atomic():
@@ -43,7 +43,7 @@ def release_promote(*, version: Version, actor: Actor, text: str | None = None, 
         if text is not None:
             text_check(model=model, text=final, with_files=False)
             refuse_unmet(config_needs(model_name=model.name, current=before, text=final), rights_of(actor))
-        text_check(model=model, text=final)
+        _refuse_misfit(version, final, chosen=text is not None)
         if load:
             _load(model)
         return release_make(
@@ -54,6 +54,17 @@ def release_promote(*, version: Version, actor: Actor, text: str | None = None, 
             summary=f"Made version {version.number} live",
             action="release.promote",
         )
+
+
+def _refuse_misfit(version: Version, text: str, *, chosen: bool) -> None:
+    """Raise Invalid where a server would refuse the text with the version's file. `chosen`: it was given with the version."""
+    try:
+        text_check(model=version.model, text=text)
+    except Invalid as error:
+        if chosen or same_text(live_text(version.model, fitting_text(version) or text, [version.number]), text):
+            raise
+        message = f"{error.message}; make version {version.number} live with the configuration that fits it"
+        raise Invalid(message, error.problems) from None
 
 
 @repository_errors()

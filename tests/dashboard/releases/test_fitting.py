@@ -75,6 +75,20 @@ def test_making_live_offers_the_text_that_fits(model: Model, wider: Version, act
     assert (newest.versions, "dims: [ 6 ]" in newest.text) == ([2], True)
 
 
+def test_a_configuration_that_contradicts_the_file_does_not_make_it_live(
+    model: Model, wider: Version, actor: Actor, api: APIClient
+) -> None:
+    tensors = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, 6]}]}
+    outputs = {"outputs": [{"name": "p", "datatype": "FP32", "shape": [-1, 6]}]}
+    wider.details = {**wider.details, "signature": {**tensors, **outputs}}
+    wider.save()
+    with pytest.raises(Invalid, match="make version 2 live with the configuration that fits it"):
+        release_promote(version=wider, actor=actor)
+    assert not promotion(wider).present.valid
+    assert api.post("/api/v1/models/relu/versions/2/make_live").status_code == 400
+    assert newest_release(model).versions == [1]
+
+
 def test_the_text_with_which_a_version_served_last_fits_it(model: Model, wider: Version, actor: Actor) -> None:
     better = CONFIG.replace("max_batch_size: 8", "max_batch_size: 2")
     release_promote(version=Version.objects.get(number=1), text=better, actor=actor)
