@@ -15,6 +15,7 @@ from dashboard.shared.choices import ReleaseKind, UploadState, VersionState
 from dashboard.shared.exceptions import Conflict, NotFound
 from dashboard.shared.repository_errors import repository_errors
 from repository.config import model_config
+from repository.config.release_stamp import unstamped
 from repository.core.errors import NotFound as RepositoryNotFound
 from repository.core.layout import check_name
 from repository.files import drift, publish, storage
@@ -171,6 +172,7 @@ def _adopt_version(model: Model, number: int, actor: Actor) -> Version:
         size_bytes=manifest.size,
         sha256=manifest.sha256,
         details={"runs_code": code_of_version(model.name, text, number)},
+        config=unstamped(text),
         note="Adopted from the disk",
         created_by=actor.user,
         created_by_name=actor.name,

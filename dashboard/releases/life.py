@@ -107,9 +107,11 @@ def failed(*, release: Release, server: Server, error: str, steps: Sequence[Chec
 
 
 def settle(*, server: Server) -> None:
-    """End the checks that an earlier `watch` began, and of which nobody hears any more."""
-    broken = {"state": CheckState.FAILED, "error": _BROKEN_OFF, "ended_at": timezone.now()}
-    ReleaseCheck.objects.filter(server=server, state=CheckState.RUNNING).update(**broken)
+    """End the checks that an earlier `watch` began, and of which nobody hears any more: what has served had passed."""
+    running, now = ReleaseCheck.objects.filter(server=server, state=CheckState.RUNNING), timezone.now()
+    served = ReleaseSpan.objects.filter(server=server).values("release")
+    running.filter(release__in=served).update(state=CheckState.PASSED, ended_at=now)
+    running.update(state=CheckState.FAILED, error=_BROKEN_OFF, ended_at=now)
 
 
 def _end(

@@ -21,8 +21,8 @@ class LoadPlan:
 
     wanted: None for a model that never had a release. override: what a load of it brings, "" for the folder's own.
     good: what served last and well, to be loaded where nothing of the model serves. good_first: before the wanted one, which
-    has not passed on this server, or failed there last: what is known to serve comes back without waiting for it. passed: on
-    this server, so that its golden requests need not be asked again.
+    has not passed on this server, or failed there last, where the model went away with the server: what is known to serve comes
+    back without waiting. passed: on this server, so that its golden requests need not be asked again.
     """
 
     wanted: Release | None
@@ -42,7 +42,9 @@ def load_plan(*, model_id: int, server: Server, serves: bool) -> LoadPlan | None
         return LoadPlan(None, "", [], False, False)
     good = [] if serves else [one for one in last_good(model, server) if not same_content(one, wanted)][:_CANDIDATES]
     passed = ReleaseCheck.objects.filter(release=wanted, server=server, state=CheckState.PASSED).exists()
-    return LoadPlan(wanted, wanted_override(wanted), good, bool(good) and not passed, passed)
+    # Nobody took it out of service: an unload leaves none behind.
+    went_away = ModelSync.objects.filter(server=server, model=model, release__isnull=False).exists()
+    return LoadPlan(wanted, wanted_override(wanted), good, bool(good) and went_away and not passed, passed)
 
 
 def folder_renew(*, model_id: int, server: Server) -> None:

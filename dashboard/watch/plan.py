@@ -1,7 +1,7 @@
 """Compares desired with actual state: what to load and unload now. It does no I/O, and is given the time."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from dashboard.shared.choices import ModelStatus
 
@@ -31,10 +31,20 @@ class Attempts:
     crashes: int = 0
     error: str = ""
     next_at: float = 0.0  # monotonic
+    good_failures: int = 0  # of the last good release, which is loaded in place of the wanted one
+    good_next_at: float = 0.0
 
     def renew(self, generation: int) -> None:
         if generation != self.generation:
             self.generation, self.failures, self.crashes, self.error, self.next_at = generation, 0, 0, "", 0.0
+            self.good_failures, self.good_next_at = 0, 0.0
+
+    def good_failed(self, now: float, *, crashed: bool = False) -> None:
+        """The last good release was not loaded either; one that ends the server is not tried a third time."""
+        self.good_next_at = now + RETRY_S[min(self.good_failures + 3, len(RETRY_S) - 1)]
+        self.good_failures += 1
+        if crashed and self.good_failures >= 2:
+            self.good_next_at = float("inf")
 
     def failed(self, now: float, error: str) -> None:
         self.next_at = now + RETRY_S[min(self.failures, len(RETRY_S) - 1)]
@@ -57,6 +67,8 @@ class Plan:
     load: list[DesiredModel]
     unload: list[DesiredModel]
     pending: bool  # a call is under way, or something desired has not been tried yet
+    # Nothing of them is there, and the wanted release waits for its next attempt: the last good one is to serve meanwhile.
+    meanwhile: list[DesiredModel] = field(default_factory=list)
 
 
 def make_plan(
@@ -76,7 +88,14 @@ def make_plan(
     ready = [one for one in due if one.name not in busy and attempts[one.name].next_at <= now]
     load = [one for one in ready if one.loaded]
     pending = bool(busy) or any(not _failing(attempts[one.name]) for one in due)
-    return Plan(_one_suspect_alone(load, attempts, busy), [one for one in ready if not one.loaded], pending)
+    waiting = [one for one in due if one.loaded and one.name not in busy and attempts[one.name].next_at > now]
+    meanwhile = [
+        one
+        for one in waiting
+        if not states.get(one.name, set()) & {ModelStatus.READY, ModelStatus.LOADING}
+        and attempts[one.name].good_next_at <= now
+    ]
+    return Plan(_one_suspect_alone(load, attempts, busy), [one for one in ready if not one.loaded], pending, meanwhile)
 
 
 def _differs(one: DesiredModel, states: set[str]) -> bool:

@@ -149,6 +149,8 @@ class Reconciler:
             self._begin(one, self._load(one, reload=ModelStatus.READY in states[one.name]))
         for one in plan.unload:
             self._begin(one, self._unload(one))
+        for one in plan.meanwhile:
+            self._begin(one, self._load_meanwhile(one))
         await self._record_states(statuses, ready=not plan.pending)
         if self._returning and not plan.pending:
             await self._returned([one.name for one in wanted if one.loaded], states)
@@ -248,6 +250,13 @@ class Reconciler:
                     one, EventKind.MODEL_LOADED, "Reloaded" if reload else "Loaded", seconds, plan.wanted
                 )
 
+    async def _load_meanwhile(self, one: DesiredModel) -> None:
+        """Load the last good release while the wanted one waits for its next attempt."""
+        async with self._slots:
+            plan = await sync_to_async(load_plan)(model_id=one.id, server=self.server, serves=False)
+            if plan is not None:
+                await self._load_good(one, plan, self._attempts[one.name].error)
+
     async def _load_wanted(self, one: DesiredModel, plan: LoadPlan) -> None:
         if plan.wanted is None:
             await self._client.load(one.name)
@@ -268,13 +277,15 @@ class Reconciler:
                 continue
             try:
                 await self._bring(one, release, override)
-            except Unreachable:
-                return False  # the next step tells what became of the server
+            except Unreachable as lost:
+                self._attempts[one.name].good_failed(time.monotonic(), crashed=lost.midway)
+                return False
             except DashboardError as refused:
                 logger.warning("model %s: release %d does not come back: %s", one.name, release.number, refused.message)
             else:
                 await self._serves_instead(one, plan, release, error)
                 return True
+        self._attempts[one.name].good_failed(time.monotonic())
         return False
 
     async def _bring(self, one: DesiredModel, release: Release, override: str, golden: str = "") -> None:

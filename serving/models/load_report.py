@@ -100,6 +100,7 @@ class LoadProgress:
     def __init__(self, versions: Collection[int], release: int | None) -> None:
         self.versions = frozenset(versions)
         self.report = LoadReport(release)
+        self.over = False  # what it replaced is freed
         self._release = release
         self._lock = threading.Lock()
         self._done = self._of = 0

@@ -59,16 +59,19 @@ class ModelBuilder:
         return await self._runtime.in_thread(self._effective_config, source)
 
     async def shortage(self, plans: Iterable[Plan], *, awake: bool) -> str:
-        """Return why what is to be built now does not fit into the memory there is; "" where it does. Only what is sure to be
-        read is counted: a model's files, where its backend keeps them in memory."""
+        """Make room for what is to be built now, and return why it does not fit into the memory that there is then; "" where it
+        does. Only what is sure to be read is counted: a model's files, where its backend keeps them in memory."""
         if not self._runtime.checks_memory:
             return ""
-        needed = NOTHING
+        needed = least = NOTHING
         for version, source, config in plans:
             spec = self._spec(source, config)
-            if not self._sleeps(version, config, await self._memory_needed(version, spec), awake=awake):
-                needed += await self._runtime.in_thread(least_memory, spec)
-        return await self._runtime.in_thread(shortage, needed)
+            wanted = await self._memory_needed(version, spec)
+            if not self._sleeps(version, config, wanted, awake=awake):
+                needed += wanted
+                least += await self._runtime.in_thread(least_memory, spec)
+        await self._residency.make_room(needed, self._identifier.name)
+        return await self._runtime.in_thread(shortage, least)
 
     async def build(
         self, version: ModelVersion, source: VersionSource, config: ModelConfig, *, awake: bool = False

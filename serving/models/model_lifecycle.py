@@ -140,6 +140,7 @@ class ModelLifecycle:
         what serves stays, and LoadStopped is raised with the reasons of all versions together."""
         self.error = ""
         numbers = [source.version for source in sources]
+        before = self._progress
         progress = self._progress = LoadProgress(numbers, _release_of(sources[0]))
         try:
             await self._go_through(sources, golden, progress)
@@ -150,6 +151,8 @@ class ModelLifecycle:
             if failures is None:
                 failures = dict.fromkeys(numbers, unexpected(error, f"loading '{self.name}'"))
             raise LoadStopped(self._roll_back(numbers, failures), progress.report) from None
+        if not progress.report.steps:  # nothing has changed, and what drains does so still
+            self._progress = None if before is None or before.over else before
         return progress.report
 
     async def _go_through(
@@ -175,7 +178,6 @@ class ModelLifecycle:
             self._follow_drain(progress, left)
         else:
             progress.report.steps.clear()
-            self._progress = None
 
     async def _each(self, things: list[T], work: Callable[[T], Coroutine[None, None, R]]) -> list[R]:
         """Work on all versions side by side. Return the results; _Failed with what was raised by each version."""
@@ -295,6 +297,7 @@ class ModelLifecycle:
 
         async def forget() -> None:
             await self.drained()
+            progress.over = True
             if self._progress is progress:
                 self._progress = None
 

@@ -97,16 +97,20 @@ class ModelLoader:
         tells why a load failed, and how far it came.
         """
         if files:
-            return await self._begin(ModelIdentifier(name), config, files, golden)
-        models = await self._find(name)
-        loads = [self.load_identified(model, config, golden) for model in models]
+            loads = [self._begin(ModelIdentifier(name), config, files, golden)]
+        else:
+            try:
+                models = await self._find(name)
+            except NotPolled as error:
+                raise LoadStopped(error, LoadReport()) from error
+            loads = [self.load_identified(model, config, golden) for model in models]
         results = await asyncio.gather(*loads, return_exceptions=True)
         reports = [_report(result) for result in results]
         report = LoadReport(reports[0].release, [step for one in reports for step in one.steps])
         failed = [result for result in results if isinstance(result, ServingError)]
         if failed:
-            error = ServingError(failed[0].code, "; ".join(error.message for error in failed))
-            raise LoadStopped(error, report) from failed[0]
+            reasons = "; ".join(error.message for error in failed)
+            raise LoadStopped(ServingError(failed[0].code, reasons), report) from failed[0]
         return report
 
     async def load_many(self, names: list[str]) -> list[tuple[str, ServingError]]:

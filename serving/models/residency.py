@@ -62,25 +62,29 @@ class ResidencyManager:
 
     @asynccontextmanager
     async def reserve(self, needed: MemoryUse, name: str) -> AsyncIterator[None]:
-        """Hold room for a load of the model `name`: the least recently used models go to sleep until there is enough.
-
-        Where no other model may go, the load goes over the budget, and the log says so.
-        """
-        while (device := self._exceeded(needed)) is not None:
-            victim = self._least_recently_used(device)
-            if victim is None:
-                log.warning("loading '%s' goes over the budget of the %s: no other model may go", name, device)
-                break
-            model, version = victim
-            with about(model.name):
-                log.info("'%s' makes room for '%s'", model.name, name)
-            model.sleep(version)
-            await model.drained()
+        """Hold room for a load of the model `name`, see `make_room`. Where no other model may go, the load goes over the
+        budget, and the log says so."""
+        if device := await self.make_room(needed, name):
+            log.warning("loading '%s' goes over the budget of the %s: no other model may go", name, device)
         self._reserved.append(needed)
         try:
             yield
         finally:
             self._reserved.remove(needed)
+
+    async def make_room(self, needed: MemoryUse, name: str) -> str:
+        """Let the least recently used models go to sleep until the budgets have room for the model `name`. Return whose budget
+        is too small all the same, "" for none."""
+        while (device := self._exceeded(needed)) is not None:
+            victim = self._least_recently_used(device)
+            if victim is None:
+                return device
+            model, version = victim
+            with about(model.name):
+                log.info("'%s' makes room for '%s'", model.name, name)
+            model.sleep(version)
+            await model.drained()
+        return ""
 
     def _exceeded(self, needed: MemoryUse) -> str | None:
         """Return whose budget is too small for what is held and needed: "host", "gpu:0"; None where it fits."""

@@ -189,7 +189,7 @@ function start(play) {
   function show(asked) {
     const [one, two] = asked;
     const view = need("#answer", HTMLElement);
-    need("#answer-time", HTMLElement).textContent = asked.map(timesOf).join(" · ");
+    need("#answer-time", HTMLElement).textContent = two ? "two versions" : timesOf(one);
     const received = asked.map(({ answer, refusal }) => (answer ? readable(answer) : refusal));
     need("#received", HTMLElement).textContent = received.join("\n\n");
     need("#received-files", HTMLElement).replaceChildren(

@@ -106,7 +106,7 @@ export function comparisonView([one, two]) {
     const server = answer && serverTime(answer);
     return `${names[index]}: ${server === null ? `${latency(took)} in this browser` : `${latency(server)} measured in the server`}`;
   });
-  const hint = el("p", { class: "hint num" }, times.join(" · "));
+  const hint = el("div", { class: "hint num play-times" }, times.map((time) => el("p", {}, time)));
   if (!one.answer || !two.answer) return el("div", { class: "card-body stack tight" }, hint);
   const rows = differences(one.answer.outputs, two.answer.outputs).map(differenceRow);
   const head = ["Output", "Differ", "Largest", "Relative", "Mean", "Best class"].map((name, index) =>

@@ -58,7 +58,7 @@ def test_a_failing_model_waits_longer_each_time_and_does_not_keep_the_server_fro
     assert waits == sorted(waits)
     assert waits[-1] == max(RETRY_S)
     made = plan([wanted("broken")], broken=attempts)
-    assert made == Plan([], [], pending=False)
+    assert made == Plan([], [], pending=False, meanwhile=[wanted("broken")])
     assert names(plan([wanted("broken")], now=attempts.next_at, broken=attempts).load) == ["broken"]
 
 
@@ -81,6 +81,22 @@ def test_a_model_that_keeps_killing_the_server_is_held_until_a_person_acts():
     for _ in range(len(CRASH_RETRY_S) + 1):
         attempts.crashed(100.0)
     assert attempts.held
-    assert plan([wanted("guilty")], now=1e9, guilty=attempts) == Plan([], [], pending=False)
+    made = plan([wanted("guilty")], now=1e9, guilty=attempts)
+    assert (made.load, names(made.meanwhile)) == ([], ["guilty"])  # what served before does not wait with it
     attempts.renew(2)
     assert names(plan([wanted("guilty", generation=2)], guilty=attempts).load) == ["guilty"]
+
+
+def test_the_last_good_release_comes_only_where_nothing_serves_and_not_again_and_again():
+    attempts = Attempts(generation=1)
+    attempts.failed(100.0, "broken")
+    assert names(plan([wanted("broken")], broken=attempts).meanwhile) == ["broken"]
+    assert not plan([wanted("broken")], ready={"broken"}, broken=attempts).meanwhile
+    attempts.good_failed(100.0)
+    assert not plan([wanted("broken")], broken=attempts).meanwhile
+    attempts.next_at = float("inf")
+    assert names(plan([wanted("broken")], now=attempts.good_next_at, broken=attempts).meanwhile) == ["broken"]
+    attempts.good_failed(100.0, crashed=True)
+    assert not plan([wanted("broken")], now=1e9, broken=attempts).meanwhile
+    attempts.renew(2)
+    assert attempts.good_next_at == 0.0

@@ -1,24 +1,31 @@
 """`watch` and a real server, which says itself which release serves; the last good one does while the wanted one fails."""
 
+import asyncio
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from asgiref.sync import async_to_sync
 from django.conf import settings
 
 from dashboard.access.authorisation import Actor
 from dashboard.catalog.selectors import model_summary
+from dashboard.catalog.services import model_unload
 from dashboard.configuration.drift import drift_check
 from dashboard.configuration.services import config_apply
 from dashboard.examples.services import example_create
+from dashboard.metrics.feed import FeedReader
 from dashboard.models import Model, ReleaseSpan, Server, Version
 from dashboard.releases.selectors import current_text, lives_of, release_state, releases, serving_release, way_back
+from dashboard.servers.client import AsyncServerClient
 from dashboard.shared.choices import ReleaseState
 from dashboard.shared.exceptions import DashboardError
 from dashboard.versions.services import release_go_back, release_promote
+from dashboard.watch.plan import Attempts
+from dashboard.watch.reconciler import Reconciler
 from tests.dashboard.conftest import CONFIG
 from tests.dashboard.processes import FixedServer, fixed_server, server_client
-from tests.dashboard.watch.test_watch import watch
+from tests.dashboard.watch.test_watch import until, watch
 from tests.support import model_factory
 
 pytestmark = [pytest.mark.django_db, pytest.mark.long]
@@ -161,3 +168,44 @@ def test_a_release_whose_golden_request_fails_leaves_the_old_one_serving(
     assert told(server) == {"1": 2}
     passed = lives_of(releases(model))[1].check
     assert (passed.state, passed.steps[-1]["step"]) == ("passed", "drain")
+
+
+def test_the_last_good_release_serves_while_the_wanted_one_waits_for_a_person(
+    inference: FixedServer, published: Callable[..., Version], actor: Actor
+):
+    """As where it ended the server again and again."""
+    model, server = published(load=True).model, inference.row()
+    second = published()
+    watch(server, (inference.start, serves(model, 2)))
+    release_promote(version=second, actor=actor)
+    model.refresh_from_db()
+    inference.kill()
+    inference.start()
+
+    async def scenario() -> None:
+        async with AsyncServerClient(server) as client:
+            reconciler = Reconciler(server, client, FeedReader())
+            reconciler._attempts["relu"] = Attempts(generation=model.generation, crashes=4, next_at=float("inf"))
+            running = asyncio.create_task(reconciler.run())
+            try:
+                await until(lambda: told(server) == {"1": 2} and serves(model, 2)(), running)
+            finally:
+                running.cancel()
+                await asyncio.gather(running, return_exceptions=True)
+
+    async_to_sync(scenario)()
+    assert release_state(model.releases.get(number=3)) == ReleaseState.WANTED
+
+
+def test_what_was_unloaded_does_not_come_back_before_what_is_wanted(
+    inference: FixedServer, published: Callable[..., Version], actor: Actor
+):
+    model, server = published(load=True).model, inference.row()
+    second = published()
+    watch(
+        server,
+        (inference.start, serves(model, 2)),
+        (lambda: model_unload(model=model, actor=actor), lambda: not told(server) and serving_release(model) is None),
+        (lambda: release_promote(version=second, actor=actor), serves(model, 3)),
+    )
+    assert [span.release.number for span in ReleaseSpan.objects.all()] == [3, 2]

@@ -15,6 +15,7 @@ from tests.support.serving_process import PATIENCE_S, ServerProcess
 
 FUZZ = settings(max_examples=250)
 TIMEOUT_S = PATIENCE_S
+ALL_ROUTES = [(route.method, route.pattern) for route in ROUTES]
 STATES = {200, 400, 404, 405, 408, 411, 413, 415, 431, 499, 501, 503}
 
 ADD_SUB = json.loads(
@@ -106,7 +107,7 @@ def test_a_binary_request_with_any_sizes(
 
 
 @FUZZ
-@given(data=st.data(), route=st.sampled_from([(route.method, route.pattern) for route in ROUTES]))
+@given(data=st.data(), route=st.sampled_from([one for one in ALL_ROUTES if not one[1].endswith("/sample")]))
 def test_every_route_with_anything_in_its_path_and_body(
     server: ServerProcess, data: st.DataObject, route: tuple[str, str]
 ) -> None:
@@ -124,6 +125,41 @@ def test_every_route_with_anything_in_its_path_and_body(
     )
     encoding = data.draw(st.sampled_from(["identity", "gzip", "deflate", "br", "gzip, deflate", ""]))
     ask(server, method, path[:2000], body, Content_Encoding=encoding)
+
+
+@settings(FUZZ, max_examples=100)
+@given(
+    body=st.fixed_dictionaries(
+        {"seconds": st.sampled_from([0.001, 0, -1, True, None, "1", [1], 1e9])},
+        optional={"count": values, "version": values, "parameters": values},
+    ),
+    name=st.sampled_from(MODELS) | words,
+)
+def test_a_sampling_with_anything_in_any_field(server: ServerProcess, body: dict[str, object], name: str) -> None:
+    """Its time is always given: it waits for so long where nothing is wrong."""
+    path = quote(name.encode("utf-8", "surrogatepass"), safe="")
+    ask(server, "POST", f"/v2/slipway/models/{path}/sample", encoded(body))
+
+
+GOLDEN = {
+    "name": "one",
+    "request": ADD_SUB,
+    "expected": {
+        "outputs": [tensor([3.0] * 4, name="OUTPUT0"), {"name": "OUTPUT1", "datatype": "FP32", "base64": "AA=="}]
+    },
+    "tolerance": {"absolute": 0.5, "relative": 0.1},
+    "seconds": 30,
+}
+
+
+@settings(FUZZ, max_examples=100)
+@given(golden=mutated(GOLDEN))
+def test_a_load_with_anything_in_any_field_of_a_golden_request(server: ServerProcess, golden: object) -> None:
+    ask(server, "POST", "/v2/repository/models/add_sub/unload", b"{}")
+    text = encoded([golden]).decode("utf-8", "surrogatepass")
+    ask(server, "POST", "/v2/repository/models/add_sub/load", encoded({"parameters": {"slipway.golden": text}}))
+    assert ask(server, "POST", "/v2/repository/models/add_sub/load", b"{}").status == 200
+    assert serves(server)
 
 
 CHAT = {"role": "user", "content": [{"type": "text", "text": "hello"}], "name": "me"}

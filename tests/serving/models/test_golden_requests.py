@@ -319,3 +319,26 @@ async def test_a_shutdown_does_not_wait_for_golden_requests(tmp_path):
         await server.drain(30)
         with pytest.raises(LoadStopped):
             await loading
+
+
+async def test_a_load_that_finds_nothing_changed_leaves_the_drain_before_it_shown(tmp_path):
+    model_factory.python_sleeper(tmp_path)
+    async with core(tmp_path, load_model=("sleeper",)) as server:
+        asked = asyncio.get_running_loop().create_task(infer(server, "sleeper", {"INPUT0": column(1.0)}))
+        await until(lambda: server.statistics()[0].status.in_flight, "the request")
+        source = tmp_path / "sleeper/1/model.py"
+        source.write_text(source.read_text() + "# changed")
+        report = await server.load_model("sleeper")
+        if report.steps[-1].under_way:  # it is not answered yet
+            assert (await server.load_model("sleeper")).steps == []
+            if not asked.done():
+                assert row(server, "sleeper").loading == (None, "drain", 0, 1)
+        await asked
+        await until(lambda: row(server, "sleeper").loading is None, "the end of the drain")
+
+
+async def test_what_is_not_there_is_told_without_steps(tmp_path):
+    async with core(tmp_path) as server:
+        with pytest.raises(LoadStopped, match="no model of that name is there") as caught:
+            await server.load_model("nobody")
+        assert (caught.value.code, caught.value.report.steps) == (Code.NOT_FOUND, [])

@@ -119,3 +119,23 @@ async def test_the_check_can_be_left_out(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(available_memory, "host_available", lambda: Available(10, "on this machine"))
     async with core(tmp_path, check_memory=False, load_model=("scale",)) as server:
         assert server.model_ready("scale")
+
+
+@pytest.mark.asyncio
+async def test_models_that_may_go_make_room_before_anything_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is memory for one of them: the other one goes to sleep first, as the budget has it."""
+    evictable = 'parameters { key: "slipway.residency" value { string_value: "{\\"mode\\": \\"evictable\\"}" } }'
+    model_factory.onnx_scale(tmp_path, "one", extra=evictable)
+    model_factory.onnx_scale(tmp_path, "two")
+    async with core(tmp_path, memory_budget=1, load_model=("one",)) as server:
+        await infer(server, "one", ONE)
+
+        def available() -> Available:
+            awake = [row for row in server.repository_index() if row.name == "one" and row.state == "READY"]
+            return Available(10 if awake else GIB, "on this machine")
+
+        monkeypatch.setattr(available_memory, "host_available", available)
+        await server.load_model("two")
+        assert (await infer(server, "two", ONE))["OUTPUT0"].item() == 2
