@@ -42,7 +42,14 @@ def model_new(request: HttpRequest) -> HttpResponse:
     """The flow's beginning; ?model=NAME for a new version of what exists, or for a first one of that name."""
     name = request.GET.get("model", "").strip()
     for_model = name if name and name_is_taken(name) else ""
-    context = {"upload": None, "for_model": for_model, "name": name, "steps": _steps(None), "formats": as_json()}
+    context = {
+        "upload": None,
+        "for_model": for_model,
+        "existing": existing_model(for_model) if for_model else None,
+        "name": name,
+        "steps": _steps(None),
+        "formats": as_json(),
+    }
     return _render(request, context)
 
 

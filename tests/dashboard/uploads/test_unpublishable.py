@@ -158,6 +158,10 @@ def test_the_question_says_what_is_live_and_who_calls_it(
     assert "Version 1 is live" in question
     assert "The ensemble chain calls it." in question
     assert 'data-existing="relu_2"' in question
+    page = text_of(person, "/models/new?model=relu")
+    assert "New version of relu" in page
+    assert "Version 1 is live" in page
+    assert "The ensemble chain calls it." in page
     for free in ("free", "../escape", ""):
         assert person.get("/models/new/existing", {"name": free}).status_code == 204
 

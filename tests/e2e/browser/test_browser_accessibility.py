@@ -2,12 +2,14 @@
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Page
 
 from tests.e2e.conftest import PASSWORD, new_context, sign_in
+from tests.support.exported_models import exported_models
 from tests.support.up_process import Up
 from tools.screenshots import EMPTY, FULL, ROOT, WIDTHS, Person, empty, prepare, settle
 
@@ -94,6 +96,31 @@ def test_dialogs_are_accessible(view: Page) -> None:
     view.get_by_role("button", name="Unload").click()
     view.get_by_role("dialog", name=re.compile("Unload")).wait_for()
     assert findings(view) == []
+
+
+def test_what_an_upload_asks_and_refuses_is_accessible(view: Page) -> None:
+    def choose(name: str, path: Path) -> None:
+        view.goto("/models/new")
+        view.get_by_label("Model name").fill(name)
+        view.locator("#file-input").set_input_files(path)
+
+    files = {one.name: one.files for one in exported_models()}
+    choose("weights", files["safetensors"]["model.safetensors"])
+    view.locator("#judgement pre").wait_for()
+    assert findings(view) == [], "refused before it is sent"
+    choose("split", files["torch_dynamo_data_missing"]["digits.onnx"])
+    view.locator("#judgement button").wait_for()
+    assert findings(view) == [], "incomplete"
+    choose("digits", files["sklearn_forest"]["model.onnx"])
+    view.locator("#existing button").first.wait_for()
+    assert findings(view) == [], "a name that is taken"
+    choose("one_row", files["torch_dynamo_fixed_batch"]["model.onnx"])
+    view.get_by_role("link", name="Let it batch").wait_for()
+    settle(view)
+    assert findings(view) == [], "findings"
+    choose("two_targets", files["sklearn_two_targets"]["model.onnx"])
+    view.get_by_role("heading", name="This cannot be published").wait_for()
+    assert findings(view) == [], "refused by the inspection"
 
 
 def test_the_sign_in_is_accessible_when_it_refuses_too(house: Up, chromium: Browser) -> None:
