@@ -24,11 +24,18 @@ WARMUP_CONTENTS = (("zeros", "zeros"), ("random", "random numbers"), ("own", "as
 KINDS = (("AUTO", "whatever there is"), ("CPU", "CPU"), ("GPU", "GPU"), ("MODEL", "as the model says"))
 
 
-def editor_context(text: str) -> dict[str, object]:
-    """Return the context of configuration/config_editor.html for a text to begin with."""
+def editor_context(text: str, applied: str | None = None) -> dict[str, object]:
+    """Return the context of configuration/config_editor.html for a text to begin with.
+
+    applied: the text that changes are told against, where that is another one.
+    """
     return {
         "text": text,
         "fields": services.fields_in(text),
+        "original": {
+            "text": text if applied is None else applied,
+            "fields": services.fields_in(text if applied is None else applied),
+        },
         "tensor_sides": (("inputs", "Inputs"), ("outputs", "Outputs")),
         "kinds": KINDS,
         "data_types": [name for name in DATA_TYPES if name != "INVALID"],

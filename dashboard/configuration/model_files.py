@@ -61,6 +61,11 @@ def served_misfits(model: Model | None, config: ModelConfig, arriving: Arriving 
     return _merged({number: _of_one(name, number, config, files[number]) for number in chosen})
 
 
+def arriving_misfits(arriving: Arriving, config: ModelConfig) -> list[Misfit]:
+    """Return where a configuration contradicts the file of a version that is about to be published."""
+    return misfits(config, arriving.file)
+
+
 def version_misfits(version: Version, config: ModelConfig) -> list[Misfit]:
     """Return where a configuration contradicts the file of one version, with that version's overlay."""
     return _of_one(version.model.name, version.number, config, file_of_version(version))

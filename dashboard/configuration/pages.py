@@ -1,5 +1,7 @@
 """The pages of a model's configuration: its form and text, what a change would do, applying it, and earlier texts."""
 
+from typing import NamedTuple
+
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.views.decorators.http import require_http_methods, require_POST
@@ -10,12 +12,26 @@ from dashboard.catalog.pages import model_context
 from dashboard.configuration import drift, services
 from dashboard.configuration.drift import model_adopt
 from dashboard.configuration.editor import base_release, editor_context, preview_of, preview_response, refusal_for
-from dashboard.releases.selectors import current_text, lives_of, newest_release, releases
-from dashboard.shared.exceptions import DashboardError
+from dashboard.releases.selectors import current_text, lives_of, newest_release, releases, serving_release
+from dashboard.shared.exceptions import DashboardError, Outdated, status_of
 from dashboard.templatetags.slipway import sentence
 from dashboard.web.pages import act, back, respond
+from repository.config import text as config_text
+from repository.config.merge import merge
 
 HISTORY = 30
+
+
+class Conflicting(NamedTuple):
+    """What a person must know whose text is of a release that is not the newest any more. merged: both changes in one text, ""
+    where they touch."""
+
+    release: int
+    by: str
+    theirs: str
+    their_diff: str
+    my_diff: str
+    merged: str
 
 
 @require_http_methods(["GET", "POST"])
@@ -26,22 +42,43 @@ def model_configuration(request: HttpRequest, name: str) -> HttpResponse:
     return _page(request, name)
 
 
-def _page(request: HttpRequest, name: str, text: str | None = None, refused: str = "") -> HttpResponse:
+def _page(
+    request: HttpRequest, name: str, text: str | None = None, error: DashboardError | None = None
+) -> HttpResponse:
+    """`text`: as it was typed, where it was refused with `error`: it stays, and is still held against what it was made from."""
     head = model_context(name, "configuration")
     model = head["model"]
     release = newest_release(model)
     current = current_text(model)
+    conflict = _conflict(error, text or "") if isinstance(error, Outdated) else None
+    base = base_release(request) if error and not conflict else None
     context = {
         **head,
-        **editor_context(current if text is None else text),
+        **editor_context(current if text is None else text, current),
         "release": release,
+        "base_release": (release.number if release else 0) if base is None else base,
         "releases": lives_of(releases(model)[:HISTORY]),
+        "serving_release": serving_release(model),
         "preview_url": request.path + "/preview",
-        "refused": sentence(refused),
+        "refused": sentence(error.message) if error else "",
+        "conflict": conflict,
+        "typed_summary": request.POST.get("summary", ""),
     }
     response = respond(request, "configuration/configuration", context)
-    response.status_code = 400 if refused else 200
+    response.status_code = status_of(error) if error else 200
     return response
+
+
+def _conflict(error: Outdated, typed: str) -> Conflicting:
+    base, theirs = error.base_text, error.current_text
+    return Conflicting(
+        release=error.current_release,
+        by=error.current_by,
+        theirs=theirs,
+        their_diff=config_text.diff(base, theirs, old_name="before", new_name=f"release {error.current_release}"),
+        my_diff=config_text.diff(base, typed, old_name="before", new_name="yours"),
+        merged=merge(base, typed, theirs) or "",
+    )
 
 
 @requires(Right.OPERATE)
@@ -58,7 +95,7 @@ def _apply(request: HttpRequest, name: str) -> HttpResponse:
             base_release=base_release(request),
         )
     except DashboardError as error:
-        return _page(request, name, text, error.message)
+        return _page(request, name, text, error)
     messages.success(request, "The configuration is applied.")
     return back(request, "model_configuration", name)
 

@@ -13,7 +13,7 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 from dashboard.access.authorisation import Actor, Right, require
 from dashboard.configuration.field_values import FieldError
 from dashboard.configuration.fields import Fields, apply_fields, field_for, fields_of
-from dashboard.configuration.model_files import Arriving, served_misfits
+from dashboard.configuration.model_files import Arriving, arriving_misfits, served_misfits
 from dashboard.configuration.needs import Need, config_needs, refuse_unmet, rights_of
 from dashboard.models import Model, Release
 from dashboard.releases.selectors import current_text, newest_release
@@ -26,6 +26,7 @@ from dashboard.shared.repository_errors import repository_errors
 from repository.config import edit as config_edit
 from repository.config import model_config, reload_rule, validation, version_policy
 from repository.config import text as config_text
+from repository.config.file_check import Misfit
 from repository.config.release_stamp import same_text, unstamped
 from repository.core.errors import InvalidConfig
 from repository.core.layout import CONFIG_FILE
@@ -73,7 +74,7 @@ def config_preview(
 
     base: the text that is edited, by default the model's current one. The diff is against the current text; for a model that
     does not exist yet against `base`. A configuration with mistakes raises nothing: they are in `problems`. arriving: the
-    version that is to be published with it.
+    version that is to be published with it, whose file alone it must fit: which others go on to be served is not decided yet.
     """
     model = Model.objects.filter(name=model_name).first()
     current = current_text(model) if model else (base or "")
@@ -87,6 +88,8 @@ def config_preview(
     if config is None:
         return ConfigPreview(text=text, fields={}, problems=problems + more, diff=_diff(current, text), effect="reload")
     problems += more or _check(text, config, model, model_name, arriving)
+    if not problems:
+        problems = _files_check(text, arriving_misfits(arriving, config) if arriving else served_misfits(model, config))
     changed, effect = _change(current, config)
     return ConfigPreview(
         text=text,
@@ -149,7 +152,9 @@ def text_check(
     name = model.name if model else model_name
     config, problems = _read(text)
     if config is not None:
-        problems = _check(text, config, model, name, arriving, with_files=with_files)
+        problems = _check(text, config, model, name, arriving)
+        if with_files and not problems:
+            problems = _files_check(text, served_misfits(model, config, arriving))
     errors = [problem for problem in problems if problem.severity == "error"]
     if config is None or errors:
         where = f"{errors[0].path}: " if config is not None and errors[0].path else ""
@@ -194,26 +199,12 @@ def _check(
     model: Model | None,
     name: str,
     arriving: Arriving | None = None,
-    *,
-    with_files: bool = True,
 ) -> list[Problem]:
-    """Return broken rules, and what does not fit the files, as errors; as warnings what may not fit them, and versions that the
-    policy names and that are not published."""
+    """Return broken rules as errors, and versions that the policy names and that are not published as a warning."""
     problems = [
         Problem(found.message, field_for(found.field), found.field, _line(text, found.field))
         for found in validation.validate(config, name=name, complete=False)
     ]
-    if with_files and not problems:
-        problems += [
-            Problem(
-                misfit.message,
-                field_for(misfit.field),
-                misfit.field,
-                _line(text, misfit.field),
-                severity="error" if misfit.certain else "warning",
-            )
-            for misfit in served_misfits(model, config, arriving)
-        ]
     there = [*published_numbers(model), *([arriving.number] if arriving else [])] if model else []
     missing = version_policy.missing(config, there) if model else []
     if missing:
@@ -223,6 +214,20 @@ def _check(
         line = _line(text, path)
         problems.append(Problem(message, "version_policy_specific", path, line, severity="warning"))
     return problems
+
+
+def _files_check(text: str, misfits: list[Misfit]) -> list[Problem]:
+    """Return what does not fit the model files as errors, and what may not fit them as warnings."""
+    return [
+        Problem(
+            message,
+            field_for(field),
+            field,
+            _line(text, field),
+            severity="error" if certain else "warning",
+        )
+        for field, message, certain in misfits
+    ]
 
 
 def _change(current: str, new: ModelConfig) -> tuple[list[str], str]:

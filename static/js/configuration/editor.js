@@ -50,10 +50,12 @@ export class ConfigurationEditor {
     this.form = need("#config-form", HTMLFormElement, root);
     this.text = need("#config-text", HTMLTextAreaElement, root);
     this.gutter = need("#config-gutter", HTMLElement, root);
-    this.original = { text: this.text.defaultValue, fields: /** @type {Fields} */ (data("config-fields")) };
+    /** What is applied: a page that shows a refused text again begins with another one. */
+    this.original = /** @type {{ text: string, fields: Fields }} */ (data("config-original"));
+    this.original.text = this.original.text.replaceAll("\r\n", "\n"); // as a text area has it
     /** The text that the form is laid over, and its fields. */
-    this.base = this.original.text;
-    this.baseFields = this.original.fields;
+    this.base = this.text.value;
+    this.baseFields = this.base === this.original.text ? this.original.fields : {};
     this.onPreview = onPreview;
     this.#listen();
     this.#showDependent();
@@ -68,7 +70,16 @@ export class ConfigurationEditor {
 
   /** Goes back to the configuration that is applied. */
   reset() {
-    this.text.value = this.original.text;
+    this.use(this.original.text);
+  }
+
+  /**
+   * Puts another text in the place of what stands there.
+   * @param {string} text
+   */
+  use(text) {
+    this.text.value = text;
+    this.base = text;
     this.#drawGutter();
     this.#previewText();
   }

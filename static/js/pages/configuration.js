@@ -1,6 +1,6 @@
 // A model's configuration page: review what a change would do before it is done.
 
-import { $, el, need } from "../core/dom.js";
+import { $, $$, el, need } from "../core/dom.js";
 import { startEditor } from "../configuration/editor.js";
 import { diffLines } from "../configuration/diff.js";
 
@@ -38,6 +38,12 @@ function showReview({ effect_sentence: effect, diff, dropped_comments: dropped }
 const editor = startEditor(follow);
 
 discard.addEventListener("click", () => editor?.reset());
+for (const button of $$("[data-use]")) {
+  button.addEventListener("click", () => {
+    editor?.use(need(button.dataset.use ?? "", HTMLElement).textContent ?? "");
+    need("#config-text", HTMLTextAreaElement).focus();
+  });
+}
 review?.addEventListener("click", () => newest && showReview(newest));
 addEventListener("beforeunload", (event) => {
   if (editor?.changed && !need("#review", HTMLDialogElement).open) event.preventDefault();

@@ -295,12 +295,13 @@ async function goOn(known, chosen) {
  * Says whether this person may publish with the present text, and if not, which right is missing and for what.
  * @param {Preview} preview
  */
-function showRefusal({ refused }) {
+function showRefusal({ refused, valid }) {
   const box = $("#refusal");
   if (!box) return;
-  box.hidden = !refused;
-  need("p", HTMLElement, box).textContent = refused;
-  need("#publish", HTMLButtonElement).disabled = Boolean(refused);
+  const why = valid ? refused : "The configuration has errors; with it nothing can be published.";
+  box.hidden = !why;
+  need("p", HTMLElement, box).textContent = why;
+  need("#publish", HTMLButtonElement).disabled = Boolean(why);
 }
 
 /**
@@ -352,7 +353,9 @@ function takeFiles(section) {
 
 /** Starts what the page has come to: the editor, or the question for what is missing. */
 function startStep() {
-  startEditor(showRefusal);
+  const editor = startEditor(showRefusal);
+  const proposed = $("[data-use]");
+  if (editor) proposed?.addEventListener("click", () => editor.use($(proposed.dataset.use ?? "")?.textContent ?? ""));
   const box = $("#missing");
   if (!box || box.dataset.started) return;
   box.dataset.started = "yes";

@@ -286,7 +286,7 @@ def test_a_configuration_that_would_run_code_needs_the_permission(name: str, mod
     assert {need["right"] for need in preview["needs"]} == {"upload_code"}
     browser = Client()
     browser.force_login(uploader.user)
-    assert browser.post("/models/relu/configuration", {"text": RUNNING[name]}).status_code == 400
+    assert browser.post("/models/relu/configuration", {"text": RUNNING[name]}).status_code == 403
     assert model.releases.count() == 1
 
 
