@@ -29,7 +29,7 @@ from serving.backends.pytorch.torch_model import (
     run_error,
     torch_device,
 )
-from serving.backends.pytorch.torch_signature import torchscript_signature
+from serving.backends.pytorch.torch_signature import certain_part, torchscript_signature
 from serving.core.batch import Batch
 from serving.core.datatypes import BY_CONFIG, Tensor
 from serving.core.device_tensor import DeviceTensor
@@ -106,7 +106,7 @@ class PytorchBackend(Backend):
     def file_signature(cls, model_file: Path) -> Signature | None:
         archive = read_archive(model_file)
         if archive.kind is Kind.TORCHSCRIPT:
-            return torchscript_signature(model_file, archive)
+            return certain_part(torchscript_signature(model_file, archive))
         return export_signature(model_file) if archive.kind is Kind.TORCH_EXPORT else None
 
     def load(self) -> None:

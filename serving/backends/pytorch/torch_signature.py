@@ -6,6 +6,7 @@ other batch sizes tells whether the first dimension is free. A scripted module g
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -38,6 +39,19 @@ def torchscript_signature(path: Path, archive: Archive) -> Signature:
         ordered=True,
         example=True,
     )
+
+
+def certain_part(signature: Signature) -> Signature | None:
+    """Return what of a TorchScript module's signature holds whatever its example was; None where its outputs are not known.
+
+    The sizes of an example that nothing was tried with, because the module does not run on the meta device, say nothing.
+    """
+    if not signature.outputs:
+        return None
+    if signature.can_batch:
+        return signature
+    inputs = tuple(tensor._replace(shape=None) for tensor in signature.inputs)
+    return replace(signature, inputs=inputs, outputs=tuple(tensor._replace(shape=None) for tensor in signature.outputs))
 
 
 def _tensor(name: str, shape: tuple[int, ...], dtype: torch.dtype, free: bool) -> TensorSignature:
