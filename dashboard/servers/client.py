@@ -283,7 +283,7 @@ class AsyncServerClient(_Peer):
                         yield StatsEvent(cast(Stats, _json(data)))
         except httpx.HTTPError as error:
             raise self._unreachable(error) from None
-        raise Unreachable(f"inference server {self.server.name} does not answer: its live feed ended", midway=True)
+        raise Unreachable(f"inference server {self.server.name} does not answer: its feed ended", midway=True)
 
 
 def _json(content: bytes) -> object:  # the caller casts it to what the route answers

@@ -11,7 +11,7 @@ from dashboard.shared.choices import EventKind, ServerStatus
 from dashboard.shared.exceptions import NotFound
 from dashboard.templatetags.units import duration
 
-ANSWERING = (ServerStatus.LIVE, ServerStatus.READY)
+ANSWERING = (ServerStatus.RUNNING, ServerStatus.READY)
 _WENT_DOWN = (EventKind.CRASHED, EventKind.STOPPED, EventKind.UNREACHABLE)
 _CAME_BACK = (EventKind.STARTED, EventKind.RESTARTED, EventKind.READY)
 

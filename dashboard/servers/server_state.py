@@ -57,13 +57,13 @@ class VersionStatus:
 def server_process_record(
     *, server: Server, state: str, pid: int | None, started_at: datetime | None, restarts: int, reason: str
 ) -> None:
-    """Record the bundled server's process, for `up`. "live" does not replace READY, which `watch` may have found out first."""
+    """Record the bundled server's process, for `up`. RUNNING does not replace READY, which `watch` may have found out first."""
     changes: dict[str, object] = {"pid": pid, "started_at": started_at, "restarts": restarts}
     if reason:
         changes["last_reason"] = reason[:REASON_LIMIT]
     rows = ServerState.objects.filter(server=server)
     rows.update(**changes)
-    (rows.exclude(state=ServerStatus.READY) if state == ServerStatus.LIVE else rows).update(state=state)
+    (rows.exclude(state=ServerStatus.READY) if state == ServerStatus.RUNNING else rows).update(state=state)
 
 
 def wanted_models_write(names: list[str]) -> None:
@@ -90,7 +90,7 @@ def server_seen(*, server: Server, ready: bool, instance: str) -> None:
 
     ready: every wanted model is loaded or has failed. instance: the server's id of its process, "" while it is not known.
     """
-    changes: dict[str, object] = {"state": ServerStatus.READY if ready else ServerStatus.LIVE}
+    changes: dict[str, object] = {"state": ServerStatus.READY if ready else ServerStatus.RUNNING}
     if instance:
         changes["instance"] = instance
     rows = ServerState.objects.filter(server=server)
@@ -104,7 +104,7 @@ def server_lost(*, server: Server, reason: str) -> None:
     now, sentence = timezone.now(), f"{reason[:1].upper()}{reason[1:]}."
     with transaction.atomic():
         ServerState.objects.filter(server=server).update(checked_at=now)
-        answered = (ServerStatus.LIVE, ServerStatus.READY)
+        answered = (ServerStatus.RUNNING, ServerStatus.READY)
         ServerState.objects.filter(server=server, state__in=answered).update(
             state=ServerStatus.DOWN, last_reason=sentence[:REASON_LIMIT]
         )

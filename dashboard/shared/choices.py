@@ -51,7 +51,7 @@ class CheckState(TextChoices):
 
 class ServerStatus(TextChoices):
     STARTING = "starting", "Starting"
-    LIVE = "live", "Live, loading models"
+    RUNNING = "running", "Running, loading models"
     READY = "ready", "Ready"
     DOWN = "down", "Down"
     STOPPED = "stopped", "Stopped"

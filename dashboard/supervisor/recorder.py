@@ -20,7 +20,7 @@ SERVER = "server"  # the process that is the inference server
 
 _STATES = {
     "starting": ServerStatus.STARTING,
-    "live": ServerStatus.LIVE,
+    "running": ServerStatus.RUNNING,
     "down": ServerStatus.DOWN,
     "stopped": ServerStatus.STOPPED,
 }

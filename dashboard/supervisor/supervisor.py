@@ -28,7 +28,7 @@ SAME_SIGNAL_S = 1.0
 
 @dataclass(slots=True)
 class Status:
-    """What is known of one process. `state`: starting, live, down (waiting to be restarted), stopped."""
+    """What is known of one process. `state`: starting, running, down (waiting to be restarted), stopped."""
 
     name: str
     state: str = "stopped"
@@ -102,7 +102,7 @@ class Supervised:
         self.live.set()
         again = self.status.restarts > 0
         self._set(
-            "live",
+            "running",
             "restarted" if again else "started",
             f"The {self.spec.title} {'is back' if again else 'started'}: it answered {seconds:.1f} s after its start.",
         )
@@ -246,7 +246,7 @@ class GuardPipe:
             await asyncio.sleep(backoff.delay(asyncio.get_running_loop().time() - began, answered=False))
             await self._spawn()
             self._report(
-                Status("guardian", "live", self._process.pid, restarts=1), "restarted", "The guardian is back."
+                Status("guardian", "running", self._process.pid, restarts=1), "restarted", "The guardian is back."
             )
 
     async def _until_silent(self) -> str:

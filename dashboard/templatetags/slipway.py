@@ -19,7 +19,6 @@ T = TypeVar("T")
 # How each state looks: its CSS class (one of four, or none) and its icon.
 _STATES: dict[str, tuple[str, str]] = {
     "ready": ("ready", "ready"),
-    "live": ("loading", "loading"),
     "succeeded": ("ready", "ready"),
     "published": ("ready", "ready"),
     "inspected": ("ready", "ready"),

@@ -148,7 +148,7 @@ def _published(found: Upload, model: Model | None) -> dict[str, Any]:
         "version": found.versions.first(),
         "summary": summary,
         "settled": not summary.changing,
-        "server_down": state is None or state.state not in (ServerStatus.READY, ServerStatus.LIVE),
+        "server_down": state is None or state.state not in (ServerStatus.READY, ServerStatus.RUNNING),
     }
 
 

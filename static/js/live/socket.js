@@ -20,7 +20,7 @@ export function retryDelay(tries) {
  * @returns {string}
  */
 export function freshnessText(fresh, age) {
-  if (fresh) return "live";
+  if (fresh) return "up to date";
   return age === null ? "connecting" : `last update ${Math.round(age / 1000)} s ago, reconnecting`;
 }
 

@@ -142,7 +142,7 @@ export class TrafficSampling {
       }
     }
     this.#count();
-    const said = `Kept ${kept} example${kept === 1 ? "" : "s"} of live traffic.`;
+    const said = `Kept ${kept} example${kept === 1 ? "" : "s"} of traffic.`;
     if (kept === picked.length) this.dialog.close();
     if (kept) await this.options.kept(said);
   }

@@ -30,7 +30,7 @@ def state(server: Server) -> str:
 def test_a_ready_server_stays_ready_when_up_hears_of_it_later(server: Server):
     process(server, ServerStatus.STARTING)
     server_state.server_seen(server=server, ready=True, instance="a")
-    process(server, ServerStatus.LIVE)
+    process(server, ServerStatus.RUNNING)
     assert state(server) == ServerStatus.READY
     process(server, ServerStatus.DOWN)
     assert state(server) == ServerStatus.DOWN

@@ -259,6 +259,6 @@ def test_a_watcher_that_comes_back_finds_everything_in_step(inference: FixedServ
     want("steady")
     server = inference.row()
     watch(server, (inference.start, lambda: ready("steady")() and settled(server)))
-    ServerState.objects.filter(server=server).update(state=ServerStatus.LIVE)
+    ServerState.objects.filter(server=server).update(state=ServerStatus.RUNNING)
     watch(server, (nothing, lambda: settled(server)))
     assert len(events(EventKind.MODEL_LOADED)) == 1

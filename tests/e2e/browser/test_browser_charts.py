@@ -107,14 +107,14 @@ def test_without_the_feed_the_numbers_say_how_old_they_are(page: Page) -> None:
 
     page.route_web_socket(re.compile("/ws/live/"), pass_on)
     page.goto("/models/digits/")
-    expect(page.locator("#freshness")).to_have_text("live")
+    expect(page.locator("#freshness")).to_have_text("up to date")
     cut["on"] = True
     for socket in sockets:
         socket.close()
     expect(page.locator("#freshness")).to_have_text(re.compile(r"last update \d+ s ago, reconnecting"))
     expect(page.locator("#main")).to_have_class(re.compile("is-stale"))
     cut["on"] = False
-    expect(page.locator("#freshness")).to_have_text("live")
+    expect(page.locator("#freshness")).to_have_text("up to date")
 
 
 def test_batch_sizes_that_have_left_the_range_are_not_shown_any_more(page: Page, slipway: Up) -> None:

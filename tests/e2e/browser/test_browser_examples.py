@@ -106,7 +106,7 @@ def test_golden_requests_are_recorded_typed_in_and_run(playground: Page) -> None
 def test_live_traffic_is_kept_only_after_it_was_confirmed_twice(playground: Page, slipway: Up) -> None:
     page = playground
     model = page.url.split("/")[-2]
-    page.get_by_role("button", name="Sample live traffic").click()
+    page.get_by_role("button", name="Sample traffic").click()
     dialog = page.locator("#traffic-dialog")
     dialog.get_by_label("Requests, at most").fill("2")
     dialog.get_by_role("button", name="Start sampling").click()
@@ -121,7 +121,7 @@ def test_live_traffic_is_kept_only_after_it_was_confirmed_twice(playground: Page
     dialog.get_by_label("Name of request 1").fill("from a client")
     assert page.locator("tr[data-example]").count() == 0
     dialog.get_by_role("button", name="Keep 1 example").click()
-    expect(page.locator("#golden-summary")).to_have_text("Kept 1 example of live traffic.")
+    expect(page.locator("#golden-summary")).to_have_text("Kept 1 example of traffic.")
     row = page.locator('tr[data-example="from a client"]')
     expect(row).to_contain_text("golden")
     expect(row).to_contain_text("Live traffic")

@@ -83,7 +83,7 @@ def test_a_person_uploads_a_model_serves_it_tries_it_and_rolls_back(
 
     # The live chart moves: a request shows within seconds.
     page.get_by_role("link", name="Overview").last.click()
-    expect(page.locator("#freshness")).to_have_text("live")
+    expect(page.locator("#freshness")).to_have_text("up to date")
     newest = page.locator('[data-chart="throughput"] [data-legend]')
     expect(newest).to_be_visible()
     before = slipway_requests(page)

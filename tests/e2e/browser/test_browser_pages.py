@@ -45,7 +45,7 @@ def test_a_page_has_a_title_one_heading_no_complaint_and_few_bytes(page: Page, p
     if page.locator("[data-chart]").count():
         expect(page.locator(".js-plotly-plot").first).to_be_visible()
     if page.locator("#freshness").count():
-        expect(page.locator("#freshness")).to_have_text("live")
+        expect(page.locator("#freshness")).to_have_text("up to date")
     assert page.evaluate(TRANSFERRED) < MAX_BYTES
 
 
@@ -71,7 +71,7 @@ def test_nothing_scrolls_sideways_on_a_narrow_screen(
 
 def test_plotly_comes_compressed_once_and_only_where_charts_are(page: Page) -> None:
     page.goto("/models/")
-    expect(page.locator("#freshness")).to_have_text("live")
+    expect(page.locator("#freshness")).to_have_text("up to date")
     assert page.evaluate("typeof Plotly") == "undefined"
     fetched = []
     for path in ("/models/digits/", "/", "/servers/local/", "/models/digits/"):
@@ -88,10 +88,10 @@ def test_plotly_comes_compressed_once_and_only_where_charts_are(page: Page) -> N
 
 def test_keys_go_places_open_help_and_close_it(page: Page) -> None:
     page.goto("/")
-    expect(page.locator("#freshness")).to_have_text("live")
+    expect(page.locator("#freshness")).to_have_text("up to date")
     page.keyboard.type("gm")
     page.wait_for_url("**/models/")
-    expect(page.locator("#freshness")).to_have_text("live")
+    expect(page.locator("#freshness")).to_have_text("up to date")
     page.keyboard.press("/")
     expect(page.locator("[data-filter]")).to_be_focused()
     page.keyboard.type("torch")
@@ -112,7 +112,7 @@ def test_keys_go_places_open_help_and_close_it(page: Page) -> None:
 
 def test_the_palette_finds_a_model(page: Page) -> None:
     page.goto("/servers/")
-    expect(page.locator("#freshness")).to_have_text("live")
+    expect(page.locator("#freshness")).to_have_text("up to date")
     page.keyboard.press("/")
     page.keyboard.type("pipel")
     page.keyboard.press("Enter")

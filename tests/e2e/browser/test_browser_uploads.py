@@ -169,7 +169,7 @@ def test_a_bad_name_is_refused_beside_its_field(page: Page, tmp_path: Path) -> N
 
 def test_a_file_dropped_on_the_list_of_models_begins_an_upload(page: Page) -> None:
     page.goto("/models/")
-    expect(page.locator("#freshness")).to_have_text("live")
+    expect(page.locator("#freshness")).to_have_text("up to date")
     page.evaluate(
         """() => {
             const carried = new DataTransfer();
