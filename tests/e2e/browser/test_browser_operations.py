@@ -1,12 +1,15 @@
 """What somebody on call looks at: each version on the charts, what happened, what a model says, in a real browser."""
 
 import csv
+import os
 import re
+import signal
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, expect
 
+from tests.support.serving_process import wait_until
 from tests.support.up_process import Up
 
 pytestmark = pytest.mark.browser
@@ -73,3 +76,21 @@ def test_the_log_of_a_model_follows_what_is_said_of_it(page: Page) -> None:
     page.get_by_label("Only lines with").fill("")
     page.get_by_label("Show").select_option("Errors")
     expect(loaded).to_have_count(0)
+
+
+def test_a_crash_appears_on_the_charts_by_itself_with_the_time_that_nothing_was_counted(
+    page: Page, slipway: Up
+) -> None:
+    page.goto("/models/digits/")
+    expect(page.locator('[data-chart="throughput"] .main-svg').first).to_be_visible()
+    [server] = [pid for pid in slipway.processes() if b"-m\0serving\0" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    os.kill(server, signal.SIGKILL)
+    expect(page.locator("#markers")).to_contain_text("was killed by SIGKILL")
+    expect(page.locator("#markers .bad").first).to_be_visible()
+    expect(page.locator("#markers")).to_contain_text("is back")
+    expect(page.locator('[data-chart="throughput"] .shapelayer path[style*="stroke-width: 0"]')).not_to_have_count(0)
+    expect(page.get_by_text("requests then are not counted")).to_be_visible()
+    # As the other tests found it.
+    wait_until(lambda: page.request.get(f"{slipway.http_url}/v2/models/digits/ready").ok)
+    page.goto("/")
+    expect(page.locator(".server-line")).to_contain_text(re.compile(r"(\d+) of \1 models serving"))
