@@ -61,6 +61,7 @@ def model_playground(request: HttpRequest, name: str) -> HttpResponse:
             "model": name,
             "state": head["summary"].state,
             "signature": signature,
+            "max_batch": fields.get("max_batch_size", 0),
             "own_signatures": not fields.get("inputs"),
             "addresses": _rest_addresses(name),
             "server": _addresses(),

@@ -26,6 +26,7 @@ import { BINARY, TIMING, encode, kept, readable, unkept } from "../playground/wi
  * @property {string} model
  * @property {string} state of the model
  * @property {{ inputs: TensorSpec[], outputs: TensorSpec[] }} signature
+ * @property {number} max_batch rows that one request may have; 0 where the model takes no batches
  * @property {boolean} own_signatures whether another version may have another signature
  * @property {{ infer: string, version: string, model: string, examples: string, golden_checks: string, traffic: string }} addresses of REST; VERSION in the second is one's name
  * @property {{ http: string, grpc: string }} server
@@ -49,7 +50,7 @@ function start(play) {
   let timer = 0;
   const versions = need("#play-version", HTMLSelectElement);
   const other = need("#play-other", HTMLSelectElement);
-  const inputs = play.signature.inputs.map((tensor) => new TensorInput(tensor, () => ready && changed()));
+  const inputs = play.signature.inputs.map((tensor) => new TensorInput(tensor, () => ready && changed(), play.max_batch));
 
   function changed() {
     clearTimeout(timer);

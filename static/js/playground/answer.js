@@ -104,7 +104,7 @@ function stepTimes(text = "[]") {
     ),
   );
   const table = el("table", { class: "steps-table" }, el("thead", {}, el("tr", {}, head)), el("tbody", {}, rows));
-  return el("div", { class: "table-wrap" }, table);
+  return el("div", { class: "table-wrap", tabindex: "0" }, table);
 }
 
 /**
@@ -208,7 +208,7 @@ function batch({ data, shape }, labels) {
   });
   const note = count > ROWS_MOST ? el("p", { class: "hint" }, `The first ${ROWS_MOST} of ${count} rows.`) : null;
   const columns = el("tr", {}, head.map((name) => el("th", { scope: "col" }, name)));
-  return el("div", {}, el("div", { class: "table-wrap" }, el("table", {}, el("thead", {}, columns), el("tbody", {}, rows))), note);
+  return el("div", {}, el("div", { class: "table-wrap", tabindex: "0" }, el("table", {}, el("thead", {}, columns), el("tbody", {}, rows))), note);
 }
 
 /**
@@ -231,7 +231,7 @@ function table(output, labels) {
   const note = total ? `The first ${rows.length} rows and ${rows[0].length} columns of ${total} values; download the answer to have all.` : "";
   const hint = cut ? el("p", { class: "hint" }, note) : null;
   const empty = total ? null : el("p", { class: "hint" }, "No elements.");
-  return el("div", {}, el("div", { class: "table-wrap" }, el("table", {}, el("tbody", {}, lines))), hint, empty);
+  return el("div", {}, el("div", { class: "table-wrap", tabindex: "0" }, el("table", {}, el("tbody", {}, lines))), hint, empty);
 }
 
 /**

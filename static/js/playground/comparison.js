@@ -113,7 +113,7 @@ export function comparisonView([one, two]) {
     el("th", { scope: "col", class: index && index < 5 ? "num" : "" }, name),
   );
   const table = el("table", { class: "differences" }, el("thead", {}, el("tr", {}, head)), el("tbody", {}, rows));
-  return el("div", {}, el("div", { class: "card-body" }, hint), el("div", { class: "table-wrap" }, table));
+  return el("div", {}, el("div", { class: "card-body" }, hint), el("div", { class: "table-wrap", tabindex: "0" }, table));
 }
 
 /** @param {Asked} asked */

@@ -58,9 +58,11 @@ export class TensorInput {
   /**
    * @param {TensorSpec} tensor
    * @param {() => void} onChange called whenever what it gives may have changed
+   * @param {number} batchMost rows that one request may have; 0 for any number
    */
-  constructor(tensor, onChange) {
+  constructor(tensor, onChange, batchMost) {
     this.tensor = tensor;
+    this.batchMost = batchMost;
     this.onChange = onChange;
     this.dims = tensor.shape.map(Number);
     this.shape = fixedShape(tensor.shape);
@@ -211,9 +213,8 @@ export class TensorInput {
   /** @returns {Control} */
   #table() {
     const { name, datatype } = this.tensor;
-    return new TableControl({
-      name, datatype, shape: this.dims, onChange: () => this.onChange(), fail: (/** @type {string} */ text) => this.fail(text),
-    });
+    const [onChange, fail] = [() => this.onChange(), (/** @type {string} */ text) => this.fail(text)];
+    return new TableControl({ name, datatype, shape: this.dims, rowsMost: this.batchMost, onChange, fail });
   }
 
   /** @returns {Control} */

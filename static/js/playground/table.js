@@ -11,6 +11,7 @@ import { parseElement } from "./tensors.js";
  * @property {string} name of the tensor
  * @property {string} datatype
  * @property {number[]} shape one or two dimensions, -1 for open ones
+ * @property {number} rowsMost that one request may have, where rows are open; 0 for any number
  * @property {() => void} onChange
  * @property {(text: string) => void} fail says beside the input what is wrong
  */
@@ -19,7 +20,7 @@ const FIELDS_MOST = 1500; // that a page shows; more rows are sent, and said
 
 export class TableControl {
   /** @param {TableOptions} options */
-  constructor({ name, datatype, shape, onChange, fail }) {
+  constructor({ name, datatype, shape, rowsMost, onChange, fail }) {
     this.name = name;
     this.datatype = datatype;
     this.onChange = onChange;
@@ -28,6 +29,7 @@ export class TableControl {
     this.list = shape.length === 1;
     const [rows, width] = this.list ? (shape[0] < 0 ? [-1, 1] : [1, shape[0]]) : shape;
     this.openRows = rows < 0;
+    this.rowsMost = !this.openRows ? Math.abs(rows) : rowsMost || Infinity;
     this.openWidth = width < 0;
     this.width = Math.abs(width);
     this.blank = datatype === "BYTES" ? "" : "0";
@@ -140,8 +142,7 @@ export class TableControl {
       const width = this.openWidth && whole ? given[0].length : this.width;
       const part = given.every((one) => column + one.length <= width) && (given.length === 1 || column > 0);
       const laid = part ? given : inWidth(given, width, this.name);
-      const most = this.openRows ? Infinity : this.rows.length;
-      if (row + laid.length > most) throw new Error(`${row + laid.length} rows were given, but ${this.name} has ${most}.`);
+      this.#refuseMore(row + laid.length);
       if (width !== this.width) this.rows = row ? this.rows.map((one) => resized(one, width, this.blank)) : [];
       this.width = width;
       const rows = this.rows.map((one) => [...one]);
@@ -157,7 +158,18 @@ export class TableControl {
     this.#field(row, column)?.focus();
   }
 
+  /** @param {number} count of rows */
+  #refuseMore(count) {
+    if (count > this.rowsMost) throw new Error(`${count} rows are more than one request may have: ${this.name} takes at most ${this.rowsMost}.`);
+  }
+
   #add() {
+    try {
+      this.#refuseMore(this.rows.length + 1);
+    } catch (error) {
+      this.fail(error instanceof Error ? error.message : String(error));
+      return;
+    }
     this.#lay([...this.rows, this.#blankRow()]);
     this.#field(this.rows.length - 1, 0)?.select();
   }
@@ -177,6 +189,7 @@ export class TableControl {
   /** @param {string[][]} rows */
   #lay(rows) {
     this.rows = rows;
+    this.fail("");
     this.width = rows[0]?.length ?? this.width;
     this.#show();
     this.onChange();
@@ -194,7 +207,8 @@ export class TableControl {
     this.table.replaceChildren(...(head ? [head] : []), el("tbody", {}, shown.map((row, at) => this.#row(row, at))));
     const hidden = this.rows.length - shown.length;
     const count = `${this.rows.length} row${this.rows.length === 1 ? "" : "s"}`;
-    this.note.textContent = hidden > 0 ? `${count}, of which the last ${hidden} are sent and not shown` : this.openRows ? count : "";
+    const bound = Number.isFinite(this.rowsMost) ? ` of at most ${this.rowsMost}` : "";
+    this.note.textContent = hidden > 0 ? `${count}, of which the last ${hidden} are sent and not shown` : this.openRows ? count + bound : "";
   }
 
   /**

@@ -154,10 +154,30 @@ def test_a_table_is_pasted_from_a_spreadsheet_and_rows_are_added(page: Page, tmp
     expect(best).to_have_count(3)
     assert [row.get_attribute("data-top") for row in best.all()] == ["2", "0", "0"]
     expect(page.get_by_label("x row 3, 0")).to_be_focused()
+    page.evaluate("navigator.clipboard.writeText('1,2,3\\n'.repeat(5))")
+    page.keyboard.press("Control+V")
+    expect(page.locator('[data-input="x"] .error-text')).to_have_text(
+        "7 rows are more than one request may have: x takes at most 4."
+    )
     page.get_by_label("x row 3, 0").fill("nine")
     page.get_by_role("button", name="Send request").click()
     expect(page.locator('[data-input="x"] .error-text')).to_have_text("Row 3, column 0: “nine” is not a number.")
     expect(page.get_by_label("x row 3, 0")).to_be_focused()
+
+
+def test_classes_that_a_person_names_stay_named(page: Page) -> None:
+    page.goto("/models/digits/playground")
+    draw(page, DIGITS["7"])
+    page.get_by_role("button", name="Send request").click()
+    page.locator('[data-output="probabilities"]').get_by_role("button", name="Class names").click()
+    dialog = page.locator("#classes-dialog")
+    dialog.get_by_label("Names, one for each line").fill("\n".join(f"digit {number}" for number in range(10)))
+    dialog.get_by_role("button", name="Use these names").click()
+    expect(page.locator("[data-class='7']")).to_have_text("digit 7")
+    page.reload()
+    draw(page, DIGITS["7"])
+    page.get_by_role("button", name="Send request").click()
+    expect(page.locator("[data-class='7']")).to_have_text("digit 7")
 
 
 def upload(page: Page, file: Path) -> None:
