@@ -1,9 +1,10 @@
 """Reads about releases: what is wanted, what serves, what the way back is, and how each stands."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import islice
 
 from django.db.models import BigIntegerField, F, Max, OuterRef, QuerySet, Subquery
 from django.db.models.functions import Coalesce
@@ -15,7 +16,8 @@ from dashboard.shared.choices import DesiredState, ReleaseState, VersionState
 from dashboard.shared.exceptions import NotFound
 from repository.config.release_stamp import same_text, unstamped
 
-_LOOKED_BACK = 50  # spans in which the way back is looked for
+_CANDIDATES = 20
+_LOOKED_BACK = 500  # releases among which the way back is looked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +91,7 @@ def serving_release(model: Model, server: Server | None = None) -> Release | Non
 
 def last_good(model: Model, server: Server | None = None) -> list[Release]:
     """Return the releases that have served, each once, the last one first, with all that they need still in the repository."""
-    there = set(published_numbers(model))
-    found: dict[int, Release] = {}
-    for span in _spans(model, server)[:_LOOKED_BACK]:
-        if span.release.versions and set(span.release.versions) <= there:
-            found.setdefault(span.release_id, span.release)
-    return list(found.values())
+    return list(islice(_good(model, server), _CANDIDATES))
 
 
 def way_back(model: Model, server: Server | None = None) -> Release | None:
@@ -105,7 +102,7 @@ def way_back(model: Model, server: Server | None = None) -> Release | None:
     newest = model.releases.first()
     if newest is None:
         return None
-    return next((one for one in last_good(model, server) if not same_content(one, newest)), None)
+    return next((one for one in _good(model, server) if not same_content(one, newest)), None)
 
 
 def same_content(one: Release, other: Release) -> bool:
@@ -203,10 +200,21 @@ def _protected(model: Model, back: Release | None) -> Iterable[tuple[int, str]]:
 
 def fitting_text(version: Version, server: Server | None = None) -> str:
     """Return the text with which a version served last, else the one proposed for its file; "" where nothing is known."""
-    for span in _spans(version.model, server)[:_LOOKED_BACK]:
-        if version.number in span.release.versions:
-            return unstamped(span.release.text)
-    return version.config
+    served = (one for one in _served(version.model, server) if version.number in one.versions)
+    last = next(served, None)
+    return unstamped(last.text) if last is not None else version.config
+
+
+def _good(model: Model, server: Server | None) -> Iterator[Release]:
+    there = set(published_numbers(model))
+    return (one for one in _served(model, server) if one.versions and set(one.versions) <= there)
+
+
+def _served(model: Model, server: Server | None) -> Iterator[Release]:
+    """Yield the releases of a model that have served on a server, by default the bundled one, each once, the last one first."""
+    spans = ReleaseSpan.objects.filter(release=OuterRef("pk"), server=told_by(server)).order_by("-started_at", "-id")
+    rows = Release.objects.filter(model=model).annotate(last=Subquery(spans.values("started_at")[:1]))
+    yield from rows.filter(last__isnull=False).order_by("-last", "-number")[:_LOOKED_BACK].iterator(chunk_size=10)
 
 
 def _spans(model: Model, server: Server | None) -> QuerySet[ReleaseSpan]:

@@ -4,15 +4,17 @@ from collections.abc import Callable
 
 import pytest
 from django.test import Client
+from django.utils import timezone
 from rest_framework.test import APIClient
 
 from dashboard.access.authorisation import Actor
 from dashboard.catalog.services import model_unload
 from dashboard.configuration.services import config_apply
-from dashboard.models import AuditEntry, Model, ModelState, ModelSync, Server, Version
+from dashboard.models import AuditEntry, Model, ModelState, ModelSync, ReleaseSpan, Server, Version
 from dashboard.releases.going_back import going_back
 from dashboard.releases.selectors import (
     current_text,
+    last_good,
     newest_release,
     protected_versions,
     release_get,
@@ -147,3 +149,14 @@ def test_the_page_says_which_release_failed_and_which_serves(
     page = text_of(as_person("operate"), "/models/relu/")
     assert "Release 2 failed: No room for it. Release 1 serves." in page
     assert "Go back to release 1" in page
+
+
+def test_many_restarts_do_not_hide_the_way_back(model: Model, actor: Actor) -> None:
+    config_apply(model=model, text=SMALLER, actor=actor)
+    second, server = serve(model), Server.objects.get()
+    now = timezone.now()
+    ReleaseSpan.objects.bulk_create(
+        ReleaseSpan(release=second, model=model, server=server, started_at=now, ended_at=now) for _ in range(600)
+    )
+    assert [release.number for release in last_good(model)] == [2, 1]
+    assert way_back(model).number == 1
