@@ -5,10 +5,11 @@ versions, and both run them by this module, so that they come to the same verdic
 matter:
 
     {"name": "a seven", "request": {"inputs": [TENSOR, ...]}, "expected": {"outputs": [TENSOR, ...]},
-     "tolerance": {"absolute": 0.0, "relative": 0.001}}
+     "tolerance": {"absolute": 0.0, "relative": 0.001}, "seconds": 30}
 
-A number of a float is near enough where |answered - expected| <= absolute + relative * |expected| (numpy's isclose). Integers
-take the absolute tolerance alone, for a class of 1000 is no class of 1001; texts and booleans take none. NaN is near NaN.
+`tolerance` may be left out, and `seconds`, how long the answer may take. A number of a float is near enough where
+|answered - expected| <= absolute + relative * |expected| (numpy's isclose). Integers take the absolute tolerance alone, for a
+class of 1000 is no class of 1001; texts and booleans take none. NaN is near NaN.
 """
 
 import math
@@ -24,6 +25,7 @@ from repository.core.tensors import FLOATS, Element, Tensor, in_json, read_tenso
 MAX_REQUESTS = 50  # of one model
 MAX_BYTES = 1 << 20  # of one, as JSON
 MAX_BYTES_TOGETHER = 8 << 20  # of a model
+MAX_SECONDS = 600.0
 _SHOWN = 60  # characters of an element in a sentence
 
 
@@ -34,6 +36,7 @@ class Tolerance:
 
 
 DEFAULT_TOLERANCE = Tolerance()
+DEFAULT_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +53,8 @@ class GoldenRequest:
     name: str
     request: ExampleRequest
     expected: list[Tensor]
-    tolerance: Tolerance
+    tolerance: Tolerance = DEFAULT_TOLERANCE
+    seconds: float = DEFAULT_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +101,9 @@ def _read_one(row: object) -> GoldenRequest:
         raise InvalidExample("expected every golden request as an object with a name")
     try:
         request, expected = read_request(row.get("request")), read_expected(row.get("expected"))
-        return GoldenRequest(row["name"], request, expected, read_tolerance(row.get("tolerance", {})))
+        tolerance = read_tolerance(row.get("tolerance", {}))
+        seconds = _read_seconds(row.get("seconds", DEFAULT_SECONDS))
+        return GoldenRequest(row["name"], request, expected, tolerance, seconds)
     except InvalidExample as error:
         raise InvalidExample(f"golden request '{row['name']}': {error.message}") from None
 
@@ -135,6 +141,12 @@ def read_tolerance(row: object) -> Tolerance:
     return Tolerance(*map(float, numbers))
 
 
+def _read_seconds(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= MAX_SECONDS:
+        raise InvalidExample(f"expected 'seconds' as a number over 0 and at most {MAX_SECONDS:g}")
+    return float(value)
+
+
 def _tensors(rows: object, key: str) -> list[Tensor]:
     if not isinstance(rows, list) or not rows:
         raise InvalidExample(f"expected '{key}' as a list of tensors, and not an empty one")
@@ -151,6 +163,8 @@ def _asked(output: object) -> JsonObject:
     if not isinstance(output, dict) or not isinstance(output.get("name"), str):
         raise InvalidExample("expected every output that is asked for as an object with a name")
     parameters = output.get("parameters", {})
+    if not isinstance(parameters, dict):
+        raise InvalidExample("expected the 'parameters' of an output as an object")
     kept = {key: value for key, value in parameters.items() if key == "classification"}
     return {"name": output["name"], "parameters": kept} if kept else {"name": output["name"]}
 
@@ -221,7 +235,7 @@ def _compare_elements(expected: Tensor, got: Tensor, tolerance: Tolerance) -> Ou
             wrong += 1
             if beyond > excess or worst < 0:
                 worst, excess = index, beyond
-    detail = _difference(expected, got, worst, wrong) if wrong else ""
+    detail = _difference(expected, got, worst, wrong, largest) if wrong else ""
     return OutputVerdict(expected.name, largest if numbers else None, detail)
 
 
@@ -237,10 +251,12 @@ def _size(wanted: Element) -> float:
     return abs(wanted) if isinstance(wanted, int | float) and math.isfinite(wanted) else 0.0
 
 
-def _difference(expected: Tensor, got: Tensor, worst: int, wrong: int) -> str:
+def _difference(expected: Tensor, got: Tensor, worst: int, wrong: int, largest: float) -> str:
     wanted, came = _shown(expected.elements[worst]), _shown(got.elements[worst])
     where = f" at {_position(worst, expected.shape)}" if len(expected.elements) > 1 else ""
     first = f"output '{expected.name}' is {came}{where}, expected {wanted}"
+    if expected.datatype not in ("BOOL", "BYTES") and math.isfinite(largest):
+        first += f", the largest difference is {largest:.6g}"
     return f"{first}; {wrong} of {len(expected.elements)} elements differ by more than is allowed" if where else first
 
 

@@ -9,71 +9,88 @@ exactly once: other answers cannot be told apart from the first of many.
 
 import asyncio
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from serving.core.datatypes import Tensor
+from repository.core.golden import GoldenRequest, compare
+from repository.core.tensors import Tensor as ExampleTensor
+from serving.core.datatypes import Tensor, datatype_of
 from serving.core.errors import ServingError, unexpected
+from serving.core.example_tensors import from_array
 from serving.core.in_flight import CallbackResponder, InFlightRequest
 from serving.core.request import InferenceRequest
 from serving.core.response import Answer, InferenceResponse
-from serving.core.tensor_comparison import USUAL, Comparison, Tolerance, compare_outputs
 from serving.models.load_report import GoldenResult
 from serving.models.model import Model
 from serving.resources.runtime import Runtime
 
-SECONDS = 30.0  # how long one may take, unless it says otherwise
-
 
 @dataclass(frozen=True, slots=True)
-class GoldenRequest:
-    """expected: the outputs that are compared. seconds: how long the answer may take."""
+class GoldenCheck:
+    """A golden request, and what is asked of the model for it."""
 
-    name: str
+    golden: GoldenRequest
     asked: InferenceRequest
-    expected: dict[str, Tensor]
-    tolerance: Tolerance = USUAL
-    seconds: float = SECONDS
 
 
-async def check(model: Model, golden: GoldenRequest, runtime: Runtime) -> GoldenResult:
-    """Ask the model, and compare its answer. Whatever is raised, or does not come, is a failed check."""
+async def run(model: Model, check: GoldenCheck, runtime: Runtime) -> GoldenResult:
+    """Ask the model, and hold its answer against the expected one. Whatever is raised, or does not come, is a failed check."""
+    golden = check.golden
     began = time.monotonic()
+    passed, detail = False, ""
     try:
         async with asyncio.timeout(golden.seconds):
-            comparison = await _ask(model, golden, runtime)
+            passed, detail = await _ask(model, check, runtime)
     except TimeoutError:
-        comparison = Comparison(False, f"no answer came within {golden.seconds:g} s")
+        detail = f"no answer came within {golden.seconds:g} s"
     except ServingError as error:
-        comparison = Comparison(False, f"the answer was an error: {error.message}")
+        detail = f"the answer was an error: {error.message}"
     except Exception as error:
-        comparison = Comparison(False, unexpected(error, "a golden request").message)
+        detail = unexpected(error, "a golden request").message
     ms = round((time.monotonic() - began) * 1000, 1)
-    return GoldenResult(golden.name, model.spec.version, comparison.equal, comparison.detail, ms)
+    return GoldenResult(golden.name, model.spec.version, passed, detail, ms)
 
 
-async def _ask(model: Model, golden: GoldenRequest, runtime: Runtime) -> Comparison:
-    if model.config.HasField("sequence_batching") and not (golden.asked.sequence.start and golden.asked.sequence.end):
-        return Comparison(
+async def _ask(model: Model, check: GoldenCheck, runtime: Runtime) -> tuple[bool, str]:
+    """Return whether the answer is as expected, and a sentence about it."""
+    asked = check.asked
+    if model.config.HasField("sequence_batching") and not (asked.sequence.start and asked.sequence.end):
+        return (
             False,
             "the model keeps sequences: a golden request of it has to begin and end its own, with sequence_id, "
             "sequence_start and sequence_end among its parameters",
         )
     answers = _Answers()
-    request = InFlightRequest(golden.asked, CallbackResponder(answers.take))
+    request = InFlightRequest(asked, CallbackResponder(answers.take))
     model.submit(request)
     try:
         await answers.ended
     finally:
         request.cancel()  # where it has no final answer yet
     if answers.count != 1:
-        return Comparison(
+        return (
             False,
             f"the model is decoupled and gave {answers.count} responses: of such a model only a request can be checked that it "
             "answers exactly once",
         )
-    return await runtime.in_thread(compare_outputs, golden.expected, answers.outputs, golden.tolerance)
+    return await runtime.in_thread(_compare, check.golden, answers.outputs)
+
+
+def _compare(golden: GoldenRequest, outputs: Mapping[str, Tensor]) -> tuple[bool, str]:
+    """Compare by the rule that the dashboard has too. Elements that need not be looked at are left out."""
+    shapes = {tensor.name: tensor.shape for tensor in golden.expected}
+    answered = {
+        name: from_array(name, array)
+        if shapes.get(name) == array.shape
+        else ExampleTensor(name, datatype_of(array).name, array.shape, ())
+        for name, array in outputs.items()
+    }
+    verdict = compare(golden.expected, answered, golden.tolerance)
+    largest = max((output.largest or 0.0 for output in verdict.outputs), default=0.0)
+    equal = f"the largest difference is {largest:.3g}" if largest else "all values are equal"
+    return verdict.passed, verdict.detail or equal
 
 
 class _Answers:

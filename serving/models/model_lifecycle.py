@@ -22,7 +22,7 @@ from repository.core.errors import InvalidConfig
 from serving.core.errors import Code, ServingError, invalid, not_found, unavailable, unexpected
 from serving.core.log_context import about
 from serving.core.model_identifier import ModelIdentifier
-from serving.models.golden_requests import GoldenRequest, check
+from serving.models.golden_requests import GoldenCheck, run
 from serving.models.load_report import GoldenResult, LoadProgress, LoadReport, LoadStopped, Step
 from serving.models.model import Model
 from serving.models.model_builder import EffectiveConfig, ModelBuilder
@@ -135,7 +135,7 @@ class ModelLifecycle:
         return next((f": {reason}" for reason in reasons if reason), "")
 
     # -- loading ---------------------------------------------------------------------------------------------------
-    async def load(self, sources: list[VersionSource], golden: Sequence[GoldenRequest] = ()) -> LoadReport:
+    async def load(self, sources: list[VersionSource], golden: Sequence[GoldenCheck] = ()) -> LoadReport:
         """Bring exactly these versions to READY, those that are built once they have answered the golden requests. On failure
         what serves stays, and LoadStopped is raised with the reasons of all versions together."""
         self.error = ""
@@ -156,7 +156,7 @@ class ModelLifecycle:
         return progress.report
 
     async def _go_through(
-        self, sources: list[VersionSource], golden: Sequence[GoldenRequest], progress: LoadProgress
+        self, sources: list[VersionSource], golden: Sequence[GoldenCheck], progress: LoadProgress
     ) -> None:
         """Go through the steps of a load; _Failed at the first one that fails."""
         progress.begin(Step.CHECK)
@@ -226,7 +226,7 @@ class ModelLifecycle:
                 change.version.incoming = None  # nothing of it is left
                 raise
 
-    async def _check_golden(self, built: list[Change], golden: Sequence[GoldenRequest], progress: LoadProgress) -> None:
+    async def _check_golden(self, built: list[Change], golden: Sequence[GoldenCheck], progress: LoadProgress) -> None:
         """Ask every version that was built; _Failed at the first answer that is not as expected, and once it is unloaded."""
         candidates = [change.version.incoming for change in built if isinstance(change.version.incoming, Model)]
         checks = progress.begin(Step.GOLDEN, len(candidates) * len(golden)).checks = []
@@ -246,16 +246,16 @@ class ModelLifecycle:
     async def _ask_golden(
         self,
         candidates: list[Model],
-        golden: Sequence[GoldenRequest],
+        golden: Sequence[GoldenCheck],
         checks: list[GoldenResult],
         progress: LoadProgress,
     ) -> None:
         for model in candidates:
             for one in golden:
-                checks.append(result := await check(model, one, self._runtime))
+                checks.append(result := await run(model, one, self._runtime))
                 progress.advance()
                 if not result.passed:
-                    raise invalid(f"golden request '{one.name}' failed: {result.detail}")
+                    raise invalid(f"golden request '{one.golden.name}' failed: {result.detail}")
 
     def stop_checks(self) -> None:
         """Let a load that waits for golden requests fail: the model is to be unloaded."""

@@ -21,7 +21,7 @@ from serving.core.errors import ServingError, invalid, not_found
 from serving.core.log_context import about
 from serving.core.model_identifier import ModelIdentifier
 from serving.execution.crash_trace import runner
-from serving.models.golden_requests import GoldenRequest
+from serving.models.golden_requests import GoldenCheck
 from serving.models.load_report import LoadReport, LoadStopped
 from serving.models.model_lifecycle import ModelLifecycle
 from serving.models.model_registry import ModelRegistry
@@ -89,7 +89,7 @@ class ModelLoader:
         name: str,
         config: str = "",
         files: Mapping[str, bytes] | None = None,
-        golden: Sequence[GoldenRequest] = (),
+        golden: Sequence[GoldenCheck] = (),
     ) -> LoadReport:
         """Load or reload the model of that name in each namespace that has one; files make one in the namespace "".
 
@@ -118,7 +118,7 @@ class ModelLoader:
         return await failures({name: self.load(name) for name in names})
 
     async def load_identified(
-        self, model: ModelIdentifier, config: str = "", golden: Sequence[GoldenRequest] = ()
+        self, model: ModelIdentifier, config: str = "", golden: Sequence[GoldenCheck] = ()
     ) -> LoadReport:
         """Load one model. Loads of one model run one after another; those that wait for the same are one."""
         if config or golden:
@@ -130,7 +130,7 @@ class ModelLoader:
         return await asyncio.shield(task)
 
     async def _begin(
-        self, model: ModelIdentifier, config: str, files: Mapping[str, bytes], golden: Sequence[GoldenRequest]
+        self, model: ModelIdentifier, config: str, files: Mapping[str, bytes], golden: Sequence[GoldenCheck]
     ) -> LoadReport:
         """Load with what a request brought. It goes on where nobody waits for it any more."""
         return await asyncio.shield(self._task(self._load_alone(model, config, files, golden)))
@@ -151,13 +151,13 @@ class ModelLoader:
             del self._waiting_loads[model]
 
     async def _load_alone(
-        self, model: ModelIdentifier, config: str, files: Mapping[str, bytes], golden: Sequence[GoldenRequest]
+        self, model: ModelIdentifier, config: str, files: Mapping[str, bytes], golden: Sequence[GoldenCheck]
     ) -> LoadReport:
         with about(model.name):
             return await self._load_now(model, config, files, golden)
 
     async def _load_now(
-        self, model: ModelIdentifier, config: str, files: Mapping[str, bytes], golden: Sequence[GoldenRequest]
+        self, model: ModelIdentifier, config: str, files: Mapping[str, bytes], golden: Sequence[GoldenCheck]
     ) -> LoadReport:
         lifecycle = self._models.get(model)
         if lifecycle is None:
@@ -187,7 +187,7 @@ class ModelLoader:
             return report
 
     async def _load_with_retries(
-        self, lifecycle: ModelLifecycle, sources: list[VersionSource], golden: Sequence[GoldenRequest]
+        self, lifecycle: ModelLifecycle, sources: list[VersionSource], golden: Sequence[GoldenCheck]
     ) -> LoadReport:
         for _ in range(self._options.model_load_retry_count):
             try:

@@ -19,7 +19,7 @@ from serving.core.in_flight import InFlightRequest, ReceiveTimes
 from serving.core.tensor_check import wire_shape
 from serving.execution.readiness import CanConfirm, confirmed
 from serving.extensions.shared_memory import SharedMemory
-from serving.models.golden_requests import GoldenRequest
+from serving.models.golden_requests import GoldenCheck
 from serving.models.load_report import LoadReport
 from serving.models.model_lifecycle import check_requested_version
 from serving.models.model_repository_manager import ModelRepositoryManager
@@ -351,7 +351,7 @@ class InferenceServer:
         name: str,
         config: str = "",
         files: Mapping[str, bytes] | None = None,
-        golden: Sequence[GoldenRequest] = (),
+        golden: Sequence[GoldenCheck] = (),
     ) -> LoadReport:
         """Load or reload; returns when the model is ready. `config` overrides config.pbtxt (JSON, as Triton's `config`
         parameter); `files` overrides the version folders ("file:1/model.onnx" -> content); `golden`: what is built has to

@@ -7,9 +7,9 @@ from tritonclient.grpc import service_pb2 as pb
 
 from serving.core.errors import invalid, unsupported
 from serving.frontends.rest.golden import PARAMETER as GOLDEN
-from serving.frontends.rest.golden import read_golden
+from serving.frontends.rest.golden import read_checks
 from serving.frontends.shared.worker_threads import in_thread
-from serving.models.golden_requests import GoldenRequest
+from serving.models.golden_requests import GoldenCheck
 from serving.server.inference_server import InferenceServer
 
 
@@ -57,14 +57,14 @@ async def repository_model_load(
     _refuse_repository_name(request.repository_name)
     config = ""
     files: dict[str, bytes] = {}
-    golden: list[GoldenRequest] = []
+    golden: list[GoldenCheck] = []
     for key, parameter in request.parameters.items():
         if key == "config":
             _check_type(key, parameter, "string_param")
             config = parameter.string_param
         elif key == GOLDEN:
             _check_type(key, parameter, "string_param")
-            golden = await in_thread(read_golden, parameter.string_param, request.model_name)
+            golden = await in_thread(read_checks, parameter.string_param, request.model_name)
         elif key.startswith("file:"):
             _check_type(key, parameter, "bytes_param")
             files[key] = parameter.bytes_param

@@ -12,10 +12,10 @@ from serving.core.message_json import message_to_json
 from serving.frontends.http1.exchange import Exchange
 from serving.frontends.http1.message import STATUS, Reply, encodable, json_reply
 from serving.frontends.rest.golden import PARAMETER as GOLDEN
-from serving.frontends.rest.golden import read_golden
+from serving.frontends.rest.golden import read_checks
 from serving.frontends.rest.json_body import JsonObject, json_object, with_json
 from serving.frontends.shared.worker_threads import checkpoint, in_thread
-from serving.models.golden_requests import GoldenRequest
+from serving.models.golden_requests import GoldenCheck
 from serving.models.load_report import LoadStopped
 from serving.models.repository_index import IndexRow
 from serving.server.inference_server import InferenceServer
@@ -88,7 +88,7 @@ async def load_model(server: InferenceServer, exchange: Exchange, body: JsonObje
     parameters = _parameters(body)
     model, config = exchange.route.params["model"], ""
     files = {}
-    golden: list[GoldenRequest] = []
+    golden: list[GoldenCheck] = []
     for key, value in parameters.items():
         if key not in ("config", GOLDEN) and not key.startswith("file:"):
             raise invalid(
@@ -99,7 +99,7 @@ async def load_model(server: InferenceServer, exchange: Exchange, body: JsonObje
         if key == "config":
             config = value
         elif key == GOLDEN:
-            golden = await in_thread(read_golden, value, model)
+            golden = await in_thread(read_checks, value, model)
         else:
             files[key] = await in_thread(_base64, key, value)
     try:

@@ -1,13 +1,14 @@
 """POST /v2/slipway/models/{model}/sample: the next requests of a model with their answers, as V2 JSON.
 
 {"count": 10, "seconds": 60, "version": "champion"} in, all of which may be left out; answered when so many have come, or the
-time is over. Tensors are as in golden requests (serving.frontends.rest.example_tensors).
+time is over. Tensors are as in golden requests (repository.core.tensors).
 """
 
+from repository.core.tensors import tensor_json
 from serving.core.errors import invalid
+from serving.core.example_tensors import from_array
 from serving.frontends.http1.exchange import Exchange
 from serving.frontends.http1.message import Reply
-from serving.frontends.rest.example_tensors import write_tensor
 from serving.frontends.rest.json_body import JsonObject, with_json
 from serving.frontends.rest.json_output import dump_json
 from serving.frontends.shared.worker_threads import in_thread
@@ -40,10 +41,10 @@ def _written(found: Sampling) -> bytes:
 
 
 def _sample(one: Sample) -> JsonObject:
-    request: JsonObject = {"inputs": [write_tensor(name, tensor) for name, tensor in one.inputs.items()]}
+    request: JsonObject = {"inputs": [tensor_json(from_array(name, tensor)) for name, tensor in one.inputs.items()]}
     if one.requested_outputs:
         request["outputs"] = [{"name": name} for name in one.requested_outputs]
     if one.parameters:
         request["parameters"] = one.parameters
-    outputs = [write_tensor(name, tensor) for name, tensor in one.outputs.items()]
+    outputs = [tensor_json(from_array(name, tensor)) for name, tensor in one.outputs.items()]
     return {"version": one.version, "request": request, "answer": {"outputs": outputs}}

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from repository.core.condition import Condition
+from repository.core.golden import ExampleRequest, GoldenRequest, Tolerance
 from serving.core.errors import Code
+from serving.core.example_tensors import from_array
 from serving.core.request import InferenceRequest, SequencePosition
-from serving.core.tensor_comparison import USUAL
 from serving.models import model_lifecycle
-from serving.models.golden_requests import GoldenRequest
+from serving.models.golden_requests import GoldenCheck
 from serving.models.load_report import LoadStopped, Step
 from tests.serving.gate import GateBackend, until
 from tests.serving.in_process import core, infer
@@ -31,7 +32,13 @@ def golden(expected, *values, model="scale", seconds=30.0, name="one", flat=Fals
     """A request of INPUT0 with these values, and the OUTPUT0 that is expected."""
     shape = -1 if flat else (-1, 1)
     asked = InferenceRequest(model, {"INPUT0": column(*values or (1.0,)).reshape(shape)}, **fields)
-    return GoldenRequest(name, asked, {"OUTPUT0": column(*expected).reshape(shape)}, USUAL, seconds)
+    return prepared(name, asked, column(*expected).reshape(shape), seconds=seconds)
+
+
+def prepared(name, asked, expected, output="OUTPUT0", seconds=30.0):
+    """What is asked, with the one output that is expected."""
+    request = ExampleRequest([], [], {})
+    return GoldenCheck(GoldenRequest(name, request, [from_array(output, expected)], Tolerance(), seconds), asked)
 
 
 async def failed(server, *checks, model="scale"):
@@ -82,7 +89,7 @@ async def test_the_first_that_fails_keeps_what_serves(tmp_path):
         assert error.code is Code.INVALID_ARG
         assert error.message == (
             "load failed for model 'scale': version 1 is at UNAVAILABLE state: golden request 'two' failed: output 'OUTPUT0' "
-            "at [0, 0]: got 3, expected 2, the largest difference is 1 (allowed is 0.002)"
+            "is 3, expected 2, the largest difference is 1"
         )
         assert [(one.name, one.passed) for one in error.report.steps[-1].checks] == [("one", True), ("two", False)]
         assert server._manager.resolve("scale", "") is before
@@ -119,7 +126,8 @@ async def test_a_python_model_an_ensemble_and_a_batching_model_are_asked(tmp_pat
         assert (await checked(server, golden([3.0, 6.0], 1, 2, model="pipeline"), model="pipeline"))[0].passed
         assert await factor(server, "pipeline") == 3.0
         await server.unload_model("pipeline")
-        assert "got 3, expected 9" in (await failed(server, golden([9.0], model="pipeline"), model="pipeline")).message
+        error = await failed(server, golden([9.0, 9.0], 1, 2, model="pipeline"), model="pipeline")
+        assert "is 3 at [0, 0], expected 9" in error.message
 
 
 ODD = """
@@ -153,7 +161,7 @@ ODD_CONFIG = """name: "odd" backend: "python" max_batch_size: 8
     [
         (1.0, 30, "the answer was an error: Failed to process the request(s)"),
         (2.0, 0.1, "no answer came within 0.1 s"),
-        (3.0, 30, "got nan, expected 3"),
+        (3.0, 30, "is nan, expected 3"),
     ],
 )
 async def test_a_model_that_raises_hangs_or_answers_nan_does_not_pass(tmp_path, value, seconds, said):
@@ -184,7 +192,7 @@ async def test_a_request_that_does_not_fit_the_model_fails_the_check(tmp_path):
     model_factory.onnx_scale(tmp_path)
     async with core(tmp_path) as server:
         asked = InferenceRequest("scale", {"INPUT9": column(1.0)})
-        error = await failed(server, GoldenRequest("old", asked, {"OUTPUT0": column(1.0)}))
+        error = await failed(server, prepared("old", asked, column(1.0)))
         assert (
             "golden request 'old' failed: the answer was an error: expected 1 inputs but got 1 inputs" in error.message
         )
@@ -252,7 +260,7 @@ async def test_where_a_load_is_can_be_seen_and_unloading_ends_it(tmp_path):
         'output { name: "OUT" data_type: TYPE_FP32 dims: 1 } '
         'parameters { key: "slipway.release" value { string_value: "8" } }'
     )
-    asked = GoldenRequest("waits", InferenceRequest("gated", {"IN": column(1.0)}), {"OUT": column(2.0)})
+    asked = prepared("waits", InferenceRequest("gated", {"IN": column(1.0)}), column(2.0), "OUT")
     async with core(tmp_path) as server:
         loading = asyncio.get_running_loop().create_task(server.load_model("gated", golden=[asked, asked]))
         try:
@@ -296,7 +304,7 @@ async def test_a_check_that_raises_fails_the_load_alone(tmp_path, monkeypatch):
     model_factory.onnx_scale(tmp_path)
     async with core(tmp_path, model_load_retry_count=0) as server:
         with monkeypatch.context() as patched:
-            patched.setattr(model_lifecycle, "check", broken)
+            patched.setattr(model_lifecycle, "run", broken)
             error = await failed(server, golden([2.0]))
             assert error.code is Code.INTERNAL
         assert (await checked(server, golden([2.0])))[0].passed
