@@ -4,7 +4,9 @@ from django.db.models import Q, QuerySet
 
 from dashboard.models import Example, Model
 from dashboard.shared.exceptions import NotFound
+from repository.core.golden import read_expected, read_request, request_json
 from repository.core.json_types import JsonObject
+from repository.core.tensors import tensor_json
 
 
 def examples(model: Model) -> QuerySet[Example]:
@@ -33,9 +35,10 @@ def golden_checks(model: Model) -> list[JsonObject]:
 
 
 def golden_json(example: Example) -> JsonObject:
+    """Return a golden request. Its tensors are written anew: PostgreSQL gives 1e30 back as a whole number of 31 digits."""
     return {
         "name": example.name,
-        "request": example.request,
-        "expected": example.expected,
+        "request": request_json(read_request(example.request)),
+        "expected": {"outputs": [tensor_json(tensor) for tensor in read_expected(example.expected)]},
         "tolerance": {"absolute": example.absolute, "relative": example.relative},
     }

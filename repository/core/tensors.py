@@ -42,7 +42,8 @@ _CODES = {
 }
 DATATYPES = (*_CODES, "BYTES")
 FLOATS = frozenset({"FP16", "BF16", "FP32", "FP64"})
-_DIGITS = {"FP16": 5, "BF16": 4, "FP32": 9, "FP64": 17}  # decimal digits that tell any two numbers apart
+# Decimal digits that are tried, the last of which tell any two numbers apart.
+_DIGITS = {"FP16": (3, 4, 5), "BF16": (4,), "FP32": (6, 7, 8, 9)}
 _NO_JSON = frozenset({"FP16", "BF16"})
 _WORDS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _MAX_DIMS = 32
@@ -91,8 +92,7 @@ def tensor_json(tensor: Tensor) -> JsonObject:
             else {**head, "data": texts}
         )
     if tensor.datatype in FLOATS:
-        digits = _DIGITS[tensor.datatype]
-        return {**head, "data": [_number_json(float(element), digits) for element in tensor.elements]}
+        return {**head, "data": [_number_json(element, tensor.datatype) for element in _numbers(tensor)]}
     if tensor.datatype == "BOOL":
         return {**head, "data": [bool(element) for element in tensor.elements]}
     if any(abs(element) > _SAFE_INTEGER for element in _integers(tensor)):
@@ -234,7 +234,18 @@ def _bytes(element: Element) -> bytes:
     return element
 
 
-def _number_json(value: float, digits: int) -> Json:
-    if math.isfinite(value):
-        return float(f"{value:.{digits}g}")
-    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+def _number_json(value: float, datatype: str) -> Json:
+    """Return a number as JSON has it, with no more digits than it needs to come back as the same."""
+    if not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if datatype == "FP64":
+        return value
+    code = f"<{_CODES[datatype]}"
+    for digits in _DIGITS[datatype][:-1]:
+        short = float(f"{value:.{digits}g}")
+        try:
+            if struct.unpack(code, struct.pack(code, short))[0] == value:
+                return short
+        except OverflowError:  # rounded up, beyond the largest number
+            continue
+    return float(f"{value:.{_DIGITS[datatype][-1]}g}")

@@ -29,6 +29,8 @@ from dashboard.catalog.selectors import *
 from dashboard.accounts.accounts import administrator_ensure
 from dashboard.configuration.services import config_apply
 from dashboard.configuration.drift import drift_check
+from dashboard.examples.selectors import golden_checks
+from dashboard.examples.services import example_create
 from dashboard.jobs.services import jobs_requeue_lost
 from dashboard.uploads.publication import publications_recover, upload_publish
 from dashboard.accounts.tokens import token_authenticate, token_create
@@ -65,6 +67,11 @@ with ThreadPoolExecutor(3) as pool:
     assert sorted(pool.map(publish, range(3))) == [1, 2, 3]
 model = model_get("relu")
 assert wanted_versions(model) == [3], wanted_versions(model)
+x = {"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [0.1, "NaN", -1e30, 0]}
+texts = {"name": "y", "datatype": "BYTES", "shape": [1], "data": ["a\\0b"]}
+kept = dict(request={"inputs": [x]}, expected={"outputs": [texts]}, golden=True)
+example_create(model=model, actor=SYSTEM, name="odd", **kept)
+assert golden_checks(model)[0]["request"]["inputs"][0]["data"] == [0.1, "NaN", -1e30, 0.0]
 serve(model)
 release_promote(version=version_get(model, 1), actor=SYSTEM)
 release_go_back(model=model, actor=SYSTEM)

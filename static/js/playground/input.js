@@ -151,8 +151,17 @@ export class TensorInput {
     const read = async () =>
       this.tensor.datatype === "BYTES"
         ? { shape: this.shape, data: [await pad.png()] }
-        : { shape: this.shape, data: pad.pixels(side, full) };
+        : { shape: this.shape, data: this.#inked(pad.pixels(side, full)) };
     return { element: pad.element, read };
+  }
+
+  /**
+   * Returns pixels as elements of the datatype.
+   * @param {number[]} pixels
+   */
+  #inked(pixels) {
+    if (this.tensor.datatype === "BOOL") return pixels.map((one) => one >= 0.5);
+    return /INT/.test(this.tensor.datatype) ? pixels.map(Math.round) : pixels;
   }
 
   /** @returns {Control} */

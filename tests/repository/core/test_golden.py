@@ -54,6 +54,13 @@ def test_a_tensor_of_any_datatype_comes_back_exactly(data: st.DataObject, dataty
         assert to_binary(kept) == np.array(elements, NUMPY[datatype]).tobytes()
 
 
+def test_a_number_has_no_more_digits_than_it_needs() -> None:
+    for datatype in ("FP16", "FP32", "FP64"):
+        assert tensor_json(tensor([0.1, -2.5], datatype))["data"] == [0.1, -2.5]
+    largest = 3.4028234663852886e38
+    assert read_tensor(tensor_json(tensor([largest]))).elements == [largest]
+
+
 @given(st.lists(st.floats(width=32), min_size=1, max_size=6), st.lists(st.floats(width=32), min_size=1, max_size=6))
 def test_near_enough_is_what_numpy_calls_close(wanted: list[float], came: list[float]) -> None:
     came = [*came, *wanted][: len(wanted)]
