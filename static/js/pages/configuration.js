@@ -24,11 +24,18 @@ function follow(preview) {
   else summary.textContent = preview.refused || preview.effect_sentence;
 }
 
+/**
+ * @param {HTMLElement} box
+ * @param {string} diff
+ */
+function showDiff(box, diff) {
+  box.replaceChildren(...diffLines(diff).map(({ kind, text }) => el("span", { class: kind }, text || " ")));
+}
+
 /** @param {Preview} preview */
 function showReview({ effect_sentence: effect, diff, dropped_comments: dropped }) {
   need("#review-effect p", HTMLElement).textContent = effect;
-  const lines = diffLines(diff).map(({ kind, text }) => el("span", { class: kind }, text || " "));
-  need("#review-diff", HTMLElement).replaceChildren(...lines);
+  showDiff(need("#review-diff", HTMLElement), diff);
   const comments = need("#review-comments", HTMLElement);
   comments.hidden = !dropped.length;
   need("ul", HTMLElement, comments).replaceChildren(...dropped.map((line) => el("li", {}, line)));
@@ -36,6 +43,7 @@ function showReview({ effect_sentence: effect, diff, dropped_comments: dropped }
 }
 
 const editor = startEditor(follow);
+for (const box of $$("[data-diff]")) showDiff(box, box.textContent ?? "");
 
 discard.addEventListener("click", () => editor?.reset());
 for (const button of $$("[data-use]")) {
