@@ -1,6 +1,6 @@
 // What each chart of a page shows.
 
-import { count, latency, rate, share, size, threeDigits } from "../core/format.js";
+import { count, latency, rate, share, size } from "../core/format.js";
 
 /**
  * @typedef {[name: string, colour: string, label: string, dash?: "dot"]} ShownSeries
@@ -21,11 +21,6 @@ import { count, latency, rate, share, size, threeDigits } from "../core/format.j
 
 const NO_REQUESTS = "No requests in this range";
 const NO_MEASUREMENTS = "No measurements in this range";
-
-/** @param {number | null} value */
-function cores(value) {
-  return value === null ? "–" : `${threeDigits(value)} cores`;
-}
 
 /** @type {Record<string, ChartKind>} */
 export const KINDS = {
@@ -74,7 +69,7 @@ export const KINDS = {
     zeros: true,
     empty: NO_MEASUREMENTS,
   },
-  cpu: { kind: "area", unit: cores, series: [["cpu", "series-2", "in use"]], process: true, empty: NO_MEASUREMENTS },
+  cpu: { kind: "area", unit: count, series: [["cpu", "series-2", "in use"]], process: true, empty: NO_MEASUREMENTS },
   gpu: {
     kind: "lines",
     unit: share,
