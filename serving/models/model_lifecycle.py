@@ -443,11 +443,18 @@ class ModelLifecycle:
         self._answering = answering
 
 
+class MalformedVersion(ServingError):
+    """What a client wrote is neither a version's number nor an alias of the model."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(Code.INVALID_ARG, message)
+
+
 def parse_requested_version(version: str, aliases: Collection[str] = ()) -> int:
     """Return the number of a version as a client wrote it; INVALID_ARG for anything else. aliases: those that there are."""
     if not version.isdecimal() or len(version) > 18:
         known = f" or an alias: {', '.join(sorted(aliases))}" if aliases else ""
-        raise invalid(
+        raise MalformedVersion(
             f"failed to get model version from specified version string '{version[:40]}': expected a positive number{known}"
         )
     return int(version)

@@ -21,7 +21,7 @@ from serving.execution.readiness import CanConfirm, confirmed
 from serving.extensions.shared_memory import SharedMemory
 from serving.models.golden_requests import GoldenCheck
 from serving.models.load_report import LoadReport
-from serving.models.model_lifecycle import check_requested_version
+from serving.models.model_lifecycle import MalformedVersion, check_requested_version
 from serving.models.model_repository_manager import ModelRepositoryManager
 from serving.models.repository_index import IndexRow
 from serving.resources.request_memory import RequestMemory
@@ -148,11 +148,14 @@ class InferenceServer:
         return not self.options.strict_readiness or self._manager.index.all_ready()
 
     def model_ready(self, name: str, version: str = "") -> bool:
-        """Return whether a model answers; False for one that is unknown. INVALID_ARG for a malformed version."""
+        """Return whether a model answers; False for one that is unknown. MalformedVersion for what is no version of any, and
+        for what is no alias of a model that is known."""
         if version not in ("", "-1"):
             check_requested_version(version)
         try:
             model = self._manager.resolve(name, version)
+        except MalformedVersion:
+            raise
         except ServingError:
             return False
         complete = not self._manager.index.unready_step(model, model.statistics.namespace)

@@ -198,7 +198,7 @@ def test_the_seeds_bert_classifier_serves_its_two_latest_versions_on_the_cpu(ser
     folder = write_config(repository / "bert_classifier", BERT_CLASSIFIER)
     for version in (1, 2, 3):
         torchscript_bert_classifier(repository, version=version, seed=version)
-    assert server.post("/v2/repository/models/bert_classifier/load") == (200, b"")
+    assert server.post("/v2/repository/models/bert_classifier/load")[0] == 200
     inputs = [tritonclient.http.InferInput(name, [3, 128], "INT64") for name in ("input_ids", "attention_mask")]
     inputs[0].set_data_from_numpy(np.arange(384).reshape(3, 128))
     inputs[1].set_data_from_numpy(np.ones((3, 128), np.int64))

@@ -66,7 +66,7 @@ def load(server: ServerProcess, folder: Path, text: str) -> int:
     log = folder.parent.parent / "born.log"
     log.write_text("")
     (folder / "config.pbtxt").write_text(text)
-    assert server.post("/v2/repository/models/counted/load") == (200, b"")
+    assert server.post("/v2/repository/models/counted/load")[0] == 200
     return len(log.read_text().split())
 
 

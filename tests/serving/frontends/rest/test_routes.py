@@ -76,7 +76,8 @@ def test_a_model_is_loaded_and_unloaded(http_server: ServerProcess, http_models:
     onnx_scale(http_models, "added_later")
     assert raw.request("GET", "/v2/models/added_later").status == 404
     loaded = raw.request("POST", "/v2/repository/models/added_later/load")
-    assert (loaded.status, loaded.body) == (200, b"")
+    assert (loaded.status, loaded.json["release"]) == (200, None)
+    assert [step["step"] for step in loaded.json["steps"]] == ["check", "memory", "load", "warm", "switch", "drain"]
     assert raw.request("GET", "/v2/models/added_later").status == 200
     unloaded = raw.request(
         "POST", "/v2/repository/models/added_later/unload", b'{"parameters": {"unload_dependents": true}}'
