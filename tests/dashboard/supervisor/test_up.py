@@ -93,7 +93,7 @@ def sign_in(browser: httpx.Client, up: Up) -> httpx.Response:
 def test_secrets_are_neither_in_the_process_list_nor_in_logs_nor_readable_by_others(up: Up):
     key = (up.data / "control_key").read_text()
     commands = [argument for pid in up.processes() for argument in command_line(pid)]
-    logs = [path.read_text(errors="replace") for path in (up.data / "logs").iterdir()]
+    logs = [path.read_text(errors="replace") for path in (up.data / "logs").rglob("*") if path.is_file()]
     for text in (*commands, *logs, up.output):
         assert key not in text
     for name in ("control_key", "secret_key", "server.args"):
