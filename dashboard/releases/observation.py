@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from django.db.models import Q
+from django.db.models import F, OuterRef, Q, Subquery
 
 from dashboard.models import Model, ModelSync, Release, ReleaseSpan, Server
 from dashboard.models.release import CheckStep
@@ -29,8 +29,7 @@ def releases_observed(*, server: Server, statuses: Iterable[VersionStatus]) -> N
     known.update(_looked_up(new))
     serving = dict(known[one] for one in told.items() if one in known)
     silent = [name for name, number in told.items() if not number]
-    applied = ModelSync.objects.filter(server=server, model__name__in=silent, release__isnull=False)
-    serving.update(applied.values_list("model_id", "release_id"))
+    serving.update(_applied(server, silent))
     life.serving(server=server, releases=serving)
 
 
@@ -41,6 +40,16 @@ def checks_observed(*, server: Server, statuses: Iterable[VersionStatus]) -> Non
         if at["release"] is not None:
             for release in Release.objects.filter(model__name=name, number=at["release"]):
                 life.stepped(release=release, server=server, steps=[_step(at)])
+
+
+def _applied(server: Server, names: list[str]) -> dict[int, int]:
+    """Return what was loaded last of these models. A server that is in step since before that was recorded has the newest."""
+    newest = Release.objects.filter(model=OuterRef("model")).order_by("-number").values("pk")[:1]
+    rows = ModelSync.objects.filter(server=server, model__name__in=names)
+    in_step = rows.filter(release=None, applied_generation=F("model__generation"))
+    found = dict(in_step.values_list("model_id", Subquery(newest)))
+    found.update(rows.filter(release__isnull=False).values_list("model_id", "release_id"))
+    return {model: release for model, release in found.items() if release is not None}
 
 
 def _step(at: Loading) -> CheckStep:

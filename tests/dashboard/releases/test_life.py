@@ -129,6 +129,12 @@ def test_a_server_that_names_no_release_serves_what_was_loaded_there_last(
     assert serving_release(model) is None
 
 
+def test_a_server_in_step_since_before_releases_were_recorded_serves_the_newest(model: Model, server: Server) -> None:
+    ModelSync.objects.create(server=server, model=model, applied_generation=model.generation)
+    said(server, ready(0))
+    assert serving_release(model) == releases(model)[0]
+
+
 def test_a_release_that_nobody_made_here_serves_nothing(model: Model, server: Server) -> None:
     said(server, ready(99), VersionStatus("stranger", 1, "READY", "", release=1))
     assert serving_release(model) is None
