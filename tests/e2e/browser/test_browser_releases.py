@@ -1,0 +1,499 @@
+"""Releases in a browser, with everything running: what is wanted, what serves, and how to get back are one truth.
+
+What two people edit at once, golden requests in the playground, and the lines of two live versions on the charts have files of
+their own (test_browser_configuration, test_browser_examples, test_browser_operations).
+"""
+
+import os
+import re
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import psutil
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from repository.config.release_stamp import stamped, unstamped
+from tests.e2e.clients.tritonclient_adapter import TritonClient
+from tests.e2e.conftest import PASSWORD, new_context, sign_in
+from tests.support import model_factory
+from tests.support.ports import HOST
+from tests.support.serving_process import PATIENCE_S, wait_until
+from tests.support.up_process import Up
+from tools.screenshots import Person
+
+pytestmark = [pytest.mark.browser, pytest.mark.long]
+
+CONFIG = """backend: "onnxruntime"
+max_batch_size: 8
+input [ { name: "x" data_type: TYPE_FP32 dims: [ 3 ] } ]
+output [ { name: "y" data_type: TYPE_FP32 dims: [ 3 ] } ]
+"""
+PYTHON_CONFIG = CONFIG.replace("onnxruntime", "python")
+SLOW = """import pathlib
+import time
+
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def initialize(self, args):
+        while not pathlib.Path({gate!r}).exists():
+            time.sleep(0.05)
+
+    def execute(self, requests):
+        tensors = [pb_utils.get_input_tensor_by_name(request, "x").as_numpy() for request in requests]
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("y", tensor * 3)]) for tensor in tensors]
+"""
+BROKEN = """class TritonPythonModel:
+    def initialize(self, args):
+        raise RuntimeError("the weights file is missing")
+
+    def execute(self, requests):
+        return []
+"""
+
+
+def scaled(factor: float, output: str = "y") -> bytes:
+    """x[n, 3] -> x * factor."""
+    node = model_factory.helper.make_node("Mul", ["x", "factor"], [output])
+    tensors = [("x", "FP32", ["n", 3])], [(output, "FP32", ["n", 3])]
+    return model_factory.onnx_bytes([node], *tensors, {"factor": model_factory.np.array(factor, "float32")})
+
+
+class House:
+    """A whole Slipway, somebody who uses its REST API, and the page of an administrator."""
+
+    def __init__(self, up: Up, page: Page) -> None:
+        self.up, self.page, self.person = up, page, Person(up.dashboard_url)
+
+    def publish(
+        self, name: str, content: bytes | str, config: str | None = None, path: str = "model.onnx", **asked: Any
+    ) -> None:
+        """Upload and publish a version, which is made live unless `make_live` is False."""
+        content = content.encode() if isinstance(content, str) else content
+        upload = self.person.call(
+            "POST", "uploads", json={"model_name": name, "files": [{"path": path, "size": len(content)}]}
+        )
+        at, raw = f"uploads/{upload['id']}", {"Content-Type": "application/octet-stream"}
+        self.person.call("PUT", f"{at}/files/0?offset=0", content=content, headers=raw)
+        self.person.call("POST", f"{at}/complete")
+        wait_until(lambda: self.person.call("GET", at)["state"] == "inspected", what="the inspection")
+        text = {"config_text": config} if config else {}
+        self.person.call("POST", f"{at}/publish", json={"make_live": True, **text, **asked})
+
+    def model(self, name: str) -> dict[str, Any]:
+        found: dict[str, Any] = self.person.call("GET", f"models/{name}")
+        return found
+
+    def serves(self, name: str, release: int) -> None:
+        """Wait until the server says that a release of a model serves."""
+        wait_until(lambda: self.model(name)["serving_release"] == release, what=f"release {release} serves")
+
+    def fails(self, name: str) -> None:
+        """Wait until the newest release of a model has failed."""
+        newest = f"models/{name}/releases?page_size=1"
+        wait_until(
+            lambda: self.person.call("GET", newest)["results"][0]["state"] == "failed", what="the release failed"
+        )
+
+    def ask(self, name: str, version: str = "") -> list[float]:
+        """Return the first output for x = [1, 2, 3], over HTTP."""
+        path = f"/v2/models/{name}" + (f"/versions/{version}" if version else "")
+        body = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 3], "data": [1, 2, 3]}]}
+        answer = httpx.post(f"{self.up.http_url}{path}/infer", json=body, timeout=PATIENCE_S, trust_env=False)
+        answer.raise_for_status()
+        found: list[float] = answer.json()["outputs"][0]["data"]
+        return found
+
+    def answers(self, name: str, expected: list[float]) -> None:
+        def right() -> bool:
+            try:
+                return self.ask(name) == expected
+            except httpx.HTTPError:
+                return False
+
+        wait_until(right, what=f"{name} answers {expected}")
+
+    def reported(self, name: str) -> set[int]:
+        """Return the releases of a model that the server's index names."""
+        key = {"slipway-control-key": (self.up.data / "control_key").read_text()}
+        address = f"{self.up.http_url}/v2/repository/index"
+        index = httpx.post(address, headers=key, timeout=PATIENCE_S, trust_env=False).raise_for_status().json()
+        return {row["release"] for row in index if row["name"] == name and "release" in row}
+
+    def processes(self, *words: str) -> list[int]:
+        """Return the processes whose command lines have these words."""
+        found = []
+        for pid in self.up.processes():
+            try:
+                line = psutil.Process(pid).cmdline()
+            except psutil.Error:
+                continue
+            if set(words) <= {Path(part).name for part in line}:
+                found.append(pid)
+        return found
+
+    def kill(self, *words: str) -> None:
+        """SIGKILL the process whose command line has these words, and wait until another runs in its place."""
+        [pid] = self.processes(*words)
+        os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: bool(set(self.processes(*words)) - {pid}), what=f"{words} runs again")
+
+
+SERVER, WATCH, DASHBOARD = ("-m", "serving"), ("manage.py", "watch"), ("-m", "daphne")
+
+
+@pytest.fixture(scope="module")
+def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    with Up(tmp_path_factory.mktemp("releases") / "data", SLIPWAY_ADMIN_PASSWORD=PASSWORD) as running:
+        yield running.start()
+
+
+@pytest.fixture(scope="module")
+def house(up: Up, chromium: Browser) -> Iterator[House]:
+    context = new_context(chromium, up, viewport={"width": 1440, "height": 1000})
+    page = context.new_page()
+    sign_in(page)
+    house = House(up, page)
+    yield house
+    house.person.http.close()
+    context.close()
+
+
+@pytest.fixture(scope="module")
+def twice(house: House) -> str:
+    """Version 1 gives x, version 2 gives 2 x and serves: releases 1 and 2."""
+    house.publish("twice", scaled(1), CONFIG)
+    house.serves("twice", 1)
+    house.publish("twice", scaled(2))
+    house.serves("twice", 2)
+    return "twice"
+
+
+@pytest.fixture(scope="module")
+def half(house: House) -> str:
+    """Version 1 serves, release 1. Release 2 is wanted and failed: its version is of another backend, and does not start."""
+    house.publish("half", scaled(0.5), CONFIG)
+    house.serves("half", 1)
+    house.publish("half", BROKEN, PYTHON_CONFIG, path="model.py")
+    house.fails("half")
+    return "half"
+
+
+# -- a release is one record; its life is told by the server --------------------------------------------------------------
+def test_publishing_editing_promoting_and_going_back_each_make_a_release(house: House) -> None:
+    page = house.page
+    house.publish("record", scaled(1), CONFIG)
+    house.serves("record", 1)
+    house.publish("record", scaled(2))
+    house.serves("record", 2)
+
+    page.goto("/models/record/configuration")
+    page.get_by_label("Largest batch").fill("16")
+    page.get_by_role("button", name="Review changes").click()
+    page.get_by_label("What is this change for?").fill("larger batches")
+    page.get_by_role("button", name="Apply").click()
+    house.serves("record", 3)
+
+    page.goto("/models/record/versions")
+    page.locator("#version-1").get_by_role("link", name="Make live").click()
+    page.get_by_role("button", name="Make version 1 live").click()
+    house.serves("record", 4)
+    assert house.ask("record") == [1, 2, 3]
+
+    page.goto("/models/record/releases/2/")
+    page.get_by_role("button", name="Go back to release 2").click()
+    house.serves("record", 5)
+
+    page.goto("/models/record/releases/")
+    rows = page.locator(".releases > li")
+    expect(rows).to_have_count(5)
+    for row, said in zip(range(5), ("Went back to", "Made version 1", "larger", "Published", "Published"), strict=True):
+        expect(rows.nth(row)).to_contain_text(said)
+        expect(rows.nth(row)).to_contain_text("admin")
+    expect(rows.nth(0)).to_contain_text("Live")
+    expect(rows.nth(0)).to_contain_text("Serving since")
+    expect(rows.nth(4)).to_contain_text("Served until")
+
+    page.goto("/models/record/releases/2/")
+    facts = page.locator(".facts").first
+    expect(facts).to_contain_text(re.compile(r"Versions\s*2"))
+    expect(facts).to_contain_text(re.compile(r"Wanted.* by admin"))
+    expect(facts).to_contain_text(re.compile(r"from .* to "))
+    expect(page.get_by_role("list", name="Its last check")).to_contain_text("Load")
+
+
+# -- going back always works --------------------------------------------------------------------------------------------
+def test_going_back_restores_versions_and_configuration_together_and_shows_the_difference_before(
+    house: House, twice: str
+) -> None:
+    page = house.page
+    text = house.person.call("GET", f"models/{twice}/config")["text"]
+    house.publish(twice, scaled(3), text.replace("max_batch_size: 8", "max_batch_size: 2"))
+    house.serves(twice, 3)
+    changed = house.person.call("GET", f"models/{twice}/config")["text"]
+    house.person.call("PUT", f"models/{twice}/config", json={"text": changed + "# changed in between\n"})
+    house.serves(twice, 4)
+
+    page.goto(f"/models/{twice}/")
+    page.get_by_role("link", name="Go back to release").click()
+    page.goto(f"/models/{twice}/releases/2/")
+    shown = page.locator("#back")
+    expect(shown).to_contain_text("from 3 to 2")
+    expect(shown.locator(".diff .del").filter(has_text="max_batch_size: 2")).to_have_count(1)
+    expect(shown.locator(".diff .add").filter(has_text="max_batch_size: 8")).to_have_count(1)
+    expect(shown.locator(".diff .del").filter(has_text="changed in between")).to_have_count(1)
+    shown.get_by_role("button", name="Go back to release 2").click()
+    house.serves(twice, 5)
+    assert house.ask(twice) == [2, 4, 6]
+    served = httpx.get(f"{house.up.http_url}/v2/models/{twice}/config", timeout=PATIENCE_S, trust_env=False).json()
+    assert served["max_batch_size"] == 8
+    expect(page.locator("#model-head")).to_contain_text("Version 2 live")
+
+
+def test_a_release_that_was_never_live_does_not_become_live_by_going_back(house: House) -> None:
+    page = house.page
+    house.publish("never", scaled(1), CONFIG)
+    house.serves("never", 1)
+    house.publish("never", BROKEN, PYTHON_CONFIG, path="model.py")
+    house.fails("never")
+    page.goto("/models/never/")
+    page.get_by_role("link", name="Go back to release 1").click()
+    page.get_by_role("button", name="Go back to release 1").click()
+    house.serves("never", 3)
+    page.goto("/models/never/releases/2/")
+    expect(page.locator("#back")).to_contain_text("It was never live")
+    expect(page.get_by_role("button", name="Go back to release 2")).to_have_count(0)
+    page.goto("/models/never/releases/")
+    expect(page.locator("#release-2")).to_contain_text("The weights file is missing", ignore_case=True)
+
+
+def test_a_version_that_serves_is_wanted_or_is_the_way_back_cannot_be_archived(house: House, half: str) -> None:
+    page = house.page
+    page.goto(f"/models/{half}/versions")
+    expect(page.locator("#version-1")).to_contain_text("Version 1 of 'half' is live; make another one live first.")
+    expect(page.locator("#version-2")).to_contain_text("Version 2 of 'half' is wanted by release 2")
+    house.publish("kept", scaled(1), CONFIG)
+    house.serves("kept", 1)
+    house.publish("kept", scaled(2))
+    house.serves("kept", 2)
+    page.goto("/models/kept/versions")
+    expect(page.locator("#version-1")).to_contain_text("is the way back, to release 1")
+    expect(page.get_by_role("button", name="Archive")).to_have_count(0)
+    headers = {"X-CSRFToken": house.person.http.cookies["slipway_csrf"]}
+    for number in (1, 2):
+        refused = house.person.http.post(f"/api/v1/models/kept/versions/{number}/archive", headers=headers)
+        assert refused.status_code == 409, refused.text
+
+
+# -- the server itself reports which release serves ---------------------------------------------------------------------
+def test_the_release_that_the_page_calls_live_is_the_one_that_the_server_reports(house: House, half: str) -> None:
+    page = house.page
+    page.goto(f"/models/{half}/releases/")
+    standing = page.get_by_role("region", name="What serves")
+    expect(standing).to_contain_text(re.compile(r"Live now\s*version 1\s*Release 1"))
+    expect(standing).to_contain_text(re.compile(r"Wanted\s*version 2\s*Release 2.*failed", re.DOTALL))
+    assert house.reported(half) == {1}
+    stats = httpx.get(f"{house.up.http_url}/v2/models/{half}/stats", timeout=PATIENCE_S, trust_env=False).json()
+    assert [row["release"] for row in stats["model_stats"]] == [1]
+    on_disk = (house.up.data / "models" / half / "config.pbtxt").read_text()
+    assert on_disk == stamped(unstamped(on_disk), 2)
+    assert 'backend: "python"' in on_disk
+
+
+# -- each version keeps the configuration that fits it --------------------------------------------------------------------
+def test_making_another_signature_live_shows_what_changes_for_clients_and_offers_what_fits(house: House) -> None:
+    page = house.page
+    house.publish("shape", scaled(1), CONFIG)
+    house.serves("shape", 1)
+    house.publish("shape", scaled(2, output="z"), make_live=False, load=False)
+    page.goto("/models/shape/versions")
+    page.locator("#version-2").get_by_role("link", name="Make live").click()
+    expect(page.locator("#main")).to_contain_text("Output 'y' is gone: requests that ask for it are refused.")
+    fitting = page.get_by_role("radio", name="With the configuration that fits this version")
+    expect(fitting).to_be_checked()
+    expect(page.get_by_role("radio", name="With the present configuration")).to_be_disabled()
+    expect(page.locator("#main")).to_contain_text("It cannot serve this version:")
+    assert house.ask("shape") == [1, 2, 3]
+    page.get_by_role("button", name="Make version 2 live").click()
+    wait_until(lambda: house.model("shape")["live_versions"] == [2], what="version 2 is live")
+    assert house.ask("shape") == [2, 4, 6]
+    page.goto("/models/shape/")
+    expect(page.locator(".signature")).to_contain_text("z")
+    expect(page.locator(".signature")).not_to_contain_text(re.compile(r"\by\b"))
+
+
+# -- checks before the switch -------------------------------------------------------------------------------------------
+def test_checks_are_shown_live_and_the_first_that_fails_leaves_the_old_release_untouched(
+    house: House, tmp_path: Path
+) -> None:
+    page, gate = house.page, tmp_path / "gate"
+    house.publish("checked", scaled(1), CONFIG)
+    house.serves("checked", 1)
+    asked = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 3], "data": [1, 2, 3]}]}
+    expected = {"outputs": [{"name": "y", "datatype": "FP32", "shape": [1, 3], "data": [1, 2, 3]}]}
+    golden = {"name": "unchanged", "request": asked, "expected": expected, "golden": True}
+    house.person.call("POST", "models/checked/examples", json=golden)
+
+    page.goto("/models/checked/releases/")
+    house.publish("checked", SLOW.format(gate=str(gate)), PYTHON_CONFIG, path="model.py")
+    steps = page.get_by_role("list", name="Checks before the switch")
+    expect(steps.locator('[aria-current="step"]')).to_contain_text("Load")
+    expect(steps.locator("li")).to_have_text([re.compile(name) for name in STEPS])
+    assert house.ask("checked") == [1, 2, 3]
+    gate.touch()
+    result = page.get_by_role("row", name=re.compile("unchanged"))
+    expect(result).to_contain_text("Failed")
+    expect(result).to_contain_text("Output 'y' at [0, 2]: got 9, expected 3")
+    expect(page.get_by_role("region", name="What serves")).to_contain_text(re.compile(r"Live now\s*version 1"))
+    expect(steps).not_to_contain_text("Switch")
+    expect(page.locator("#model-head")).to_contain_text("Release 2 failed")
+    assert house.ask("checked") == [1, 2, 3]
+    assert house.reported("checked") == {1}
+
+
+STEPS = ("Configuration", "Memory", "Load", "Warm up", "Golden requests", "Switch", "Drain")
+
+
+# -- aliases ------------------------------------------------------------------------------------------------------------
+def test_an_alias_moved_in_the_browser_is_called_over_http_and_grpc(house: House) -> None:
+    page, grpc = house.page, f"{HOST}:{house.up.ports[2]}"
+    house.publish("named", scaled(1), CONFIG)
+    house.serves("named", 1)
+    house.publish("named", scaled(2))
+    house.serves("named", 2)
+    x = np.array([[1, 2, 3]], dtype=np.float32)
+    for release, number, expected in ((3, "1", [1, 2, 3]), (4, "2", [2, 4, 6])):
+        page.goto("/models/named/versions")
+        form = page.locator("#aliases")
+        row = form.locator(".alias-row").first
+        row.get_by_label(re.compile("alias", re.IGNORECASE)).fill("champion")
+        row.get_by_label("Version").select_option(number)
+        form.get_by_role("button", name="Save aliases").click()
+        house.serves("named", release)
+        for kind, url in (("http", f"{HOST}:{house.up.ports[1]}"), ("grpc", grpc)):
+            client = TritonClient(kind, url)
+            try:
+                result = client.infer("named", {"x": x}, model_version="champion")
+            finally:
+                client.close()
+            assert result.outputs["y"].tolist() == [expected], kind
+        expect(page.locator(f"#version-{number}")).to_contain_text("champion")
+    assert house.ask("named") == [2, 4, 6]  # no version named: what answered before does so still
+
+    house.person.call("PUT", "models/named/aliases", json={"aliases": {"champion": 2, "default": 1}})
+    house.serves("named", 5)
+    assert house.ask("named") == [1, 2, 3]
+    page.reload()
+    expect(page.locator("#version-1")).to_contain_text("default")
+    expect(page.locator("#version-2 .tag").filter(has_text="default")).to_have_count(0)
+
+
+# -- compare ------------------------------------------------------------------------------------------------------------
+def test_two_versions_are_compared_side_by_side_and_asked_the_same(house: House) -> None:
+    page = house.page
+    house.publish("pair", scaled(1), CONFIG)
+    house.serves("pair", 1)
+    house.publish("pair", scaled(2))
+    house.serves("pair", 2)
+    house.person.call("PUT", "models/pair/aliases", json={"aliases": {"before": 1}})
+    house.serves("pair", 3)
+    for version in ("1", "1", "1", "2"):
+        house.ask("pair", version)
+    page.goto("/models/pair/compare?a=r1&b=r2")
+    page.get_by_label("Left").select_option("Version 1")
+    page.wait_for_url(re.compile(r"a=v1"))
+    page.get_by_label("Right").select_option("Version 2")
+    page.wait_for_url(re.compile(r"a=v1&b=v2"))
+    differing = page.locator(".compare .differs > th")
+    expect(differing.filter(has_text="SHA-256")).to_have_count(1)
+    requests = page.get_by_role("row", name=re.compile("^Requests"))
+
+    def counted() -> bool:
+        page.reload()
+        return requests.locator("td").all_inner_texts() == ["3", "1"]
+
+    wait_until(counted, what="the requests of each version are counted")
+    page.get_by_role("link", name="Ask versions 1 and 2").click()
+    for column in range(3):
+        page.get_by_label(f"x {column}", exact=True).fill("1")
+    page.get_by_role("button", name="Send request").click()
+    expect(page.locator('[data-difference="y"]')).to_contain_text("3 of 3")
+
+
+# -- retention ----------------------------------------------------------------------------------------------------------
+def test_retention_archives_old_versions_but_never_what_is_needed(house: House) -> None:
+    page = house.page
+    for number in (1, 2, 3, 4):
+        house.publish("many", scaled(number), CONFIG if number == 1 else None)
+        house.serves("many", number)
+    house.up.query(
+        "UPDATE dashboard_version SET created_at = datetime('now', '-3 days') WHERE model_id ="
+        " (SELECT id FROM dashboard_model WHERE name = 'many')"
+    )
+    page.goto("/models/many/versions")
+    page.get_by_label("Keep the newest").fill("one")
+    page.get_by_role("button", name="Save retention").click()
+    expect(page.get_by_role("alert")).to_contain_text("'one' is not a whole number")
+    page.get_by_label("Keep the newest").fill("1")
+    page.get_by_role("button", name="Save retention").click()
+    expect(page.locator("#retention")).to_contain_text("Next to be archived: versions 1, 2.")
+    house.kill(*WATCH)  # it looks after retention when it starts, then every few minutes
+    for number in (1, 2):
+        expect(page.locator(f"#version-{number}")).to_have_class(re.compile("archived"))
+    expect(page.locator("#version-3")).to_contain_text("is the way back")
+    expect(page.locator("#version-4")).to_contain_text("is live")
+    page.goto("/models/many/releases/1/")
+    expect(page.locator("#back")).to_contain_text("Version 1 is archived; restore it first")
+    expect(page.get_by_role("button", name="Go back to release 1")).to_have_count(0)
+    page.goto("/models/many/versions")
+    page.locator("#version-1").get_by_role("button", name="Restore").click()
+    expect(page.locator("#version-1")).not_to_have_class(re.compile("archived"))
+
+
+# -- after any restart of any process, in any order: last, for these take the house down ------------------------------------
+@pytest.mark.parametrize("process", [SERVER, WATCH, DASHBOARD], ids=["server", "watch", "dashboard"])
+def test_after_a_kill_the_last_good_release_serves_while_the_wanted_one_failed(
+    house: House, half: str, process: tuple[str, ...]
+) -> None:
+    house.kill(*process)
+    says_both(house, half)
+    tried = "SELECT started_at FROM dashboard_releasecheck WHERE state = 'failed' AND error LIKE '%half%'"
+    before = house.up.query(tried)
+    house.page.get_by_role("button", name="Try again").click()
+    wait_until(lambda: house.up.query(tried) not in ([], before), what="the wanted release was tried again")
+    says_both(house, half)
+
+
+def test_after_a_restart_of_everything_the_last_good_release_serves(house: House, half: str) -> None:
+    house.up.stop()
+    house.up.start()
+    says_both(house, half)
+
+
+def says_both(house: House, name: str) -> None:
+    """Version 1 answers, and the page says which release serves and which was wanted and failed."""
+    house.answers(name, [0.5, 1, 1.5])
+    wait_until(lambda: house.reported(name) == {1}, what="the server reports the release")
+
+    def shown() -> bool:
+        try:
+            house.fails(name)
+            house.serves(name, 1)
+        except httpx.HTTPError:
+            return False
+        return True
+
+    wait_until(shown, what="the dashboard answers")
+    page = house.page
+    page.goto(f"/models/{name}/releases/")
+    standing = page.get_by_role("region", name="What serves")
+    expect(standing).to_contain_text(re.compile(r"Live now\s*version 1\s*Release 1"))
+    expect(standing).to_contain_text(re.compile(r"Wanted\s*version 2\s*Release 2.*failed", re.DOTALL))
+    expect(page.locator("#model-head")).to_contain_text("Release 2 failed")
+    expect(page.locator("#model-head")).to_contain_text("Release 1 serves")
