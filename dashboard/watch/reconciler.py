@@ -306,6 +306,10 @@ class Reconciler:
         except DashboardError as error:
             await sync_to_async(life.failed)(**facts, error=error.message, steps=steps_of(error))
             raise
+        if answer.get("release") not in (None, release.number):
+            # A newer release was written meanwhile, and that is what the server read: it says nothing of this one.
+            await sync_to_async(life.not_begun)(**facts, before=before)
+            return
         # Where nothing had changed the server took no steps: those of the last check stand.
         steps = answer.get("steps") or (before.steps if before is not None else [])
         await sync_to_async(life.passed)(**facts, steps=steps)

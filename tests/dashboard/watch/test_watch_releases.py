@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from asgiref.sync import async_to_sync
+from asgiref.sync import async_to_sync, sync_to_async
 from django.conf import settings
 
 from dashboard.access.authorisation import Actor
@@ -168,6 +168,28 @@ def test_a_release_whose_golden_request_fails_leaves_the_old_one_serving(
     assert told(server) == {"1": 2}
     passed = lives_of(releases(model))[1].check
     assert (passed.state, passed.steps[-1]["step"]) == ("passed", "drain")
+
+
+def test_a_load_that_finds_a_newer_release_says_nothing_of_the_one_that_failed(
+    inference: FixedServer, published: Callable[..., Version], actor: Actor, monkeypatch: pytest.MonkeyPatch
+):
+    model, server, load = published(load=True).model, inference.row(), AsyncServerClient.load
+    second, gone = published(), []
+    spoil(2)
+
+    async def late(client: AsyncServerClient, *given: str) -> object:
+        if not gone:
+            gone.append(await sync_to_async(release_go_back)(model=model, actor=actor))
+        return await load(client, *given)
+
+    watch(
+        server,
+        (inference.start, serves(model, 2)),
+        (lambda: release_promote(version=second, actor=actor), failed(model, 3)),
+        (lambda: monkeypatch.setattr(AsyncServerClient, "load", late), serves(model, 4)),
+    )
+    assert [life.state for life in lives_of(releases(model))][:2] == ["serving", "failed"]
+    assert "the file is text" in lives_of(releases(model))[1].error
 
 
 def test_the_last_good_release_serves_while_the_wanted_one_waits_for_a_person(

@@ -349,7 +349,7 @@ def test_checks_are_shown_live_and_the_first_that_fails_leaves_the_old_release_u
     gate.touch()
     result = page.get_by_role("row", name=re.compile("unchanged"))
     expect(result).to_contain_text("Failed")
-    expect(result).to_contain_text("Output 'y' at [0, 2]: got 9, expected 3")
+    expect(result).to_contain_text("Output 'y' is 9 at [0, 2], expected 3")
     expect(page.get_by_role("region", name="What serves")).to_contain_text(re.compile(r"Live now\s*version 1"))
     expect(steps).not_to_contain_text("Switch")
     expect(page.locator("#model-head")).to_contain_text("Release 2 failed")
