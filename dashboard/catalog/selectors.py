@@ -41,6 +41,7 @@ class ModelSummary:
     backend: str
     version_count: int
     latest_number: int | None
+    serving_since: datetime | None = None
     warning: str = ""
     server_states: list[ModelState] = field(default_factory=list)
 
@@ -227,16 +228,16 @@ def _summaries(models: "Iterable[WithAnnotations[Model, _Newest]]") -> list[Mode
     ]
 
 
-def _serving(models: Iterable[Model]) -> dict[int, Release]:
-    """Return the release that the bundled server serves by the model's id."""
+def _serving(models: Iterable[Model]) -> dict[int, ReleaseSpan]:
+    """Return by the model's id since when the bundled server serves which release."""
     spans = ReleaseSpan.objects.filter(model__in=list(models), ended_at=None, server=told_by())
-    return {span.model_id: span.release for span in spans.select_related("release").defer("release__text")}
+    return {span.model_id: span for span in spans.select_related("release").defer("release__text")}
 
 
 def _summary(
     model: Model,
     wanted: Release | None,
-    serving: Release | None,
+    serving: ReleaseSpan | None,
     states: list[ModelState],
     error: str,
     published: list[tuple[int, str]],
@@ -250,7 +251,8 @@ def _summary(
         state=state,
         reason=reason,
         wanted=wanted,
-        serving=serving,
+        serving=serving.release if serving else None,
+        serving_since=serving.started_at if serving else None,
         live_versions=sorted({row.version for row in states if row.word in ("ready", "asleep")}),
         backend=backend,
         version_count=len(published),

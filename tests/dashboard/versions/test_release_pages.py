@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from dashboard.access.authorisation import Actor
 from dashboard.configuration.services import config_apply
-from dashboard.models import Model, ReleaseSpan, Server, Version
+from dashboard.models import Model, ModelState, Release, ReleaseSpan, Server, Version
 from dashboard.releases import life
 from dashboard.releases.selectors import current_text, newest_release
 from dashboard.servers.services import server_ensure_local
@@ -139,3 +139,14 @@ def test_a_span_of_a_moment_stays_visible_inside_the_picture(model: Model, serve
     bars: list[Any] = [bar for _, bars in picture.rows for bar in bars]
     assert bars
     assert all(bar.width >= 0.25 and bar.x >= 0 and bar.x + bar.width <= 100 for bar in bars)
+
+
+def test_the_head_says_since_when_it_serves_not_since_when_it_was_wanted(
+    model: Model, as_person: Callable[..., Client]
+) -> None:
+    Release.objects.update(created_at=timezone.now() - timedelta(hours=9))
+    ReleaseSpan.objects.filter(ended_at=None).update(started_at=timezone.now() - timedelta(hours=3))
+    ModelState.objects.create(server=server_ensure_local(), model_name="relu", version=2, state="READY")
+    head = text_of(as_person(), "/models/relu/head").split("live since")[1][:200]
+    assert ">3 h ago</time>, wanted by olga" in head
+    assert ">3 h ago<" in text_of(as_person(), "/models/")
