@@ -141,7 +141,7 @@ class ModelInstances:
         started = [self._make(backend, place) for place in missing]
         try:
             await all_of(start(one) for one in started)
-        except BaseException:
+        except Exception:  # not where the server ends: an instance that is being made would hold it
             await asyncio.gather(*(self._stop(instance) for instance in started))
             raise
         for instance in started:

@@ -1,7 +1,7 @@
 """When a server did not answer: what was sent to it then is in no count, and pages say so."""
 
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 from django.test import Client
@@ -15,8 +15,8 @@ from tests.dashboard.conftest import text_of
 NOW = timezone.now()
 
 
-def happened(server: Server, seconds_ago: float, kind: str, **more: str) -> None:
-    ServerEvent.objects.create(server=server, at=NOW - timedelta(seconds=seconds_ago), kind=kind, **more)
+def happened(server: Server, seconds_ago: float, kind: str, now: datetime = NOW, **more: str) -> None:
+    ServerEvent.objects.create(server=server, at=now - timedelta(seconds=seconds_ago), kind=kind, **more)
 
 
 def seconds(server: Server, since: float) -> list[tuple[float, float | None]]:
@@ -66,8 +66,9 @@ def test_charts_are_told_of_outages_and_mark_failures(server: Server):
 def test_the_errors_say_that_an_outage_is_not_in_them(server: Server, as_person: Callable[..., Client], path: str):
     Model.objects.create(name="digits")
     assert "requests then are not counted" not in text_of(as_person(), path)
-    happened(server, 300, "crashed")
-    happened(server, 240, "restarted")
+    now = timezone.now()
+    happened(server, 300, "crashed", now)
+    happened(server, 240, "restarted", now)
     assert "local did not answer for 1 min of the last 15 min: requests then are not counted" in text_of(
         as_person(), path
     )
