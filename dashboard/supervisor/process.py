@@ -151,7 +151,8 @@ class Child:
         for number, seconds in self.spec.stop:
             try:
                 self._process.send_signal(number)
-                await asyncio.wait_for(self._process.wait(), seconds)
+                async with asyncio.timeout(seconds):
+                    await self._process.wait()
             except ProcessLookupError:
                 return
             except TimeoutError:

@@ -148,7 +148,8 @@ class Supervised:
         self._set("down", "stopped" if wanted else "crashed", sentence + words)
         self._wake.clear()
         try:
-            await asyncio.wait_for(self._wake.wait(), delay)
+            async with asyncio.timeout(delay):
+                await self._wake.wait()
         except TimeoutError:
             pass
 
@@ -211,7 +212,8 @@ class GuardPipe:
         if self._process is not None and self._process.stdin is not None:
             self._process.stdin.close()
             try:
-                await asyncio.wait_for(self._process.wait(), self._hung_after_s)
+                async with asyncio.timeout(self._hung_after_s):
+                    await self._process.wait()
             except TimeoutError:  # it hangs, and nothing is left for it to do
                 self._process.kill()
                 await self._process.wait()
@@ -256,8 +258,10 @@ class GuardPipe:
         while True:
             self._tell("?")
             try:
-                if not await asyncio.wait_for(self._process.stdout.readline(), self._hung_after_s):
-                    return ""
+                # asyncio.wait_for would keep a cancellation to itself where the answer comes at that moment.
+                async with asyncio.timeout(self._hung_after_s):
+                    if not await self._process.stdout.readline():
+                        return ""
             except TimeoutError:
                 return f"had not answered for {self._hung_after_s:.0f} s"
             await _either(self._process.wait(), min(WATCH_INTERVAL_S, self._hung_after_s / 4))
@@ -321,7 +325,8 @@ class Supervisor:
 async def _either(waiting: Awaitable[object], seconds: float) -> None:
     """Wait until it is done, at most for so many seconds."""
     with suppress(TimeoutError):
-        await asyncio.wait_for(waiting, seconds)
+        async with asyncio.timeout(seconds):
+            await waiting
 
 
 def _spell(seconds: float) -> str:

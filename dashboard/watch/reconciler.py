@@ -81,7 +81,8 @@ class Reconciler:
             while True:
                 pause = await self._step_or_wait()
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._wake.wait(), pause)
+                    async with asyncio.timeout(pause):
+                        await self._wake.wait()
                 self._wake.clear()
         finally:
             for call in self._calls.values():
