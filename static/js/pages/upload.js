@@ -298,7 +298,8 @@ async function goOn(known, chosen) {
 function showRefusal({ refused, valid }) {
   const box = $("#refusal");
   if (!box) return;
-  const why = valid ? refused : "The configuration has errors; with it nothing can be published.";
+  // The right comes first, as it does when one publishes: without it, no mending of errors helps.
+  const why = refused || (valid ? "" : "The configuration has errors; with it nothing can be published.");
   box.hidden = !why;
   need("p", HTMLElement, box).textContent = why;
   need("#publish", HTMLButtonElement).disabled = Boolean(why);
