@@ -5,6 +5,7 @@ from pathlib import Path
 
 from repository.remote.address import RemoteAddress
 from serving.cli.option_values import HostPolicySetting, Restriction, boolean
+from serving.cli.torchserve_options import TorchServeOptions
 from serving.cli.trace_config import TraceSetting
 
 
@@ -97,6 +98,7 @@ class Options:
     log_error: bool = True
     log_format: str = "default"
     log_file: Path | None = None
+    torchserve: TorchServeOptions | None = None  # with TorchServe's listeners
 
     def metric_enabled(self, group: str) -> bool:
         """Whether --metrics-config asks for a group of latencies; by default only for the counters."""
