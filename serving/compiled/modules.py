@@ -7,7 +7,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILDS = Path(".cache", "compiled")  # in the folder of the packages
-# Not `frontends.rest.json_input`: compiled, it lets go of simdjson's parser before the buffer of its array is read.
 # A module has its base classes in here, unless they may have interpreted subclasses or are Python's own.
 MODULES = (
     "serving.backends.onnxruntime.output_buffers",
@@ -40,6 +39,7 @@ MODULES = (
     "serving.frontends.rest.infer_header",
     "serving.frontends.rest.infer_request",
     "serving.frontends.rest.infer_response",
+    "serving.frontends.rest.json_input",
     "serving.frontends.rest.json_output",
     "serving.frontends.rest.response_outline",
     "serving.models.model",

@@ -148,8 +148,10 @@ def from_buffer(row: Datatype, data: simdjson.Array) -> NDArray[Any] | None:
     kind = _BUFFER_KINDS.get(row.dtype.kind)
     if kind is None:
         return None
+    # simdjson's annotation says bytes, which a compiled module would insist on; it is another object with a buffer.
+    array: Any = data
     try:
-        return np.frombuffer(data.as_buffer(of_type=kind[0]), kind[1])
+        return np.frombuffer(array.as_buffer(of_type=kind[0]), kind[1])
     except (TypeError, ValueError):
         return None
 
