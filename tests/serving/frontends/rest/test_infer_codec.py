@@ -120,7 +120,9 @@ def test_large_tensors_are_views_in_both_directions() -> None:
     assert np.shares_memory(np.frombuffer(parts[0], np.uint8), buffer)
 
 
-@pytest.mark.parametrize(("datatype", "text"), [("FP32", b"[1.5, -2.25]"), ("INT64", b"[3, -4]"), ("UINT8", b"[0, 255]")])
+@pytest.mark.parametrize(
+    ("datatype", "text"), [("FP32", b"[1.5, -2.25]"), ("INT64", b"[3, -4]"), ("UINT8", b"[0, 255]")]
+)
 def test_a_flat_list_of_numbers_is_read_as_one_buffer(datatype: str, text: bytes) -> None:
     """The slow way beside it would give the same numbers: compiled, this was refused, and nobody saw why JSON was slow."""
     assert numbers(text, DATATYPES[datatype]).tolist() == json.loads(text)
