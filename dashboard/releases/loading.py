@@ -22,7 +22,7 @@ class LoadPlan:
     wanted: None for a model that never had a release. override: what a load of it brings, "" for the folder's own.
     good: what served last and well, to be loaded where nothing of the model serves. good_first: before the wanted one, which
     has not passed on this server, or failed there last, where the model went away with the server: what is known to serve comes
-    back without waiting. passed: on this server, so that its golden requests need not be asked again.
+    back without waiting. passed: on this server, so that it comes back without its golden requests after a restart.
     """
 
     wanted: Release | None

@@ -313,6 +313,12 @@ def steps_of(error: DashboardError) -> list[CheckStep]:
     return cast(list[CheckStep], steps) if isinstance(steps, list) else []
 
 
+def release_of(error: DashboardError) -> int | None:
+    """Return which release a refused load was of, as the server had read it; None where it told none."""
+    release = error.details.get("release")
+    return release if isinstance(release, int) else None
+
+
 async def _server_sent_events(lines: AsyncIterator[str]) -> AsyncIterator[tuple[str, bytes]]:
     """Yield the kind and the data of each event (WHATWG HTML, 9.2.6); comments and other fields are skipped."""
     kind = "message"

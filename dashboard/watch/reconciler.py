@@ -20,7 +20,7 @@ from dashboard.releases.loading import LoadPlan, folder_renew, load_plan
 from dashboard.releases.observation import checks_observed, releases_observed
 from dashboard.releases.overrides import override_of
 from dashboard.servers import server_state
-from dashboard.servers.client import AsyncServerClient, Unreachable, steps_of
+from dashboard.servers.client import AsyncServerClient, Unreachable, release_of, steps_of
 from dashboard.servers.messages import IndexRow
 from dashboard.servers.server_state import VersionStatus
 from dashboard.servers.services import server_event_record
@@ -236,7 +236,7 @@ class Reconciler:
             try:
                 if plan.good_first and await self._load_good(one, plan):
                     return  # the wanted one comes in the next step, beside it
-                await self._load_wanted(one, plan)
+                await self._load_wanted(one, plan, reload=reload)
             except Unreachable as error:
                 # Whether it died of this model or of something else, we cannot know; see plan.CRASH_RETRY_S.
                 if error.midway:
@@ -258,7 +258,7 @@ class Reconciler:
             if plan is not None:
                 await self._load_good(one, plan, self._attempts[one.name].error)
 
-    async def _load_wanted(self, one: DesiredModel, plan: LoadPlan) -> None:
+    async def _load_wanted(self, one: DesiredModel, plan: LoadPlan, *, reload: bool) -> None:
         if plan.wanted is None:
             await self._client.load(one.name)
             return
@@ -267,7 +267,7 @@ class Reconciler:
         else:
             await sync_to_async(folder_renew)(model_id=one.id, server=self.server)
         ours = self.server.bundled or bool(self._feed.instance)  # another make has no live feed, nor golden requests
-        golden = await sync_to_async(_golden)(one.id) if ours and not plan.passed else ""
+        golden = await sync_to_async(_golden)(one.id) if ours and (reload or not plan.passed) else ""
         await self._bring(one, plan.wanted, plan.override, golden)
 
     async def _load_good(self, one: DesiredModel, plan: LoadPlan, error: str = "") -> bool:
@@ -305,7 +305,10 @@ class Reconciler:
                 await sync_to_async(life.not_begun)(**facts, before=before)
             raise
         except DashboardError as error:
-            await sync_to_async(life.failed)(**facts, error=error.message, steps=steps_of(error))
+            if release_of(error) in (None, release.number):
+                await sync_to_async(life.failed)(**facts, error=error.message, steps=steps_of(error))
+            else:  # as below
+                await sync_to_async(life.not_begun)(**facts, before=before)
             raise
         if answer.get("release") not in (None, release.number):
             # A newer release was written meanwhile, and that is what the server read: it says nothing of this one.

@@ -12,6 +12,7 @@ matter:
 class of 1000 is no class of 1001; texts and booleans take none. NaN is near NaN.
 """
 
+import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -50,9 +51,12 @@ class ExampleRequest:
 
 @dataclass(frozen=True, slots=True)
 class GoldenRequest:
+    """digest: the same for what was sent as the same."""
+
     name: str
     request: ExampleRequest
     expected: list[Tensor]
+    digest: str
     tolerance: Tolerance = DEFAULT_TOLERANCE
     seconds: float = DEFAULT_SECONDS
 
@@ -103,7 +107,8 @@ def _read_one(row: object) -> GoldenRequest:
         request, expected = read_request(row.get("request")), read_expected(row.get("expected"))
         tolerance = read_tolerance(row.get("tolerance", {}))
         seconds = _read_seconds(row.get("seconds", DEFAULT_SECONDS))
-        return GoldenRequest(row["name"], request, expected, tolerance, seconds)
+        digest = hashlib.sha256(orjson.dumps(row)).hexdigest()
+        return GoldenRequest(row["name"], request, expected, digest, tolerance, seconds)
     except InvalidExample as error:
         raise InvalidExample(f"golden request '{row['name']}': {error.message}") from None
 

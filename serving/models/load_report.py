@@ -6,12 +6,12 @@ check    configurations are completed from the models' files, and checked
 memory   what is to be built has to fit into what is available
 load     of every version that is to serve newly the weights are read and the instances made
 warm     they run their warm-up requests
-golden   they answer the golden requests, as expected
+golden   they answer the golden requests, as expected; what goes on serving, those that it has not answered yet
 switch   requests go to what is new from here on; what stays takes its new configuration
 drain    what served before finishes its requests; the load does not wait for it
 
 The first step that fails is the last one. A load that finds nothing changed has none, and one that changes a model in place has
-no steps from memory to golden.
+no steps from memory to warm.
 """
 
 import threading

@@ -22,7 +22,7 @@ from repository.core.errors import InvalidConfig
 from serving.core.errors import Code, ServingError, invalid, not_found, unavailable, unexpected
 from serving.core.log_context import about
 from serving.core.model_identifier import ModelIdentifier
-from serving.models.golden_requests import GoldenCheck, run
+from serving.models.golden_requests import GoldenCheck, passed_before, run
 from serving.models.load_report import GoldenResult, LoadProgress, LoadReport, LoadStopped, Step
 from serving.models.model import Model
 from serving.models.model_builder import EffectiveConfig, ModelBuilder
@@ -136,8 +136,8 @@ class ModelLifecycle:
 
     # -- loading ---------------------------------------------------------------------------------------------------
     async def load(self, sources: list[VersionSource], golden: Sequence[GoldenCheck] = ()) -> LoadReport:
-        """Bring exactly these versions to READY, those that are built once they have answered the golden requests. On failure
-        what serves stays, and LoadStopped is raised with the reasons of all versions together."""
+        """Bring exactly these versions to READY, once they have answered the golden requests. On failure what serves stays, and
+        LoadStopped is raised with the reasons of all versions together."""
         self.error = ""
         numbers = [source.version for source in sources]
         before = self._progress
@@ -160,7 +160,7 @@ class ModelLifecycle:
     ) -> None:
         """Go through the steps of a load; _Failed at the first one that fails."""
         progress.begin(Step.CHECK)
-        changes = await self._each(sources, self._plan)
+        changes = await self._each(sources, partial(self._plan, golden))
         built = [change for change in changes if change.built]
         if built:
             progress.begin(Step.MEMORY)
@@ -169,12 +169,13 @@ class ModelLifecycle:
             await self._each(built, partial(self._build, progress, bool(golden)))
             progress.begin(Step.WARM)
             await self._each(built, partial(self._warm_up, progress))
-        if built and golden:
-            await self._check_golden(built, golden, progress)
+        changed = [change for change in changes if change.config is not None]
+        if changed and golden:
+            await self._check_golden(changed, golden, progress)
         progress.begin(Step.SWITCH)
         await self._reconfigure_all(changes)
-        left = self._switch(sources, changes)
-        if any(change.config is not None for change in changes):
+        left = self._switch(sources, changes, golden)
+        if changed:
             self._follow_drain(progress, left)
         else:
             progress.report.steps.clear()
@@ -192,7 +193,7 @@ class ModelLifecycle:
             raise _Failed(failures)
         return [result for result in results if not isinstance(result, BaseException)]
 
-    async def _plan(self, source: VersionSource) -> Change:
+    async def _plan(self, golden: Sequence[GoldenCheck], source: VersionSource) -> Change:
         """Complete the configuration, which finds most of what is wrong with a version before any is built."""
         version = self.versions.get(source.version)
         if version is None:
@@ -202,7 +203,8 @@ class ModelLifecycle:
         if version.model is None:
             version.begin_load(self._builder.statistics(source.version))
         config = await self._builder.effective_config(source)
-        return Change(version, source, config, built=not version.takes_in_place(source, config))
+        asked = any(check.digest not in version.answered for check in golden)
+        return Change(version, source, config, built=not version.takes_in_place(source, config, awake=asked))
 
     async def _check_memory(self, built: list[Change], *, awake: bool) -> None:
         plans = [(change.version, change.source, change.config) for change in built if change.config is not None]
@@ -226,18 +228,17 @@ class ModelLifecycle:
                 change.version.incoming = None  # nothing of it is left
                 raise
 
-    async def _check_golden(self, built: list[Change], golden: Sequence[GoldenCheck], progress: LoadProgress) -> None:
-        """Ask every version that was built; _Failed at the first answer that is not as expected, and once it is unloaded."""
-        candidates = [change.version.incoming for change in built if isinstance(change.version.incoming, Model)]
-        checks = progress.begin(Step.GOLDEN, len(candidates) * len(golden)).checks = []
-        self._checking = self._loop.create_task(self._ask_golden(candidates, golden, checks, progress))
+    async def _check_golden(self, changed: list[Change], golden: Sequence[GoldenCheck], progress: LoadProgress) -> None:
+        """Ask every version that changes; _Failed at the first answer that is not as expected, and once it is unloaded."""
+        checks = progress.begin(Step.GOLDEN, len(changed) * len(golden)).checks = []
+        self._checking = self._loop.create_task(self._ask_golden(changed, golden, checks, progress))
         try:
             await asyncio.wait({self._checking})
             if self._checking.cancelled():
                 raise unavailable("it was unloaded while its golden requests ran")
             self._checking.result()
         except ServingError as error:
-            failed = checks[-1].version if checks and not checks[-1].passed else built[0].source.version
+            failed = checks[-1].version if checks and not checks[-1].passed else changed[0].source.version
             raise _Failed({failed: error}) from None
         finally:
             self._checking.cancel()
@@ -245,14 +246,21 @@ class ModelLifecycle:
 
     async def _ask_golden(
         self,
-        candidates: list[Model],
+        changed: list[Change],
         golden: Sequence[GoldenCheck],
         checks: list[GoldenResult],
         progress: LoadProgress,
     ) -> None:
-        for model in candidates:
+        for change in changed:
+            version = change.version
             for one in golden:
-                checks.append(result := await run(model, one, self._runtime))
+                if not change.built and one.digest in version.answered:
+                    result = passed_before(change.source.version, one)
+                else:
+                    model = version.incoming if change.built else version.model
+                    assert isinstance(model, Model)  # awake for it, see `_plan`
+                    result = await run(model, one, self._runtime)
+                checks.append(result)
                 progress.advance()
                 if not result.passed:
                     raise invalid(f"golden request '{one.golden.name}' failed: {result.detail}")
@@ -278,11 +286,14 @@ class ModelLifecycle:
         if not change.built and config is not None and model is not None and model.config is not config:
             await model.reconfigure(config)
 
-    def _switch(self, sources: list[VersionSource], changes: list[Change]) -> Callable[[], int]:
+    def _switch(
+        self, sources: list[VersionSource], changes: list[Change], golden: Sequence[GoldenCheck]
+    ) -> Callable[[], int]:
         """Let requests go to what is new. Return what tells how many are still under way on what served before."""
         served = [version.model for version in self.versions.values() if version.model is not None]
+        passed = frozenset(check.digest for check in golden)
         for change in changes:
-            self._commit(change)
+            self._commit(change, passed)
         for number in self.versions.keys() - {source.version for source in sources}:
             self._retire(self.versions[number], "replaced under the version policy")
         self.aliases = aliases_of(sources[0].config)
@@ -311,11 +322,12 @@ class ModelLifecycle:
         progress = self._progress
         return progress.shown() if progress is not None and number in progress.versions else None
 
-    def _commit(self, change: Change) -> None:
+    def _commit(self, change: Change, passed: frozenset[str]) -> None:
         version = change.version
         if change.config is not None:
             version.source, version.residency = change.source, residency_of(change.config)
             version.release = release_of(change.config)
+            version.answered = passed if change.built else version.answered | passed
         if version.incoming is not None:
             old, version.model, version.incoming = version.model, version.incoming, None
             if isinstance(version.model, Model):

@@ -42,6 +42,9 @@ class ModelVersion:
     model: Model | SleepingModel | None = None
     source: VersionSource | None = None  # of `model`
     release: int | None = None  # that `model` serves
+    answered: frozenset[str] = (
+        frozenset()
+    )  # golden requests, by their digests, that what was built of `source` has passed
     incoming: Model | SleepingModel | None = None  # built, until every version of its load is
     draining: list[Model | SleepingModel] = field(default_factory=list)
     residency: Residency = ALWAYS
@@ -80,11 +83,12 @@ class ModelVersion:
     def _resident(self) -> list[Model | SleepingModel]:
         return [*self.models, self.incoming] if self.incoming else self.models
 
-    def takes_in_place(self, source: VersionSource, config: ModelConfig) -> bool:
-        """Whether what serves can go on with a new configuration: same files, same build, and no need to wake up."""
+    def takes_in_place(self, source: VersionSource, config: ModelConfig, *, awake: bool) -> bool:
+        """Whether what serves can go on with a new configuration: same files, same build, and no need to wake up. awake: it
+        is to be awake whatever its residency says."""
         if self.model is None or self.source is None or self.source.files != source.files:
             return False
-        must_wake = self.asleep and residency_of(config).mode == PINNED
+        must_wake = self.asleep and (awake or residency_of(config).mode == PINNED)
         return same_build(self.model.config, config) and not must_wake
 
     # -- its states ------------------------------------------------------------------------------------------------

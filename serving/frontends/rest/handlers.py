@@ -105,8 +105,7 @@ async def load_model(server: InferenceServer, exchange: Exchange, body: JsonObje
     try:
         report = await server.load_model(model, config, files or None, golden)
     except LoadStopped as error:
-        told = {"error": encodable(error.message), "steps": error.report.as_json()["steps"]}
-        return json_reply(told, STATUS[error.code])
+        return json_reply({"error": encodable(error.message), **error.report.as_json()}, STATUS[error.code])
     return json_reply(report.as_json())
 
 

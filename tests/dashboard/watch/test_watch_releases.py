@@ -20,7 +20,7 @@ from dashboard.releases.selectors import current_text, lives_of, release_state, 
 from dashboard.servers.client import AsyncServerClient
 from dashboard.shared.choices import ReleaseState
 from dashboard.shared.exceptions import DashboardError
-from dashboard.versions.services import release_go_back, release_promote
+from dashboard.versions.services import aliases_set, release_go_back, release_promote
 from dashboard.watch.plan import Attempts
 from dashboard.watch.reconciler import Reconciler
 from tests.dashboard.conftest import CONFIG
@@ -190,6 +190,28 @@ def test_a_load_that_finds_a_newer_release_says_nothing_of_the_one_that_failed(
     )
     assert [life.state for life in lives_of(releases(model))][:2] == ["serving", "failed"]
     assert "the file is text" in lives_of(releases(model))[1].error
+
+
+def test_a_load_that_fails_at_a_newer_release_is_not_charged_to_the_older_one(
+    inference: FixedServer, published: Callable[..., Version], actor: Actor, monkeypatch: pytest.MonkeyPatch
+):
+    model, server, load = published(load=True).model, inference.row(), AsyncServerClient.load
+    second, came = published(), []
+    spoil(2)
+
+    async def late(client: AsyncServerClient, *given: str) -> object:
+        if not came:
+            came.append(await sync_to_async(release_promote)(version=second, actor=actor))
+        return await load(client, *given)
+
+    def name_it() -> None:
+        monkeypatch.setattr(AsyncServerClient, "load", late)
+        aliases_set(model=model, aliases={"champion": 1}, actor=actor)
+
+    watch(server, (inference.start, serves(model, 2)), (name_it, lambda: bool(came) and failed(model, 4)()))
+    assert [life.state for life in lives_of(releases(model))][:3] == ["failed", "skipped", "serving"]
+    assert lives_of(releases(model))[1].check is None
+    assert "the file is text" in lives_of(releases(model))[0].error
 
 
 def test_the_last_good_release_serves_while_the_wanted_one_waits_for_a_person(

@@ -37,8 +37,9 @@ def golden(expected, *values, model="scale", seconds=30.0, name="one", flat=Fals
 
 def prepared(name, asked, expected, output="OUTPUT0", seconds=30.0):
     """What is asked, with the one output that is expected."""
-    request = ExampleRequest([], [], {})
-    return GoldenCheck(GoldenRequest(name, request, [from_array(output, expected)], Tolerance(), seconds), asked)
+    request, digest = ExampleRequest([], [], {}), f"{asked.inputs} {expected}"
+    golden = GoldenRequest(name, request, [from_array(output, expected)], digest, Tolerance(), seconds)
+    return GoldenCheck(golden, asked)
 
 
 async def failed(server, *checks, model="scale"):
@@ -241,14 +242,52 @@ async def test_where_one_version_does_not_pass_none_is_switched_to(tmp_path):
         assert not server.model_ready("scale")
 
 
-async def test_a_change_in_place_asks_nothing(tmp_path):
-    model_factory.onnx_scale(tmp_path, factor=2.0)
-    async with core(tmp_path, load_model=("scale",)) as server:
-        config = tmp_path / "scale/config.pbtxt"
-        config.write_text(config.read_text() + 'parameters { key: "slipway.release" value { string_value: "4" } }')
-        report = await server.load_model("scale", golden=[golden([7.0])])
-        assert [step.step for step in report.steps] == [Step.CHECK, Step.SWITCH, Step.DRAIN]
+def release(folder, number):
+    """Stamp the text of a model with the next release."""
+    text = (folder / "config.pbtxt").read_text().split("parameters")[0]
+    stamp = f'parameters {{ key: "slipway.release" value {{ string_value: "{number}" }} }}'
+    (folder / "config.pbtxt").write_text(text + stamp)
+
+
+async def test_what_goes_on_serving_is_asked_what_it_has_not_answered_yet(tmp_path):
+    folder = model_factory.onnx_scale(tmp_path, factor=2.0)
+    async with core(tmp_path) as server:
+        await checked(server, golden([2.0]))
+        release(folder, 4)
+        before = server._manager.resolve("scale", "")
+        report = await server.load_model("scale", golden=[golden([2.0]), golden([4.0], 2.0, name="two")])
+        assert [step.step for step in report.steps] == [Step.CHECK, Step.GOLDEN, Step.SWITCH, Step.DRAIN]
         assert report.release == 4
+        assert [(one.name, one.passed, one.detail) for one in report.steps[1].checks] == [
+            ("one", True, "the loaded model goes on and passed it before"),
+            ("two", True, "all values are equal"),
+        ]
+        (counted,) = server.statistics()
+        assert counted.success.count == 1  # what serves counts it
+        release(folder, 5)
+        error = await failed(server, golden([2.0]), golden([7.0], 2.0, name="three"))
+        assert "golden request 'three' failed" in error.message
+        assert (row(server).state, row(server).release) == ("READY", 4)
+        assert server._manager.resolve("scale", "") is before
+        release(folder, 6)
+        assert [one.ms for one in await checked(server, golden([2.0]), golden([4.0], 2.0, name="two"))] == [0, 0]
+        assert row(server).release == 6
+
+
+async def test_a_model_that_sleeps_wakes_for_a_golden_request_that_it_has_not_answered(tmp_path):
+    folder = model_factory.onnx_scale(tmp_path, factor=2.0, extra=ON_DEMAND)
+    stamps = [
+        ON_DEMAND + f'parameters {{ key: "slipway.release" value {{ string_value: "{number}" }} }}' for number in (1, 2)
+    ]
+    text = (folder / "config.pbtxt").read_text()
+    async with core(tmp_path, load_model=("scale",)) as server:
+        assert row(server).condition is Condition.ASLEEP
+        (folder / "config.pbtxt").write_text(text.replace(ON_DEMAND, stamps[0]))
+        await failed(server, golden([3.0]))
+        assert row(server).condition is Condition.ASLEEP
+        (folder / "config.pbtxt").write_text(text.replace(ON_DEMAND, stamps[1]))
+        assert (await checked(server, golden([2.0])))[0].passed
+        assert (row(server).condition, row(server).release) == (Condition.NONE, 2)
 
 
 async def test_where_a_load_is_can_be_seen_and_unloading_ends_it(tmp_path):
