@@ -60,7 +60,7 @@ class Head:
     client has written otherwise.
 
     content_length: -1 for a chunked body. header_length: Inference-Header-Content-Length. encoding: of the body.
-    accept: "gzip" or "deflate" where the client takes compressed answers.
+    accept: "gzip" or "deflate" where the client takes compressed answers. query: what follows the path's "?", as it was sent.
     """
 
     __slots__ = (
@@ -75,6 +75,7 @@ class Head:
         "method",
         "names",
         "path",
+        "query",
     )
 
     def __init__(
@@ -85,10 +86,12 @@ class Head:
         names: dict[str, str],
         keep_alive: bool,
         http_1_0: bool,
+        query: str = "",
     ) -> None:
         """HttpError for a length or a transfer encoding that is not understood."""
         self.method = method
         self.path = path
+        self.query = query
         self.headers = headers
         self.names = names
         self.keep_alive = keep_alive
@@ -104,6 +107,7 @@ class Head:
         other = Head.__new__(Head)
         other.method = self.method
         other.path = self.path
+        other.query = self.query
         other.headers = headers
         other.names = self.names
         other.keep_alive = self.keep_alive
@@ -168,26 +172,29 @@ def parse_head(data: bytes) -> Head:
         raise HttpError(400, "the request is not valid HTTP/1.1")
     if collector.count > MAX_HEADERS:
         raise HttpError(431, f"expected at most {MAX_HEADERS} headers, got {collector.count}")
+    path, query = _target(collector.url)
     return Head(
         parser.get_method().decode("latin-1"),
-        _path(collector.url),
+        path,
         collector.headers,
         collector.names,
         collector.keep_alive,
         parser.get_http_version() == "1.0",
+        query,
     )
 
 
-def _path(url: bytes) -> str:
+def _target(url: bytes) -> tuple[str, str]:
+    """Return the path, decoded, and the query as it was sent."""
     if url == b"*":
-        return "*"
+        return "*", ""
     try:
-        path = httptools.parse_url(url).path
+        parsed = httptools.parse_url(url)
     except httptools.HttpParserInvalidURLError:
-        path = None
-    if path is None:
+        parsed = None
+    if parsed is None or parsed.path is None:
         raise HttpError(400, "the request target is not a valid path")
-    return unquote(path.decode("latin-1").rstrip("/") or "/")
+    return unquote(parsed.path.decode("latin-1").rstrip("/") or "/"), (parsed.query or b"").decode("latin-1")
 
 
 def _content_length(headers: dict[str, str]) -> int:

@@ -1,0 +1,59 @@
+"""What a client of TorchServe's APIs is told, in TorchServe's own words: a status, a type and a sentence.
+
+The type is the name of a Java class, which clients find in the body of an error. Source: answers of TorchServe 0.12.
+"""
+
+
+class TorchServeError(Exception):
+    """A refusal or failure that is answered with {"code": status, "type": type, "message": message}."""
+
+    def __init__(self, status: int, type: str, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.type = type
+        self.message = message
+
+
+def model_not_found(name: str) -> TorchServeError:
+    return TorchServeError(404, "ModelNotFoundException", f"Model not found: {name}")
+
+
+def version_not_found(name: str, version: str) -> TorchServeError:
+    return TorchServeError(
+        404, "ModelVersionNotFoundException", f"Model version: {version} does not exist for model: {name}"
+    )
+
+
+def no_worker(name: str, version: str | None = None) -> TorchServeError:
+    """Return the error of a prediction for a model that is registered with 0 workers."""
+    named = f'Model "{name}' + (f'" Version {version}' if version else "")
+    return TorchServeError(
+        503,
+        "ServiceUnavailableException",
+        f'{named}" has no worker to serve inference request. Please use scale workers API to add workers. If this is a '
+        "sequence inference, please check if it is closed, or expired; or exceeds maxSequenceJobQueueSize",
+    )
+
+
+def bad_request(message: str) -> TorchServeError:
+    return TorchServeError(400, "BadRequestException", message)
+
+
+def not_allowed() -> TorchServeError:
+    return TorchServeError(
+        405, "MethodNotAllowedException", "Requested method is not allowed, please refer to API document."
+    )
+
+
+def no_resource() -> TorchServeError:
+    return TorchServeError(
+        404, "ResourceNotFoundException", "Requested resource is not found, please refer to API document."
+    )
+
+
+def conflict(message: str) -> TorchServeError:
+    return TorchServeError(409, "ConflictStatusException", message)
+
+
+def server_error(message: str) -> TorchServeError:
+    return TorchServeError(500, "InternalServerException", message)
