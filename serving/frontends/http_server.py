@@ -5,12 +5,14 @@ Source: KServe V2 REST; Triton docs/protocol/extension_*.md; OpenAI API referenc
 """
 
 from collections.abc import Sequence
+from functools import partial
 
 from serving.cli.option_values import header_pattern
 from serving.cli.options import Options
 from serving.cli.tls import TlsFiles, server_context
 from serving.frontends.http1.context import Context, Limits
 from serving.frontends.http1.listener import Listener
+from serving.frontends.http1.message import error_reply
 from serving.frontends.http1.routes import Route, RouteTable
 from serving.frontends.openai import errors as openai_errors
 from serving.frontends.openai import routes as openai
@@ -60,7 +62,7 @@ ROUTES = (
 )
 
 # Beginning of a path -> the form of errors there; {"error": message} elsewhere.
-ERROR_BODIES = {openai_errors.PREFIX: openai_errors.error_object}
+ERROR_REPLIES = {openai_errors.PREFIX: partial(error_reply, body=openai_errors.error_object)}
 
 
 class HttpServer:
@@ -105,4 +107,4 @@ def make_listener(
     """Return what serves the routes, and does not listen yet."""
     forwarded = header_pattern(options.http_header_forward_pattern)
     context = Context(authoriser, server.request_memory, limits or Limits.from_options(options), forwarded)
-    return Listener(RouteTable(routes, server, options.http_max_input_size, ERROR_BODIES), context)
+    return Listener(RouteTable(routes, server, options.http_max_input_size, ERROR_REPLIES), context)

@@ -224,6 +224,10 @@ class InferenceServer:
         """Return the number of the version that answers; as in `infer` without one."""
         return self._manager.resolve(name, version).spec.version
 
+    def ready_versions(self, name: str) -> list[int]:
+        """Return the numbers of the versions that take requests; NOT_FOUND for an unknown model."""
+        return self._manager.ready_versions(name)
+
     def model_config(self, name: str, version: str = "") -> ModelConfig:
         """Return the configuration in force, completed."""
         return self._manager.resolve(name, version).config

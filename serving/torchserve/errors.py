@@ -3,15 +3,18 @@
 The type is the name of a Java class, which clients find in the body of an error. Source: answers of TorchServe 0.12.
 """
 
+from serving.core.errors import Code, ServingError
 
-class TorchServeError(Exception):
+_CODES = {400: Code.INVALID_ARG, 404: Code.NOT_FOUND, 409: Code.ALREADY_EXISTS, 503: Code.UNAVAILABLE}
+
+
+class TorchServeError(ServingError):
     """A refusal or failure that is answered with {"code": status, "type": type, "message": message}."""
 
     def __init__(self, status: int, type: str, message: str) -> None:
-        super().__init__(message)
+        super().__init__(_CODES.get(status, Code.INTERNAL), message)
         self.status = status
         self.type = type
-        self.message = message
 
 
 def model_not_found(name: str) -> TorchServeError:

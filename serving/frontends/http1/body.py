@@ -8,7 +8,7 @@ import zlib
 
 import numpy as np
 
-from serving.frontends.http1.message import Chunk, Head, HttpError
+from serving.frontends.http1.message import BodyTooLarge, Chunk, Head, HttpError
 from serving.frontends.shared.client_limits import CONTROL_BODY
 from serving.frontends.shared.compression import WINDOW_BITS, MemoryHolder, TooLargeError, inflate
 from serving.resources.request_memory import RequestMemory
@@ -188,8 +188,7 @@ def split_body(head: Head, body: memoryview) -> tuple[memoryview, memoryview]:
 
 
 def too_large(limit: int) -> HttpError:
-    advice = "" if limit == CONTROL_BODY else "; use --http-max-input-size to increase the limit"
-    return HttpError(400, f"the request body exceeds the maximum allowed value of {limit} bytes{advice}")
+    return BodyTooLarge(limit, "" if limit == CONTROL_BODY else "; use --http-max-input-size to increase the limit")
 
 
 async def decompress(data: Chunk, encoding: str, limit: int, holder: MemoryHolder, memory: RequestMemory) -> memoryview:

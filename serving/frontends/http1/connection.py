@@ -300,7 +300,7 @@ class Connection(asyncio.BufferedProtocol):
         except Exception as error:
             exchange.fail(error)
 
-    def _refuse(self, error: Exception, head: Head = UNKNOWN_HEAD, route: RouteMatch = NO_ROUTE) -> None:
+    def _refuse(self, error: Exception, head: Head = UNKNOWN_HEAD, route: RouteMatch | None = None) -> None:
         """Answer a request that is not read to its end, behind the answers under way; then close. The client may still
         be sending: it gets a half-closed connection and Limits.linger_s, so that it can read the answer."""
         pipeline = self._pipeline
@@ -308,7 +308,7 @@ class Connection(asyncio.BufferedProtocol):
         pipeline.closing = True
         self._drop_body()
         self._since = self._connections.tick
-        exchange = Exchange(pipeline, head, route, b"")
+        exchange = Exchange(pipeline, head, route or self._routes.unknown, b"")
         pipeline.exchanges.append(exchange)
         exchange.fail(error)
 

@@ -17,13 +17,12 @@ from serving.core.in_flight import InFlightRequest
 from serving.frontends.http1.context import Context
 from serving.frontends.http1.message import (
     Chunk,
-    ErrorBody,
+    ErrorReply,
     Head,
     HttpError,
     Reply,
     connection_header,
     error_reply,
-    plain_error,
     status_line,
 )
 from serving.frontends.shared.large_write import write_large
@@ -41,12 +40,12 @@ class RouteMatch:
     """Where a request's path and method lead: to a handler, or to a refusal.
 
     `group` is the API group that the authoriser knows. `params` are the named segments of the path. `max_body` is in bytes.
-    `error_body` makes the JSON of an error in the form of the protocol that the path belongs to. `refusal` makes a new error
+    `error_reply` makes the answer of an error in the form of the protocol that the path belongs to. `refusal` makes a new error
     for each request: one that is raised again keeps the frames of all the times before.
     """
 
     max_body: int = 0
-    error_body: ErrorBody = plain_error
+    error_reply: ErrorReply = error_reply
     handler: Handler | None = None
     group: str = ""
     params: dict[str, str] = field(default_factory=dict)
@@ -109,7 +108,10 @@ class Exchange:
     def reply(self, reply: Reply) -> None:
         """Send the whole answer, unless there is one."""
         if not self.done:
-            self.send(reply.encode(self.head, self.pipeline.closes_after(self)))
+            pipeline = self.pipeline
+            if reply.closes:
+                pipeline.closing = True
+            self.send(reply.encode(self.head, pipeline.closes_after(self), pipeline.context.standing_headers()))
 
     def send(self, chunks: list[Chunk]) -> None:
         """Send the whole answer, already encoded. The client may have gone meanwhile."""
@@ -132,7 +134,7 @@ class Exchange:
         if not isinstance(error, ServingError | HttpError):
             log.error("a request failed unexpectedly", exc_info=error)
         requests = self.requests
-        self.reply(error_reply(error, self.route.error_body))
+        self.reply(self.route.error_reply(error))
         self.requests = ()
         _cancel(requests)
 
@@ -143,16 +145,19 @@ class Exchange:
         status: int = 200,
         on_drained: Callable[[], None] | None = None,
         on_abandoned: Callable[["Exchange"], None] | None = None,
+        start: str = "",
     ) -> None:
         """Begin an answer without a known length: in chunks, or for HTTP/1.0 until the connection closes.
 
-        on_drained is called when the client has taken what has been written so far, on_abandoned when it has gone.
+        on_drained is called when the client has taken what has been written so far, on_abandoned when it has gone. start: the
+        status line and headers, where they are not those of an event stream.
         """
         self.on_drained, self.on_abandoned = on_drained, on_abandoned
         self.chunked = not self.head.http_1_0
         if not self.chunked:
             self.pipeline.closing = True
-        start = f"{status_line(status)}Content-Type: {content_type}\r\nCache-Control: no-store\r\n"
+        if not start:
+            start = f"{status_line(status)}Content-Type: {content_type}\r\nCache-Control: no-store\r\n"
         if self.chunked:
             start += "Transfer-Encoding: chunked\r\n"
         self.sending()

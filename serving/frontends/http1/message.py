@@ -42,7 +42,6 @@ REASONS = {status.value: status.phrase for status in HTTPStatus} | {499: "Client
 _STATUS_LINES = {status: f"HTTP/1.1 {status} {reason}\r\n" for status, reason in REASONS.items()}
 
 Chunk = bytes | memoryview
-ErrorBody = Callable[[Exception, int, str], object]  # exception, status and message -> what a client is told, as JSON
 
 
 class HttpError(Exception):
@@ -53,6 +52,13 @@ class HttpError(Exception):
         self.status = status
         self.message = message
         self.headers = headers
+
+
+class BodyTooLarge(HttpError):
+    """The body has more bytes than its route takes: 400, as in Triton."""
+
+    def __init__(self, limit: int, advice: str = "") -> None:
+        super().__init__(400, f"the request body exceeds the maximum allowed value of {limit} bytes{advice}")
 
 
 class Head:
@@ -237,18 +243,26 @@ def _weight(parameters: str) -> float:
 
 @dataclass(slots=True)
 class Reply:
-    """An answer of known length. The chunks of `body` are written in order; large ones are not joined."""
+    """An answer of known length. The chunks of `body` are written in order; large ones are not joined.
+
+    closes: the connection ends behind it, and behind the answers to what has been asked already.
+    """
 
     status: int = 200
     body: Sequence[Chunk] = ()
     content_type: str = ""
     headers: Iterable[tuple[str, str]] = ()
+    closes: bool = False
 
-    def encode(self, head: Head, closing: bool) -> list[Chunk]:
-        """Return status line and headers, and the body; for HEAD the body stays away, for 204 its length too."""
+    def encode(self, head: Head, closing: bool, standing: str = "") -> list[Chunk]:
+        """Return status line and headers, and the body; for HEAD the body stays away, for 204 its length too.
+
+        standing: the lines of headers that all answers of the listener have."""
         lines = [status_line(self.status)]
         if self.content_type:
             lines.append(f"Content-Type: {self.content_type}\r\n")
+        if standing:
+            lines.append(standing)
         lines.extend(f"{name}: {value}\r\n" for name, value in self.headers)
         if self.status != 204:
             lines.append(f"Content-Length: {sum(len(chunk) for chunk in self.body)}\r\n")
@@ -276,10 +290,15 @@ def plain_error(error: Exception, status: int, message: str) -> object:
     return {"error": message}
 
 
-def error_reply(error: Exception, error_body: ErrorBody = plain_error) -> Reply:
-    """Return what a client is told of an exception; anything unforeseen is 500 without its text."""
+def error_reply(error: Exception, body: Callable[[Exception, int, str], object] = plain_error) -> Reply:
+    """Return what a client is told of an exception; anything unforeseen is 500 without its text.
+
+    body: exception, status and message -> what the client is told, as JSON."""
     status, message, headers = _described(error)
-    return json_reply(error_body(error, status, encodable(message)), status, headers)
+    return json_reply(body(error, status, encodable(message)), status, headers)
+
+
+ErrorReply = Callable[[Exception], Reply]
 
 
 def encodable(text: str) -> str:

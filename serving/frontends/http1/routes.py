@@ -1,8 +1,9 @@
 """The table of an HTTP listener's routes.
 
-A route is one line: method, pattern, API group (serving/frontends/shared/authorisation.py), handler. In a pattern {name} is
-one path segment and [...] may be missing. A handler is called with (frontend, exchange): what the routes serve, such as the
-inference server, and the request. See exchange.Exchange for what it returns.
+A route is one line: method, pattern, API group (serving/frontends/shared/authorisation.py), handler. The method ANY stands for
+whichever a client uses. In a pattern {name} is one path segment, {name*} all that follow, and [...] may be missing. A handler
+is called with (frontend, exchange): what the routes serve, such as the inference server, and the request. See exchange.Exchange
+for what it returns.
 """
 
 import re
@@ -12,10 +13,11 @@ from typing import Generic, NamedTuple, TypeVar
 
 from serving.frontends.http1.exchange import Exchange, Handler, HandlerResult, RouteMatch
 from serving.frontends.http1.known_heads import KnownHeads
-from serving.frontends.http1.message import ErrorBody, Head, HttpError, Reply, parse_head, plain_error
+from serving.frontends.http1.message import ErrorReply, Head, HttpError, Reply, error_reply, parse_head
 from serving.frontends.shared.client_limits import CONTROL_BODY
 
 F = TypeVar("F")
+ANY = "*"  # as a route's method
 
 
 class Route(NamedTuple, Generic[F]):
@@ -34,12 +36,13 @@ class RouteTable:
         routes: Sequence[Route[F]],
         frontend: F,
         max_body: int,
-        error_bodies: Mapping[str, ErrorBody] | None = None,
+        error_replies: Mapping[str, ErrorReply] | None = None,
     ) -> None:
-        """max_body: bytes of a body on a route for large ones. error_bodies: beginning of a path -> the form of errors there,
-        also where no route leads; {"error": message} elsewhere."""
+        """max_body: bytes of a body on a route for large ones. error_replies: beginning of a path -> the form of errors there,
+        also where no route leads; {"error": message} elsewhere. That of "" is for requests without a valid head, too."""
         self._max_body = max_body
-        self._error_bodies = dict(error_bodies or {})
+        self._error_replies = dict(error_replies or {})
+        self.unknown = RouteMatch(error_reply=self._error_replies.get("", error_reply))  # of what has no valid head
         self._large = {route.pattern for route in routes if route.large}
         self._patterns = {route.pattern: _compile(route.pattern) for route in routes}
         self._methods: dict[str, dict[str, tuple[str, Handler]]] = {pattern: {} for pattern in self._patterns}
@@ -58,10 +61,8 @@ class RouteTable:
 
     def _match(self, head: Head) -> RouteMatch:
         """Match the path. Earlier patterns win."""
-        error_body = next(
-            (form for start, form in self._error_bodies.items() if head.path.startswith(start)), plain_error
-        )
-        match = RouteMatch(min(CONTROL_BODY, self._max_body), error_body)
+        form = next((form for start, form in self._error_replies.items() if head.path.startswith(start)), error_reply)
+        match = RouteMatch(min(CONTROL_BODY, self._max_body), form)
         for pattern, compiled in self._patterns.items():
             found = compiled.fullmatch(head.path)
             if found:
@@ -79,7 +80,7 @@ class RouteTable:
 
 def _choose(match: RouteMatch, head: Head, methods: dict[str, tuple[str, Handler]]) -> None:
     """Set the handler of the request's method, or the refusal."""
-    chosen = methods.get("GET" if head.method == "HEAD" else head.method)
+    chosen = methods.get("GET" if head.method == "HEAD" else head.method) or methods.get(ANY)
     if chosen is not None:
         match.group, match.handler = chosen
         return
@@ -97,4 +98,5 @@ def _options(allowed: str, exchange: Exchange) -> Reply:
 
 def _compile(pattern: str) -> re.Pattern[str]:
     escaped = pattern.replace("[", "(?:").replace("]", ")?")
-    return re.compile(re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", escaped))
+    whole = re.sub(r"\{(\w+)\*\}", r"(?P<\1>.+)", escaped)
+    return re.compile(re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", whole))
