@@ -17,7 +17,7 @@ unexport PYTHONDONTWRITEBYTECODE
 run: $(VENV)/.installed  ## Start the dashboard and the inference server; Ctrl-C stops all of it.
 	@exec $(BIN)/python manage.py up
 
-test: $(VENV)/.installed-dev node_modules/.installed chromium  ## Run every test, two processes for each core. TESTS=FOLDER narrows it; BROWSER=no needs no Chromium.
+test: $(VENV)/.installed-dev node_modules/.installed chromium torchserve  ## Run every test, two processes for each core. TESTS=FOLDER narrows it; BROWSER=no needs no Chromium.
 	$(BIN)/node --test --test-timeout=120000 --test-reporter=dot "tests/javascript/**/*.test.js"
 	$(PYTEST) $(SUITE)
 
@@ -30,7 +30,7 @@ test-compiled: compiled test  ## Run every test, with the compiled modules.
 compiled: $(VENV)/.installed-dev  ## Compile the modules of a request's path (some minutes, a C compiler): a third less work for each.
 	$(BIN)/python -m tools.compile_serving
 
-coverage: $(VENV)/.installed-dev node_modules/.installed chromium  ## Run the tests, slower by a third, and print how many lines and branches they reach.
+coverage: $(VENV)/.installed-dev node_modules/.installed chromium torchserve  ## Run the tests, slower by a third, and print how many lines and branches they reach.
 	$(BIN)/coverage erase
 	$(BIN)/coverage run -m pytest -p no:cacheprovider $(SUITE)
 	$(BIN)/coverage combine --quiet
@@ -94,6 +94,12 @@ help:  ## List these commands.
 chromium:
 	@test "$(BROWSER)" = no || test -n "$(CHROMIUM)" || { \
 	  echo "The browser tests need Chromium: sudo apt-get install chromium (or leave them out: make test BROWSER=no)"; exit 1; }
+
+# In an environment of its own, under .cache; made once.
+.PHONY: torchserve
+torchserve: $(VENV)/.installed-dev
+	@if command -v java >/dev/null; then $(BIN)/python -m benchmarks.servers.environments torchserve; \
+	else echo "No Java: the tests beside TorchServe are left out (sudo apt-get install default-jre-headless)."; fi
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \

@@ -18,8 +18,12 @@ OWN = {"dashboard", "serving", "repository", "tests", "benchmarks", "examples", 
 # Made by the Python backend for the code it runs; a file beside that code; NVIDIA's, TensorFlow and OpenTelemetry,
 # from files of their own.
 NOT_INSTALLED = {"triton_python_backend_utils", "ink", "tensorrt", "tensorflow", "opentelemetry"}
-# They run in environments of their own, from requirements/bench and requirements/formats.
-APART = (ROOT / "benchmarks" / "servers" / "programs", ROOT / "tools" / "formats" / "makers")
+# They run in environments of their own, from requirements/bench and requirements/formats, or are served.
+APART = (
+    ROOT / "benchmarks" / "servers" / "programs",
+    ROOT / "tools" / "formats" / "makers",
+    ROOT / "tests" / "e2e" / "torchserve" / "handlers",
+)
 BESIDE = {path.stem for path in (ROOT / "examples").glob("*.py")}  # the training scripts import each other
 LOCKED = ["server", "dashboard", "examples", "cloud", "opentelemetry", "dev"]
 INSTALLED = ["server.in", "torch.txt", "dashboard.in", "examples.in", "dev.in"]

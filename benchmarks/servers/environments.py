@@ -1,5 +1,9 @@
-"""An environment of its own for whoever needs other packages, made when it is first asked for and kept until they change."""
+"""An environment of its own for whoever needs other packages, made when it is first asked for and kept until they change.
 
+`python -m benchmarks.servers.environments torchserve` makes that of a peer before anybody asks for it.
+"""
+
+import fcntl
 import hashlib
 import os
 import shutil
@@ -21,13 +25,21 @@ class CannotInstall(Exception):
 def made(name: str, requirements: Path | None = None) -> Path:
     """Return the folder of the environment, made if need be. requirements: a lock, by default the peer's of that name."""
     requirements = requirements or REQUIREMENTS / f"{name}.txt"
-    borrows = requirements.name in BORROW_TORCH
     folder = CACHE / "environments" / name
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with folder.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # tests run in several processes, and more than one may be the first
+        _make(folder, requirements)
+    return folder
+
+
+def _make(folder: Path, requirements: Path) -> None:
+    borrows = requirements.name in BORROW_TORCH
     stamp = folder / "installed"
     wanted = hashlib.sha256(requirements.read_bytes()).hexdigest()
     if stamp.exists() and stamp.read_text() == wanted:
-        return folder
-    print(f"{name}: installing {requirements.name}; this takes a minute.", flush=True)
+        return
+    print(f"{folder.name}: installing {requirements.name}; this takes a minute.", flush=True)
     shutil.rmtree(folder, ignore_errors=True)
     _run(sys.executable, "-m", "venv", str(folder))
     alone = ["--no-deps"] if borrows else []  # a lock has all but torch, which pip would fetch
@@ -36,7 +48,6 @@ def made(name: str, requirements: Path | None = None) -> Path:
         packages = next(folder.glob("lib/python*/site-packages"))
         (packages / "torch_of_the_project.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
     stamp.write_text(wanted)
-    return folder
 
 
 def variables_of(folder: Path) -> dict[str, str]:
@@ -50,3 +61,10 @@ def _run(*command: str) -> None:
     if done.returncode:
         lines = [line for line in done.stderr.splitlines() if line.strip()]
         raise CannotInstall(lines[-1] if lines else f"{command[0]} ended with status {done.returncode}")
+
+
+if __name__ == "__main__":
+    try:
+        made(sys.argv[1])
+    except CannotInstall as error:
+        sys.exit(str(error))

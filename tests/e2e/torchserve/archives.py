@@ -1,0 +1,111 @@
+"""The corpus: model archives of every kind, made by the real torch-model-archiver."""
+
+import json
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from onnx import helper
+
+from benchmarks.servers.environments import made, variables_of
+from tests.e2e.torchserve.handlers.linear import Linear
+from tests.support.model_factory import onnx_bytes
+
+HANDLERS = Path(__file__).with_name("handlers")
+# The archiver's own program, for many archives: each start of its command imports for seconds.
+ARCHIVER = """\
+import json, sys
+from model_archiver.arg_parser import ArgParser
+from model_archiver.model_archiver import generate_model_archive
+for line in json.load(sys.stdin):
+    sys.argv = ["torch-model-archiver", *line]
+    generate_model_archive()
+"""
+CONFIG = """\
+minWorkers: 1
+maxWorkers: 3
+batchSize: 4
+maxBatchDelay: 20
+responseTimeout: 100
+deviceType: "cpu"
+jobQueueSize: 50
+handler:
+  greeting: "good morning"
+  sizes: [1, 2]
+"""
+
+
+@dataclass(frozen=True)
+class Archive:
+    """What torch-model-archiver is told; names of files are those of `write_parts` or of the folder `handlers`."""
+
+    model: str
+    handler: str
+    version: str = "1.0"
+    options: Mapping[str, str] = field(default_factory=dict)
+    file: str = ""  # its name in the store, where that is not the model's
+
+
+SCRIPTED = {"serialized-file": "scripted.pt", "config-file": "model-config.yaml", "extra-files": "labels.txt"}
+CORPUS = [
+    Archive("acts", "acts.py"),
+    Archive("rows", "rows.py", options=SCRIPTED),
+    Archive("eager", "rows.py", options={"serialized-file": "state.pth", "model-file": "linear.py"}),
+    Archive("onnx", "onnx_rows.py", options={"serialized-file": "linear.onnx"}),
+    Archive("service", "service:serve"),
+    Archive("service", "service:serve", version="2.0", file="service_2.mar"),
+    Archive("stream", "stream.py"),
+    Archive("unpacked", "acts.py", options={"archive-format": "no-archive"}),
+    Archive("tarred", "acts.py", options={"archive-format": "tgz"}),
+    Archive("fails_to_import", "fails_to_import.py"),
+    Archive("fails_to_initialize", "fails_to_initialize.py"),
+]
+
+
+def make_archives(store: Path, parts: Path, archives: Sequence[Archive] = CORPUS) -> Path:
+    """Write the archives into a model store."""
+    write_parts(parts)
+    store.mkdir(parents=True, exist_ok=True)
+    made_in = [parts / f"made{index}" for index in range(len(archives))]
+    environment = made("torchserve")
+    subprocess.run(
+        [str(environment / "bin" / "python"), "-c", ARCHIVER],
+        input=json.dumps([_line(*pair, parts) for pair in zip(archives, made_in, strict=True)]),
+        env=variables_of(environment) | {"TMPDIR": str(parts)},  # it gathers the files there, under the model's name
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    for archive, folder in zip(archives, made_in, strict=True):
+        (only,) = folder.iterdir()
+        only.rename(store / (archive.file or only.name))
+    return store
+
+
+def write_parts(folder: Path) -> None:
+    """Write the files that archives are made of: one linear layer in each form, with the same weights."""
+    folder.mkdir(parents=True, exist_ok=True)
+    model = Linear()
+    with torch.no_grad():
+        model.layer.weight.copy_(torch.tensor([[1.0, 2.0, 3.0], [0.5, -0.5, 0.25]]))
+        model.layer.bias.copy_(torch.tensor([0.125, -1.0]))
+    torch.save(model.state_dict(), folder / "state.pth")
+    torch.jit.script(model).save(folder / "scripted.pt")
+    node = helper.make_node("Gemm", ["rows", "weight", "bias"], ["sums"], transB=1)
+    weights = {name: getattr(model.layer, name).detach().numpy() for name in ("weight", "bias")}
+    content = onnx_bytes([node], [("rows", "FP32", ["n", 3])], [("sums", "FP32", ["n", 2])], weights)
+    (folder / "linear.onnx").write_bytes(content)
+    (folder / "labels.txt").write_text("first\nsecond\n")
+    (folder / "model-config.yaml").write_text(CONFIG)
+
+
+def _line(archive: Archive, export_path: Path, parts: Path) -> list[str]:
+    export_path.mkdir()
+    line = ["--model-name", archive.model, "--version", archive.version, "--export-path", str(export_path)]
+    line += ["--handler", str(HANDLERS / archive.handler)]
+    for option, value in archive.options.items():
+        path = next((folder / value for folder in (parts, HANDLERS) if (folder / value).exists()), value)
+        line += [f"--{option}", str(path)]
+    return line

@@ -1,0 +1,74 @@
+"""The real TorchServe and Slipway in its place: the same command line, the same config.properties, ports of their own."""
+
+import contextlib
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from benchmarks.servers.environments import made, variables_of
+from benchmarks.servers.process import process
+from tests.support.ports import free_ports
+from tests.support.serving_process import ROOT
+
+REAL, OURS = "the real TorchServe", "Slipway"
+NEEDS_JAVA = pytest.mark.skipif(
+    shutil.which("java") is None, reason="TorchServe needs Java: apt install default-jre-headless"
+)
+LISTENERS = ("inference_address", "management_address", "metrics_address")
+GRPC_PORTS = ("grpc_inference_port", "grpc_management_port")
+QUIET_LOG = """\
+<Configuration><Appenders><Console name="console"><PatternLayout pattern="%p %c - %m%n"/></Console></Appenders>
+<Loggers><Root level="warn"><AppenderRef ref="console"/></Root></Loggers></Configuration>
+"""
+
+
+@dataclass(frozen=True)
+class Server:
+    """One of the two; its listeners are "host:port"."""
+
+    name: str
+    folder: Path
+    pid: int
+    inference: str
+    management: str
+    metrics: str
+    grpc_inference: str
+    grpc_management: str
+
+
+@contextlib.contextmanager
+def torchserve(
+    name: str, folder: Path, properties: Sequence[str], arguments: Sequence[str] = (), python_path: str = ""
+) -> Iterator[Server]:
+    """Run a server in `folder` while the block lasts, with these lines in its config.properties beside its addresses."""
+    folder.mkdir(parents=True)
+    ports = free_ports(5)
+    lines = [f"{key}=http://127.0.0.1:{port}" for key, port in zip(LISTENERS, ports, strict=False)]
+    lines += [f"{key}={port}" for key, port in zip(GRPC_PORTS, ports[3:], strict=True)]
+    (folder / "config.properties").write_text("\n".join([*lines, *properties]) + "\n")
+    (folder / "log.xml").write_text(QUIET_LOG)
+    (folder / "temporary").mkdir()
+    variables = variables_of(made("torchserve")) | {"TMPDIR": str(folder / "temporary"), "HOME": str(folder)}
+    command = ["torchserve"]
+    if name == OURS:
+        command = [sys.executable, "-m", "serving.torchserve"]
+        python_path = f"{ROOT}:{python_path}"
+    if python_path:
+        variables["PYTHONPATH"] = python_path.strip(":")
+    command += [
+        "--start",
+        "--foreground",
+        "--ncs",
+        "--ts-config",
+        "config.properties",
+        "--log-config",
+        "log.xml",
+        *arguments,
+    ]
+    addresses = [f"127.0.0.1:{port}" for port in ports]
+    with process(command, variables, f"http://{addresses[0]}/ping", cwd=folder) as pid:
+        yield Server(name, folder, pid, *addresses)
