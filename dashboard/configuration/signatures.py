@@ -17,9 +17,12 @@ def served_signature(fields: Fields, version: Version | None) -> Signature:
 
 
 def _tensors(rows: list[TensorFields], batch: list[int]) -> list[TensorRow]:
-    return [
-        {"name": row["name"], "datatype": _wire_type(row["data_type"]), "shape": [*batch, *row["dims"]]} for row in rows
-    ]
+    return [_tensor(row, batch) for row in rows]
+
+
+def _tensor(row: TensorFields, batch: list[int]) -> TensorRow:
+    tensor = TensorRow(name=row["name"], datatype=_wire_type(row["data_type"]), shape=[*batch, *row["dims"]])
+    return {**tensor, "optional": True} if row.get("optional") else tensor
 
 
 def _wire_type(name: str) -> str:

@@ -2,13 +2,15 @@
 
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 import orjson
 
 from dashboard.access.authorisation import Actor, Right, require, require_inference
+from dashboard.examples.outcomes import outcome, outcomes_keep
 from dashboard.examples.selectors import golden_examples
 from dashboard.models import Example, Model
+from dashboard.releases.selectors import serving_release
 from dashboard.servers.client import ServerClient, ServerConnections
 from dashboard.servers.selectors import server_get
 from dashboard.servers.services import LOCAL
@@ -25,11 +27,11 @@ _connections = ServerConnections()
 
 @dataclass(frozen=True, slots=True)
 class GoldenResult:
-    """What one golden request came to. detail: why it failed, "" where it passed. version: which one answered."""
+    """What one golden request came to. detail: why it failed, or how near the answer was. version: which one answered."""
 
     name: str
     passed: bool
-    detail: str = ""
+    detail: str
     version: str = ""
     ms: float = 0.0
     outputs: list[OutputVerdict] = field(default_factory=list)
@@ -45,14 +47,20 @@ class Answer:
 
 
 def golden_run(*, model: Model, actor: Actor, version: str = "") -> list[GoldenResult]:
-    """Send every golden request of a model to the bundled server, and return what each came to.
+    """Send every golden request of a model to the bundled server; keep and return what each came to.
 
     version: a number or an alias; "" for what the server chooses. Forbidden: the actor may not infer with the model.
     Unavailable: the server does not answer at all. A request that the server refuses has failed, with the server's words.
     """
     require(actor, Right.INFER)
     require_inference(actor, model.name)
-    return list(_run_all(golden_examples(model), model.name, version))
+    results = list(_run_all(golden_examples(model), model.name, version))
+    serves = serving_release(model)
+    number = serves.number if serves is not None else 0
+    outcomes_keep(
+        model=model, outcomes={one.name: outcome(asdict(one), release=number, checked=False) for one in results}
+    )
+    return results
 
 
 def example_answer(*, example: Example, actor: Actor, version: str = "") -> JsonObject:
@@ -85,7 +93,7 @@ def _run(example: Example, name: str, version: str) -> GoldenResult:
         return GoldenResult(example.name, False, answer.refusal, version, ms)
     tolerance = Tolerance(example.absolute, example.relative)
     verdict = compare(read_expected(example.expected), {one.name: one for one in answer.outputs}, tolerance)
-    return GoldenResult(example.name, verdict.passed, verdict.detail, answer.version, ms, verdict.outputs)
+    return GoldenResult(example.name, verdict.passed, verdict.clause, answer.version, ms, verdict.outputs)
 
 
 def _ask(example: Example, name: str, version: str) -> Answer:

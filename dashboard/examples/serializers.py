@@ -10,6 +10,18 @@ from dashboard import models
 from dashboard.shared.choices import ExampleSource
 
 
+class OutcomeSerializer(serializers.Serializer[Any]):
+    """models.example.GoldenOutcome"""
+
+    passed = serializers.BooleanField()
+    detail = serializers.CharField()
+    version = serializers.CharField(help_text="Which one answered.")
+    release = serializers.IntegerField(help_text="The one that was checked, or that served; 0 for none.")
+    checked = serializers.BooleanField(help_text="Asked by a server before the release served, not by a person.")
+    ms = serializers.FloatField()
+    at = serializers.DateTimeField()
+
+
 class ExampleSerializer(serializers.ModelSerializer[models.Example]):
     """An example without its tensors."""
 
@@ -22,12 +34,17 @@ class ExampleSerializer(serializers.ModelSerializer[models.Example]):
             "relative",
             "inputs",
             "size_bytes",
+            "outcome",
             "source",
             "created_by",
             "created_at",
         ]
 
     created_by = serializers.CharField(source="created_by_name")
+    inputs = serializers.CharField(read_only=True, help_text="The tensors that it sends, in words.")
+    outcome = OutcomeSerializer(
+        allow_null=True, help_text="What it came to as a golden request when it was asked last."
+    )
 
 
 class ExampleDetailSerializer(ExampleSerializer):

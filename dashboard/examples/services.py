@@ -1,6 +1,7 @@
 """Writes of examples: kept, changed, made golden, deleted. What is kept is checked and normalised first."""
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import orjson
@@ -11,6 +12,7 @@ from dashboard.access.audit import audit_record
 from dashboard.access.authorisation import Actor, Right, require
 from dashboard.catalog.traits import traits_of
 from dashboard.models import Example, Model
+from dashboard.models.upload_json import TensorRow
 from dashboard.releases.storage import disk_text
 from dashboard.shared.choices import ExampleSource
 from dashboard.shared.exceptions import Conflict, Invalid, Problem, TooLarge
@@ -26,11 +28,12 @@ from repository.core.golden import (
     request_json,
 )
 from repository.core.json_types import JsonObject
-from repository.core.tensors import Tensor, in_words, tensor_json
+from repository.core.tensors import Tensor, tensor_json
 
 MAX_NAME = 100
 # A change may name these; what is not among its arguments stays as it is.
 CHANGEABLE = ("name", "request", "expected", "golden", "absolute", "relative")
+_JUDGED = {"request", "expected", "absolute", "relative"}  # what an outcome is of
 
 
 def example_create(
@@ -81,6 +84,8 @@ def example_change(*, example: Example, actor: Actor, **changes: Any) -> Example
         example = Example.objects.select_related("model").get(pk=example.pk)
         before = _told(example)
         _put(example, {**{key: getattr(example, key) for key in CHANGEABLE}, **changes})
+        if changes.keys() & _JUDGED:
+            example.outcome = None
         _refuse_taken(example)
         _refuse_excess(example)
         example.save()
@@ -120,7 +125,7 @@ def _put(example: Example, given: dict[str, Any]) -> None:
     example.golden = bool(given["golden"])
     for field in ("absolute", "relative"):
         setattr(example, field, _tolerance(field, given[field]))
-    example.inputs = in_words(request.inputs)[:300]
+    example.signature = {"inputs": tensor_rows(request.inputs), "outputs": tensor_rows(expected or [])}
     example.size_bytes = len(orjson.dumps([example.request, example.expected]))
     if example.size_bytes > MAX_BYTES:
         raise TooLarge(
@@ -198,6 +203,11 @@ def _refuse_excess(example: Example) -> None:
             f"the examples of '{example.model.name}' would have {together} bytes together, and may have "
             f"{MAX_BYTES_TOGETHER}; delete one first"
         )
+
+
+def tensor_rows(tensors: Iterable[Tensor]) -> list[TensorRow]:
+    """Return tensors without their elements."""
+    return [{"name": one.name, "datatype": one.datatype, "shape": list(one.shape)} for one in tensors]
 
 
 # -- what is told of it --------------------------------------------------------------------------------------------------

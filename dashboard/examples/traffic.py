@@ -6,7 +6,9 @@ import orjson
 
 from dashboard.access.audit import audit_record
 from dashboard.access.authorisation import Actor, Right, require
+from dashboard.examples.services import tensor_rows
 from dashboard.models import Model
+from dashboard.models.example import in_words
 from dashboard.servers.client import ServerClient, ServerConnections
 from dashboard.servers.messages import TrafficSample
 from dashboard.servers.selectors import server_get
@@ -15,7 +17,7 @@ from dashboard.shared.exceptions import Invalid, Problem
 from repository.core.errors import InvalidExample
 from repository.core.golden import MAX_BYTES, read_expected, read_request, request_json
 from repository.core.json_types import JsonObject
-from repository.core.tensors import in_words, tensor_json
+from repository.core.tensors import tensor_json
 
 MAX_COUNT = 20
 MAX_SECONDS = 60
@@ -84,7 +86,7 @@ def _candidate(row: TrafficSample) -> Candidate | None:
     asked = request_json(request)
     if len(orjson.dumps([asked, kept])) > MAX_BYTES:
         return None
-    return Candidate(row["version"], in_words(request.inputs), asked, kept)
+    return Candidate(row["version"], in_words(tensor_rows(request.inputs)), asked, kept)
 
 
 def _invalid(field: str, message: str) -> Invalid:

@@ -22,6 +22,7 @@ class TensorRow(TypedDict):
     name: str
     datatype: str
     shape: list[int]
+    optional: NotRequired[bool]  # an input that may stay away
 
 
 class Proposal(TypedDict, total=False):

@@ -16,6 +16,7 @@ from dashboard.configuration.signatures import served_signature
 from dashboard.examples.selectors import examples
 from dashboard.models import Version
 from dashboard.playground.labels import output_labels
+from dashboard.releases.example_fit import misfit
 from dashboard.releases.selectors import current_text
 from dashboard.releases.texts import aliases_in
 from dashboard.servers.selectors import servers
@@ -55,7 +56,7 @@ def model_playground(request: HttpRequest, name: str) -> HttpResponse:
         "chosen": chosen[0],
         "compared": chosen[1] if len(chosen) > 1 else None,
         "snippet_kinds": [row for row in SNIPPETS if row[0] == "grpc" or not traits.decoupled],
-        "examples": examples(model),
+        "examples": [(row, misfit(row, signature)) for row in examples(model)],
         "golden_fits": golden_fits,
         "play": {
             "model": name,

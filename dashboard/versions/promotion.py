@@ -1,9 +1,12 @@
 """What making a version live would change, shown before: for clients, of the configuration, and which configuration fits it."""
 
 from dataclasses import dataclass
+from typing import Literal
 
-from dashboard.configuration.services import config_preview
+from dashboard.configuration.services import config_preview, fields_in
+from dashboard.configuration.signatures import served_signature
 from dashboard.models import Version
+from dashboard.releases.example_fit import unfit_examples
 from dashboard.releases.selectors import current_text, fitting_text
 from dashboard.releases.signatures import signature_changes
 from dashboard.releases.texts import aliases_in, live_text, with_aliases
@@ -33,22 +36,20 @@ class Promotion:
     """What making a version live would change.
 
     changes: for clients, in sentences without a full stop. present: with the configuration of now. fitting: with the one
-    that the version served with last, else the one proposed for its file; None where that is no other. fits: whether `present`
-    is to be chosen before `fitting`.
+    that the version served with last, else the one proposed for its file; None where that is no other. examples: those that
+    do not fit it any more, with why.
     """
 
     version: Version
     changes: list[str]
     present: Choice
     fitting: Choice | None
+    examples: dict[str, str]
 
     @property
-    def fits(self) -> bool:
-        return self.fitting is None or (self.present.valid and not self.changes)
-
-    @property
-    def prefers_fitting(self) -> bool:
-        return not self.fits
+    def preferred(self) -> Literal["present", "fitting"]:
+        """Which configuration is to be chosen where a person does not say."""
+        return "fitting" if self.fitting is not None and (self.changes or not self.present.valid) else "present"
 
     @property
     def possible(self) -> bool:
@@ -65,7 +66,8 @@ def promotion(version: Version) -> Promotion:
     fitting = _choice(version, now, proposed) if proposed else None
     if fitting is not None and same_text(fitting.text, present.text):
         fitting = None
-    return Promotion(version, signature_changes(model, version), present, fitting)
+    signature = served_signature(fields_in((fitting or present).text), version)
+    return Promotion(version, signature_changes(model, version), present, fitting, unfit_examples(model, signature))
 
 
 def _choice(version: Version, now: str, text: str) -> Choice:

@@ -61,9 +61,10 @@ class PromotionSerializer(serializers.Serializer[Any]):
 
     version = serializers.IntegerField(source="version.number")
     changes = serializers.ListField(child=serializers.CharField())
-    fits = serializers.BooleanField()
+    preferred = serializers.ChoiceField(["present", "fitting"])
     present = ChoiceSerializer()
     fitting = ChoiceSerializer(allow_null=True)
+    examples = serializers.DictField(child=serializers.CharField(), help_text="Those that do not fit it, with why.")
 
 
 class RetentionSerializer(serializers.Serializer[Any]):

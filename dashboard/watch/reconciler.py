@@ -12,9 +12,11 @@ from typing import TypedDict
 from asgiref.sync import sync_to_async
 from django.db import DatabaseError, close_old_connections
 
+from dashboard.examples.outcomes import outcomes_of_check
 from dashboard.examples.selectors import golden_checks
 from dashboard.metrics.feed import FeedReader
 from dashboard.models import Model, ModelSync, Release, Server
+from dashboard.models.release import CheckStep
 from dashboard.releases import life
 from dashboard.releases.loading import LoadPlan, folder_renew, load_plan
 from dashboard.releases.observation import checks_observed, releases_observed
@@ -307,6 +309,7 @@ class Reconciler:
         except DashboardError as error:
             if release_of(error) in (None, release.number):
                 await sync_to_async(life.failed)(**facts, error=error.message, steps=steps_of(error))
+                await self._keep_outcomes(release, steps_of(error))
             else:  # as below
                 await sync_to_async(life.not_begun)(**facts, before=before)
             raise
@@ -317,9 +320,14 @@ class Reconciler:
         # Where nothing had changed the server took no steps: those of the last check stand.
         steps = answer.get("steps") or (before.steps if before is not None else [])
         await sync_to_async(life.passed)(**facts, steps=steps)
+        await self._keep_outcomes(release, answer.get("steps") or [])
         self._statuses = (
             None  # what serves is to be recorded anew, also where the server does not say of which release it is
         )
+
+    async def _keep_outcomes(self, release: Release, steps: list[CheckStep]) -> None:
+        if self.server.bundled and any(step.get("checks") for step in steps):
+            await sync_to_async(outcomes_of_check)(release=release, steps=steps)
 
     async def _serves_instead(self, one: DesiredModel, plan: LoadPlan, release: Release, error: str) -> None:
         number = plan.wanted.number if plan.wanted else 0

@@ -84,6 +84,12 @@ class Verdict:
     def passed(self) -> bool:
         return not self.detail
 
+    @property
+    def clause(self) -> str:
+        """Why it did not pass, or how near the answer was."""
+        largest = max((output.largest or 0.0 for output in self.outputs), default=0.0)
+        return self.detail or (f"the largest difference is {largest:.3g}" if largest else "all values are equal")
+
 
 # -- read ----------------------------------------------------------------------------------------------------------------
 def read_golden(text: str | bytes) -> list[GoldenRequest]:

@@ -100,11 +100,6 @@ def tensor_json(tensor: Tensor) -> JsonObject:
     return {**head, "data": [*_integers(tensor)]}
 
 
-def in_words(tensors: Sequence[Tensor]) -> str:
-    """Return what tensors are, for people: "x FP32 [1, 4], y INT64 [1]"."""
-    return ", ".join(f"{one.name} {one.datatype} [{', '.join(map(str, one.shape))}]" for one in tensors)
-
-
 def to_binary(tensor: Tensor) -> bytes:
     """Return the elements as the binary data extension has them."""
     if tensor.datatype == "BYTES":

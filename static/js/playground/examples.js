@@ -1,7 +1,6 @@
 // Examples of a model's requests, kept by name: put into the inputs, kept, renamed, deleted, made golden, and run.
 
-import { $, $$, el, icon, need } from "../core/dom.js";
-import { latency } from "../core/format.js";
+import { $, $$, need } from "../core/dom.js";
 import { RequestError, request } from "../core/request.js";
 import { TrafficSampling } from "./traffic.js";
 import { readable } from "./wire.js";
@@ -10,13 +9,7 @@ import { readable } from "./wire.js";
  * @typedef {{ name: string, datatype: string, shape: number[], data?: import("./datatypes.js").Elements, base64?: string }} KeptTensor
  * @typedef {{ inputs: KeptTensor[], parameters?: import("./wire.js").Parameters }} KeptRequest
  *
- * @typedef {object} GoldenResult as REST tells it
- * @property {string} name
- * @property {boolean} passed
- * @property {string} detail
- * @property {string} version
- * @property {number} ms
- * @property {{ name: string, largest: number | "Infinity" | null, detail: string }[]} outputs
+ * @typedef {{ passed: boolean, version: string }} GoldenResult what is used of REST's
  *
  * @typedef {object} ExamplesOptions
  * @property {{ examples: string, golden_checks: string, traffic: string }} addresses of REST
@@ -27,8 +20,6 @@ import { readable } from "./wire.js";
 
 /** Makes the card of examples work. */
 export class Examples {
-  /** @type {Map<string, GoldenResult>} of the last run, by the examples' names */
-  #results = new Map();
   #loaded = ""; // the example in the inputs
 
   /** @param {ExamplesOptions} options */
@@ -40,7 +31,6 @@ export class Examples {
     const card = this.place.closest(".card");
     card?.addEventListener("click", ({ target }) => this.#clicked(target));
     document.addEventListener("submit", (event) => this.#submitted(event));
-    document.body.addEventListener("htmx:afterSwap", () => this.#showResults());
   }
 
   /** @param {EventTarget | null} target */
@@ -225,7 +215,6 @@ export class Examples {
     try {
       await request(this.#address(name), { method: "PATCH", json: changes });
       form.closest("dialog")?.close();
-      this.#results.delete(name);
       await this.#refresh(changes.golden ? `“${name}” is golden: releases are checked by it.` : `“${name}” is an ordinary example again.`);
     } catch (problem) {
       const body = problem instanceof RequestError ? problem.body : null;
@@ -264,18 +253,9 @@ export class Examples {
       const run = /** @type {{ passed: boolean, results: GoldenResult[] }} */ (
         await request(this.options.addresses.golden_checks, { method: "POST", json })
       );
-      this.#results = new Map(run.results.map((result) => [result.name, result]));
-      this.#showResults();
-      this.#say(summaryOf(run.results));
+      await this.#refresh(summaryOf(run.results));
     });
     button.removeAttribute("aria-disabled");
-  }
-
-  #showResults() {
-    for (const row of $$("tr[data-example]", this.place)) {
-      const result = this.#results.get(row.dataset.example ?? "");
-      if (result) need("[data-result]", HTMLElement, row).replaceChildren(...resultView(result));
-    }
   }
 
   /**
@@ -310,7 +290,6 @@ export class Examples {
     if (!response.ok) return;
     const page = new DOMParser().parseFromString(await response.text(), "text/html");
     this.place.replaceChildren(...page.body.childNodes);
-    this.#showResults();
   }
 
   /** @param {string} name */
@@ -334,21 +313,6 @@ function summaryOf(results) {
   const [{ version }] = results;
   const who = version ? `Version ${version}` : "What serves";
   return failed ? `${who} failed ${failed} of ${results.length} golden requests.` : `${who} passed ${results.length === 1 ? "the golden request" : `all ${results.length} golden requests`}.`;
-}
-
-/** @param {GoldenResult} result */
-function resultView({ passed, detail, outputs, ms }) {
-  const largest = outputs.map(({ largest: one }) => (one === "Infinity" ? Infinity : one)).filter((one) => one !== null);
-  const apart = largest.length ? `largest difference ${written(Math.max(...largest))}` : "";
-  const word = el("span", { class: `state ${passed ? "ready" : "failed"}` }, icon(passed ? "ready" : "failed"), passed ? "Passed" : "Failed");
-  const hint = [apart, latency(ms)].filter(Boolean).join(", ");
-  return [word, el("p", { class: "hint num" }, hint), detail ? el("p", { class: "golden-detail" }, sentenceOf(detail)) : ""].filter((one) => one !== "");
-}
-
-/** @param {number} value */
-function written(value) {
-  if (value === 0) return "0";
-  return Number.isFinite(value) ? value.toPrecision(3) : "infinite";
 }
 
 /** @param {unknown} problem */

@@ -82,6 +82,19 @@ def test_a_run_says_which_passed_and_how_far_the_others_were_off(asking: APIClie
     assert wrong["outputs"][0]["largest"] == 0.5
 
 
+def test_what_each_came_to_is_kept_until_it_asks_for_something_else(asking: APIClient) -> None:
+    keep(asking, "near", [1, 0, 2.001, 0])
+    run(asking)
+    path = "/api/v1/models/relu/examples/near"
+    kept = asking.get(path).json()["outcome"]
+    assert (kept["passed"], kept["version"], kept["release"], kept["checked"]) == (True, "1", 0, False)
+    assert kept["detail"] == "the largest difference is 0.001"
+    asking.patch(path, {"name": "nearer"}, format="json")
+    assert asking.get(f"{path}er").json()["outcome"] == kept
+    asking.patch(f"{path}er", {"absolute": 1}, format="json")
+    assert asking.get(f"{path}er").json()["outcome"] is None
+
+
 def test_a_run_without_golden_requests_has_nothing_to_fail(asking: APIClient) -> None:
     assert run(asking) == {"passed": True, "results": []}
 

@@ -4,17 +4,21 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from django.test import Client
 from rest_framework.test import APIClient
 
 from dashboard.access.authorisation import Actor
-from dashboard.models import Model, Upload, Version
+from dashboard.examples.services import example_create
+from dashboard.models import Example, Model, Upload, Version
+from dashboard.models.upload_json import TensorRow
+from dashboard.releases.example_fit import misfit
 from dashboard.releases.selectors import current_text, fitting_text, newest_release
 from dashboard.releases.signatures import signature_changes
 from dashboard.shared.exceptions import Invalid
 from dashboard.uploads.publication import upload_publish
 from dashboard.versions.promotion import promotion
 from dashboard.versions.services import release_promote
-from tests.dashboard.conftest import CONFIG, as_inspected, relu_bytes, serve, version_from
+from tests.dashboard.conftest import CONFIG, as_inspected, relu_bytes, serve, text_of, version_from
 
 pytestmark = pytest.mark.django_db
 
@@ -64,11 +68,11 @@ def test_what_changes_for_clients_is_said_in_sentences(model: Model, wider: Vers
 
 def test_making_live_offers_the_text_that_fits(model: Model, wider: Version, actor: Actor, api: APIClient) -> None:
     found = promotion(wider)
-    assert not found.fits
+    assert found.preferred == "fitting"
     assert "dims: [ 6 ]" in found.fitting.text
     assert '+output [ { name: "y" data_type: TYPE_FP32 dims: [ 6 ] } ]' in found.fitting.diff
     shown = api.get("/api/v1/models/relu/versions/2/make_live").json()
-    assert (shown["fits"], len(shown["changes"]), shown["fitting"]["effect"]) == (False, 3, "reload")
+    assert (shown["preferred"], len(shown["changes"]), shown["fitting"]["effect"]) == ("fitting", 3, "reload")
     body = {"text": shown["fitting"]["text"]}
     assert api.post("/api/v1/models/relu/versions/2/make_live", body, format="json").status_code == 200
     newest = newest_release(model)
@@ -98,12 +102,50 @@ def test_the_text_with_which_a_version_served_last_fits_it(model: Model, wider: 
     assert "max_batch_size: 2" in fitting_text(Version.objects.get(number=1))
     back = promotion(Version.objects.get(number=1))
     assert "max_batch_size: 2" in back.fitting.text
-    assert not back.fits
+    assert back.preferred == "fitting"
+
+
+def test_examples_that_do_not_fit_a_version_are_named_before_it_is_made_live(
+    model: Model, wider: Version, actor: Actor, as_person: Callable[..., Client]
+) -> None:
+    x = {"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [1, 2, 3, 4]}
+    y = {**x, "name": "y"}
+    example_create(model=model, actor=actor, name="ones", request={"inputs": [x]}, expected={"outputs": [y]})
+    why = "input 'x' is FP32 [-1, 6], and FP32 [1, 4] in the example"
+    assert promotion(wider).examples == {"ones": why}
+    assert promotion(Version.objects.get(number=1)).examples == {}
+    operator = as_person("operate")
+    assert why in text_of(operator, "/models/relu/versions/2/live").replace("&#x27;", "'")
+    assert "Does not fit" not in text_of(operator, "/models/relu/playground")
+    release_promote(version=wider, text=WIDER, actor=actor)
+    assert "Does not fit" in text_of(operator, "/models/relu/playground")
+
+
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "said"),
+    [
+        ([("x", "FP64", [-1, 4])], [], "input 'x' is FP64 [-1, 4], and FP32 [1, 4] in the example"),
+        ([("x", "FP32", [-1, -1, 4])], [], "input 'x' is FP32 [-1, -1, 4], and FP32 [1, 4] in the example"),
+        ([("x", "FP32", [-1, 4]), ("mask", "BOOL", [-1])], [], "it does not send input 'mask'"),
+        ([("z", "FP32", [-1, 4])], [], "it does not send input 'z'"),
+        ([], [("z", "FP32", [-1, 4])], "there is no output 'y'"),
+        ([("x", "FP32", [-1, 4])], [("y", "", [])], ""),  # not known
+        ([], [], ""),
+    ],
+)
+def test_what_of_an_example_does_not_fit(
+    inputs: list[tuple[str, str, list[int]]], outputs: list[tuple[str, str, list[int]]], said: str
+) -> None:
+    def rows(tensors: list[tuple[str, str, list[int]]]) -> list[TensorRow]:
+        return [{"name": name, "datatype": datatype, "shape": shape} for name, datatype, shape in tensors]
+
+    example = Example(signature={"inputs": rows([("x", "FP32", [1, 4])]), "outputs": rows([("y", "FP32", [1, 4])])})
+    assert misfit(example, {"inputs": rows(inputs), "outputs": rows(outputs)}) == said
 
 
 def test_nothing_is_offered_where_the_present_text_fits(model: Model, published: Callable[..., Version]) -> None:
     found = promotion(published())
-    assert (found.changes, found.fitting, found.fits) == ([], None, True)
+    assert (found.changes, found.fitting, found.preferred) == ([], None, "present")
 
 
 def test_a_text_that_a_server_would_refuse_is_refused(model: Model, wider: Version, actor: Actor) -> None:

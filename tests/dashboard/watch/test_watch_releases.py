@@ -165,6 +165,8 @@ def test_a_release_whose_golden_request_fails_leaves_the_old_one_serving(
     assert (list(steps)[-1], steps["golden"]["failed"]) == ("golden", True)
     [check] = steps["golden"]["checks"]
     assert (check["name"], check["version"], check["passed"]) == ("ones and more", 2, False)
+    outcome = model.examples.get().outcome
+    assert (outcome["passed"], outcome["release"], outcome["checked"]) == (False, 3, True)
     assert told(server) == {"1": 2}
     passed = lives_of(releases(model))[1].check
     assert (passed.state, passed.steps[-1]["step"]) == ("passed", "drain")

@@ -96,9 +96,11 @@ def test_golden_requests_are_recorded_typed_in_and_run(playground: Page) -> None
     expect(summary).to_have_text("Version 1 failed 1 of 2 golden requests.")
     expect(row.locator("[data-result]")).to_contain_text("Passed")
     result = page.locator('tr[data-example="wrong"] [data-result]')
-    expect(result).to_contain_text("largest difference 0.500")
+    expect(result).to_contain_text("the largest difference is 0.5")
     expect(result).to_contain_text("Output 'y' is 4 at [0, 2], expected 4.5")
     expect(result).to_contain_text("1 of 4 elements differ by more than is allowed.")
+    page.reload()  # what it came to is kept
+    expect(result).to_contain_text("Run while release 1 served, version 1")
     page.get_by_role("button", name="Run golden requests").focus()
     page.keyboard.press("Enter")
     expect(page.get_by_role("button", name="Run golden requests")).to_be_focused()

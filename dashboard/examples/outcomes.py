@@ -1,0 +1,40 @@
+"""What golden requests came to when they were asked last: by a person, or by a server before it served a release."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from django.utils import timezone
+
+from dashboard.examples.selectors import golden_examples
+from dashboard.models import Example, Model, Release
+from dashboard.models.example import GoldenOutcome
+from dashboard.models.release import CheckStep
+
+
+def outcomes_of_check(*, release: Release, steps: Iterable[CheckStep]) -> None:
+    """Keep what the golden requests of a release's check came to; of several versions, one that failed stands for all."""
+    checks: list[Mapping[str, Any]] = [check for step in steps for check in step.get("checks", [])]
+    checks.sort(key=lambda check: not check["passed"], reverse=True)
+    found = {str(check["name"]): outcome(check, release=release.number, checked=True) for check in checks}
+    outcomes_keep(model=release.model, outcomes=found)
+
+
+def outcome(check: Mapping[str, Any], *, release: int, checked: bool) -> GoldenOutcome:
+    """Return what is kept of a check: `passed`, `detail`, `version` and `ms`, as servers tell it."""
+    return {
+        "passed": bool(check["passed"]),
+        "detail": str(check.get("detail", "")),
+        "version": str(check.get("version", "")),
+        "release": release,
+        "checked": checked,
+        "ms": float(check.get("ms", 0.0)),
+        "at": timezone.now().isoformat(),
+    }
+
+
+def outcomes_keep(*, model: Model, outcomes: Mapping[str, GoldenOutcome]) -> None:
+    """Keep outcomes by the names of a model's golden requests."""
+    rows: Sequence[Example] = list(golden_examples(model).only("name").filter(name__in=outcomes)) if outcomes else ()
+    for row in rows:
+        row.outcome = outcomes[row.name]
+    Example.objects.bulk_update(rows, ["outcome"])
