@@ -9,7 +9,7 @@ from dashboard.configuration.needs import code_of_version
 from dashboard.configuration.services import text_check
 from dashboard.models import Model, Release, Upload, Version
 from dashboard.releases.selectors import newest_release
-from dashboard.releases.services import generation_bump, release_make
+from dashboard.releases.services import generation_bump, release_make, text_take_back
 from dashboard.releases.storage import adopted_fingerprint, disk_text, managed_repository, remember_config
 from dashboard.shared.choices import ReleaseKind, UploadState, VersionState
 from dashboard.shared.exceptions import Conflict, NotFound
@@ -35,9 +35,18 @@ def drift_check(seen: dict[int, Fingerprint] | None = None) -> list[str]:
     found = []
     for model in Model.objects.exclude(name__in=publishing).exclude(pk__in=moving):
         seen[model.pk], sentences = _look(model, seen.get(model.pk))
+        if sentences and _taken_back(model):
+            seen[model.pk], sentences = _look(model, seen[model.pk])
         if sentences:
             found.append(model.name)
     return found
+
+
+def _taken_back(model: Model) -> bool:
+    """Take back the text of a release that was broken off, which nobody wrote by hand; return whether there was one."""
+    with transaction.atomic():
+        locked = Model.objects.select_for_update().filter(pk=model.pk).first()
+        return locked is not None and text_take_back(locked)
 
 
 def _look(model: Model, previous: Fingerprint | None = None) -> tuple[Fingerprint, list[str]]:

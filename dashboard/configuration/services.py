@@ -17,7 +17,7 @@ from dashboard.configuration.model_files import Arriving, arriving_misfits, serv
 from dashboard.configuration.needs import Need, config_needs, refuse_unmet, rights_of
 from dashboard.models import Model, Release
 from dashboard.releases.selectors import current_text, newest_release
-from dashboard.releases.services import release_make
+from dashboard.releases.services import release_make, text_take_back
 from dashboard.releases.storage import disk_text
 from dashboard.releases.texts import published_numbers
 from dashboard.shared.choices import ReleaseKind
@@ -280,7 +280,11 @@ def refuse_outdated(*, model: Model, base_release: int | None) -> None:
 
 
 def refuse_drift(model: Model) -> None:
-    """Raise Conflict where the file is not what was adopted last, for only a person may have it overwritten."""
+    """Raise Conflict where the file is not what was adopted last, for only a person may have it overwritten.
+
+    In the caller's transaction, which holds a lock on `model`. The text of a release that was broken off is taken back.
+    """
+    text_take_back(model)
     on_disk = disk_text(model.name)
     if on_disk is not None and not same_text(on_disk, current_text(model)):
         raise Conflict(f"{CONFIG_FILE} of '{model.name}' was changed on disk: adopt that text or overwrite it first")

@@ -1,16 +1,20 @@
-"""Makes releases: the only writer of config.pbtxt and of their rows."""
+"""Makes releases: the only writer of config.pbtxt and of their rows.
+
+The text is written before the transaction is committed, so that a release that cannot be written is none. Who is killed in
+between leaves a text whose release was never made; `text_take_back` takes it back.
+"""
 
 import hashlib
 
 from django.db.models import F
 
 from dashboard.access.audit import audit_record
-from dashboard.access.authorisation import Actor
+from dashboard.access.authorisation import SYSTEM, Actor
 from dashboard.models import Model, Release
-from dashboard.releases.storage import managed_repository, remember_config
+from dashboard.releases.storage import disk_text, managed_repository, remember_config
 from dashboard.releases.texts import aliases_in, chosen_versions
 from dashboard.shared.choices import ReleaseKind
-from repository.config.release_stamp import stamped
+from repository.config.release_stamp import stamp_of, stamped
 from repository.files import publish
 
 
@@ -66,6 +70,32 @@ def next_text(model: Model, text: str) -> str:
     """Return a text as the next release of a model will have it."""
     newest = model.releases.first()
     return stamped(text, newest.number + 1 if newest else 1)
+
+
+def text_take_back(model: Model) -> bool:
+    """Write the newest release's text over that of a release that was never made; return whether there was one.
+
+    Numbers are given in turn, so the stamp on disk tells: the next number was written, and its transaction came to nothing.
+    In the caller's transaction, which holds a lock on `model`: nobody is making that release now. The model is loaded again,
+    for a server may have read the text meanwhile; what is written over stands in the audit entry.
+    """
+    newest, on_disk = model.releases.first(), disk_text(model.name)
+    if newest is None or on_disk is None or stamp_of(on_disk) != newest.number + 1:
+        return False
+    audit_record(
+        actor=SYSTEM,
+        action="release.take_back",
+        model=model,
+        summary=f"{model.name}: release {newest.number + 1} was broken off; config.pbtxt is that of release {newest.number}",
+        before={"text": on_disk},
+        after={"release": newest.number},
+    )
+    if newest.text:
+        publish.write_config(managed_repository(), name=model.name, text=newest.text)
+    else:
+        publish.remove_config(managed_repository(), name=model.name)
+    generation_bump(model)
+    return True
 
 
 def generation_bump(model: Model) -> None:

@@ -30,9 +30,10 @@ from dashboard.jobs.runner import job_run_here
 from dashboard.jobs.services import UNFINISHED, job_create
 from dashboard.models import Job, Model, Upload, Version
 from dashboard.models.upload_json import Publication, PublishRequest
-from dashboard.releases.selectors import current_text, newest_release
-from dashboard.releases.services import next_text, release_make
+from dashboard.releases.selectors import current_text, newest_release, wanted_versions
+from dashboard.releases.services import next_text, release_make, text_take_back
 from dashboard.releases.storage import disk_text, managed_repository, remember_publication
+from dashboard.releases.texts import pinned_text
 from dashboard.shared.choices import DesiredState, ReleaseKind, UploadState
 from dashboard.shared.exceptions import Conflict, DashboardError, WrongState
 from dashboard.shared.repository_errors import repository_errors
@@ -42,7 +43,7 @@ from dashboard.uploads.services import upload_require_own
 from dashboard.uploads.tensors import signature_with
 from repository.config import model_config
 from repository.config.file_check import misfits
-from repository.config.release_stamp import same_text, unstamped
+from repository.config.release_stamp import same_text, stamp_of, unstamped
 from repository.core.errors import Conflict as Held
 from repository.files import publish, storage
 from repository.files.progress import SILENT, Progress
@@ -319,10 +320,27 @@ def _finish_placed(upload: Upload, publication: Publication, manifest: Manifest)
     with transaction.atomic():
         model = _locked(upload)
         states.finish(upload)
-        text, on_disk = next_text(model, publication.text or ""), disk_text(model.name) or ""
-        if same_text(on_disk, current_text(model)) or same_text(on_disk, text):  # else somebody changed it by hand
+        text, on_disk = next_text(model, _text_now(upload, model, publication)), disk_text(model.name) or ""
+        if text_take_back(model) or same_text(on_disk, current_text(model)):  # else somebody changed it by hand
             publish.write_beside(managed_repository(), name=model.name, config_text=text, model_files=_beside(upload))
         return _record(upload, model, replace(publication, text=text), manifest)
+
+
+def _text_now(upload: Upload, model: Model, publication: Publication) -> str:
+    """The text that was decided; where another release came since, one that loses nothing of it."""
+    text = publication.text or ""
+    if stamp_of(text) == number_of(newest_release(model)) + 1:
+        return text
+    try:
+        return decide_text(
+            upload=upload,
+            model=model,
+            request=publication.request,
+            number=publication.number,
+            folder=_version_folder(upload),
+        )
+    except DashboardError:  # published all the same, for its files are in place; what serves stays
+        return pinned_text(model, current_text(model), wanted_versions(model), also=[publication.number])
 
 
 def _take_back(upload: Upload, reason: str) -> None:

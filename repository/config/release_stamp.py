@@ -9,7 +9,7 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from repository.config import edit as config_edit
 from repository.config.model_config import SLIPWAY_PREFIX, parse
-from repository.config.release import RELEASE
+from repository.config.release import RELEASE, release_of
 from repository.core.errors import InvalidConfig
 
 KEY = SLIPWAY_PREFIX + RELEASE
@@ -25,6 +25,14 @@ def stamped(text: str, number: int) -> str:
     plain = unstamped(text)
     ended = plain if not plain or plain.endswith("\n") else plain + "\n"
     return ended + _LINE % number
+
+
+def stamp_of(text: str) -> int | None:
+    """Return the number of the release in a text; None where it says none, or is no configuration."""
+    try:
+        return release_of(parse(text))
+    except InvalidConfig:
+        return None
 
 
 def unstamped(text: str) -> str:

@@ -85,6 +85,12 @@ def write_config(repository: ModelRepository, *, name: str, text: str) -> None:
         storage.write_atomic(repository.config_path(name), text.encode())
 
 
+def remove_config(repository: ModelRepository, *, name: str) -> None:
+    """Leave a model without config.pbtxt."""
+    with _locked(repository, name):
+        repository.config_path(name).unlink(missing_ok=True)
+
+
 def archive_version(repository: ModelRepository, *, name: str, version: int, progress: Progress = SILENT) -> None:
     """Take a version out of service and keep its files. Does nothing where that was done before."""
     source, target = repository.version_dir(name, version), repository.archived_version_dir(name, version)

@@ -1,10 +1,12 @@
 """Configurations: previewed by text or form, applied, returned to, and never written over by surprise."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from django.db import transaction
 
 from dashboard.access.authorisation import Actor
 from dashboard.catalog.selectors import unmanaged_models
@@ -224,6 +226,28 @@ def test_a_file_changed_by_hand_is_noticed_and_not_written_over(model: Model, ac
     assert Model.objects.get().drift == ["config.pbtxt was edited."]
     with pytest.raises(Conflict, match="adopt that text or overwrite it"):
         config_apply(model=model, text=CONFIG + "# by form\n", actor=actor)
+
+
+def test_the_text_of_a_release_that_was_broken_off_is_no_change_by_hand(
+    model: Model, actor: Actor, data_folder: Path
+) -> None:
+    class Killed(BaseException):
+        """Stands for a process that ends between writing the text and committing the release."""
+
+    def broken_off(text: str) -> None:
+        with suppress(Killed), transaction.atomic():
+            config_apply(model=model, text=text, actor=actor)
+            raise Killed
+
+    before, edited = on_disk(data_folder).read_text(), CONFIG.replace("max_batch_size: 8", "max_batch_size: 6")
+    broken_off(edited)
+    assert on_disk(data_folder).read_text() == stamped(edited, 2)
+    assert drift_check() == []
+    assert on_disk(data_folder).read_text() == before
+    entry = AuditEntry.objects.first()
+    assert (entry.action, entry.before) == ("release.take_back", {"text": stamped(edited, 2)})
+    broken_off(edited)  # and who comes before anybody has looked is not refused
+    assert config_apply(model=model, text=edited, actor=actor).number == 2
 
 
 def test_drift_can_be_adopted(model: Model, actor: Actor, data_folder: Path) -> None:

@@ -181,6 +181,26 @@ def test_what_a_killed_publication_did_not_write_is_written_when_it_is_finished(
     assert (drift_check(), wanted_versions(model)) == ([], [1])
 
 
+def test_an_edit_before_a_killed_publication_is_finished_is_not_written_over(
+    model: Model, inspected: Inspected, actor: Actor, monkeypatch: pytest.MonkeyPatch, data_folder: Path
+) -> None:
+    def killed(*given: Any) -> None:
+        raise KeyboardInterrupt
+
+    upload = inspected({"model.onnx": relu_bytes()})
+    with monkeypatch.context() as patch:
+        patch.setattr(publication, "_record", killed)  # when the version and its text are in place
+        with pytest.raises(KeyboardInterrupt):
+            upload_publish(upload=upload, actor=actor, make_live=True)
+    config_apply(model=model, text=EDITED, actor=actor)
+    Job.objects.filter(kind="publish").update(state="cancelled")
+    assert publications_recover() == ["Finished the publication of version 2 of relu."]
+    newest = model.releases.first()
+    assert (newest.kind, newest.versions) == ("publish", [2])
+    assert EDITED.splitlines()[-1] in on_disk(data_folder)
+    assert (unstamped(newest.text), drift_check()) == (on_disk(data_folder), [])
+
+
 def test_the_page_shows_what_came_meanwhile(model: Model, inspected: Inspected, actor: Actor, server: Server) -> None:
     upload = inspected({"model.onnx": relu_bytes()})
     config_apply(model=model, text=EDITED, actor=actor)
