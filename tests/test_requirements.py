@@ -14,7 +14,8 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parent.parent
 REQUIREMENTS = ROOT / "requirements"
-OWN = {"dashboard", "serving", "repository", "tests", "benchmarks", "examples", "tools"}
+# `ts` is the package that handlers of TorchServe's import (serving/child_program/torchserve-path).
+OWN = {"dashboard", "serving", "repository", "tests", "benchmarks", "examples", "tools", "ts"}
 # Made by the Python backend for the code it runs; a file beside that code; NVIDIA's, TensorFlow and OpenTelemetry,
 # from files of their own.
 NOT_INSTALLED = {"triton_python_backend_utils", "ink", "tensorrt", "tensorflow", "opentelemetry"}

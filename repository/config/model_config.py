@@ -45,6 +45,8 @@ DEFAULT_FILENAMES: dict[str, str] = {
     "model.plan": "tensorrt",
     "model.py": "python",
     "model.savedmodel": "tensorflow",
+    "model.mar": "torchserve",
+    "MAR-INF": "torchserve",  # of an archive that lies unpacked in the version's folder
 }
 
 # The end of the name that a person gave a model file -> the name that it has in a version's folder.

@@ -15,6 +15,8 @@ Effect = Literal["none", "in_place", "versions", "reload"]
 
 # Ours, and yet about how a model's instances are built.
 _BUILT_IN = ("slipway.isolation", "slipway.execution_timeout_s", "slipway.variable_batch")
+# Said of a model's workers, whose number is that of its instances.
+_SAID = ("torchserve.min_workers", "torchserve.max_workers")
 
 
 def effect(old: ModelConfig, new: ModelConfig) -> Effect:
@@ -45,4 +47,6 @@ def _built(config: ModelConfig) -> ModelConfig:
         built.ClearField("instance_group")
     for key in [key for key in built.parameters if key.startswith(SLIPWAY_PREFIX) and key not in _BUILT_IN]:
         del built.parameters[key]
+    for key in _SAID:
+        built.parameters.pop(key, None)
     return built

@@ -17,7 +17,7 @@ _ACCELERATORS = {
 
 EXECUTION_TIMEOUT = "execution_timeout_s"
 # Backends whose instances always run in processes of their own.
-_APART = ("python", "tensorflow")
+_APART = ("python", "tensorflow", "torchserve")
 
 _COUNT = (re.compile(r"[0-9]{1,9}"), "expected a whole number (0 for the default)")
 _BYTES = (re.compile(r"[0-9]{1,20}"), "expected a number of bytes")

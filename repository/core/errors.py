@@ -4,6 +4,7 @@ RepositoryError              one sentence for the person or client that asked
  ├─ InvalidName              a model name or version number that may not become a path
  ├─ InvalidConfig            a configuration that does not parse or breaks a rule (line, column, field, problems)
  ├─ InvalidExample           an example or golden request that is none, or whose tensors are not what they say
+ ├─ InvalidArchive           an archive of TorchServe's that is none, or lacks what its manifest names
  ├─ NotFound                 no such model, version or file
  ├─ Conflict                 a version or model that exists already, or a folder that another publication holds
  ├─ NoSpace                  the disk would fill (needed, free)
@@ -54,6 +55,10 @@ class InvalidConfig(RepositoryError):
 
 class InvalidExample(RepositoryError):
     """An example or golden request that is none, or whose tensors are not what they say."""
+
+
+class InvalidArchive(RepositoryError):
+    """An archive of TorchServe's that is none, or lacks what its manifest names."""
 
 
 class NotFound(RepositoryError):

@@ -23,7 +23,9 @@ from serving.child_program.stub import Stub
 STUBS: dict[str, str] = {
     "python": "serving.child_program.python_stub:PythonStub",
     "backend": "serving.child_program.backend_stub:BackendStub",
+    "torchserve": "serving.child_program.torchserve.stub:TorchserveStub",
 }
+_OWN_IMPORTS = ("python", "torchserve")  # stubs of models whose imports are their own
 
 
 def serve(channel: PacketChannel, link: socket.socket) -> None:
@@ -33,7 +35,7 @@ def serve(channel: PacketChannel, link: socket.socket) -> None:
     module, _, name = STUBS[message["stub"]].partition(":")
     try:
         stub_class: type[Stub] = getattr(importlib.import_module(module), name)
-        if message["stub"] == "python":
+        if message["stub"] in _OWN_IMPORTS:
             del sys.path[0]
         if message["op"] == "complete_config":
             completed: Completed = {"op": "completed", "config": stub_class.complete_config(message)}
@@ -86,7 +88,7 @@ class _Loop:
         except Closed:
             raise
         except BaseException as error:
-            self._channel.send(failed(error, self._folder))
+            self._channel.send(self._stub.failure(error, self._folder))
         else:
             self._answer(responses, writer)
 

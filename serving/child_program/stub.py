@@ -4,8 +4,9 @@ import socket
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
-from serving.backends.channel.messages import CompleteConfig, Initialize, RequestMessage, ResponseBody
+from serving.backends.channel.messages import CompleteConfig, Failed, Initialize, RequestMessage, ResponseBody
 from serving.backends.channel.tensors import Memory, TensorWriter
+from serving.child_program.failures import failed
 
 
 class Stub(ABC):
@@ -26,6 +27,10 @@ class Stub(ABC):
         key: the server's number for the first request; the others have those that follow. memory: what the inputs lie in; it is
         written again when this has returned. writer: takes the outputs.
         """
+
+    def failure(self, error: BaseException, folder: str) -> Failed:
+        """Return the message for a batch whose `execute` has raised; the traceback goes to the log."""
+        return failed(error, folder)
 
     def finalize(self) -> None:  # noqa: B027
         """Let the model finalize. Called once, before the process ends."""

@@ -6,6 +6,8 @@ ServingError(code, message)     everything that a client or an operator is told
     PermissionDenied(message)   a known caller, or a missing key, without the right (HTTP 403, gRPC PERMISSION_DENIED)
     NotYet(message)             a model that will be loaded in a moment (HTTP 503 with Retry-After, gRPC UNAVAILABLE)
     Exhausted(message)          no room for this request now (HTTP 503, gRPC RESOURCE_EXHAUSTED)
+    HandlerFailed(...)          a model's code or process has failed, with TorchServe's words for it beside the sentence
+    made by: worker_died(), and of what a child says of itself
 
 A message says what was expected and what came. It carries no path, key or stack.
 
@@ -82,6 +84,20 @@ class Exhausted(ServingError):
 
     def __init__(self, message: str) -> None:
         super().__init__(Code.UNAVAILABLE, message)
+
+
+class HandlerFailed(ServingError):
+    """A model's own code, or its process, has failed: `status` and `reason` are what clients of TorchServe are told of it."""
+
+    def __init__(self, code: Code, message: str, status: int, reason: str) -> None:
+        super().__init__(code, message)
+        self.status = status
+        self.reason = reason
+
+
+def worker_died(message: str) -> ServingError:
+    """Return the failure of a request whose model's process ended, or had to be: INTERNAL, and TorchServe's words."""
+    return HandlerFailed(Code.INTERNAL, message, 500, "Worker died.")
 
 
 def invalid(message: str) -> ServingError:

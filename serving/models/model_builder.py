@@ -138,8 +138,8 @@ class ModelBuilder:
 
 def least_memory(spec: ModelSpec) -> MemoryUse:
     """Return the bytes that a model is sure to need, on the host or the GPUs that its instances are for: those of its files. Of
-    a Python model nothing is sure: it may read a part of them, or none."""
-    if spec.config.backend == "python":
+    a Python model, or of a handler, nothing is sure: it may read a part of them, or none."""
+    if spec.config.backend in ("python", "torchserve"):
         return NOTHING
     kinds = {group.kind for group in spec.config.instance_group}
     gpus = sorted({gpu for group in spec.config.instance_group for gpu in group.gpus})

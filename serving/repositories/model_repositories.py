@@ -16,8 +16,8 @@ from repository.remote.repository import RemoteRepository
 from serving.cli.options import Options
 from serving.core.errors import ServingError, invalid, not_found, unavailable
 from serving.core.model_identifier import ModelIdentifier
-from serving.repositories.cache_folder import CacheFolder
 from serving.repositories.model_source import fingerprint
+from serving.resources.private_folder import PrivateFolder
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ class ModelRepositories:
     """The repositories that --model-repository names, in its order."""
 
     def __init__(self, options: Options) -> None:
-        self._caches: dict[Path | None, CacheFolder] = {}  # by the folder that holds them; None: the system's
+        self._caches: dict[Path | None, PrivateFolder] = {}  # by the folder that holds them; None: the system's
         self._namespaces: defaultdict[str, list[Repository]] = defaultdict(list)
         self.remote: list[RemoteRepository] = []
         for place in options.model_repository:
@@ -49,7 +49,7 @@ class ModelRepositories:
             return ModelRepository(place)
         folder = options.repository_cache_folder or _mount_directory(place)
         if folder not in self._caches:
-            self._caches[folder] = CacheFolder(folder)
+            self._caches[folder] = PrivateFolder(folder, "slipway-models-")
         self.remote.append(RemoteRepository(place, self._caches[folder].path / str(len(self.remote))))
         return self.remote[-1]
 

@@ -19,6 +19,8 @@ before it uses it (serving/backends/child/).
 from collections.abc import Mapping, Sequence
 from typing import Literal, NotRequired, TypedDict
 
+from repository.core.json_types import Json
+
 Message = Mapping[str, object]
 """A message as it goes out."""
 Received = dict[str, object]
@@ -30,6 +32,8 @@ TensorRow = tuple[str, str, Sequence[int], int, int]
 ParameterValue = str | int | float | bool
 ErrorPair = tuple[str, str]
 """Triton's error code, such as "INVALID_ARG", and the sentence for the client."""
+HandlerError = tuple[str, str, int, str]
+"""The same, and the status and reason that clients of TorchServe are told."""
 
 
 # -- loading -----------------------------------------------------------------------------------------------------------
@@ -60,6 +64,29 @@ class InitializeBackend(Initialize):
     name: str  # of the instance
 
 
+class InitializeTorchserve(Initialize):
+    """`folder` is that of the unpacked archive, `model_file` and `settings_file` lie in it, "" where there is none.
+
+    inputs, outputs: the declared tensors; None where it is the one, `data`, that is completed where none is declared.
+    """
+
+    decoupled: bool
+    name: str  # of the model
+    handler: str
+    envelope: str
+    manifest: dict[str, Json]
+    settings: dict[str, Json]  # model-config.yaml
+    settings_file: str
+    batch_size: int
+    gpu: int | None
+    limit_max_image_pixels: bool
+    metrics_config: str  # a metrics.yaml; "" for none
+    metrics_auto_detect: bool
+    inputs: list[str] | None
+    outputs: list[tuple[str, str]] | None  # name and datatype of the V2 protocol
+    batched: bool  # tensors have a batch dimension
+
+
 class Ready(TypedDict):
     """The model is loaded. `has_is_ready`: it has the method is_ready, and wants to be asked."""
 
@@ -73,6 +100,8 @@ class Failed(TypedDict):
     op: Literal["failed"]
     message: str
     code: str
+    status: NotRequired[int]  # and the reason: what clients of TorchServe are told
+    reason: NotRequired[str]
 
 
 class CompleteConfig(TypedDict):
@@ -123,7 +152,7 @@ class ResponseBody(TypedDict, total=False):
 
     outputs: list[TensorRow]
     parameters: dict[str, ParameterValue]
-    error: ErrorPair
+    error: ErrorPair | HandlerError
     again: bool  # execute it again (TRITONSERVER_REQUEST_RELEASE_RESCHEDULE)
     later: bool  # a response sender answers it, over the link
 

@@ -5,7 +5,7 @@ little-endian uint32, in row-major order (Open Inference Protocol, binary tensor
 """
 
 import mmap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -115,7 +115,7 @@ class TensorWriter:
 
     def __init__(self) -> None:
         self.size = 0
-        self._pending: list[tuple[int, int, Array | bytes]] = []
+        self._pending: list[tuple[int, int, Array | bytes | bytearray]] = []
 
     def add(self, name: str, kind: str, array: Array, align: bool = True) -> TensorRow:
         """Give an array the next place; behind the previous one, without a gap, where `align` is False."""
@@ -130,6 +130,17 @@ class TensorWriter:
             self._pending.append((offset, length, data))
         return name, kind, array.shape, offset, length
 
+    def add_strings(self, name: str, values: Sequence[bytes]) -> TensorRow:
+        """Give a BYTES tensor of shape [values, 1] the next place. None of its values is copied before `write`."""
+        offset = start = aligned(self.size) if self.size else 0
+        for value in values:
+            length = len(value)
+            self._pending.append((start, 4, length.to_bytes(4, "little")))
+            self._pending.append((start + 4, length, value))
+            start += 4 + length
+        self.size = start
+        return name, "BYTES", (len(values), 1), offset, start - offset
+
     def write(self, memory: mmap.mmap) -> None:
         """Copy each array into its place. The interpreter's lock is let go for large ones."""
         for offset, length, data in self._pending:
@@ -139,5 +150,5 @@ class TensorWriter:
                     continue
             except ValueError:  # an array of other strides
                 pass
-            array = np.frombuffer(data, np.uint8) if isinstance(data, bytes) else data
+            array = np.frombuffer(data, np.uint8) if isinstance(data, bytes | bytearray) else data
             np.ndarray(array.shape, array.dtype, memory, offset)[...] = array

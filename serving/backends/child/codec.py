@@ -6,7 +6,7 @@ ProtocolError or one of MALFORMED, and the child is ended.
 
 import math
 import mmap
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias, cast
 
 import numpy as np
@@ -19,7 +19,7 @@ from serving.backends.channel.tensors import Array, Memory, TensorWriter, type_o
 from serving.core.datatypes import DATATYPES, Tensor, deserialize_bytes
 from serving.core.device_tensor import DeviceTensor, host_array
 from serving.core.devices import gpu_count
-from serving.core.errors import Code, ServingError, without_addresses
+from serving.core.errors import Code, HandlerFailed, ServingError, without_addresses
 from serving.core.in_flight import InFlightRequest
 from serving.core.request import InferenceRequest, Parameters, SequencePosition
 from serving.core.response import InferenceResponse
@@ -196,11 +196,21 @@ def decode_tensor(row: TensorRow, memory: SharedMemory) -> Array:
     return np.ndarray(shape, datatype.dtype, memory, offset) if count else np.empty(shape, datatype.dtype)
 
 
-def decode_error(pair: Sequence[object], prefix: str = "") -> ServingError:
-    """Return what the client is told of a model's exception, or of the error that it gave: (code, text)."""
-    code, text = pair
+def decode_error(parts: Sequence[object], prefix: str = "") -> ServingError:
+    """Return what the client is told of a model's exception, or of the error that it gave: an ErrorPair, or a HandlerError."""
+    code, text, *told = parts
     known = Code[code] if isinstance(code, str) and code in Code.__members__ else Code.INTERNAL
-    return ServingError(known, prefix + without_addresses(str(text)[:_MAX_TEXT]))
+    message = prefix + without_addresses(str(text)[:_MAX_TEXT])
+    match told:
+        case [int() as status, str() as reason] if 400 <= status <= 999:
+            return HandlerFailed(known, message, status, without_addresses(reason[:_MAX_TEXT]))
+    return ServingError(known, message)
+
+
+def decode_failed(answer: Mapping[str, object], prefix: str = "") -> ServingError:
+    """Return what the client is told where a child says that all of it failed: `answer` is a Failed."""
+    told = [answer[key] for key in ("status", "reason") if key in answer]
+    return decode_error((answer.get("code"), answer.get("message"), *told), prefix)
 
 
 def decode_parameters(message: ResponseBody | Infer) -> Parameters:

@@ -11,15 +11,12 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, wait
 
-from tritonclient.grpc.model_config_pb2 import ModelConfig
-
-from repository.config.model_config import get_parameter
-from repository.config.validation_parameters import EXECUTION_TIMEOUT
 from serving.backends.base.backend import AsyncInstance, ModelSpec
 from serving.backends.channel.channel import Closed, ProtocolError, close_all
 from serving.backends.channel.messages import Execute, Initialize, RequestMessage
 from serving.backends.channel.shared_memory import Segment
 from serving.backends.channel.tensors import TensorWriter
+from serving.backends.child.bounds import Bounds, configured_bounds
 from serving.backends.child.codec import MALFORMED, RequestEncoder, SharedMemory
 from serving.backends.child.open_requests import ResponsePace, quietly
 from serving.backends.child.results import ResultReader
@@ -27,7 +24,7 @@ from serving.backends.child.supervisor import ChildSupervisor, ModelChild
 from serving.backends.environments.interpreter import Interpreter
 from serving.core.batch import Batch
 from serving.core.devices import Device
-from serving.core.errors import ServingError, internal, unexpected
+from serving.core.errors import ServingError, unexpected, worker_died
 from serving.core.log_context import about
 
 log = logging.getLogger(__name__)
@@ -50,8 +47,17 @@ class ChildInstance(AsyncInstance):
     A batch that the child executes when it ends fails; what it had not begun goes to the next one.
     """
 
-    def __init__(self, spec: ModelSpec, device: Device, name: str, initialize: Initialize, python: Interpreter) -> None:
-        """initialize: the child's first message. python: the interpreter that it runs under."""
+    def __init__(
+        self,
+        spec: ModelSpec,
+        device: Device,
+        name: str,
+        initialize: Initialize,
+        python: Interpreter,
+        bounds: Bounds | None = None,
+    ) -> None:
+        """initialize: the child's first message. python: the interpreter that it runs under. bounds: how long things may take,
+        where the backend has rules of its own for that."""
         super().__init__(device)
         decoupled = spec.config.model_transaction_policy.decoupled
         self.slots = 1 if decoupled else 2
@@ -59,8 +65,10 @@ class ChildInstance(AsyncInstance):
         self._model = spec.name
         self._runtime = spec.require_runtime()
         self._loop = self._runtime.loop
-        bound_s = execution_timeout(spec.config)
-        self._bound_s = None if decoupled else bound_s  # a stream is bounded by the time between its responses
+        self._bounds = bounds = bounds or configured_bounds(spec.config)
+        self._bound_s = (
+            None if decoupled else bounds.execution_s
+        )  # a stream is bounded by the time between its responses
         self._timer: asyncio.TimerHandle | None = None
         self._encoder = RequestEncoder(spec.config, ResponsePace.limits if decoupled else None)
         self._results = ResultReader(spec, initialize)
@@ -69,7 +77,7 @@ class ChildInstance(AsyncInstance):
         self._tasks: set[asyncio.Task[None]] = set()  # what other threads do for batches
         self._sent: deque[Sent] = deque()  # the first one executes
         self._waiting: deque[tuple[Batch, Done]] = deque()  # for a child
-        self._supervisor = ChildSupervisor(spec, name, initialize, python, self._adopt, self._refuse, bound_s)
+        self._supervisor = ChildSupervisor(spec, name, initialize, python, self._adopt, self._refuse, bounds)
 
     def processes(self) -> list[int]:
         return self._supervisor.processes()
@@ -217,7 +225,7 @@ class ChildInstance(AsyncInstance):
         try:
             executed = await self._runtime.in_thread(self._results.read, answer, memory, batch)
         except (ProtocolError, *MALFORMED) as error:
-            batch.fail(internal(self._loss(_broken(error))))
+            batch.fail(worker_died(self._loss(_broken(error))))
             self._broke(child, error)
         except Exception as error:
             batch.fail(unexpected(error, "reading the answer of a model's process"))
@@ -297,7 +305,7 @@ class ChildInstance(AsyncInstance):
         self._replace(
             child,
             f"model '{self._model}': the batch took longer than {bound_s:g} s, which is its bound by "
-            "slipway.execution_timeout_s; its process is being restarted",
+            f"{self._bounds.execution_named}; its process is being restarted",
         )
 
     def _replace(self, child: ModelChild, reason: str) -> None:
@@ -312,7 +320,7 @@ class ChildInstance(AsyncInstance):
             self._refuse(refusal)
         if executing is not None:
             batch, done, _, _ = executing
-            self._fail(batch, done, internal(reason))
+            self._fail(batch, done, worker_died(reason))
 
     def _refuse(self, reason: ServingError) -> None:
         """Fail what waits for a child."""
@@ -337,9 +345,3 @@ class ChildInstance(AsyncInstance):
 
 def _broken(error: Exception) -> str:
     return f"the model's process was ended because it broke the protocol: {error}"
-
-
-def execution_timeout(config: ModelConfig) -> float | None:
-    """Return how many seconds a batch may take; None without a bound. The configuration has been validated."""
-    value = get_parameter(config, EXECUTION_TIMEOUT)
-    return float(value) if isinstance(value, int | float) else None

@@ -26,7 +26,7 @@ from serving.backends.child.codec import (
     requested_outputs,
 )
 from serving.core.batch import Batch, Send
-from serving.core.errors import ServingError, internal
+from serving.core.errors import ServingError, worker_died
 from serving.core.in_flight import InFlightRequest
 from serving.core.response import InferenceResponse
 from serving.core.response_flow import MAX_WAIT_S, OVERHEAD
@@ -220,7 +220,7 @@ class OpenRequests:
 
     def _fail(self) -> None:
         """Fail what is open for good; the ends of batches answer what is not decoupled."""
-        error = internal(f"model '{self._spec.name}': {self._reason} before this request's final response")
+        error = worker_died(f"model '{self._spec.name}': {self._reason} before this request's final response")
         for key in list(self._open):
             one = self._forget(key)
             if one is not None:

@@ -16,6 +16,7 @@ from serving.backends.child.codec import (
     LOOP_STRING_BYTES,
     SharedMemory,
     decode_error,
+    decode_failed,
     decode_parameters,
     decode_tensor,
     requested_outputs,
@@ -78,7 +79,7 @@ class ResultReader:
         if isinstance(answer, dict):
             if answer["op"] != "failed":
                 raise ProtocolError("the answer to a batch was expected")
-            batch.fail(decode_error((answer["code"], answer["message"]), self._failure))
+            batch.fail(decode_failed(answer, self._failure))
             return False
         _, responses, _ = answer
         if self._decoupled and not responses:

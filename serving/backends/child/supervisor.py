@@ -10,8 +10,9 @@ from queue import SimpleQueue
 
 from serving.backends.base.backend import ModelSpec
 from serving.backends.channel.messages import Initialize
+from serving.backends.child.bounds import Bounds
 from serving.backends.child.calls import ChildCalls
-from serving.backends.child.codec import decode_error
+from serving.backends.child.codec import decode_failed
 from serving.backends.child.open_requests import quietly
 from serving.backends.child.process import ChildDied, ChildProcess
 from serving.backends.environments.interpreter import Interpreter
@@ -54,19 +55,19 @@ class ChildSupervisor:
         python: Interpreter,
         on_started: Callable[[ModelChild], None],
         on_failed: Callable[[ServingError], None],
-        stream_bound_s: float | None = None,
+        bounds: Bounds,
     ) -> None:
         """Start the child and have it load the model. ServingError with the whole reason where it does not.
 
         name: of the instance. initialize: the child's first message. python: the interpreter that it runs under. on_started,
         on_failed: called on the loop's thread with each child that has loaded the model, and with the reason why one that was
-        started again has not. stream_bound_s: how long a decoupled model may take for its next response; None without a bound.
+        started again has not. bounds: how long it may take to start, and a decoupled model for its next response.
         """
         runtime = spec.require_runtime()
         self._loop = runtime.loop
         self._heartbeat_timeout_s = runtime.heartbeat_timeout_s
         self._not_ready_after_s = min(NOT_READY_AFTER_S, self._heartbeat_timeout_s / 2)
-        self._stream_bound_s = stream_bound_s
+        self._bounds = bounds
         self._spec = spec
         self._name = name
         self._initialize = initialize
@@ -168,8 +169,8 @@ class ChildSupervisor:
             child.calls.readiness.unheard()
         if silent_s >= self._heartbeat_timeout_s:
             child.give_up(f"the model's process gave no sign of life for {silent_s:.0f} s and was ended")
-        elif self._stream_bound_s is not None and child.calls.requests.overdue(self._stream_bound_s):
-            child.give_up(f"the model's process gave no response for {self._stream_bound_s:g} s and was ended")
+        elif (bound_s := self._bounds.execution_s) is not None and child.calls.requests.overdue(bound_s):
+            child.give_up(f"the model's process gave no response for {bound_s:g} s and was ended")
 
     def close(self) -> None:
         """Let the model finalize within the grace; a start that is under way is broken off. The loop's thread has let go of
@@ -213,13 +214,19 @@ class ChildSupervisor:
         """Start a child and have it load the model; ServingError with the whole reason."""
         self._child = child = ModelChild(self._name, self._python, self._spec)
         try:
-            answer = child.exchange(self._initialize)
+            answer = child.exchange(self._initialize, self._bounds.start_s)
             if answer.get("op") == "ready":
                 self._has_is_ready = answer.get("has_is_ready") is True
                 return
-            error = decode_error((answer.get("code"), answer.get("message")))
+            error = decode_failed(answer)
         except ChildDied as died:
             error = internal(f"{died} before it was ready: {child.last_words()}".removesuffix(": "))
+        except TimeoutError:
+            child.give_up("")
+            error = internal(
+                f"the model's process took longer than {self._bounds.start_s:g} s to start, which is its bound by "
+                f"{self._bounds.start_named}"
+            )
         child.end()
         raise error
 

@@ -20,7 +20,7 @@ from repository.config.signature import Signature, TensorSignature
 from serving.backends.base import signature
 from serving.backends.base.backend import ArrayInstance, Backend, BackendInstance, ModelSpec, Outputs
 from serving.backends.base.parameters import Parameters, default_threads
-from serving.backends.child.codec import decode_error
+from serving.backends.child.codec import decode_failed
 from serving.backends.child.completion import complete_in_child
 from serving.backends.environments.interpreter import Interpreter, model_interpreter
 from serving.core.datatypes import BY_DTYPE, Tensor
@@ -139,7 +139,7 @@ def _completed(config: ModelConfig, folder: Path, python: Interpreter) -> ModelC
     place, work = "while it read the SavedModel", "reading the SavedModel"
     answer = complete_in_child(config.name, python, "backend", folder, given, place, work)
     if answer.get("op") != "completed":
-        raise decode_error((answer.get("code"), answer.get("message")))
+        raise decode_failed(answer)
     return ModelConfig.FromString(b64decode(str(answer["config"])))
 
 

@@ -1,4 +1,4 @@
-"""The folder in which the models of the cloud are copied to this machine, for as long as the server lives."""
+"""A folder that lives as long as the server, or as the model that it is for: copies from the cloud, unpacked archives."""
 
 import fcntl
 import os
@@ -6,19 +6,19 @@ import shutil
 import tempfile
 from pathlib import Path
 
-_PREFIX = "slipway-models-"
 _LOCK = "in-use"
 
 
-class CacheFolder:
-    """A folder for copies that lives as long as the server; what a killed server left is removed by the next one."""
+class PrivateFolder:
+    """A folder of its own, for this user alone, until it is closed; what a killed server left is removed by the next one."""
 
-    def __init__(self, parent: Path | None) -> None:
+    def __init__(self, parent: Path | None, prefix: str) -> None:
+        """parent: where it is made; None for the system's place. prefix: how its name begins, and those of leftovers."""
         base = parent or Path(tempfile.gettempdir())
         base.mkdir(parents=True, exist_ok=True)
-        for leftover in base.glob(f"{_PREFIX}*/{_LOCK}"):
+        for leftover in base.glob(f"{prefix}*/{_LOCK}"):
             _remove_unless_used(leftover)
-        self.path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=base))
+        self.path = Path(tempfile.mkdtemp(prefix=prefix, dir=base))
         beginning = self.path / "beginning"
         self._lock = os.open(beginning, os.O_CREAT | os.O_RDWR, 0o600)
         fcntl.flock(self._lock, fcntl.LOCK_EX)

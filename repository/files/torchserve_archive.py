@@ -1,0 +1,381 @@
+"""TorchServe's model archives (.mar): what their manifest and model-config.yaml say, read without running anything.
+
+An archive is a zip file, a tar file (packed or not), or the folder that either unpacks to. All hold MAR-INF/MANIFEST.json, a
+tar file and its folder perhaps one folder further down. Sources: pytorch/serve, model-archiver/README.md and
+docs/configuration.md ("Config model"), and archives that torch-model-archiver 0.12 wrote.
+"""
+
+import json
+import tarfile
+import zipfile
+import zlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import yaml
+
+from repository.core.errors import InvalidArchive, NotFound, UnsafeArchive, UnsafePath
+from repository.core.json_types import Json
+from repository.core.layout import OVERLAY_FILE, relative_path
+from repository.files import archive as zip_archive
+from repository.files import storage
+from repository.files.archive import Limits
+
+FOLDER = "MAR-INF"
+MANIFEST = f"{FOLDER}/MANIFEST.json"
+STREAMS = b"send_intermediate_predict_response"  # a source that names it answers in several parts
+
+MAX_TEXT_BYTES = 4 << 20  # of a manifest, a model-config.yaml, or a source
+_MAX_NODES = 100_000  # of a model-config.yaml, whose aliases may stand for more than it holds
+_MAX_WORKERS = 1024
+_CHUNK = 1 << 20
+_DAMAGED = (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, UnicodeError, ValueError)
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """MANIFEST.json: names of files are those in the archive, "" where there is none. whole: all of it, for handlers."""
+
+    name: str
+    version: str  # any text
+    handler: str  # "handler.py", "module:function", or the name of a handler that TorchServe brings
+    serialized_file: str = ""
+    model_file: str = ""
+    requirements_file: str = ""
+    config_file: str = ""
+    envelope: str = ""
+    runtime: str = ""
+    archiver_version: str = ""
+    created_on: str = ""
+    whole: Mapping[str, Json] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSettings:
+    """model-config.yaml: what it says about serving the model, None or "" where nothing. `whole`: all of it, for the handler.
+
+    unserved: keys that mean something to TorchServe and nothing here.
+    """
+
+    min_workers: int | None = None
+    max_workers: int | None = None
+    batch_size: int | None = None
+    max_batch_delay_ms: int | None = None
+    response_timeout_s: int | None = None
+    startup_timeout_s: int | None = None
+    job_queue_size: int | None = None
+    device_type: str = ""  # "cpu" or "gpu"
+    device_ids: tuple[int, ...] = ()
+    parallel_type: str = ""
+    unserved: tuple[str, ...] = ()
+    whole: Mapping[str, Json] = field(default_factory=dict)
+
+
+def read_manifest(path: Path) -> Manifest:
+    """Return the manifest of an archive. NotFound without one at that place, InvalidArchive where it is none, or incomplete."""
+    with _opened(path) as archive:
+        return _manifest(archive)
+
+
+def read_settings(path: Path) -> ModelSettings:
+    """Return what the archive's model-config.yaml says, nothing where it has none. InvalidArchive where that is wrong."""
+    with _opened(path) as archive:
+        name = _manifest(archive).config_file
+        return parse_settings(archive.read(name)) if name else ModelSettings()
+
+
+def file_sizes(path: Path) -> dict[str, int]:
+    """Return the name in the archive of each file -> its size in bytes."""
+    with _opened(path) as archive:
+        return dict(archive.sizes)
+
+
+def read_file(path: Path, name: str) -> bytes:
+    """Return a file of an archive, of at most MAX_TEXT_BYTES; NotFound, or InvalidArchive for a larger one."""
+    with _opened(path) as archive:
+        return archive.read(name)
+
+
+def streams(path: Path) -> bool:
+    """Whether a source of the archive names what sends answers in several parts."""
+    with _opened(path) as archive:
+        return any(
+            STREAMS in archive.read(name)
+            for name, size in archive.sizes.items()
+            if name.endswith(".py") and size <= MAX_TEXT_BYTES
+        )
+
+
+def unpack(path: Path, destination: Path, limits: Limits | None = None) -> None:
+    """Unpack into `destination`, a folder that does not exist yet; of a folder's entries it gets links.
+
+    UnsafeArchive, NoSpace as `archive.extract`. Nothing is left behind then.
+    """
+    if path.is_file() and zipfile.is_zipfile(path):
+        zip_archive.extract(path, destination, limits)
+        return
+    destination.mkdir(parents=True)
+    try:
+        with _opened(path) as archive, storage.full_disk_is_no_space(0, destination):
+            archive.unpack(destination, limits or Limits())
+    except BaseException:
+        storage.remove_tree(destination)
+        raise
+
+
+# -- the three forms ---------------------------------------------------------------------------------------------------
+class _Archive(ABC):
+    """An open archive. sizes: the name of each file in it, without a folder around all -> its size."""
+
+    sizes: dict[str, int]
+
+    @abstractmethod
+    def _content(self, name: str) -> bytes:
+        """Return up to MAX_TEXT_BYTES + 1 of a file that is in `sizes`."""
+
+    @abstractmethod
+    def unpack(self, destination: Path, limits: Limits) -> None:
+        """Write all files into a folder that is there."""
+
+    def read(self, name: str) -> bytes:
+        if name not in self.sizes:
+            raise NotFound(f"the archive has no '{name[:80]}'")
+        content = self._content(name) if self.sizes[name] <= MAX_TEXT_BYTES else b""
+        if (not content and self.sizes[name]) or len(content) > MAX_TEXT_BYTES:
+            raise InvalidArchive(f"'{name[:80]}' of the archive is larger than {MAX_TEXT_BYTES >> 20} MiB")
+        return content
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[_Archive]:
+    """Open an archive of any form; what is wrong with it while it is read is InvalidArchive."""
+    if not path.exists():
+        raise NotFound(f"there is no archive '{path.name}'")
+    try:
+        if path.is_dir():
+            yield _Folder(path)
+        elif zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as packed:
+                yield _Zip(packed)
+        else:
+            with tarfile.open(path) as packed_tar:
+                yield _Tar(packed_tar, path)
+    except _DAMAGED as error:
+        if isinstance(error, tarfile.ReadError):
+            raise InvalidArchive(f"'{path.name}' is no model archive: expected a zip or a tar file") from error
+        raise InvalidArchive(f"the archive '{path.name}' is damaged") from error
+
+
+class _Zip(_Archive):
+    def __init__(self, packed: zipfile.ZipFile) -> None:
+        self._packed = packed
+        self.sizes = {info.filename: info.file_size for info in packed.infolist() if not info.is_dir()}
+
+    def _content(self, name: str) -> bytes:
+        with self._packed.open(name) as file:
+            return file.read(MAX_TEXT_BYTES + 1)
+
+    def unpack(self, destination: Path, limits: Limits) -> None:
+        raise AssertionError  # repository.files.archive does it
+
+
+class _Tar(_Archive):
+    def __init__(self, packed: tarfile.TarFile, path: Path) -> None:
+        self._packed = packed
+        self._packed_size = max(path.stat().st_size, 1)
+        self._members: dict[str, tarfile.TarInfo] = {}
+        members = [member for member in self._bounded() if not member.isdir()]
+        around = _folder_around([member.name for member in members])
+        for member in members:
+            name = _plain_name(member.name)[len(around) :]
+            if not member.isreg():
+                raise UnsafeArchive(f"'{name[:80]}' is a link or a device; only files and folders are unpacked")
+            if name in self._members:
+                raise UnsafeArchive(f"'{name[:80]}' is in the archive twice")
+            self._members[name] = member
+        self.sizes = {name: member.size for name, member in self._members.items()}
+
+    def _bounded(self) -> Iterator[tarfile.TarInfo]:
+        """Yield the members, as long as they stay within the limits: finding the next one reads what lies between."""
+        limits, size = Limits(), 0
+        for count, member in enumerate(self._packed, 1):
+            size += member.size
+            if count > limits.max_files or size > limits.max_bytes:
+                raise UnsafeArchive(
+                    f"the archive holds more than {limits.max_files} files or {limits.max_bytes >> 20} MiB"
+                )
+            if size > (16 << 20) and size > limits.max_ratio * self._packed_size:
+                raise UnsafeArchive(f"the archive unpacks to more than {limits.max_ratio} times its size")
+            yield member
+
+    def _content(self, name: str) -> bytes:
+        source = self._packed.extractfile(self._members[name])
+        assert source is not None  # a plain file
+        with source:
+            return source.read(MAX_TEXT_BYTES + 1)
+
+    def unpack(self, destination: Path, limits: Limits) -> None:
+        storage.ensure_space(destination, sum(self.sizes.values()), limits.reserve)
+        for name, member in self._members.items():
+            source = self._packed.extractfile(member)
+            assert source is not None
+            target = destination / name
+            try:
+                target.parent.mkdir(parents=True, exist_ok=True)
+                with source, target.open("xb") as file:
+                    while chunk := source.read(_CHUNK):
+                        file.write(chunk)
+            except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
+                raise UnsafeArchive("the archive uses one name for a file and a folder") from error
+
+
+class _Folder(_Archive):
+    def __init__(self, path: Path) -> None:
+        inner = [one for one in path.iterdir() if one.is_dir() and (one / MANIFEST).is_file()]
+        self._path = inner[0] if len(inner) == 1 and not (path / MANIFEST).is_file() else path
+        self.sizes = {
+            name: (self._path / name).stat().st_size for name in storage.plain_files(self._path) if name != OVERLAY_FILE
+        }
+
+    def _content(self, name: str) -> bytes:
+        with (self._path / name).open("rb") as file:
+            return file.read(MAX_TEXT_BYTES + 1)
+
+    def unpack(self, destination: Path, limits: Limits) -> None:
+        for entry in self._path.iterdir():
+            if entry.name != OVERLAY_FILE:
+                (destination / entry.name).symlink_to(entry.resolve())
+
+
+def _plain_name(name: str) -> str:
+    """Return the name of a tar file's member as a plain relative one; UnsafeArchive for any other."""
+    plain = name.removeprefix("./")
+    try:
+        relative_path(plain)
+    except UnsafePath:
+        raise UnsafeArchive(f"'{name[:80]}' in the archive is not a plain relative file name") from None
+    return plain
+
+
+def _folder_around(names: list[str]) -> str:
+    """Return the folder that torch-model-archiver's tar files have around everything, with its slash; "" without one."""
+    plain = [_plain_name(name) for name in names]
+    if MANIFEST in plain:
+        return ""
+    tops = {PurePosixPath(name).parts[0] + "/" for name in plain}
+    return tops.pop() if len(tops) == 1 else ""
+
+
+# -- the manifest ------------------------------------------------------------------------------------------------------
+def _manifest(archive: _Archive) -> Manifest:
+    if MANIFEST not in archive.sizes:
+        raise InvalidArchive(f"the archive has no {MANIFEST}: pack it with torch-model-archiver")
+    try:
+        whole = json.loads(archive.read(MANIFEST))
+    except (ValueError, RecursionError):
+        raise InvalidArchive(f"{MANIFEST} of the archive is not JSON") from None
+    model = whole.get("model") if isinstance(whole, dict) else None
+    if not isinstance(model, dict):
+        raise InvalidArchive(f"{MANIFEST} of the archive has no 'model' object")
+    manifest = Manifest(
+        name=_text(model, "modelName"),
+        version=_text(model, "modelVersion"),
+        handler=_text(model, "handler"),
+        serialized_file=_text(model, "serializedFile"),
+        model_file=_text(model, "modelFile"),
+        requirements_file=_text(model, "requirementsFile"),
+        config_file=_text(model, "configFile"),
+        envelope=_text(model, "envelope"),
+        runtime=_text(whole, "runtime"),
+        archiver_version=_text(whole, "archiverVersion"),
+        created_on=_text(whole, "createdOn"),
+        whole=whole,
+    )
+    if not manifest.handler:
+        raise InvalidArchive(f"{MANIFEST} of the archive names no handler")
+    for name in (manifest.serialized_file, manifest.model_file, manifest.requirements_file, manifest.config_file):
+        if name and name not in archive.sizes:
+            raise InvalidArchive(f"the archive has no '{name[:80]}', which its manifest names")
+    return manifest
+
+
+def _text(values: Mapping[str, Json], key: str) -> str:
+    value = values.get(key)
+    if value is None:
+        return ""
+    if not isinstance(value, str | int | float) or isinstance(value, bool):
+        raise InvalidArchive(f"'{key}' in {MANIFEST} of the archive must be a text")
+    return str(value)[:1000]
+
+
+# -- model-config.yaml -------------------------------------------------------------------------------------------------
+# Keys of model-config.yaml that TorchServe acts upon, and this server does not.
+_UNSERVED = (
+    *("continuousBatching", "sequenceBatching", "sequenceMaxIdleMSec", "sequenceTimeoutMSec", "maxNumSequence"),
+    *("maxSequenceJobQueueSize", "asyncCommunication", "useJobTicket", "rateLimiter", "torchrun", "parallelLevel"),
+)
+
+
+def parse_settings(text: bytes) -> ModelSettings:
+    """Return the settings of a model-config.yaml; InvalidArchive with one sentence where it is none."""
+    try:
+        loaded = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f" (line {mark.line + 1})" if mark is not None else ""
+        raise InvalidArchive(f"the model's configuration in YAML cannot be read{where}") from None
+    if loaded is None:
+        return ModelSettings()
+    if not isinstance(loaded, dict):
+        raise InvalidArchive("the model's configuration in YAML must be a mapping of keys to values")
+    whole = _as_json(loaded, [_MAX_NODES])
+    device_type = str(whole.get("deviceType") or "").lower()
+    if device_type not in ("", "cpu", "gpu"):
+        raise InvalidArchive(f"deviceType must be cpu or gpu, not {device_type[:40]!r}")
+    return ModelSettings(
+        min_workers=_number(whole, "minWorkers", 0, _MAX_WORKERS),
+        max_workers=_number(whole, "maxWorkers", 0, _MAX_WORKERS),
+        batch_size=_number(whole, "batchSize", 1, 1 << 20),
+        max_batch_delay_ms=_number(whole, "maxBatchDelay", 0, 3_600_000),
+        response_timeout_s=_number(whole, "responseTimeout", 1, 1 << 30),
+        startup_timeout_s=_number(whole, "startupTimeout", 1, 1 << 30),
+        job_queue_size=_number(whole, "jobQueueSize", 1, 1 << 30),
+        device_type=device_type,
+        device_ids=_device_ids(whole.get("deviceIds")),
+        parallel_type=str(whole.get("parallelType") or ""),
+        unserved=tuple(key for key in _UNSERVED if whole.get(key)),
+        whole=whole,
+    )
+
+
+def _number(values: Mapping[str, Json], key: str, minimum: int, maximum: int) -> int | None:
+    value = values.get(key)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or not minimum <= value <= maximum:
+        raise InvalidArchive(f"{key} must be a whole number from {minimum} to {maximum}, not {str(value)[:40]!r}")
+    return value
+
+
+def _device_ids(value: Json) -> tuple[int, ...]:
+    if value is None:
+        return ()
+    if not isinstance(value, list) or not all(type(one) is int and 0 <= one < 1024 for one in value):
+        raise InvalidArchive("deviceIds must be a list of numbers of GPUs")
+    return tuple(dict.fromkeys(one for one in value if isinstance(one, int)))
+
+
+def _as_json(value: Any, left: list[int]) -> Any:
+    """Return a value of YAML as JSON has it. InvalidArchive where its aliases stand for more than `left` values."""
+    left[0] -= 1
+    if left[0] < 0:
+        raise InvalidArchive(f"the model's configuration in YAML stands for more than {_MAX_NODES} values")
+    if isinstance(value, dict):
+        return {str(key): _as_json(one, left) for key, one in value.items()}
+    if isinstance(value, list | tuple | set):
+        return [_as_json(one, left) for one in value]
+    return value if value is None or isinstance(value, str | int | float | bool) else str(value)

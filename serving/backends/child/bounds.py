@@ -1,0 +1,24 @@
+"""How long a model's process may take for a batch, and to start: where the configuration says it, and under which name."""
+
+from dataclasses import dataclass
+
+from tritonclient.grpc.model_config_pb2 import ModelConfig
+
+from repository.config.model_config import SLIPWAY_PREFIX, get_parameter
+from repository.config.validation_parameters import EXECUTION_TIMEOUT
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """In seconds; None without a bound. The names are those by which a person sets them, for sentences."""
+
+    execution_s: float | None = None
+    execution_named: str = SLIPWAY_PREFIX + EXECUTION_TIMEOUT
+    start_s: float | None = None
+    start_named: str = ""
+
+
+def configured_bounds(config: ModelConfig) -> Bounds:
+    """Return the bounds that `slipway.execution_timeout_s` sets. The configuration has been validated."""
+    value = get_parameter(config, EXECUTION_TIMEOUT)
+    return Bounds(float(value) if isinstance(value, int | float) else None)

@@ -1,0 +1,111 @@
+"""The backend `torchserve`: an archive unpacked into a private folder, and a process with its handler for each instance.
+
+The child's side, with the package `ts` that handlers import, is serving/child_program/torchserve.
+"""
+
+import logging
+from pathlib import Path
+from typing import ClassVar
+
+from tritonclient.grpc import model_config_pb2 as mc
+from tritonclient.grpc.model_config_pb2 import ModelConfig
+
+from repository.core.errors import RepositoryError
+from repository.files import torchserve_archive
+from serving.backends.base.backend import Backend, BackendInstance, ModelSpec
+from serving.backends.base.parameters import Parameters
+from serving.backends.channel.messages import InitializeTorchserve
+from serving.backends.child.instance import ChildInstance
+from serving.backends.environments.interpreter import model_interpreter
+from serving.backends.torchserve import settings as words
+from serving.backends.torchserve.settings import archive_path, bounds, told
+from serving.core.datatypes import BY_CONFIG
+from serving.core.devices import Device, gpu_count
+from serving.core.errors import not_found
+from serving.resources.private_folder import PrivateFolder
+
+log = logging.getLogger(__name__)
+
+_UNPACKED = "slipway-archive-"
+
+
+class TorchserveBackend(Backend):
+    """The instances share the unpacked archive, which is every handler's working directory, and nothing else."""
+
+    default_filename: ClassVar[str] = "model.mar"
+
+    def __init__(self, spec: ModelSpec) -> None:
+        super().__init__(spec)
+        self._private: PrivateFolder | None = None
+
+    @classmethod
+    def complete_config(cls, config: ModelConfig, version_dir: Path) -> None:
+        """Fill in what the archive says: batching, workers, time-outs. The input and the output are `data` unless declared."""
+        words.complete(config, archive_path(version_dir, config.default_model_filename or cls.default_filename))
+
+    def load(self) -> None:
+        archive = archive_path(self.spec.version_dir, self.spec.model_file.name)
+        if not archive.exists():
+            raise not_found(f"the version folder of model '{self.spec.name}' has no '{archive.name}'")
+        words.check_parameters(self.spec.config)
+        Parameters.of(self.spec.config).warn_of_unknown(words.KNOWN)
+        self._private = PrivateFolder(None, _UNPACKED)
+        try:
+            self._manifest = torchserve_archive.read_manifest(archive)
+            self._settings = torchserve_archive.read_settings(archive)
+            self._folder = self._private.path / "model"
+            torchserve_archive.unpack(archive, self._folder)
+        except RepositoryError as error:
+            self.unload()
+            raise told(error) from None
+        if self._settings.unserved:
+            log.warning(
+                "%s: model-config.yaml sets what means nothing here: %s",
+                self.spec.name,
+                ", ".join(self._settings.unserved),
+            )
+
+    def unload(self) -> None:
+        if self._private is not None:
+            self._private.close()
+            self._private = None
+
+    def create_instance(self, device: Device, name: str) -> BackendInstance:
+        config, manifest = self.spec.config, self._manifest
+        parameters = Parameters.of(config)
+        initialize: InitializeTorchserve = {
+            "op": "initialize",
+            "stub": "torchserve",
+            "folder": str(self._folder),
+            "model_file": manifest.model_file,
+            "decoupled": config.model_transaction_policy.decoupled,
+            "name": self.spec.name,
+            "handler": parameters.values.get(words.HANDLER, "") or manifest.handler,
+            "envelope": parameters.values.get(words.ENVELOPE, "") or manifest.envelope,
+            "manifest": dict(manifest.whole),
+            "settings": dict(self._settings.whole),
+            "settings_file": manifest.config_file,
+            "batch_size": max(1, config.max_batch_size),
+            "gpu": device.id if device.kind == "gpu" else None,
+            "limit_max_image_pixels": parameters.boolean(words.LIMIT_IMAGES, True),
+            "metrics_config": parameters.values.get(words.METRICS_CONFIG, ""),
+            "metrics_auto_detect": parameters.boolean(words.METRICS_AUTO_DETECT, False),
+            "inputs": None if _is_data(config.input) else [tensor.name for tensor in config.input],
+            "outputs": None if _is_data(config.output) else [(one.name, _datatype(one)) for one in config.output],
+            "batched": config.max_batch_size > 0,
+        }
+        python = model_interpreter(config, self.spec.version_dir.parent)
+        return ChildInstance(self.spec, device, name, initialize, python, bounds(config))
+
+    @classmethod
+    def gpu_available(cls) -> tuple[bool, str]:
+        return (True, "") if gpu_count() else (False, "this machine shows no NVIDIA GPU")
+
+
+def _is_data(tensors: "list[mc.ModelInput] | list[mc.ModelOutput]") -> bool:
+    """Whether the tensors are the one that is completed where none is declared."""
+    return len(tensors) == 1 and tensors[0].name == words.DATA and tensors[0].data_type == mc.TYPE_STRING
+
+
+def _datatype(tensor: mc.ModelOutput) -> str:
+    return BY_CONFIG[tensor.data_type].name

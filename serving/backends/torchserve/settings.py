@@ -1,0 +1,156 @@
+"""How an archive's own words become a configuration, and the parameters `torchserve.*`.
+
+    torchserve.handler                  in place of the manifest's
+    torchserve.response_timeout_s       how long a batch may take; 120 where neither this nor the archive says it
+    torchserve.startup_timeout_s        how long a worker may take to load the model; the same
+    torchserve.min_workers, max_workers what is asked for; how many there are is the instances' number
+    torchserve.version                  the archive's own modelVersion, written here and never read
+    torchserve.service_envelope         in place of the manifest's: body, json, kserve, kservev2
+    torchserve.limit_max_image_pixels   false lets handlers open images of any size
+    torchserve.metrics_config           a metrics.yaml with the metrics that handlers may keep
+    torchserve.model_metrics_auto_detect  true for those that no file names as well
+    torchserve.install_py_dep_per_model true to install an archive's requirements.txt into an environment of its own
+
+What a configuration says stands; an archive fills in what is missing. Source of the archive's side: pytorch/serve,
+docs/configuration.md and docs/management_api.md.
+"""
+
+from pathlib import Path
+
+from tritonclient.grpc import model_config_pb2 as mc
+from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelInstanceGroup
+
+from repository.core.errors import NotFound, RepositoryError
+from repository.files import torchserve_archive
+from repository.files.torchserve_archive import Manifest, ModelSettings
+from serving.backends.base.parameters import Parameters
+from serving.backends.child.bounds import Bounds
+from serving.core.devices import gpu_count
+from serving.core.errors import ServingError, invalid, not_found, unsupported
+
+PREFIX = "torchserve."
+HANDLER = PREFIX + "handler"
+RESPONSE_TIMEOUT = PREFIX + "response_timeout_s"
+STARTUP_TIMEOUT = PREFIX + "startup_timeout_s"
+MIN_WORKERS = PREFIX + "min_workers"
+MAX_WORKERS = PREFIX + "max_workers"
+VERSION = PREFIX + "version"
+ENVELOPE = PREFIX + "service_envelope"
+LIMIT_IMAGES = PREFIX + "limit_max_image_pixels"
+METRICS_CONFIG = PREFIX + "metrics_config"
+METRICS_AUTO_DETECT = PREFIX + "model_metrics_auto_detect"
+INSTALL = PREFIX + "install_py_dep_per_model"
+KNOWN = {
+    *(HANDLER, RESPONSE_TIMEOUT, STARTUP_TIMEOUT, MIN_WORKERS, MAX_WORKERS, VERSION, ENVELOPE, LIMIT_IMAGES),
+    *(METRICS_CONFIG, METRICS_AUTO_DETECT, INSTALL, "EXECUTION_ENV_PATH"),
+}
+
+DATA = "data"
+"""The name of the input and of the output of an archive for which nobody has declared others."""
+DEFAULT_TIMEOUT_S = 120
+DEFAULT_DELAY_MS = 100
+
+_PIECEWISE = ("pp", "tp", "pptp")
+
+
+def archive_path(version_dir: Path, filename: str) -> Path:
+    """Return where the archive lies: a file, a folder, or, for the file name MAR-INF, the version's own folder."""
+    return version_dir if filename == torchserve_archive.FOLDER else version_dir / filename
+
+
+def complete(config: ModelConfig, archive: Path) -> None:
+    """Fill in what a configuration does not say from what the archive says. ServingError for an archive that is none."""
+    try:
+        manifest = torchserve_archive.read_manifest(archive)
+        settings = torchserve_archive.read_settings(archive)
+        streams = torchserve_archive.streams(archive)
+    except RepositoryError as error:
+        raise told(error) from None
+    refuse_piecewise(settings)
+    _complete_tensors(config, settings)
+    _complete_batching(config, settings)
+    if not config.instance_group:
+        _add_instances(config, settings)
+    if streams and not config.HasField("model_transaction_policy"):
+        config.model_transaction_policy.decoupled = True
+    _complete_parameters(config, manifest, settings)
+    check_parameters(config)
+
+
+def told(error: RepositoryError) -> ServingError:
+    """Return what is wrong with an archive as the server says it."""
+    return not_found(error.message) if isinstance(error, NotFound) else invalid(error.message)
+
+
+def refuse_piecewise(settings: ModelSettings) -> None:
+    if settings.parallel_type.lower() in _PIECEWISE:
+        raise unsupported(
+            f"parallelType '{settings.parallel_type}' divides one model among several processes, which this server does not do"
+        )
+
+
+def _complete_tensors(config: ModelConfig, settings: ModelSettings) -> None:
+    if not config.input:
+        config.input.add(name=DATA, data_type=mc.TYPE_STRING, dims=[-1], allow_ragged_batch=True)
+        config.max_batch_size = config.max_batch_size or settings.batch_size or 1
+    if not config.output:
+        config.output.add(name=DATA, data_type=mc.TYPE_STRING, dims=[1])
+
+
+def _complete_batching(config: ModelConfig, settings: ModelSettings) -> None:
+    if config.WhichOneof("scheduling_choice") is None and config.max_batch_size > 0:
+        config.dynamic_batching.SetInParent()
+        if config.max_batch_size > 1:
+            delay_ms = DEFAULT_DELAY_MS if settings.max_batch_delay_ms is None else settings.max_batch_delay_ms
+            config.dynamic_batching.max_queue_delay_microseconds = delay_ms * 1000
+    if config.HasField("dynamic_batching") and settings.job_queue_size is not None:
+        policy = config.dynamic_batching.default_queue_policy
+        policy.max_queue_size = policy.max_queue_size or settings.job_queue_size
+
+
+def _add_instances(config: ModelConfig, settings: ModelSettings) -> None:
+    """Divide the workers among the GPUs, as TorchServe does in turn; one worker where the archive names no number."""
+    workers = max(1, settings.min_workers or 1)
+    gpus = list(settings.device_ids) or list(range(gpu_count()))
+    if settings.device_type == "cpu" or not gpu_count():
+        config.instance_group.add(name=config.name, kind=ModelInstanceGroup.KIND_CPU, count=workers)
+        return
+    each, more = divmod(workers, len(gpus))
+    for count, where in ((each + 1, gpus[:more]), (each, gpus[more:])):
+        if count and where:
+            name = f"{config.name}_{len(config.instance_group)}"
+            config.instance_group.add(name=name, kind=ModelInstanceGroup.KIND_GPU, count=count, gpus=where)
+
+
+def _complete_parameters(config: ModelConfig, manifest: Manifest, settings: ModelSettings) -> None:
+    said = {
+        RESPONSE_TIMEOUT: settings.response_timeout_s,
+        STARTUP_TIMEOUT: settings.startup_timeout_s,
+        MIN_WORKERS: settings.min_workers,
+        MAX_WORKERS: settings.max_workers,
+    }
+    for key, value in said.items():
+        if value is not None and key not in config.parameters:
+            config.parameters[key].string_value = str(value)
+    config.parameters[VERSION].string_value = manifest.version
+
+
+def check_parameters(config: ModelConfig) -> None:
+    """INVALID_ARG for a value that is none."""
+    bounds(config)
+    parameters = Parameters.of(config)
+    for key in (MIN_WORKERS, MAX_WORKERS):
+        parameters.integer(key, 0)
+    for key in (LIMIT_IMAGES, METRICS_AUTO_DETECT, INSTALL):
+        parameters.boolean(key, False)
+
+
+def bounds(config: ModelConfig) -> Bounds:
+    """Return how long a batch and a start may take."""
+    parameters = Parameters.of(config)
+    return Bounds(
+        execution_s=parameters.integer(RESPONSE_TIMEOUT, DEFAULT_TIMEOUT_S, 1),
+        execution_named=f"{RESPONSE_TIMEOUT} (responseTimeout)",
+        start_s=parameters.integer(STARTUP_TIMEOUT, DEFAULT_TIMEOUT_S, 1),
+        start_named=f"{STARTUP_TIMEOUT} (startupTimeout)",
+    )

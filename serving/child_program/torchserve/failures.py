@@ -1,0 +1,53 @@
+"""What clients of TorchServe are told of a handler that fails: status and reason, as the real server's clients see them."""
+
+from typing import TYPE_CHECKING, cast
+
+if TYPE_CHECKING:
+    from ts.utils.util import PredictionException
+
+PREDICTION_FAILED = 503, "Prediction failed"
+OUT_OF_RESOURCES = 507, "Out of resources"
+INVALID_OUTPUT = 503, "Invalid model predict output"
+WRONG_COUNT = 503, "number of batch response mismatched"
+UNSUPPORTED_OUTPUT = 503, "Unsupported model output data type."
+
+_CODES = {400: "INVALID_ARG", 404: "NOT_FOUND", 409: "ALREADY_EXISTS", 429: "UNAVAILABLE", 501: "UNSUPPORTED"}
+
+
+class InvalidAnswer(Exception):
+    """The handler has returned what cannot be sent. `told`: status and reason for clients of TorchServe."""
+
+    def __init__(self, message: str, told: tuple[int, str]) -> None:
+        super().__init__(message)
+        self.told = told
+
+
+def told(error: BaseException) -> tuple[int, str]:
+    """Return the status and reason of an exception."""
+    if isinstance(error, InvalidAnswer):
+        return error.told
+    if any(base.__name__ == "PredictionException" for base in type(error).__mro__):
+        raised = cast("PredictionException", error)
+        return int(raised.error_code), str(raised.message)
+    if isinstance(error, MemoryError) or "CUDA" in str(error):
+        return OUT_OF_RESOURCES
+    return PREDICTION_FAILED
+
+
+def code_of(status: int) -> str:
+    """Return Triton's code for a status."""
+    if status in (503, 507):
+        return "INTERNAL"
+    return _CODES.get(status, "INVALID_ARG" if 400 <= status < 500 else "INTERNAL")
+
+
+def check_answers(answers: object, count: int) -> list[object]:
+    """Return what a handler gave for `count` requests; InvalidAnswer unless that is a list with one answer for each."""
+    if not isinstance(answers, list):
+        raise InvalidAnswer(
+            f"it returned {type(answers).__name__} where a list with an answer for each request was expected",
+            INVALID_OUTPUT,
+        )
+    if len(answers) != count:
+        raise InvalidAnswer(f"it returned {len(answers)} answers for {count} requests", WRONG_COUNT)
+    return answers

@@ -1,0 +1,184 @@
+"""A batch as a handler is given it: a list of dicts, one for each request, and of each the headers and the id.
+
+Without declared inputs the one is `data`, of bytes. A frontend of TorchServe's says by parameters what its elements are:
+
+    torchserve_parts    JSON: [[name, content type or null, file name or null], ...], one for each element
+    torchserve_headers  JSON: [[name, value], ...] as the client sent them
+    torchserve_explain  the request asks for an explanation
+    content_type        of the only element, from a client of the V2 protocol
+
+What has a content type is decoded by it; what has none, or cannot be decoded, stays a bytearray. Where inputs are declared,
+each row of theirs is a dict of arrays.
+"""
+
+import codecs
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from serving.backends.channel.channel import loads
+from serving.backends.channel.messages import RequestDetails, RequestMessage, TensorRow
+from serving.backends.channel.tensors import TYPES, Array, Memory, deserialize
+
+Entry = dict[str, Any]
+Headers = dict[str, str]
+Decoder = Callable[[bytearray], Any]
+Part = tuple[str, Decoder | None]
+
+_DATA = "data"
+_NO_DETAILS: RequestDetails = {}
+_MAX_KNOWN = 512  # texts that repeat from request to request, kept with what they mean
+
+
+class InputReader:
+    """Reads the requests of one model. inputs: their names; None for the one that holds parts. batched: rows are requests."""
+
+    def __init__(self, inputs: Sequence[str] | None, batched: bool) -> None:
+        self._inputs = inputs
+        self._batched = batched
+        self._parts = _Known(_parsed_parts)
+        self._headers = _Known(_parsed_headers)
+        self._types = _Known(_decoder)
+
+    def read(
+        self, key: int, requests: Sequence[RequestMessage], memory: Memory
+    ) -> tuple[list[Entry], list[Headers], dict[int, str]]:
+        """Return the entries of a batch, and of each the headers and the id. A request of several rows has several entries."""
+        entries: list[Entry] = []
+        headers: list[Headers] = []
+        ids: dict[int, str] = {}
+        for own, (identifier, rows, tensors, given) in enumerate(requests, key):
+            details = given or _NO_DETAILS
+            parameters: Mapping[str, Any] = details.get("parameters", {})
+            if self._inputs is None:
+                entries += self._parts_of(tensors[0], parameters, memory)
+            else:
+                entries += _rows_of(tensors, rows if self._batched else 0, memory)
+            sent = self._headers_of(parameters)
+            for index in range(len(headers), len(entries)):
+                headers.append(dict(sent))
+                ids[index] = identifier or str(own)
+        return entries, headers, ids
+
+    def _parts_of(self, row: TensorRow, parameters: Mapping[str, Any], memory: Memory) -> list[Entry]:
+        """Return the entries of the input `data`: bytes, one entry for each row of theirs."""
+        _, _, shape, offset, length = row
+        values = _values(memory, offset, offset + length)
+        named = parameters.get("torchserve_parts")
+        if named is not None:
+            parts: list[Part] = self._parts(named)
+            return [
+                {
+                    name: value if decode is None else decode(value)
+                    for (name, decode), value in zip(parts, values, strict=False)
+                }
+            ]
+        count = shape[0] if self._batched else 1
+        each = len(values) // max(count, 1)
+        if each == 1:
+            content_type = parameters.get("content_type")
+            decode = self._types(content_type) if isinstance(content_type, str) else None
+            return [{_DATA: value if decode is None else decode(value)} for value in values]
+        return [
+            {f"{_DATA}{index or ''}": value for index, value in enumerate(values[row * each : (row + 1) * each])}
+            for row in range(count)
+        ]
+
+    def _headers_of(self, parameters: Mapping[str, Any]) -> Headers:
+        sent: Headers = self._headers(parameters.get("torchserve_headers", "[]"))
+        explain = "True" if parameters.get("torchserve_explain") else "False"
+        return {**sent, "explain": explain}
+
+
+def _values(memory: Memory, start: int, end: int) -> list[bytearray]:
+    """Return the elements of a BYTES tensor, as copies: the server writes the memory again."""
+    values = []
+    while start < end:
+        begin = start + 4
+        start = begin + int.from_bytes(memory[start:begin], "little")
+        values.append(bytearray(memory[begin:start]))
+    return values
+
+
+def _rows_of(tensors: Sequence[TensorRow], rows: int, memory: Memory) -> list[Entry]:
+    """Return an entry for each row of the tensors; for 0 rows one entry with all of them."""
+    arrays = {name: _array(kind, shape, memory, offset, length) for name, kind, shape, offset, length in tensors}
+    if not rows:
+        return [dict(arrays)]
+    return [{name: array[row] for name, array in arrays.items()} for row in range(rows)]
+
+
+def _array(kind: str, shape: Sequence[int], memory: Memory, offset: int, length: int) -> Array:
+    """Return a tensor of a request as a copy."""
+    content = bytes(memory[offset : offset + length])
+    if kind == "BYTES":
+        return deserialize(content, list(shape))
+    return np.frombuffer(bytearray(content), TYPES[kind].dtype).reshape(shape)
+
+
+class _Known:
+    """What texts that come again and again mean."""
+
+    def __init__(self, read: Callable[[str], Any]) -> None:
+        self._read = read
+        self._known: dict[str, Any] = {}
+
+    def __call__(self, text: str) -> Any:
+        try:
+            return self._known[text]
+        except KeyError:
+            if len(self._known) >= _MAX_KNOWN:
+                self._known.clear()
+            found = self._known[text] = self._read(text)
+            return found
+
+
+def _parsed_parts(text: str) -> list[Part]:
+    return [(name, _decoder(content_type) if content_type else None) for name, content_type, *_ in json.loads(text)]
+
+
+def _parsed_headers(text: str) -> Headers:
+    return dict(json.loads(text))
+
+
+# -- decoding by content type ------------------------------------------------------------------------------------------
+def _decoder(content_type: str) -> Decoder | None:
+    """Return what decodes a body of a type; None for one that stays bytes."""
+    kind, _, rest = content_type.partition(";")
+    kind = kind.strip().lower()
+    if kind == "application/json":
+        return _json
+    return _Text(rest) if kind.startswith("text/") else None
+
+
+def _json(value: bytearray) -> Any:
+    try:
+        return loads(value)  # type: ignore[arg-type]  # any buffer
+    except ValueError:
+        pass
+    try:
+        return json.loads(value)  # what only this one reads: NaN, numbers of any length, UTF-16
+    except (ValueError, RecursionError):
+        return value
+
+
+class _Text:
+    """Decodes a text of the charset that a content type names; UTF-8 where it names none."""
+
+    def __init__(self, rest: str) -> None:
+        self._charset = "utf-8"
+        for parameter in rest.split(";"):
+            name, _, value = parameter.partition("=")
+            if name.strip().lower() == "charset":
+                try:
+                    self._charset = codecs.lookup(value.strip().strip('"')).name
+                except LookupError:
+                    pass
+
+    def __call__(self, value: bytearray) -> Any:
+        try:
+            return value.decode(self._charset)
+        except ValueError:
+            return value
