@@ -39,6 +39,7 @@ urlpatterns = [
     path("models/<str:name>/log", models.ModelLog.as_view(), name="api_model_log"),
     path("models/<str:name>/infer", inference.Infer.as_view(), name="api_model_infer"),
     path("models/<str:name>/config", configuration.Config.as_view(), name="api_config"),
+    path("models/<str:name>/class_names", configuration.ClassNames.as_view(), name="api_class_names"),
     path("models/<str:name>/config/preview", configuration.ConfigPreview.as_view(), name="api_config_preview"),
     path("models/<str:name>/config/adopt", configuration.DriftAdopt.as_view(), name="api_config_adopt"),
     path("models/<str:name>/config/overwrite", configuration.DriftOverwrite.as_view(), name="api_config_overwrite"),

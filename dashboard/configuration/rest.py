@@ -9,6 +9,7 @@ from dashboard.catalog import selectors as select
 from dashboard.catalog.rest import summary_response
 from dashboard.catalog.serializers import ModelSummarySerializer
 from dashboard.configuration import serializers
+from dashboard.configuration.class_names import class_names_set
 from dashboard.configuration.drift import drift_adopt, drift_overwrite, model_adopt
 from dashboard.configuration.services import config_apply, config_preview, fields_in
 from dashboard.models import Model
@@ -30,6 +31,17 @@ class Config(Endpoint):
         """Applies a text. With base_release, a 409 says that somebody else was faster."""
         model = select.model_get(name)
         config_apply(model=model, actor=self.actor, **data_of(request, serializers.ConfigChangeSerializer))
+        return _config(model)
+
+
+class ClassNames(Endpoint):
+    rights = {"PUT": Right.OPERATE}
+
+    @extend_schema(request=serializers.ClassNamesSerializer, responses=serializers.ConfigSerializer)
+    def put(self, request: Request, name: str) -> Response:
+        """Names the classes of an output for everybody, by index, as a release that is taken in place."""
+        model = select.model_get(name)
+        class_names_set(model=model, actor=self.actor, **data_of(request, serializers.ClassNamesSerializer))
         return _config(model)
 
 

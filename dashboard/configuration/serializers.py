@@ -28,6 +28,14 @@ class ConfigChangeSerializer(serializers.Serializer[Any]):
     base_release = serializers.IntegerField(required=False, allow_null=True, default=None)
 
 
+class ClassNamesSerializer(serializers.Serializer[Any]):
+    output = serializers.CharField(max_length=1000)
+    names = serializers.ListField(
+        child=serializers.CharField(allow_blank=True, max_length=1000),
+        help_text="The first of class 0; none takes them away.",
+    )
+
+
 class ConfigPreviewRequestSerializer(serializers.Serializer[Any]):
     """Either `text`, or `fields` (configuration/fields.py) laid over `base`."""
 

@@ -108,6 +108,7 @@ def _rest_addresses(name: str) -> dict[str, str]:
         "model": reverse("api_model", args=[name]),
         "examples": reverse("api_examples", args=[name]),
         "golden_checks": reverse("api_golden_checks", args=[name]),
+        "class_names": reverse("api_class_names", args=[name]),
         "traffic": reverse("api_traffic_sample", args=[name]),
     }
 

@@ -4,6 +4,9 @@
 in force.
 """
 
+import json
+from collections.abc import Mapping, Sequence
+
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from repository.config.model_config import SLIPWAY_PREFIX, get_parameter
@@ -19,6 +22,15 @@ def class_names(config: ModelConfig) -> dict[str, list[str]]:
     if not isinstance(value, dict):
         return {}
     return {output: [str(name) for name in names] for output, names in value.items() if isinstance(names, list)}
+
+
+def set_class_names(config: ModelConfig, names: Mapping[str, Sequence[str]]) -> None:
+    """Write the names of outputs' classes; without any, no parameter is left."""
+    named = {output: list(classes) for output, classes in names.items() if classes}
+    if named:
+        config.parameters[KEY].string_value = json.dumps(named, ensure_ascii=False)
+    elif KEY in config.parameters:
+        del config.parameters[KEY]
 
 
 def problem(value: Json, config: ModelConfig) -> str:

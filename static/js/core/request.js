@@ -74,3 +74,12 @@ export async function request(url, { method = "GET", json, body, headers = {}, s
   }
   return response.status === 204 ? null : response.json();
 }
+
+/**
+ * Returns what went wrong as a sentence to be shown.
+ * @param {unknown} problem
+ */
+export function sentenceOf(problem) {
+  const text = problem instanceof Error ? problem.message : String(problem);
+  return text.charAt(0).toUpperCase() + text.slice(1) + (/[.!?]$/.test(text) ? "" : ".");
+}

@@ -3,6 +3,7 @@
 
 import { $, $$, data, el, icon, need } from "../core/dom.js";
 import { latency, size } from "../core/format.js";
+import { request, sentenceOf } from "../core/request.js";
 import { answerView, failureView, serverTime } from "../playground/answer.js";
 import { ask, settled } from "../playground/asking.js";
 import { keepNames, keptNames } from "../playground/class_names.js";
@@ -28,7 +29,7 @@ import { BINARY, TIMING, encode, kept, readable, unkept } from "../playground/wi
  * @property {{ inputs: TensorSpec[], outputs: TensorSpec[] }} signature
  * @property {number} max_batch rows that one request may have; 0 where the model takes no batches
  * @property {boolean} own_signatures whether another version may have another signature
- * @property {{ infer: string, version: string, model: string, examples: string, golden_checks: string, traffic: string }} addresses of REST; VERSION in the second is one's name
+ * @property {{ infer: string, version: string, model: string, examples: string, golden_checks: string, traffic: string, class_names: string }} addresses of REST; VERSION in the second is one's name
  * @property {{ http: string, grpc: string }} server
  * @property {boolean} token whether the server asks for one
  * @property {Record<string, string[]>} labels output -> names of its classes
@@ -230,11 +231,30 @@ function start(play) {
     file.value = "";
     file.onchange = async () => (area.value = (await file.files?.[0]?.text()) ?? area.value);
     need("[data-output-name]", HTMLElement, dialog).textContent = output;
-    need("form", HTMLFormElement, dialog).onsubmit = (event) => {
-      event.preventDefault();
-      keepNames(play.model, output, area.value);
+    const error = need(".error-text", HTMLElement, dialog);
+    error.hidden = true;
+    /** @param {string} text that this browser is to keep */
+    const close = (text) => {
+      keepNames(play.model, output, text);
       dialog.close();
       done();
+    };
+    need("form", HTMLFormElement, dialog).onsubmit = (event) => {
+      event.preventDefault();
+      close(area.value);
+    };
+    const keep = $("[data-keep]", dialog);
+    if (keep) keep.onclick = async () => {
+      try {
+        const names = area.value.trim() ? area.value.trim().split(/\r?\n/).map((line) => line.trim()) : [];
+        await request(play.addresses.class_names, { method: "PUT", json: { output, names } });
+        if (names.length) play.labels[output] = names;
+        else delete play.labels[output];
+        close("");
+      } catch (problem) {
+        error.textContent = sentenceOf(problem);
+        error.hidden = false;
+      }
     };
     dialog.showModal();
   }

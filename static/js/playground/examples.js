@@ -1,7 +1,7 @@
 // Examples of a model's requests, kept by name: put into the inputs, kept, renamed, deleted, made golden, and run.
 
 import { $, $$, need } from "../core/dom.js";
-import { RequestError, request } from "../core/request.js";
+import { RequestError, request, sentenceOf } from "../core/request.js";
 import { TrafficSampling } from "./traffic.js";
 import { readable } from "./wire.js";
 
@@ -313,10 +313,4 @@ function summaryOf(results) {
   const [{ version }] = results;
   const who = version ? `Version ${version}` : "What serves";
   return failed ? `${who} failed ${failed} of ${results.length} golden requests.` : `${who} passed ${results.length === 1 ? "the golden request" : `all ${results.length} golden requests`}.`;
-}
-
-/** @param {unknown} problem */
-function sentenceOf(problem) {
-  const text = problem instanceof Error ? problem.message : String(problem);
-  return text.charAt(0).toUpperCase() + text.slice(1) + (/[.!?]$/.test(text) ? "" : ".");
 }

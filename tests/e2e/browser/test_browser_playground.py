@@ -159,6 +159,13 @@ def test_a_table_is_pasted_from_a_spreadsheet_and_rows_are_added(page: Page, tmp
     expect(page.locator('[data-input="x"] .error-text')).to_have_text(
         "7 rows are more than one request may have: x takes at most 4."
     )
+    page.get_by_role("button", name="Name the classes").click()
+    page.get_by_label("Names, one for each line").fill("cat\ndog")
+    page.get_by_role("button", name="Keep for the model").click()
+    expect(page.locator("#classes-dialog")).to_be_hidden()
+    expect(page.locator('[data-output="y"]')).to_contain_text("dog")
+    kept = page.request.get("/api/v1/models/softmax/config").json()["text"]
+    assert "slipway.class_names" in kept
     page.get_by_label("x row 3, 0").fill("nine")
     page.get_by_role("button", name="Send request").click()
     expect(page.locator('[data-input="x"] .error-text')).to_have_text("Row 3, column 0: “nine” is not a number.")
@@ -172,7 +179,7 @@ def test_classes_that_a_person_names_stay_named(page: Page) -> None:
     page.locator('[data-output="probabilities"]').get_by_role("button", name="Class names").click()
     dialog = page.locator("#classes-dialog")
     dialog.get_by_label("Names, one for each line").fill("\n".join(f"digit {number}" for number in range(10)))
-    dialog.get_by_role("button", name="Use these names").click()
+    dialog.get_by_role("button", name="Use here").click()
     expect(page.locator("[data-class='7']")).to_have_text("digit 7")
     page.reload()
     draw(page, DIGITS["7"])

@@ -1,0 +1,54 @@
+"""The names of an output's classes, kept with a model for everybody: `slipway.class_names` of its configuration."""
+
+from collections.abc import Sequence
+
+from dashboard.access.authorisation import Actor, Right, require
+from dashboard.configuration.services import config_apply
+from dashboard.models import Model, Release
+from dashboard.releases.selectors import current_text, newest_release
+from dashboard.shared.exceptions import Conflict, Invalid, Problem
+from dashboard.shared.repository_errors import repository_errors
+from repository.config import edit as config_edit
+from repository.config import model_config
+from repository.config.class_names import class_names, set_class_names
+
+MAX_NAMES = 5_000
+
+
+@repository_errors()
+def class_names_set(*, model: Model, actor: Actor, output: str, names: Sequence[str]) -> Release:
+    """Make a release in which an output's classes have these names, by index; none takes the names away.
+
+    Conflict: a label file names them, or the model has no configuration yet. Invalid: too many names, or there is no such
+    output. Otherwise as for `config_apply`.
+    """
+    require(actor, Right.OPERATE)
+    newest = newest_release(model)
+    if newest is None:
+        raise Conflict(f"model '{model.name}' has no configuration yet; publish a version first")
+    if len(names) > MAX_NAMES:
+        raise _invalid("names", f"expected at most {MAX_NAMES} names, not {len(names)}; use a label file for more")
+    text = current_text(model)
+    config = model_config.parse(text)
+    row = next((one for one in config.output if one.name == output), None)
+    if row is None and config.output:
+        there = ", ".join(f"'{one.name}'" for one in config.output)
+        raise _invalid("output", f"model '{model.name}' has no output '{output}'; it has {there}")
+    if row is not None and row.label_filename:
+        raise Conflict(
+            f"the classes of '{output}' are named by the label file '{row.label_filename}'; change that, or take "
+            "label_filename out of the configuration first"
+        )
+    set_class_names(config, class_names(config) | {output: list(names)})
+    did = "Named" if names else "Took away the names of"
+    return config_apply(
+        model=model,
+        actor=actor,
+        text=config_edit.apply(text, config),
+        summary=f"{did} the classes of {output}",
+        base_release=newest.number,
+    )
+
+
+def _invalid(field: str, message: str) -> Invalid:
+    return Invalid(message, [Problem(message, field=field)])
