@@ -78,7 +78,8 @@ def outage_sentence(servers: list[Server], seconds: int = 900) -> str:
         return ""
     names = ", ".join(sorted({server.name for server, _ in spans}))
     down = sum(((one.end or now) - max(one.start, since)).total_seconds() for _, one in spans)
-    return f"{names} did not answer for {duration(down)} of the last {duration(seconds)}: requests then are not counted"
+    missed = "requests then failed, and are not counted"
+    return f"{names} did not answer for {duration(down)} of the last {duration(seconds)}: {missed}"
 
 
 def all_down() -> list[Server]:

@@ -1,11 +1,13 @@
 """The page that shows two versions or releases of a model side by side."""
 
 from django.http import HttpRequest, HttpResponse
+from django.utils.functional import SimpleLazyObject
 from django.views.decorators.http import require_GET
 
 from dashboard.access.authorisation import Right, requires
 from dashboard.catalog.pages import model_context
-from dashboard.versions.compare import choices, chosen, comparison
+from dashboard.servers.selectors import outage_sentence, servers
+from dashboard.versions.compare import FIGURES_OF, choices, chosen, comparison
 from dashboard.web.pages import respond
 
 
@@ -23,6 +25,7 @@ def model_compare(request: HttpRequest, name: str) -> HttpResponse:
         "choices": choices(model, a, b),
         "keys": (("a", "Left", a), ("b", "Right", b)),
         "compared": compared,
+        "outage": SimpleLazyObject(lambda: outage_sentence(list(servers()), int(FIGURES_OF.total_seconds()))),
         "silent": [number for number in compared.asked if number not in live] if compared else [],
     }
     return respond(request, "versions/compare", context)

@@ -1,6 +1,7 @@
 // One chart: a plotly.js plot in our colours and units, its legend with the values under the crosshair, its states.
 
 import { el, icon, need, svg } from "../core/dom.js";
+import { duration } from "../core/format.js";
 import { logTicks, momentText, steadyBound, timeTicks, valueTicks } from "./axes.js";
 import { KINDS, kindByVersion } from "./kinds.js";
 import { nearest, newestKnown } from "./series.js";
@@ -19,6 +20,7 @@ import { drawingOf } from "./traces.js";
 const CONFIG = { displayModeBar: false, doubleClick: false, showTips: false };
 const LOG_SPREAD = 20; // a logarithmic axis is worth it from here on
 const NARROW = 480; // pixels
+const WORDS = 64; // pixels that "down 9.9 s" takes
 
 /**
  * Returns a custom property's colour as the browser computes it in the present theme.
@@ -150,7 +152,7 @@ export class Plot {
     const keys = this.kind.series.map(([name, tint, label]) => this.#key(tint, label, series[name]?.[index] ?? null));
     const moment = at === null ? [] : [el("span", {}, momentText(times[index] ?? at))];
     const down = outages.some((outage) => (at ?? end) >= outage.start && (at ?? end) <= outage.end);
-    const words = down ? [el("span", { class: "key-down" }, "the server was down: nothing was counted")] : keys;
+    const words = down ? [el("span", { class: "key-down" }, "the server was down: no request was answered, nor counted")] : keys;
     this.legend.replaceChildren(...moment, ...words);
   }
 
@@ -220,7 +222,7 @@ export class Plot {
       xaxis: distribution ? sizeAxis(grid) : this.#timeAxis(view, grid),
       yaxis: this.#valueAxis(drawing, grid),
       shapes: distribution ? [] : [...view.outages.map(outageBand), ...view.markers.map(markerLine)],
-      annotations: signs.map(markerSign),
+      annotations: distribution ? [] : [...signs.map(markerSign), ...view.outages.map((one) => outageSign(one, view, this.box.clientWidth))],
       uirevision: "steady",
     };
   }
@@ -290,6 +292,26 @@ function outageBand({ start, end }) {
     fillcolor: colour("failed"),
     opacity: 0.12,
     line,
+  };
+}
+
+/**
+ * Says in a word, where the band has room for it, else by a sign, that the server was down.
+ * @param {Outage} outage
+ * @param {View} view
+ * @param {number} width of the chart in pixels
+ */
+function outageSign({ start, end }, view, width) {
+  const [from, to] = [Math.max(start, view.start), Math.min(end, view.end)];
+  const room = ((to - from) / (view.end - view.start)) * width;
+  return {
+    x: (from + to) / 2,
+    y: 0.5,
+    xref: "x",
+    yref: "paper",
+    text: room > WORDS ? `down ${duration(end - start)}` : "✕",
+    showarrow: false,
+    font: { size: 10, color: colour("failed") },
   };
 }
 

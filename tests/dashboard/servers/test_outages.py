@@ -65,11 +65,11 @@ def test_charts_are_told_of_outages_and_mark_failures(server: Server):
 @pytest.mark.parametrize("path", ["/", "/models/digits/"])
 def test_the_errors_say_that_an_outage_is_not_in_them(server: Server, as_person: Callable[..., Client], path: str):
     Model.objects.create(name="digits")
-    assert "requests then are not counted" not in text_of(as_person(), path)
+    assert "requests then failed, and are not counted" not in text_of(as_person(), path)
     now = timezone.now()
     happened(server, 300, "crashed", now)
     happened(server, 240, "restarted", now)
-    assert "local did not answer for 1 min of the last 15 min: requests then are not counted" in text_of(
+    assert "local did not answer for 1 min of the last 15 min: requests then failed, and are not counted" in text_of(
         as_person(), path
     )
 

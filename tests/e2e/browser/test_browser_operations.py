@@ -89,7 +89,9 @@ def test_a_crash_appears_on_the_charts_by_itself_with_the_time_that_nothing_was_
     expect(page.locator("#markers .bad").first).to_be_visible()
     expect(page.locator("#markers")).to_contain_text("is back")
     expect(page.locator('[data-chart="throughput"] .shapelayer path[style*="stroke-width: 0"]')).not_to_have_count(0)
-    expect(page.get_by_text("requests then are not counted")).to_be_visible()
+    expect(page.get_by_text("requests then failed, and are not counted")).to_be_visible()
+    sign = page.locator('[data-chart="errors"] .annotation-text')
+    expect(sign.first).to_have_text(re.compile("✕|down"))
     # As the other tests found it.
     wait_until(lambda: page.request.get(f"{slipway.http_url}/v2/models/digits/ready").ok)
     page.goto("/")
