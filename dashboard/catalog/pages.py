@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import redirect
+from django.shortcuts import redirect, render
 from django.utils.functional import SimpleLazyObject
 from django.views.decorators.http import require_GET, require_POST
 
@@ -153,7 +153,7 @@ def model_log(request: HttpRequest, name: str) -> HttpResponse:
         "socket": f"/ws/models/{quote(name, safe='')}/log/",
         "servers": servers(),
     }
-    return respond(request, "catalog/model/log", context)
+    return render(request, "catalog/model/log.html", context)
 
 
 @require_POST

@@ -56,9 +56,11 @@ def editor_context(text: str, applied: str | None = None) -> dict[str, object]:
 
 
 def base_release(request: HttpRequest) -> int | None:
-    """Return the number of the release that a form was made from, where the form sends it."""
+    """Return the number of the release that a form was made from; None where the form sends none, 0 for what is no number."""
     given = request.POST.get("base_release", "")
-    return int(given) if given.isascii() and given.isdecimal() and len(given) < 10 else None
+    if not given:
+        return None
+    return int(given) if given.isascii() and given.isdecimal() and len(given) < 10 else 0
 
 
 def preview_of(request: HttpRequest, model_name: str, arriving: Arriving | None = None) -> services.ConfigPreview:

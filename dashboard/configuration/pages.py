@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import render
 from django.views.decorators.http import require_http_methods, require_POST
 
 from dashboard.access.authorisation import Right, actor_of, requires
@@ -13,9 +14,9 @@ from dashboard.configuration import drift, services
 from dashboard.configuration.drift import model_adopt
 from dashboard.configuration.editor import base_release, editor_context, preview_of, preview_response, refusal_for
 from dashboard.releases.selectors import current_text, lives_of, newest_release, releases, serving_release
-from dashboard.shared.exceptions import DashboardError, Outdated, status_of
+from dashboard.shared.exceptions import DashboardError, Invalid, Outdated, status_of
 from dashboard.templatetags.slipway import sentence
-from dashboard.web.pages import act, back, respond
+from dashboard.web.pages import act, back
 from repository.config import text as config_text
 from repository.config.merge import merge
 
@@ -64,7 +65,7 @@ def _page(
         "conflict": conflict,
         "typed_summary": request.POST.get("summary", ""),
     }
-    response = respond(request, "configuration/configuration", context)
+    response = render(request, "configuration/configuration.html", context)
     response.status_code = status_of(error) if error else 200
     return response
 
@@ -85,7 +86,10 @@ def _conflict(error: Outdated, typed: str) -> Conflicting:
 def _apply(request: HttpRequest, name: str) -> HttpResponse:
     """Apply the text that was sent; where it is refused, show it again with the reason."""
     model = select.model_get(name)
-    text = request.POST.get("text", "").replace("\r\n", "\n")
+    text = request.POST.get("text")
+    if text is None:  # an empty one is a configuration, too
+        return _page(request, name, error=Invalid("the form came without a text; load the page again"))
+    text = text.replace("\r\n", "\n")
     try:
         services.config_apply(
             model=model,

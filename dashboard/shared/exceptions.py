@@ -76,6 +76,14 @@ class Outdated(Conflict):
         self.current_release, self.current_by = current_release, current_by
 
 
+class NamesMoved(Conflict):
+    """Somebody moved the same names of versions meanwhile. `merged`: as both have them, as asked where they differ."""
+
+    def __init__(self, message: str, *, merged: dict[str, int], current_release: int) -> None:
+        super().__init__(message)
+        self.merged, self.current_release = merged, current_release
+
+
 class WrongOffset(Conflict):
     def __init__(self, expected: int, got: int) -> None:
         super().__init__(f"expected the chunk at offset {expected}, but it starts at {got}")

@@ -5,27 +5,29 @@ from collections.abc import Mapping
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import redirect
+from django.shortcuts import redirect, render
 from django.utils.functional import SimpleLazyObject
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from dashboard.access.authorisation import Right, actor_of, requires
 from dashboard.catalog import selectors as select
 from dashboard.catalog.pages import model_context
+from dashboard.configuration.editor import base_release
 from dashboard.jobs.selectors import jobs
 from dashboard.jobs.services import UNFINISHED
+from dashboard.models import Model
 from dashboard.releases.selectors import current_text, newest_release, protected_versions, release_get, way_back
 from dashboard.releases.texts import published_numbers
 from dashboard.servers.selectors import model_states
 from dashboard.shared.choices import VersionState
-from dashboard.shared.exceptions import DashboardError, Invalid
+from dashboard.shared.exceptions import DashboardError, Invalid, NamesMoved, status_of
 from dashboard.templatetags.slipway import sentence
 from dashboard.versions import services as version_services
 from dashboard.versions.moves import version_archive as archive
 from dashboard.versions.moves import version_restore as restore
 from dashboard.versions.promotion import promotion
 from dashboard.versions.retention import expendable_versions, retention_set
-from dashboard.web.pages import act, page_of, respond
+from dashboard.web.pages import act, page_of, respond, whole_number
 
 
 @require_GET
@@ -34,7 +36,9 @@ def model_versions(request: HttpRequest, name: str) -> HttpResponse:
     return _versions(request, name)
 
 
-def _versions(request: HttpRequest, name: str, typed: Mapping[str, object] | None = None) -> HttpResponse:
+def _versions(
+    request: HttpRequest, name: str, typed: Mapping[str, object] | None = None, status: int = 200
+) -> HttpResponse:
     """`typed`: what was sent of a form and refused, and why."""
     head = model_context(name, "versions")
     model, newest = head["model"], newest_release(head["model"])
@@ -47,6 +51,7 @@ def _versions(request: HttpRequest, name: str, typed: Mapping[str, object] | Non
         "protected": protected_versions(model, head["way_back"]),
         "named": _names_of(newest.aliases if newest else {}),
         "aliases": list(newest.aliases.items()) if newest else [],
+        "base_release": newest.number if newest else 0,
         "published": published_numbers(model),
         "retention": model.retention,
         "expendable": SimpleLazyObject(lambda: expendable_versions(model)),
@@ -54,7 +59,7 @@ def _versions(request: HttpRequest, name: str, typed: Mapping[str, object] | Non
         **(typed or {}),
     }
     response = respond(request, "versions/versions", context)
-    response.status_code = 400 if typed else 200
+    response.status_code = status
     return response
 
 
@@ -73,9 +78,15 @@ def version_make_live(request: HttpRequest, name: str, number: int) -> HttpRespo
     head = model_context(name, "versions")
     version = select.version_get(head["model"], number)
     found = promotion(version)
+    newest = newest_release(head["model"])
+    now, base = newest.number if newest else 0, base_release(request)
+    if request.method == "POST" and base not in (None, now):
+        messages.warning(request, f"Release {now} came meanwhile. Look again at what making this version live changes.")
+        return redirect("version_make_live", name, number)
     if request.method == "GET":
-        context = {**head, "version": version, "promotion": found, "text_now": current_text(head["model"])}
-        return respond(request, "versions/live", context)
+        text_now = current_text(head["model"])
+        context = {**head, "version": version, "promotion": found, "text_now": text_now, "base_release": now}
+        return render(request, "versions/live.html", context)
     chosen = found.fitting if request.POST.get("config") == "fitting" else None
     given = {"version": version, "text": chosen.text if chosen else None}
     done = f"Version {number} is being made live. What serves now goes on until it is ready."
@@ -86,15 +97,37 @@ def version_make_live(request: HttpRequest, name: str, number: int) -> HttpRespo
 @requires(Right.OPERATE)
 def model_aliases(request: HttpRequest, name: str) -> HttpResponse:
     """Give versions the names of a form: `alias` and `number` of each row; a row without one of them goes."""
+    model, base = select.model_get(name), base_release(request)
     rows = list(zip(request.POST.getlist("alias"), request.POST.getlist("number"), strict=False))
-    wanted = {alias.strip(): int(number) for alias, number in rows if alias.strip() and number.isdecimal()}
+    kept: dict[str, object] = {"aliases": rows}
+    if base is not None:
+        kept["base_release"] = base
     try:
-        version_services.aliases_set(model=select.model_get(name), aliases=wanted, actor=actor_of(request))
+        wanted = _names_typed(model, rows)
+        version_services.aliases_set(model=model, aliases=wanted, actor=actor_of(request), base_release=base)
+    except NamesMoved as error:
+        moved = {"aliases": list(error.merged.items()), "base_release": error.current_release}
+        return _versions(request, name, {**moved, "aliases_error": sentence(error.message)}, status_of(error))
     except DashboardError as error:
-        kept = [(alias, int(number) if number.isdecimal() else 0) for alias, number in rows]
-        return _versions(request, name, {"aliases": kept, "aliases_error": sentence(error.message)})
+        return _versions(request, name, {**kept, "aliases_error": sentence(error.message)}, status_of(error))
     messages.success(request, "The names are being moved. Requests that use them follow as soon as the server knows.")
     return redirect("model_versions", name)
+
+
+def _names_typed(model: Model, rows: list[tuple[str, str]]) -> dict[str, int]:
+    """Return the names of a form's rows. Invalid: one stands twice, or is new and has no version."""
+    newest, names = newest_release(model), {}
+    for alias, typed in ((alias.strip(), typed) for alias, typed in rows):
+        number = whole_number(typed)
+        if not alias:
+            continue
+        if alias in names:
+            raise Invalid(f"'{alias[:80]}' stands in two rows; a name means one version")
+        if number is not None:
+            names[alias] = number
+        elif newest is None or alias not in newest.aliases:
+            raise Invalid(f"choose the version that '{alias[:80]}' is to name")
+    return names
 
 
 @require_POST
@@ -102,19 +135,14 @@ def model_aliases(request: HttpRequest, name: str) -> HttpResponse:
 def model_retention(request: HttpRequest, name: str) -> HttpResponse:
     typed = {field: request.POST.get(field, "").strip() for field in ("count", "days")}
     try:
-        rule = {field: _whole(text) for field, text in typed.items()}
+        rule = {field: whole_number(text) for field, text in typed.items()}
         retention_set(model=select.model_get(name), actor=actor_of(request), **rule)
     except DashboardError as error:
-        return _versions(request, name, {"retention": typed, "retention_error": sentence(error.message)})
+        return _versions(
+            request, name, {"retention": typed, "retention_error": sentence(error.message)}, status_of(error)
+        )
     messages.success(request, "Retention is saved.")
     return redirect("model_versions", name)
-
-
-def _whole(text: str) -> int | None:
-    """Return the number that a person typed, None for nothing."""
-    if text and not text.isdecimal():
-        raise Invalid(f"'{text}' is not a whole number")
-    return int(text) if text else None
 
 
 @require_POST

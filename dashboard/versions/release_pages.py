@@ -1,6 +1,7 @@
 """The pages of releases: what is wanted, what serves, what was live when, and how to get back."""
 
 from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
 from django.views.decorators.http import require_GET
 
 from dashboard.access.authorisation import Right, requires
@@ -80,4 +81,4 @@ def release(request: HttpRequest, name: str, number: int) -> HttpResponse:
         "text_now": current_text(model),
         "back": None if newest == found else going_back(model, found),
     }
-    return respond(request, "versions/release", context)
+    return render(request, "versions/release.html", context)

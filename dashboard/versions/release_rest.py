@@ -70,11 +70,12 @@ class Aliases(Endpoint):
         """The names by which versions can be called in place of their numbers."""
         return _aliases(name)
 
-    @extend_schema(request=serializers.AliasesSerializer, responses=serializers.AliasesSerializer)
+    @extend_schema(request=serializers.AliasesRequestSerializer, responses=serializers.AliasesSerializer)
     def put(self, request: Request, name: str) -> Response:
-        """Gives versions these names and no others, as a release. The versions that get a name are served, too."""
-        aliases = data_of(request, serializers.AliasesSerializer)["aliases"]
-        aliases_set(model=select.model_get(name), aliases=aliases, actor=self.actor)
+        """Gives versions these names and no others, as a release. The versions that get a name are served, too. With
+        base_release, what others did to other names since stays, and a 409 says that somebody moved the same ones."""
+        given = data_of(request, serializers.AliasesRequestSerializer)
+        aliases_set(model=select.model_get(name), actor=self.actor, **given)
         return _aliases(name)
 
 
@@ -102,4 +103,4 @@ def _release(name: str, number: int, status: int = 200) -> Response:
 
 def _aliases(name: str) -> Response:
     newest = newest_release(select.model_get(name))
-    return Response({"aliases": newest.aliases if newest else {}})
+    return Response({"aliases": newest.aliases if newest else {}, "release": newest.number if newest else 0})

@@ -52,7 +52,15 @@ class GoingBackSerializer(serializers.Serializer[Any]):
 
 
 class AliasesSerializer(serializers.Serializer[Any]):
+    aliases = serializers.DictField(child=serializers.IntegerField(min_value=1))
+    release = serializers.IntegerField(help_text="The release that gave these names; 0 for none.")
+
+
+class AliasesRequestSerializer(serializers.Serializer[Any]):
     aliases = serializers.DictField(child=serializers.IntegerField(min_value=1), allow_empty=True)
+    base_release = serializers.IntegerField(
+        required=False, allow_null=True, default=None, help_text="The release whose names were looked at."
+    )
 
 
 class StretchSerializer(serializers.Serializer[Any]):

@@ -14,7 +14,7 @@ from dashboard.releases.selectors import current_text, fitting_text, newest_rele
 from dashboard.releases.services import release_make
 from dashboard.releases.texts import aliases_in, live_text, pinned_text, published_numbers, with_aliases
 from dashboard.shared.choices import DesiredState, ReleaseKind, VersionState
-from dashboard.shared.exceptions import Conflict, Invalid
+from dashboard.shared.exceptions import Conflict, Invalid, NamesMoved
 from dashboard.shared.repository_errors import repository_errors
 from repository.config.release import DEFAULT_ALIAS
 from repository.config.release_stamp import same_text, unstamped
@@ -99,11 +99,13 @@ def release_go_back(*, model: Model, actor: Actor, release: Release | None = Non
 
 
 @repository_errors()
-def aliases_set(*, model: Model, aliases: Mapping[str, int], actor: Actor) -> Release:
+def aliases_set(*, model: Model, aliases: Mapping[str, int], actor: Actor, base_release: int | None = None) -> Release:
     """Make a release in which the versions have these names and no others; the newest one where they have them already.
 
     The versions that get a name are served, too. `default` answers where a request names no version; where it is not given,
-    what answers such requests now goes on to do so. Invalid: a name cannot be one, or there is no such published version.
+    what answers such requests now goes on to do so. base_release: the number of the release whose names the person saw; what
+    others did to other names since then stays. Invalid: a name cannot be one, or there is no such published version.
+    NamesMoved: somebody did something else to the same names since.
     """
     require(actor, Right.OPERATE)
     with transaction.atomic():
@@ -111,6 +113,9 @@ def aliases_set(*, model: Model, aliases: Mapping[str, int], actor: Actor) -> Re
         newest = newest_release(model)
         if newest is None:
             raise Conflict(f"model '{model.name}' has no version to name")
+        if base_release not in (None, newest.number):
+            base = model.releases.filter(number=base_release).first()
+            aliases = _with_theirs(newest, base.aliases if base else {}, aliases)
         missing = sorted(set(aliases.values()) - set(published_numbers(model)))
         if missing:
             raise Invalid(f"there is no published version {missing[0]} of '{model.name}'; name one that is published")
@@ -130,6 +135,26 @@ def aliases_set(*, model: Model, aliases: Mapping[str, int], actor: Actor) -> Re
             summary=_moved(newest.aliases, given),
             action="release.aliases",
         )
+
+
+def _with_theirs(newest: Release, base: Mapping[str, int], asked: Mapping[str, int]) -> dict[str, int]:
+    """Return the names that are asked for, with what others did since `base` to names that were left alone."""
+    theirs, merged, both = newest.aliases, dict(newest.aliases), []
+    for name in sorted({*base, *asked}):
+        wanted = asked.get(name)
+        if wanted == base.get(name):
+            continue
+        if theirs.get(name) not in (base.get(name), wanted):
+            both.append(f"'{name}' is {f'version {theirs[name]}' if name in theirs else 'gone'} by now")
+        merged.pop(name, None)
+        if wanted is not None:
+            merged[name] = wanted
+    if both:
+        message = (
+            f"{newest.created_by_name} made release {newest.number} meanwhile: {', '.join(both)}; look, and send again"
+        )
+        raise NamesMoved(message, merged=merged, current_release=newest.number)
+    return merged
 
 
 def _with_default(newest: Release, versions: list[int], aliases: dict[str, int]) -> dict[str, int]:

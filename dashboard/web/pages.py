@@ -14,13 +14,14 @@ from django_htmx.middleware import HtmxDetails
 from dashboard.access.authorisation import actor_of
 from dashboard.models import Job
 from dashboard.shared.choices import JobState
-from dashboard.shared.exceptions import DashboardError
+from dashboard.shared.exceptions import DashboardError, Invalid
 from dashboard.templatetags.slipway import sentence
 
 if TYPE_CHECKING:
     from _typeshed import SupportsRichComparison
 
 PAGE_SIZE = 50
+_MOST_DIGITS = 18  # what every database holds
 
 Row = TypeVar("Row")
 M = TypeVar("M", bound=Model)
@@ -79,9 +80,18 @@ def _say(request: HttpRequest, result: object, done: str) -> None:
 def back(request: HttpRequest, then: str, *args: object) -> HttpResponse:
     """Redirect to the page that the form names in `next`, when it is one of ours, else to the view `then`."""
     target = request.POST.get("next", "")
-    if target and url_has_allowed_host_and_scheme(target, allowed_hosts={request.get_host()}):
+    # What does not begin with a slash, `redirect` would take for the name of a view.
+    if target.startswith("/") and url_has_allowed_host_and_scheme(target, allowed_hosts={request.get_host()}):
         return redirect(target)
     return redirect(then, *args)
+
+
+def whole_number(text: str) -> int | None:
+    """Return the number that a person typed into a form, None for nothing. Invalid: it is none, or has too many digits."""
+    text = text.strip()
+    if text and not (text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS):
+        raise Invalid(f"'{text[:40]}' is not a whole number" + (" that fits" if text.isdecimal() else ""))
+    return int(text) if text else None
 
 
 def sorted_rows(

@@ -217,7 +217,7 @@ def get_parameter(config: ModelConfig, name: str, default: Json = None) -> Json:
         return default
     try:
         value: Json = json.loads(config.parameters[key].string_value)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise InvalidConfig(f"the value of '{key}' is not JSON", field=f'parameters["{key}"]') from None
     return value
 

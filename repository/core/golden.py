@@ -21,7 +21,16 @@ import orjson
 
 from repository.core.errors import InvalidExample
 from repository.core.json_types import Json, JsonObject
-from repository.core.tensors import FLOATS, Element, Tensor, in_json, read_tensor, tensor_json, to_binary
+from repository.core.tensors import (
+    FLOATS,
+    Element,
+    Tensor,
+    in_json,
+    is_tensor_name,
+    read_tensor,
+    tensor_json,
+    to_binary,
+)
 
 MAX_REQUESTS = 50  # of one model
 MAX_BYTES = 1 << 20  # of one, as JSON
@@ -129,11 +138,41 @@ def read_request(row: object) -> ExampleRequest:
     if not isinstance(parameters, dict) or not isinstance(outputs, list):
         raise InvalidExample("expected 'parameters' as an object and 'outputs' as a list")
     kept = {
-        key: value
+        key: _parameter(key, value)
         for key, value in parameters.items()
         if key != "binary_data_output" and not key.startswith("slipway_")
     }
     return ExampleRequest(inputs, [_asked(output) for output in outputs], kept)
+
+
+def _parameter(name: str, value: Json) -> Json:
+    """Return a parameter that V2 has; InvalidExample for one that a server would refuse, and every load of the model with it.
+
+    Source: Triton docs/protocol/extension_parameters.md, extension_sequence.md, extension_schedule_policy.md.
+    """
+    if name.startswith("triton_"):
+        raise InvalidExample(f"parameter '{name[:80]}': names that begin with 'triton_' are reserved")
+    if name in ("sequence_start", "sequence_end"):
+        expected, right = "true or false", isinstance(value, bool)
+    elif name in ("priority", "timeout"):
+        expected, right = "a whole number from 0", _is_unsigned(value)
+    elif name == "sequence_id":
+        expected, right = "a text or a whole number from 0", isinstance(value, str) or _is_unsigned(value)
+    else:
+        expected, right = "a text, a number or a boolean", isinstance(value, str | bool | float) or _is_integer(value)
+    if not right:
+        raise InvalidExample(f"expected parameter '{name[:80]}' as {expected}")
+    if "\0" in name or (isinstance(value, str) and "\0" in value):
+        raise InvalidExample(f"parameter '{name[:80]}' holds the character NUL, which cannot be kept")
+    return value
+
+
+def _is_unsigned(value: Json) -> bool:
+    return type(value) is int and 0 <= value < 1 << 64
+
+
+def _is_integer(value: Json) -> bool:
+    return type(value) is int and -(1 << 63) <= value < 1 << 64
 
 
 def read_expected(row: object) -> list[Tensor]:
@@ -171,13 +210,16 @@ def _tensors(rows: object, key: str) -> list[Tensor]:
 
 
 def _asked(output: object) -> JsonObject:
-    if not isinstance(output, dict) or not isinstance(output.get("name"), str):
+    name = output.get("name") if isinstance(output, dict) else None
+    if not isinstance(output, dict) or not is_tensor_name(name):
         raise InvalidExample("expected every output that is asked for as an object with a name")
     parameters = output.get("parameters", {})
     if not isinstance(parameters, dict):
         raise InvalidExample("expected the 'parameters' of an output as an object")
-    kept = {key: value for key, value in parameters.items() if key == "classification"}
-    return {"name": output["name"], "parameters": kept} if kept else {"name": output["name"]}
+    classes = parameters.get("classification", 0)
+    if type(classes) is not int or not 0 <= classes < 1 << 32:
+        raise InvalidExample(f"output '{name}': expected 'classification' as a number of classes")
+    return {"name": name, "parameters": {"classification": classes}} if classes else {"name": name}
 
 
 # -- written -------------------------------------------------------------------------------------------------------------

@@ -62,7 +62,7 @@ class Tensor:
 
 def read_tensor(row: object) -> Tensor:
     """Read a tensor's JSON. InvalidExample, with the tensor's name: it is no tensor, or its elements do not fit."""
-    if not isinstance(row, dict) or not isinstance(row.get("name"), str) or not row["name"]:
+    if not isinstance(row, dict) or not is_tensor_name(row.get("name")):
         raise InvalidExample("expected every tensor as an object with a name, a datatype, a shape and its data")
     name = row["name"]
     datatype = row.get("datatype")
@@ -79,6 +79,11 @@ def read_tensor(row: object) -> Tensor:
             f"tensor '{name}': shape {list(shape)} has {count} elements, but {len(elements)} are given"
         )
     return Tensor(name, datatype, shape, elements)
+
+
+def is_tensor_name(value: object) -> bool:
+    """Say whether a value can name a tensor. None has the character NUL in its name, which databases refuse."""
+    return isinstance(value, str) and value != "" and "\0" not in value
 
 
 def tensor_json(tensor: Tensor) -> JsonObject:

@@ -9,7 +9,7 @@ from rest_framework.response import Response
 from rest_framework.views import exception_handler as rest_handler
 from rest_framework.views import set_rollback
 
-from dashboard.shared.exceptions import DashboardError, Invalid, Outdated, WrongOffset, status_of
+from dashboard.shared.exceptions import DashboardError, Invalid, NamesMoved, Outdated, WrongOffset, status_of
 
 
 def exception_handler(error: Exception, context: dict[str, object]) -> Response | None:
@@ -30,6 +30,8 @@ def _body(error: DashboardError) -> dict[str, object]:
     if isinstance(error, Outdated):
         names = ("base_text", "current_text", "current_release", "current_by")
         body |= {name: getattr(error, name) for name in names}
+    if isinstance(error, NamesMoved):
+        body |= {"merged": error.merged, "current_release": error.current_release}
     if isinstance(error, Invalid) and error.problems:
         body["problems"] = [asdict(problem) for problem in error.problems]
     return body
@@ -56,13 +58,18 @@ def _encodable(data: object) -> object:
     return str(data).encode(errors="replace").decode()
 
 
+_SHOWN = 80  # characters of a field's name that somebody made up
+_LONGEST = 500  # characters of a sentence
+
+
 def _sentence(data: object, path: str = "") -> str:
     """Return the first message in REST framework's errors, with the path of its field."""
     if isinstance(data, dict):
         name, value = next(iter(data.items()), ("", "the request is not valid"))
-        step = "" if name == "non_field_errors" else str(name)
+        step = "" if name == "non_field_errors" else str(name)[:_SHOWN]
         return _sentence(value, f"{path}.{step}".strip(".") if step else path)
     if isinstance(data, list):
         item = next((row for row in data if row), "the request is not valid")
         return _sentence(item, path)
-    return f"{path}: {data}" if path else str(data)
+    said = f"{path}: {data}" if path else str(data)
+    return said if len(said) <= _LONGEST else f"{said[:_LONGEST]}…"

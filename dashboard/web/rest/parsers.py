@@ -1,5 +1,7 @@
 """The parsers of request bodies."""
 
+import json
+import re
 from collections.abc import Mapping
 from typing import IO, Any
 
@@ -9,17 +11,41 @@ from rest_framework.request import Request
 
 from dashboard.shared.exceptions import Invalid, TooLarge
 
+_LONGEST_NUMBER = re.compile(rb"[0-9]{4000}")
+
 
 class BoundedJSONParser(JSONParser):
-    """Parses JSON as deep as the interpreter's own parser goes; what is nested deeper is answered with 400."""
+    """Parses JSON that everything behind it can keep and send on; 400 says what is wrong with any other.
+
+    Nesting goes as deep as the interpreter's own parser. Half of a surrogate pair is no text: neither a file, nor a database,
+    nor an answer can hold it.
+    """
 
     def parse(
         self, stream: IO[bytes], media_type: str | None = None, parser_context: Mapping[str, object] | None = None
-    ) -> dict[str, Any]:  # by the base class, whatever the JSON is
+    ) -> Any:
+        content = stream.read()
         try:
-            return super().parse(stream, media_type, parser_context)
+            value = json.loads(content.decode(), parse_constant=_refuse_constant)
+            if b"\\ud" in content or b"\\uD" in content:
+                json.dumps(value, ensure_ascii=False).encode()
         except RecursionError:
             raise ParseError("the JSON is nested too deeply") from None
+        except UnicodeDecodeError:
+            raise ParseError("the JSON is not UTF-8") from None
+        except UnicodeEncodeError:
+            raise ParseError("a text in the JSON holds half of a surrogate pair (\\ud800 to \\udfff)") from None
+        except json.JSONDecodeError as error:
+            place = f"line {error.lineno}, column {error.colno}"
+            raise ParseError(f"the body is not JSON: {error.msg[:1].lower()}{error.msg[1:]}: {place}") from None
+        except ValueError as error:
+            told = "a number in it has too many digits" if _LONGEST_NUMBER.search(content) else str(error)
+            raise ParseError(f"the body is not JSON: {told}") from None
+        return value
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is none of its numbers")
 
 
 class RawParser(BaseParser):

@@ -1,5 +1,8 @@
 """Whether a request may call an endpoint: access.authorisation decides. A method without a right is closed."""
 
+from collections.abc import Mapping
+
+from rest_framework.exceptions import MethodNotAllowed
 from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 
@@ -14,8 +17,15 @@ class HasRight(BasePermission):
         if actor.user is None:
             return False
         rights: dict[str, Right] = {"OPTIONS": Right.VIEW, **getattr(view, "rights", {})}
-        right = rights.get("GET" if request.method == "HEAD" else str(request.method))
+        method = "GET" if request.method == "HEAD" else str(request.method)
+        right = rights.get(method)
         if right is None:
+            if not hasattr(view, method.lower()):
+                raise MethodNotAllowed(method, f"{method} is nothing that can be done here; {_known(rights)} can")
             return False
         require(actor, right)
         return True
+
+
+def _known(rights: Mapping[str, Right]) -> str:
+    return ", ".join(sorted(rights.keys() - {"OPTIONS"}))

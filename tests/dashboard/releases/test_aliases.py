@@ -83,4 +83,27 @@ def test_what_cannot_be_a_name_or_names_nothing_is_refused(
     with pytest.raises(Invalid):
         aliases_set(model=three[0].model, aliases=aliases, actor=actor)
     assert api.put("/api/v1/models/relu/aliases", {"aliases": aliases}, format="json").status_code == 400
-    assert api.get("/api/v1/models/relu/aliases").json() == {"aliases": {}}
+    assert api.get("/api/v1/models/relu/aliases").json()["aliases"] == {}
+
+
+def test_two_people_who_name_versions_at_once_lose_nothing(three: list[Version], actor: Actor) -> None:
+    model = three[0].model
+    base = aliases_set(model=model, aliases={"champion": 1, "old": 1}, actor=actor).number
+    aliases_set(model=model, aliases={"champion": 2, "default": 1}, actor=actor, base_release=base)
+    aliases_set(model=model, aliases={"champion": 1, "old": 1, "mine": 3}, actor=actor, base_release=base)
+    assert said(model)[1] == {"champion": 2, "default": 1, "mine": 3}
+
+
+def test_two_people_who_move_one_name_are_told_of_each_other(
+    three: list[Version], actor: Actor, api: APIClient
+) -> None:
+    base = aliases_set(model=three[0].model, aliases={"champion": 1, "old": 1}, actor=actor).number
+    aliases_set(model=three[0].model, aliases={"champion": 2, "old": 1}, actor=actor)
+    body = {"aliases": {"champion": 3, "mine": 1}, "base_release": base}
+    answer = api.put("/api/v1/models/relu/aliases", body, format="json")
+    assert answer.status_code == 409
+    assert "olga" in answer.json()["error"]
+    assert "'champion' is version 2 by now" in answer.json()["error"]
+    again = {"aliases": answer.json()["merged"], "base_release": answer.json()["current_release"]}
+    assert api.put("/api/v1/models/relu/aliases", again, format="json").status_code == 200
+    assert said(three[0].model)[1] == {"champion": 3, "default": 1, "mine": 1}

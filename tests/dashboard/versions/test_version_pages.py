@@ -96,6 +96,54 @@ def test_a_name_that_cannot_be_one_is_refused_and_kept_in_the_form(
     assert said in page.split('id="aliases-error">')[1].split("<")[0]
 
 
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ({"alias": ["champion"], "number": [""]}, "Choose the version"),
+        ({"alias": ["champion"], "number": ["9" * 5000]}, "whole number"),
+        ({"alias": ["champion", "champion"], "number": ["1", "2"]}, "stands in two rows"),
+    ],
+)
+def test_a_row_of_names_that_means_nothing_is_refused_and_not_passed_over(
+    two: Model, as_person: Callable[..., Client], rows: dict[str, list[str]], said: str
+) -> None:
+    answer = as_person("operate").post("/models/relu/aliases", rows)
+    page = answer.content.decode()
+    assert answer.status_code == 400
+    assert said in page.split('id="aliases-error">')[1].split("<")[0]
+    assert page.count('value="champion"') == len(rows["alias"])
+
+
+def test_names_that_somebody_moved_meanwhile_are_shown_as_both_have_them(
+    two: Model, actor: Actor, as_person: Callable[..., Client]
+) -> None:
+    operator = as_person("operate")
+    base = aliases_set(model=two, aliases={"champion": 1}, actor=actor).number
+    aliases_set(model=two, aliases={"champion": 2, "theirs": 2}, actor=actor)
+    rows = {"alias": ["champion", "mine"], "number": ["", "1"], "base_release": base}
+    answer = operator.post("/models/relu/aliases", rows)
+    page = answer.content.decode()
+    assert answer.status_code == 409
+    assert 'value="theirs"' in page
+    assert 'value="mine"' in page
+    newest = newest_release(two)
+    assert newest is not None
+    assert f'name="base_release" value="{newest.number}"' in page
+
+
+def test_a_version_is_not_made_live_over_a_release_that_was_not_looked_at(
+    two: Model, actor: Actor, as_person: Callable[..., Client]
+) -> None:
+    operator = as_person("operate")
+    page = text_of(operator, "/models/relu/versions/2/live")
+    base = page.split('name="base_release" value="')[1].split('"')[0]
+    made = aliases_set(model=two, aliases={"champion": 1}, actor=actor)
+    answer = operator.post("/models/relu/versions/2/live", {"config": "present", "base_release": base})
+    assert answer["Location"] == "/models/relu/versions/2/live"
+    assert newest_release(two) == made
+    assert f"Release {made.number} came meanwhile." in text_of(operator, "/models/relu/versions/2/live")
+
+
 def test_the_page_says_why_a_version_is_kept(two: Model, actor: Actor, as_person: Callable[..., Client]) -> None:
     aliases_set(model=two, aliases={"champion": 2}, actor=actor)
     page = text_of(as_person("operate"), "/models/relu/versions").replace("&#x27;", "'")
@@ -114,7 +162,7 @@ def test_retention_is_set_and_says_what_it_would_archive(two: Model, as_person: 
     assert two.retention == {}
 
 
-@pytest.mark.parametrize("count", ["many", "0", "-1"])
+@pytest.mark.parametrize("count", ["many", "0", "-1", "9" * 5000])
 def test_a_retention_that_is_no_number_is_refused_and_kept_in_the_form(
     two: Model, as_person: Callable[..., Client], count: str
 ) -> None:

@@ -118,9 +118,35 @@ def test_an_address_that_leads_nowhere_is_a_404_in_json(api: APIClient, path: st
 
 def test_malformed_json_is_a_400_and_another_media_type_a_415(api: APIClient) -> None:
     answer = api.post(url("uploads"), b"{", content_type="application/json")
-    assert (answer.status_code, "JSON parse error" in answer.json()["error"]) == (400, True)
+    assert (answer.status_code, "is not JSON" in answer.json()["error"]) == (400, True)
     assert api.post(url("uploads"), b"<x/>", content_type="text/xml").status_code == 415
-    assert api.put(url("models")).status_code == 403
+    assert api.put(url("models")).status_code == 405
+
+
+@pytest.mark.parametrize(
+    "body", ['{"aliases": {"%s": 1}}', '{"aliases": {}, "%s": [[1]]}', '{"aliases": {"a": ["%s"]}}']
+)
+def test_half_of_a_surrogate_pair_is_no_text_wherever_it_stands(api: APIClient, model: Model, body: str) -> None:
+    answer = api.put(url("models/relu/aliases"), body % "\\uD800", content_type="application/json")
+    assert (answer.status_code, "surrogate" in answer.json()["error"]) == (400, True)
+    assert (
+        api.put(url("models/relu/aliases"), body % "\\uD83D\\uDE00", content_type="application/json").status_code == 400
+    )
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [(b"\xff", "not UTF-8"), (b"9" * 5000, "too many digits"), (b"[NaN]", "NaN"), (b"[" * 100_000, "too deeply")],
+)
+def test_a_body_that_is_no_json_is_refused_in_our_words(api: APIClient, body: bytes, said: str) -> None:
+    answer = api.post(url("uploads"), body, content_type="application/json")
+    assert (answer.status_code, said in answer.json()["error"]) == (400, True)
+
+
+def test_a_sentence_stays_one_however_long_what_was_sent_is(api: APIClient, model: Model) -> None:
+    answer = api.put(url("models/relu/aliases"), {"aliases": {"a" * 50_000: "x"}}, format="json")
+    assert answer.status_code == 400
+    assert len(answer.json()["error"]) < 600
 
 
 def test_there_is_a_schema_of_every_route(tmp_path: Path) -> None:

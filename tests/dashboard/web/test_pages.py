@@ -12,7 +12,7 @@ from dashboard.access.authorisation import Actor
 from dashboard.accounts.tokens import token_create
 from dashboard.models import Job, ModelState, ModelSync, Server, ServerEvent, ServerState, Upload, Version
 from dashboard.shared.choices import JobState
-from tests.dashboard.conftest import text_of
+from tests.dashboard.conftest import CONFIG, text_of
 
 PAGES = (
     "/",
@@ -44,6 +44,16 @@ def test_a_page_is_shown(relu: Version, as_person: Callable[..., Client], path: 
     assert page.count("<h1>") == 1
     assert " style=" not in page, "inline styles are refused by the content security policy"
     assert not re.search(r"<script(?![^>]*(src=|application/json))", page), "inline scripts are refused too"
+
+
+@pytest.mark.parametrize("path", [*PAGES, "/models/relu/versions/1/live", "/models/relu/log"])
+def test_a_page_answers_a_script_that_asks_for_its_part(
+    relu: Version, as_person: Callable[..., Client], path: str
+) -> None:
+    operator = as_person("operate")
+    for part in ("", "?part=nothing"):
+        address = f"{path}{part.replace('?', '&') if '?' in path else part}"
+        assert operator.get(address, headers={"HX-Request": "true"}).status_code == 200
 
 
 @pytest.mark.parametrize("path", PAGES)
@@ -134,6 +144,17 @@ def test_a_refused_configuration_keeps_what_was_typed(relu: Version, as_person: 
     assert "Nothing was applied" in answer.content.decode()
 
 
+@pytest.mark.parametrize(
+    "form", [{}, {"text": CONFIG, "base_release": "x"}, {"text": CONFIG, "base_release": "9" * 5000}]
+)
+def test_a_form_that_lost_a_field_changes_no_configuration(
+    relu: Version, as_person: Callable[..., Client], form: dict[str, str]
+) -> None:
+    before = relu.model.releases.count()
+    assert as_person("operate").post("/models/relu/configuration", form).status_code in (400, 409)
+    assert relu.model.releases.count() == before
+
+
 def test_a_preview_answers_with_fields_problems_and_effect(relu: Version, as_person: Callable[..., Client]) -> None:
     client = as_person()
     answer = client.post(
@@ -216,8 +237,11 @@ def test_an_unknown_page_and_model_are_not_found(as_person: Callable[..., Client
     assert "no model named" in text_of(client, "/models/ghost/", status=404)
 
 
-def test_a_page_of_our_own_alone_is_returned_to(relu: Version, as_person: Callable[..., Client]) -> None:
-    answer = as_person("operate").post("/models/relu/load", {"next": "https://elsewhere.example/"})
+@pytest.mark.parametrize(
+    "target", ["https://elsewhere.example/", "//elsewhere.example", "overview", "1", "a:b", "sign_out"]
+)
+def test_a_page_of_our_own_alone_is_returned_to(relu: Version, as_person: Callable[..., Client], target: str) -> None:
+    answer = as_person("operate").post("/models/relu/load", {"next": target})
     assert answer["Location"] == "/models/relu/"
 
 

@@ -79,7 +79,7 @@ def test_a_token_without_a_right_opens_nothing(path: str, pattern: URLPattern, a
         other = "infer" if right is not Right.INFER else "read"
         _, secret = token_create(user=actor.user, actor=actor, name=method, rights=[other])
         answer = getattr(APIClient(), method)(path, HTTP_AUTHORIZATION=f"Bearer {secret}")
-        assert answer.status_code == 403, method
+        assert answer.status_code == (403 if right else 405), method
 
 
 def test_every_change_over_the_api_asks_for_more_than_seeing() -> None:

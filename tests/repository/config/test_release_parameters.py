@@ -34,7 +34,7 @@ def test_a_release_and_aliases_are_read_as_they_were_written() -> None:
     assert "slipway.aliases" not in found.parameters
 
 
-@pytest.mark.parametrize("value", ["0", "-1", "1.5", "true", '"7"', "null x", "[]", str(2**63)])
+@pytest.mark.parametrize("value", ["0", "-1", "1.5", "true", '"7"', "null x", "[]", str(2**63), "9" * 5000, "[" * 5000])
 def test_a_release_that_is_no_number_is_refused(value: str) -> None:
     assert any('parameters["slipway.release"]' in problem for problem in problems(config(release=value)))
 

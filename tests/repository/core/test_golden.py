@@ -200,3 +200,43 @@ def test_a_wrong_list_is_refused_in_one_sentence(text: str, said: str) -> None:
 
 def test_every_float_has_digits_that_tell_two_numbers_apart() -> None:
     assert {"FP16", "BF16", "FP32", "FP64"} == FLOATS
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"parameters": {"a": None}},
+        {"parameters": {"a": {"b": 1}}},
+        {"parameters": {"a": 2**64}},
+        {"parameters": {"a": "\0"}},
+        {"parameters": {"\0": 1}},
+        {"parameters": {"priority": -1}},
+        {"parameters": {"timeout": "soon"}},
+        {"parameters": {"sequence_start": 1}},
+        {"parameters": {"sequence_id": 1.5}},
+        {"parameters": {"triton_final_response": True}},
+        {"outputs": [{"name": ""}]},
+        {"outputs": [{"name": "y\0"}]},
+        {"outputs": [{"name": "y", "parameters": {"classification": -1}}]},
+        {"outputs": [{"name": "y", "parameters": {"classification": "all"}}]},
+        {"inputs": [{"name": "x\0", "datatype": "INT8", "shape": [0], "data": []}]},
+    ],
+)
+def test_what_a_server_or_a_database_would_refuse_is_not_kept(more: dict[str, Any]) -> None:
+    inputs = [{"name": "x", "datatype": "INT8", "shape": [0], "data": []}]
+    with pytest.raises(InvalidExample):
+        read_request({"inputs": inputs, **more})
+
+
+def test_parameters_that_v2_has_are_kept() -> None:
+    parameters = {
+        "a": "b",
+        "c": 1.5,
+        "d": True,
+        "e": 2**64 - 1,
+        "priority": 0,
+        "sequence_id": "s",
+        "sequence_end": True,
+    }
+    inputs = [{"name": "x", "datatype": "INT8", "shape": [0], "data": []}]
+    assert read_request({"inputs": inputs, "parameters": parameters}).parameters == parameters
