@@ -1,15 +1,21 @@
-"""Carries over what was known before there were releases: a revision gets the versions that were served with it, and when.
+"""Carries over what was known before there were releases: what was served when, and with which text.
 
-A revision ruled from its making until the next one was made; what was served at the end of that time are its versions. Where
-nothing was recorded for it, they are those that its version policy chose of the versions that there were.
+A text ruled from its making, as a revision, until the next one was made. Each set of versions that was served meanwhile is a
+release of its own, numbered in turn, so that all of them can be gone back to. The newest has what its version policy chooses
+now, for that is what a server will serve. What was asked for last and had not been loaded never served: what was before it
+did, until now.
 """
 
+import hashlib
+from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 from django.db import migrations
 from django.utils import timezone
 
 from repository.config import model_config, version_policy
+from repository.config.release_stamp import stamped
 from repository.core.errors import InvalidConfig
 
 _KINDS = (
@@ -20,54 +26,129 @@ _KINDS = (
     ("Adopted", "adopt"),
 )
 _RENAMED = "base_revision", "base_release"
+_AT_ONCE = timedelta(seconds=10)  # a text, and what was served because of it, were recorded one after the other
+
+
+@dataclass
+class _Told:
+    """A release to be. revision: with whose text."""
+
+    revision: Any
+    versions: list[int]
+    at: Any
+    summary: str
+    name: str
+    spans: list[list[Any]] = field(default_factory=list)  # [begin, end]; the end is None while it serves
 
 
 def carry_over(apps: Any, schema_editor: Any) -> None:
     model = apps.get_model("dashboard", "Model")
-    for row in model.objects.all():
-        _carry_model(apps, row)
+    numbers = {row.name: _carry_model(apps, row) for row in model.objects.all()}
     upload = apps.get_model("dashboard", "Upload")
     for row in upload.objects.all():
         if any(_RENAMED[0] in stored for stored in (row.proposal, row.publication)):
-            row.proposal, row.publication = _renamed(row.proposal), _renamed(row.publication)
+            known = numbers.get(row.model_name, {})
+            row.proposal, row.publication = _renamed(row.proposal, known), _renamed(row.publication, known)
             row.save(update_fields=["proposal", "publication"])
 
 
-def _carry_model(apps: Any, model: Any) -> None:
-    releases = list(apps.get_model("dashboard", "Release").objects.filter(model=model).order_by("number"))
+def _carry_model(apps: Any, model: Any) -> dict[int, int]:
+    """Make the releases of a model, with when they served; return the number of its first release by each revision's."""
+    revision_model = apps.get_model("dashboard", "Release")  # its rows are revisions still
+    revisions = list(revision_model.objects.filter(model=model).order_by("number"))
+    server = apps.get_model("dashboard", "Server").objects.order_by("-bundled", "name").first()
+    told = _story(apps, model, revisions)
+    if told and model.desired_state != "loaded":
+        _stop(told, timezone.now())
+    elif told and not _reached(apps, model, server):
+        _take_back(told)
+    revision_model.objects.filter(model=model).delete()
+    for number, one in enumerate(told, start=1):
+        text = stamped(one.revision.text, number) if one.revision.text else ""
+        release = revision_model.objects.create(
+            model=model,
+            number=number,
+            text=text,
+            sha256=hashlib.sha256(text.encode()).hexdigest(),
+            versions=one.versions,
+            kind=next((kind for start, kind in _KINDS if one.summary.startswith(start)), "configure"),
+            summary=one.summary,
+            created_by=one.revision.created_by if one.summary == one.revision.summary else None,
+            created_by_name=one.name,
+            created_at=one.at,
+        )
+        if server is not None:
+            span_model = apps.get_model("dashboard", "ReleaseSpan")
+            span_model.objects.bulk_create(
+                span_model(release=release, model=model, server=server, started_at=begin, ended_at=end)
+                for begin, end in one.spans
+                if end is None or begin < end
+            )
+    return {one.revision.number: number for number, one in reversed(list(enumerate(told, start=1)))}
+
+
+def _story(apps: Any, model: Any, revisions: list[Any]) -> list[_Told]:
+    """Return the releases of a model in turn, by what ruled and what was served."""
     served = list(apps.get_model("dashboard", "ServedBefore").objects.filter(model=model).order_by("at", "id"))
     versions = list(apps.get_model("dashboard", "Version").objects.filter(model=model))
-    ends = [release.created_at for release in releases[1:]] + [None]
-    for release, end in zip(releases, ends, strict=True):
-        before = [row for row in served if end is None or row.at < end]
-        last = next((row.versions for row in reversed(before) if row.versions), None)
+    told: list[_Told] = []
+    for revision, after in zip(revisions, [*revisions[1:], None], strict=True):
+        end = after.created_at if after is not None else None
+        rows = [row for row in served if end is None or row.at < end]
+        served = served[len(rows) :]
         there = [row.number for row in versions if end is None or row.created_at < end]
-        release.versions = sorted(last if last is not None else _chosen(release.text, there))
-        release.kind = next((kind for start, kind in _KINDS if release.summary.startswith(start)), "configure")
-        release.save(update_fields=["versions", "kind"])
-    _carry_spans(apps, model, releases, ends, served)
+        first = rows[0] if rows and rows[0].versions and rows[0].at - revision.created_at <= _AT_ONCE else None
+        serving = _stop(told, revision.created_at)
+        if first is not None:
+            chosen = sorted(first.versions)
+        else:
+            chosen = told[-1].versions if serving else _chosen(revision.text, there)
+        told.append(_Told(revision, chosen, revision.created_at, revision.summary, revision.created_by_name))
+        if serving:
+            told[-1].spans.append([first.at if first is not None else revision.created_at, None])
+        for row in rows:
+            _serve(told, row)
+    if told:
+        chosen = _chosen(told[-1].revision.text, [row.number for row in versions if row.state == "published"])
+        if chosen and chosen != told[-1].versions:
+            summary = "Carried over: what the version policy chooses"
+            told.append(_Told(told[-1].revision, chosen, timezone.now(), summary, ""))
+    return told
 
 
-def _carry_spans(apps: Any, model: Any, releases: list[Any], ends: list[Any], served: list[Any]) -> None:
-    """Each row of before, cut where a revision came in between, is a span of the release that ruled and has its versions."""
-    server = apps.get_model("dashboard", "Server").objects.order_by("-bundled", "name").first()
-    span_model = apps.get_model("dashboard", "ReleaseSpan")
-    if server is None:
+def _serve(told: list[_Told], row: Any) -> None:
+    """From a moment on these versions were served, or none."""
+    versions, newest = sorted(row.versions), told[-1]
+    if not versions or versions != newest.versions:
+        _stop(told, row.at)
+    if versions and versions != newest.versions:
+        told.append(_Told(newest.revision, versions, row.at, row.reason, row.actor_name))
+    if versions and not (told[-1].spans and told[-1].spans[-1][1] is None):
+        told[-1].spans.append([row.at, None])
+
+
+def _stop(told: list[_Told], at: Any) -> bool:
+    """End what served last; return whether anything did."""
+    serving = bool(told) and bool(told[-1].spans) and told[-1].spans[-1][1] is None
+    if serving:
+        told[-1].spans[-1][1] = at
+    return serving
+
+
+def _reached(apps: Any, model: Any, server: Any) -> bool:
+    """Whether the server had loaded what was asked for last, as far as is known."""
+    sync = apps.get_model("dashboard", "ModelSync").objects.filter(model=model, server=server).first()
+    return sync is None or sync.applied_generation == model.generation
+
+
+def _take_back(told: list[_Told]) -> None:
+    """What was asked for last did not serve; what did so just before it goes on."""
+    if not told[-1].spans:
         return
-    stops = [row.at for row in served[1:]] + [None]
-    spans: list[Any] = []
-    for release, end in zip(releases, ends, strict=True):
-        for row, stop in zip(served, stops, strict=True):
-            begin = max(row.at, release.created_at)
-            last = min((at for at in (stop, end) if at is not None), default=None)
-            if not row.versions or sorted(row.versions) != release.versions or (last is not None and last <= begin):
-                continue
-            if last is None and model.desired_state != "loaded":
-                last = max(begin, timezone.now())
-            spans.append(
-                span_model(release=release, model=model, server=server, started_at=begin, ended_at=last)
-            )
-    span_model.objects.bulk_create(spans)
+    asked, _ = told[-1].spans.pop()
+    before = next((one for one in reversed(told) if one.spans), None)
+    if before is not None and before.spans[-1][1] is not None and asked - before.spans[-1][1] <= _AT_ONCE:
+        before.spans[-1][1] = None
 
 
 def _chosen(text: str, there: list[int]) -> list[int]:
@@ -77,9 +158,13 @@ def _chosen(text: str, there: list[int]) -> list[int]:
         return []
 
 
-def _renamed(stored: dict[str, Any]) -> dict[str, Any]:
+def _renamed(stored: dict[str, Any], known: dict[int, int]) -> dict[str, Any]:
+    """Return a row of an upload with the release in place of the revision that its text was made from."""
     before, after = _RENAMED
-    return {after if key == before else key: value for key, value in stored.items()}
+    if before not in stored:
+        return stored
+    rest = {key: value for key, value in stored.items() if key != before}
+    return {**rest, after: known.get(stored[before], stored[before])}
 
 
 class Migration(migrations.Migration):

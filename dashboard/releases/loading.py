@@ -7,9 +7,9 @@ from django.db import transaction
 from dashboard.models import Model, ModelSync, Release, ReleaseCheck, Server
 from dashboard.releases.overrides import wanted_override
 from dashboard.releases.selectors import last_good, newest_release, same_content
-from dashboard.releases.storage import disk_text, managed_repository
+from dashboard.releases.storage import disk_text, managed_repository, remember_config
 from dashboard.shared.choices import CheckState
-from repository.config.release_stamp import same_text
+from repository.config.release_stamp import same_text, stamped
 from repository.files import publish
 
 _CANDIDATES = 3  # of what served well
@@ -50,17 +50,20 @@ def load_plan(*, model_id: int, server: Server, serves: bool) -> LoadPlan | None
 
 
 def folder_renew(*, model_id: int, server: Server) -> None:
-    """Have a server that serves an override read the folder again: it keeps one until the model's files change, as Triton does.
+    """Have the folder hold the text of the wanted release as it was made, and a server that serves an override read it again.
 
-    So the text is written once more, as it is. Nothing where no override was brought, or somebody changed the text by hand.
+    A text of before there were releases has no stamp, by which a server says what it serves, and a person may have changed one.
+    An override a server keeps until the model's files change, as Triton does: so the text is written once more. Nothing where
+    somebody changed the text itself by hand.
     """
-    if not ModelSync.objects.filter(server=server, model=model_id, override=True).exists():
-        return
+    overridden = ModelSync.objects.filter(server=server, model=model_id, override=True).exists()
     with transaction.atomic():
         model = Model.objects.select_for_update().filter(pk=model_id).first()
         newest = newest_release(model) if model else None
         if model is None or newest is None:
             return
-        on_disk = disk_text(model.name)
-        if on_disk is not None and same_text(on_disk, newest.text):
-            publish.write_config(managed_repository(), name=model.name, text=on_disk)
+        on_disk = disk_text(model.name) or ""
+        if same_text(on_disk, newest.text) and (overridden or on_disk != newest.text):
+            text = newest.text or stamped("", newest.number)
+            publish.write_config(managed_repository(), name=model.name, text=text)
+            remember_config(model, text)

@@ -9,6 +9,7 @@ from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 from django.utils import timezone
 
+from repository.config.release_stamp import stamped
 from tests.dashboard.conftest import CONFIG
 
 BEFORE, AFTER = [("dashboard", "0009_event_process")], [("dashboard", "0012_release_history")]
@@ -56,10 +57,10 @@ def test_revisions_become_releases_with_the_versions_that_were_served_with_them(
     after = migrate(AFTER)
     releases = after.get_model("dashboard", "Release").objects.order_by("number")
     assert [(row.number, row.text, row.versions, row.kind) for row in releases] == [
-        (1, CONFIG, [1], "publish"),
-        (2, pinned, [1], "publish"),
-        (3, CONFIG, [2], "configure"),
-        (4, pinned, [1], "go_back"),
+        (1, stamped(CONFIG, 1), [1], "publish"),
+        (2, stamped(pinned, 2), [1], "publish"),
+        (3, stamped(CONFIG, 3), [2], "configure"),
+        (4, stamped(pinned, 4), [1], "go_back"),
     ]
     spans = after.get_model("dashboard", "ReleaseSpan").objects.order_by("started_at")
     assert [(row.release.number, row.started_at, row.ended_at, row.server_id) for row in spans] == [
@@ -70,6 +71,39 @@ def test_revisions_become_releases_with_the_versions_that_were_served_with_them(
     ]
     upload = after.get_model("dashboard", "Upload").objects.get()
     assert (upload.proposal, upload.publication) == ({"base_release": 3, "format": "onnx"}, {"number": 3})
+
+
+def test_each_set_of_versions_under_one_text_can_be_gone_back_to(before: Any) -> None:
+    """The commonest way before: versions published one after the other under "the latest"; the last one did not load."""
+    get = before.get_model
+    server = get("dashboard", "Server").objects.create(name="local", http_url="h", grpc_url="g", bundled=True)
+    model = get("dashboard", "Model").objects.create(name="relu", desired_state="loaded", last_number=3, generation=3)
+    get("dashboard", "ModelSync").objects.create(server=server, model=model, applied_generation=2, error="no weights")
+    get("dashboard", "ConfigRevision").objects.create(
+        model=model, number=1, text=CONFIG, sha256="x", summary="Published with version 1", created_at=minutes(60)
+    )
+    for number, ago in ((1, 60), (2, 40), (3, 20)):
+        get("dashboard", "Version").objects.create(
+            model=model, number=number, format="onnx", state="published", created_at=minutes(ago)
+        )
+        get("dashboard", "Release").objects.create(
+            model=model, versions=[number], at=minutes(ago), reason=f"Published version {number}", actor_name="olga"
+        )
+    get("dashboard", "Upload").objects.create(model_name="relu", expires_at=NOW, proposal={"base_revision": 1})
+
+    after = migrate(AFTER)
+    releases = after.get_model("dashboard", "Release").objects.order_by("number")
+    assert [(row.number, row.text, row.versions, row.kind, row.created_by_name) for row in releases] == [
+        (1, stamped(CONFIG, 1), [1], "publish", ""),
+        (2, stamped(CONFIG, 2), [2], "publish", "olga"),
+        (3, stamped(CONFIG, 3), [3], "publish", "olga"),
+    ]
+    spans = after.get_model("dashboard", "ReleaseSpan").objects.order_by("started_at")
+    assert [(row.release.number, row.started_at, row.ended_at) for row in spans] == [
+        (1, minutes(60), minutes(40)),
+        (2, minutes(40), None),
+    ]
+    assert after.get_model("dashboard", "Upload").objects.get().proposal == {"base_release": 1}
 
 
 def test_a_model_that_was_never_loaded_has_the_versions_that_its_policy_chose(before: Any) -> None:

@@ -23,6 +23,7 @@ from dashboard.shared.exceptions import DashboardError
 from dashboard.versions.services import aliases_set, release_go_back, release_promote
 from dashboard.watch.plan import Attempts
 from dashboard.watch.reconciler import Reconciler
+from repository.config.release_stamp import unstamped
 from tests.dashboard.conftest import CONFIG
 from tests.dashboard.processes import FixedServer, fixed_server, server_client
 from tests.dashboard.watch.test_watch import until, watch
@@ -140,6 +141,18 @@ def test_a_configuration_that_changes_nothing_else_is_another_release_without_a_
     assert states == [ReleaseState.WANTED, ReleaseState.SERVED]
     steps = lives_of(releases(model))[0].check.steps
     assert "load" not in [step["step"] for step in steps]
+
+
+def test_a_text_that_lost_its_stamp_gets_it_back_before_it_is_loaded(
+    published: Callable[..., Version], inference: FixedServer
+) -> None:
+    """As that of a release of before there were any, or after a person has taken it away."""
+    model = published(load=True).model
+    on_disk = Path(settings.MODEL_REPOSITORY, "relu", "config.pbtxt")
+    on_disk.write_text(unstamped(on_disk.read_text()))
+    server = inference.row()
+    watch(server, (inference.start, lambda: told(server) == {"1": 1}))
+    assert (on_disk.read_text(), drift_check()) == (releases(model).get().text, [])
 
 
 def test_a_release_whose_golden_request_fails_leaves_the_old_one_serving(
