@@ -141,6 +141,10 @@ class InferenceServer:
         """Return whether every model repository is there, as in Triton: without it nothing can be served."""
         return not self._manager.missing_repositories()
 
+    def started(self) -> bool:
+        """Return whether start-up is done, and shutting down has not begun."""
+        return self._started and not self._stopping
+
     def ready(self) -> bool:
         """Live, start-up done, not draining; with --strict-readiness also every model that should be loaded is."""
         if not self._started or self._stopping or not self.live():

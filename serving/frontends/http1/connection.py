@@ -290,7 +290,7 @@ class Connection(asyncio.BufferedProtocol):
                 raise route.refusal()
             if not self._context.authoriser.open:
                 self._authorise(head, route)
-            if head.encoding:
+            if head.encoding and not route.encoded:
                 exchange.task = asyncio.get_running_loop().create_task(_decompress(exchange))
                 return
             assert route.handler is not None

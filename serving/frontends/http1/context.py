@@ -38,19 +38,19 @@ class Context:
     """The listener's checks and bounds, and the buffer that its connections read into, one after the other.
 
     `forwarded` matches the names of request headers that become parameters of an inference request. `standing` makes the lines
-    of the headers that every answer has.
+    of the headers that every answer has, by its status.
     """
 
     authoriser: Authoriser
     memory: RequestMemory
     limits: Limits = Limits()
     forwarded: re2._Regexp | None = None
-    standing: Callable[[], str] | None = None
+    standing: Callable[[int], str] | None = None
     timeouts: ClientTimeouts = field(init=False)
     read_view: memoryview = field(init=False, repr=False)
 
-    def standing_headers(self) -> str:
-        return "" if self.standing is None else self.standing()
+    def standing_headers(self, status: int) -> str:
+        return "" if self.standing is None else self.standing(status)
 
     def __post_init__(self) -> None:
         self.timeouts = self.limits.timeouts()

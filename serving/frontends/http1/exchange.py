@@ -40,6 +40,7 @@ class RouteMatch:
     """Where a request's path and method lead: to a handler, or to a refusal.
 
     `group` is the API group that the authoriser knows. `params` are the named segments of the path. `max_body` is in bytes.
+    `encoded`: the handler takes the body in whatever Content-Encoding it came.
     `error_reply` makes the answer of an error in the form of the protocol that the path belongs to. `refusal` makes a new error
     for each request: one that is raised again keeps the frames of all the times before.
     """
@@ -50,6 +51,7 @@ class RouteMatch:
     group: str = ""
     params: dict[str, str] = field(default_factory=dict)
     refusal: Callable[[], HttpError] | None = None
+    encoded: bool = False
 
 
 NO_ROUTE = RouteMatch()
@@ -105,13 +107,16 @@ class Exchange:
         return self.began_ns or now, now
 
     # -- an answer of known length ---------------------------------------------------------------------------------
-    def reply(self, reply: Reply) -> None:
-        """Send the whole answer, unless there is one."""
-        if not self.done:
-            pipeline = self.pipeline
-            if reply.closes:
-                pipeline.closing = True
-            self.send(reply.encode(self.head, pipeline.closes_after(self), pipeline.context.standing_headers()))
+    def reply(self, reply: Reply, standing: str | None = None) -> None:
+        """Send the whole answer, unless there is one. standing: lines of headers in place of the listener's own."""
+        if self.done:
+            return
+        pipeline = self.pipeline
+        if reply.closes:
+            pipeline.closing = True
+        if standing is None:
+            standing = pipeline.context.standing_headers(reply.status)
+        self.send(reply.encode(self.head, pipeline.closes_after(self), standing))
 
     def send(self, chunks: list[Chunk]) -> None:
         """Send the whole answer, already encoded. The client may have gone meanwhile."""

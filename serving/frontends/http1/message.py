@@ -273,7 +273,7 @@ class Reply:
 
 
 def status_line(status: int) -> str:
-    return _STATUS_LINES[status]
+    return _STATUS_LINES.get(status) or f"HTTP/1.1 {status} \r\n"
 
 
 def connection_header(head: Head, closing: bool) -> str:

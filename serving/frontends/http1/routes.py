@@ -26,6 +26,7 @@ class Route(NamedTuple, Generic[F]):
     group: str
     handler: Callable[[F, Exchange], HandlerResult]
     large: bool = False  # takes bodies up to the table's limit, and not only CONTROL_BODY
+    encoded: bool = False  # takes bodies as they come, whatever their Content-Encoding
 
 
 class RouteTable:
@@ -44,6 +45,7 @@ class RouteTable:
         self._error_replies = dict(error_replies or {})
         self.unknown = RouteMatch(error_reply=self._error_replies.get("", error_reply))  # of what has no valid head
         self._large = {route.pattern for route in routes if route.large}
+        self._encoded = {route.pattern for route in routes if route.encoded}
         self._patterns = {route.pattern: _compile(route.pattern) for route in routes}
         self._methods: dict[str, dict[str, tuple[str, Handler]]] = {pattern: {} for pattern in self._patterns}
         for route in routes:
@@ -69,6 +71,7 @@ class RouteTable:
                 match.params = {name: value for name, value in found.groupdict().items() if value is not None}
                 if pattern in self._large:
                     match.max_body = self._max_body
+                match.encoded = pattern in self._encoded
                 _choose(match, head, self._methods[pattern])
                 return match
         if head.path == "*" and head.method == "OPTIONS":

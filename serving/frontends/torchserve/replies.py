@@ -92,17 +92,27 @@ _CACHE_LINES = (
 
 
 class StandingHeaders:
-    """Makes the lines of headers that every answer of a listener has: a request ID of its own, CORS, and no caching."""
+    """Makes the lines of headers that every answer of a listener has: a request ID, CORS, and no caching."""
 
     def __init__(self, origin: str = "", methods: str = "", headers: str = "") -> None:
         """origin, methods, headers: what CORS allows; "" leaves the header out."""
-        cors = (("Origin", origin), ("Methods", methods), ("Headers", headers))
-        lines = [f"access-control-allow-{name.lower()}: {value}\r\n" for name, value in cors if value]
-        self._rest = "".join(lines) + _CACHE_LINES
+        cors = (("origin", origin), ("methods", methods), ("headers", headers))
+        self._rest = (
+            "".join(f"access-control-allow-{name}: {value}\r\n" for name, value in cors if value) + _CACHE_LINES
+        )
+        self._after_id = f"\r\n{self._rest}content-length: ".encode()
         start = os.urandom(10).hex()
-        self._beginning = f"x-request-id: {start[:8]}-{start[8:12]}-4{start[13:16]}-a{start[17:20]}-"
-        self._numbers = itertools.count(int.from_bytes(os.urandom(4)) + 1)
+        self._beginning = f"{start[:8]}-{start[8:12]}-4{start[13:16]}-a{start[17:20]}-"
+        self._numbers = itertools.count(int.from_bytes(os.urandom(5)))
 
-    def __call__(self) -> str:
-        """Return the lines, each of which ends with CRLF. IDs have the form of a UUID."""
-        return f"{self._beginning}{next(self._numbers):012x}\r\n{self._rest}"
+    def new_id(self) -> str:
+        """Return an ID of the form of a UUID."""
+        return f"{self._beginning}{next(self._numbers):012x}"
+
+    def lines(self, identifier: str) -> str:
+        """Return the lines for the answer to that request, each of which ends with CRLF."""
+        return f"x-request-id: {identifier}\r\n{self._rest}"
+
+    def success(self, identifier: str, length: int) -> bytes:
+        """Return the whole head of an answer with status 200 and so many bytes, of which the handler has said no more."""
+        return b"HTTP/1.1 200 \r\nx-request-id: %b%b%d\r\n\r\n" % (identifier.encode(), self._after_id, length)

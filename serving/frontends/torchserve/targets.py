@@ -1,0 +1,102 @@
+"""Which version a prediction means, and how that takes requests. Remembered until its configuration changes."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from tritonclient.grpc.model_config_pb2 import TYPE_STRING, ModelConfig
+
+from serving.core.datatypes import Tensor
+from serving.core.errors import Code, ServingError
+from serving.core.in_flight import Observer
+from serving.frontends.torchserve.metrics import InferenceMetrics
+from serving.server.inference_server import InferenceServer
+from serving.torchserve.errors import model_not_found, no_worker
+from serving.torchserve.version_names import resolve
+
+INPUT = "data"
+MAX_REMEMBERED = 10_000
+
+
+class Target:
+    """A version by the name that a client has for it.
+
+    number: "" leaves the choice to the server. handler: whether it takes the parts of a request, rather than tensors by their
+    names. streams: whether it may answer in pieces. observers: count its predictions.
+    """
+
+    __slots__ = ("config", "handler", "number", "observers", "rows", "streams")
+
+    def __init__(self, number: str, config: ModelConfig, observers: tuple[Observer, ...]) -> None:
+        inputs = config.input
+        self.number = number
+        self.config = config
+        self.observers = observers
+        self.rows = config.max_batch_size > 0  # tensors have a batch dimension
+        self.handler = len(inputs) == 1 and inputs[0].name == INPUT and inputs[0].data_type == TYPE_STRING
+        self.streams = config.model_transaction_policy.decoupled
+
+    def tensor(self, values: Sequence[bytes]) -> Tensor:
+        """Return the parts of one request as a tensor of BYTES: [1, parts], or [parts] without a batch dimension."""
+        count = len(values)
+        tensor = np.empty((1, count) if self.rows else count, np.object_)
+        if count == 1:
+            tensor.fill(values[0])
+        else:
+            flat = tensor.reshape(-1)
+            for index, value in enumerate(values):
+                flat[index] = value
+        return tensor
+
+
+class Targets:
+    """Finds the targets of predictions.
+
+    registered: whether a model is registered, in that version ("" for any), though it does not serve; by default what the
+    repository has is.
+    """
+
+    def __init__(
+        self,
+        server: InferenceServer,
+        metrics: InferenceMetrics,
+        registered: Callable[[str, str], bool] | None = None,
+    ) -> None:
+        self._server = server
+        self._metrics = metrics
+        self._registered = registered or self._in_repository
+        self._known: dict[tuple[str, str], Target] = {}
+
+    def find(self, model: str, version: str) -> Target:
+        """Return the target of a request. TorchServeError for a model or version that is unknown, or has no worker."""
+        known = self._known.get((model, version))
+        try:
+            if known is not None and self._server.answering_config(model, known.number) is known.config:
+                return known
+            number = resolve(self._server, model, version) if version else ""
+            config = self._server.answering_config(model, number)
+        except ServingError as error:
+            raise self._refusal(error, model, version) from None
+        found = Target(number, config, self._metrics.series(model, version).observers)
+        self._known[model, version] = found
+        return found
+
+    def _refusal(self, error: ServingError, model: str, version: str) -> ServingError:
+        """Return what a client is told where nothing answers, and forget what did."""
+        self._known.pop((model, version), None)
+        if error.code not in (Code.NOT_FOUND, Code.UNAVAILABLE):
+            return error
+        if self._registered(model, version):
+            return no_worker(model, version)
+        return error if version and self._server.knows_model(model) else model_not_found(model)
+
+    def _in_repository(self, model: str, version: str) -> bool:
+        return not version and any(row.name == model for row in self._server.repository_index())
+
+    # -- all of them -----------------------------------------------------------------------------------------------
+    def models(self) -> list[str]:
+        """Return the names of the models that serve, sorted."""
+        return sorted({row.name for row in self._server.repository_index(ready=True)})
+
+    def healthy(self) -> bool:
+        """Return whether the server has started and every instance of each model would answer."""
+        return self._server.started() and not any(self._server.unready_reason(name) for name in self.models())
