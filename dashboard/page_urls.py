@@ -34,7 +34,6 @@ urlpatterns = [
     path("models/<str:name>/versions/<int:number>/note", versions.version_annotate, name="version_annotate"),
     path("models/<str:name>/aliases", versions.model_aliases, name="model_aliases"),
     path("models/<str:name>/retention", versions.model_retention, name="model_retention"),
-    path("models/<str:name>/go-back", versions.model_go_back, name="model_go_back"),
     path("models/<str:name>/releases/", release_pages.model_releases, name="model_releases"),
     path("models/<str:name>/releases/<int:number>/", release_pages.release, name="release"),
     path("models/<str:name>/releases/<int:number>/go-back", versions.release_go_back, name="release_go_back"),

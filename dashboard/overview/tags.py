@@ -18,8 +18,8 @@ from dashboard.overview.search import PAGES
 from dashboard.servers.selectors import all_down, servers
 from dashboard.shared import heartbeat
 from dashboard.shared.choices import EventKind, ServerStatus
-from dashboard.templatetags.slipway import diff_lines
 from dashboard.templatetags.units import NOTHING, duration
+from repository.config import text as config_text
 
 register = template.Library()
 
@@ -179,12 +179,12 @@ def permission_names(person: User) -> set[str]:
 
 
 class Difference(NamedTuple):
-    """What became of one field. diff: the lines of a unified diff, each with its class, where both are texts of lines."""
+    """What became of one field. diff: unified, where both are texts of lines."""
 
     name: str
     before: str
     after: str
-    diff: list[tuple[str, str]]
+    diff: str
 
 
 @register.simple_tag
@@ -197,8 +197,8 @@ def differences(row: Happening) -> list[Difference]:
 def _difference(name: str, row: Happening) -> Difference:
     before, after = row.before.get(name), row.after.get(name)
     texts = isinstance(before, str) and isinstance(after, str) and "\n" in before + after
-    lines = diff_lines(str(before), str(after)) if texts else []
-    return Difference(name, _shown(before), _shown(after), lines)
+    diff = config_text.diff(str(before), str(after)) if texts else ""
+    return Difference(name, _shown(before), _shown(after), diff)
 
 
 def _shown(value: object) -> str:

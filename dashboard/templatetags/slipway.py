@@ -1,7 +1,6 @@
 """The parts that templates are built from: icons, states, sparklines, addresses."""
 
 from collections.abc import Mapping, Sequence
-from difflib import unified_diff
 from typing import TypeVar
 
 from django import template
@@ -128,11 +127,10 @@ def sparkline(values: Sequence[float | None], label: str = "") -> SafeString:
     )
 
 
-@register.simple_tag
-def diff_lines(before: str, after: str) -> list[tuple[str, str]]:
-    """Return the lines of a unified diff, each with its class; [] where the texts are the same."""
-    lines = list(unified_diff(before.splitlines(), after.splitlines(), lineterm=""))[2:]  # without the names of files
-    return [(_DIFF_CLASSES.get(line[:1], ""), line) for line in lines]
+@register.filter
+def diff_lines(diff: str) -> list[tuple[str, str]]:
+    """Return the lines of a unified diff, each with its class, but for the first two, which name what is compared."""
+    return [(_DIFF_CLASSES.get(line[:1], ""), line) for line in diff.split("\n")[2:]]
 
 
 @register.filter

@@ -16,7 +16,7 @@ from dashboard.configuration.editor import base_release
 from dashboard.jobs.selectors import jobs
 from dashboard.jobs.services import UNFINISHED
 from dashboard.models import Model
-from dashboard.releases.selectors import current_text, newest_release, protected_versions, release_get, way_back
+from dashboard.releases.selectors import newest_release, protected_versions, release_get
 from dashboard.releases.texts import published_numbers
 from dashboard.servers.selectors import model_states
 from dashboard.shared.choices import VersionState
@@ -84,8 +84,7 @@ def version_make_live(request: HttpRequest, name: str, number: int) -> HttpRespo
         messages.warning(request, f"Release {now} came meanwhile. Look again at what making this version live changes.")
         return redirect("version_make_live", name, number)
     if request.method == "GET":
-        text_now = current_text(head["model"])
-        context = {**head, "version": version, "promotion": found, "text_now": text_now, "base_release": now}
+        context = {**head, "version": version, "promotion": found, "base_release": now}
         return render(request, "versions/live.html", context)
     chosen = found.fitting if request.POST.get("config") == "fitting" else None
     given = {"version": version, "text": chosen.text if chosen else None}
@@ -143,15 +142,6 @@ def model_retention(request: HttpRequest, name: str) -> HttpResponse:
         )
     messages.success(request, "Retention is saved.")
     return redirect("model_versions", name)
-
-
-@require_POST
-@requires(Right.OPERATE)
-def model_go_back(request: HttpRequest, name: str) -> HttpResponse:
-    model = select.model_get(name)
-    target = way_back(model)
-    done = f"Going back to release {target.number}." if target else "Going back."
-    return act(request, version_services.release_go_back, done, "model_releases", name, model=model)
 
 
 @require_POST

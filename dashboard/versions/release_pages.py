@@ -10,7 +10,6 @@ from dashboard.models import Model
 from dashboard.releases.going_back import going_back
 from dashboard.releases.selectors import (
     ReleaseLife,
-    current_text,
     lives_of,
     newest_release,
     release_get,
@@ -21,6 +20,7 @@ from dashboard.shared.choices import DesiredState
 from dashboard.versions.checks import Step, steps_of
 from dashboard.versions.timeline import RANGES, timeline
 from dashboard.web.pages import page_of, respond
+from repository.config import text as config_text
 from repository.config.release_stamp import unstamped
 
 
@@ -70,15 +70,14 @@ def release(request: HttpRequest, name: str, number: int) -> HttpResponse:
     found = release_get(model, number)
     before = releases(model).filter(number__lt=number).first()
     newest = newest_release(model)
-    life = lives_of([found])[0]
+    life, text = lives_of([found])[0], unstamped(found.text)
     context = {
         **head,
         "life": life,
         "steps": steps_of(life),
         "before": before,
-        "text": unstamped(found.text),
-        "text_before": unstamped(before.text) if before else "",
-        "text_now": current_text(model),
+        "text": text,
+        "changed": config_text.diff(unstamped(before.text) if before else "", text),
         "back": None if newest == found else going_back(model, found),
     }
     return render(request, "versions/release.html", context)

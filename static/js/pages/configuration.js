@@ -43,7 +43,6 @@ function showReview({ effect_sentence: effect, diff, dropped_comments: dropped }
 }
 
 const editor = startEditor(follow);
-for (const box of $$("[data-diff]")) showDiff(box, box.textContent ?? "");
 
 discard.addEventListener("click", () => editor?.reset());
 for (const button of $$("[data-use]")) {

@@ -78,8 +78,9 @@ def test_a_change_is_reviewed_applied_and_taken_back(editor: Page) -> None:
     expect(editor.locator(".list").last).to_contain_text("more at once")
     expect(editor.locator("#config-text")).to_have_value(re.compile("count: 2"))
 
-    editor.get_by_role("button", name=re.compile("Go back to ")).first.click()
-    editor.get_by_role("dialog").get_by_role("button", name=re.compile("Go back to ")).click()
+    editor.get_by_role("link", name=re.compile("Go back to ")).first.click()
+    expect(editor.locator("#back .diff")).to_contain_text("count: 1")
+    editor.get_by_role("button", name=re.compile("Go back to ")).click()
     editor.goto(ADDRESS)
     expect(editor.locator("#config-text")).to_have_value(re.compile("count: 1"))
 
