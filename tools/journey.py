@@ -8,10 +8,8 @@ are served meanwhile.
 
 import random
 import shutil
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +19,7 @@ from PIL import Image
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from tests.support.up_process import Up
+from tools.clients import clients
 
 ROOT = Path(__file__).resolve().parent.parent
 NAME = "postcodes"  # the model that the guide publishes
@@ -159,30 +158,14 @@ def take_journey(browser: Browser, up: Up, folder: Path, sign_in: Any, settle: A
     context.close()
 
 
-@contextmanager
-def asking(address: str, model: str) -> Iterator[None]:
+def asking(address: str, model: str) -> AbstractContextManager[None]:
     """Clients that send real digits to a model, until the block ends."""
     images = np.load(HOLDOUT)["images"]
-    stop = threading.Event()
 
-    def send() -> None:
-        with httpx.Client(timeout=30) as http:
-            while not stop.wait(random.random() * 0.1):
-                rows = images[random.randrange(len(images)) :][: random.choice((1, 1, 2, 4))].reshape(-1, 1, 8, 8)
-                tensor = {
-                    "name": "image",
-                    "datatype": "FP32",
-                    "shape": list(rows.shape),
-                    "data": rows.astype(float).ravel().tolist(),
-                }
-                http.post(f"{address}/v2/models/{model}/infer", json={"inputs": [tensor]})
+    def send(http: httpx.Client) -> None:
+        rows = images[random.randrange(len(images)) :][: random.choice((1, 1, 2, 4))].reshape(-1, 1, 8, 8)
+        data = rows.astype(float).ravel().tolist()
+        tensor = {"name": "image", "datatype": "FP32", "shape": list(rows.shape), "data": data}
+        http.post(f"{address}/v2/models/{model}/infer", json={"inputs": [tensor]})
 
-    threads = [threading.Thread(target=send) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        for thread in threads:
-            thread.join()
+    return clients(3, lambda: random.random() * 0.1, send)

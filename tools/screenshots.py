@@ -13,10 +13,9 @@ import os
 import random
 import shutil
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +28,7 @@ django.setup()
 
 from tests.e2e.conftest import ARGUMENTS, PASSWORD, sign_in  # noqa: E402
 from tests.support.up_process import Up  # noqa: E402
+from tools.clients import clients  # noqa: E402
 from tools.journey import save, take_journey  # noqa: E402
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -164,29 +164,17 @@ def empty(person: Person) -> None:
         person.call("DELETE", f"models/{name}?confirm={name}")
 
 
-@contextmanager
-def traffic(address: str) -> Iterator[None]:
+def traffic(address: str) -> AbstractContextManager[None]:
     """Requests that swell and ebb, a few of them wrong, until the block ends."""
-    stop = threading.Event()
 
-    def send() -> None:
-        with httpx.Client(timeout=30) as http:
-            while not stop.wait(random.random() * 0.09 * (1.2 + math.sin(time.time() / 70))):
-                rows = random.choice((1, 1, 2, 4, 8))
-                name = "image" if random.random() > 0.01 else "picture"
-                tensor = {"name": name, "datatype": "FP32", "shape": [rows, 1, 8, 8], "data": [1.0] * 64 * rows}
-                model = random.choice(("digits", "digits", "digits", "digits_torch"))
-                http.post(f"{address}/v2/models/{model}/infer", json={"inputs": [tensor]})
+    def send(http: httpx.Client) -> None:
+        rows = random.choice((1, 1, 2, 4, 8))
+        name = "image" if random.random() > 0.01 else "picture"
+        tensor = {"name": name, "datatype": "FP32", "shape": [rows, 1, 8, 8], "data": [1.0] * 64 * rows}
+        model = random.choice(("digits", "digits", "digits", "digits_torch"))
+        http.post(f"{address}/v2/models/{model}/infer", json={"inputs": [tensor]})
 
-    threads = [threading.Thread(target=send) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        for thread in threads:
-            thread.join()
+    return clients(4, lambda: random.random() * 0.09 * (1.2 + math.sin(time.time() / 70)), send)
 
 
 def take(browser: Browser, address: str, pages: dict[str, str], folder: Path) -> None:

@@ -6,6 +6,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 
+from tests.support.model_pages import model_name
+
 BUSY_MODELS = 20  # of all, those with requests
 VERSIONS = 3
 ENTRIES = 10  # of the audit trail, for each model
@@ -45,9 +47,9 @@ class Filled:
     def keep_current(self) -> None:
         """Store the metrics of the last seconds, as `watch` would."""
         from dashboard.models import Server
-        from tests.dashboard.many_rows import add_samples, name_of
+        from tests.dashboard.many_rows import add_samples
 
-        add_samples(Server.objects.get(), [name_of(number) for number in range(BUSY_MODELS)], time.time())
+        add_samples(Server.objects.get(), [model_name(number) for number in range(BUSY_MODELS)], time.time())
 
     def _fill(self) -> None:
         from django.conf import settings
@@ -64,7 +66,7 @@ class Filled:
         ServerState.objects.filter(server=server).update(state="ready")
         every = range(self._models)
         rows.add_models(server, every, versions=VERSIONS, releases=(self._releases - DEEPEST) // self._models)
-        rows.deepen(server, Model.objects.get(name=rows.name_of(0)), versions=20, releases=DEEPEST)
+        rows.deepen(server, Model.objects.get(name=model_name(0)), versions=20, releases=DEEPEST)
         rows.add_people(range(self._people))
         rows.add_history(server, every, each=ENTRIES)
         self.keep_current()

@@ -11,6 +11,7 @@ import httpx
 import psutil
 
 from tests.support.model_factory import onnx_scale
+from tests.support.model_pages import model_name
 from tests.support.serving_process import START_TIMEOUT_S, wait_until
 from tests.support.up_process import Up
 
@@ -22,10 +23,6 @@ ONE_INSTANCE = """
 instance_group [ { count: 1 kind: KIND_CPU } ]
 parameters { key: "intra_op_thread_count" value { string_value: "1" } }
 """
-
-
-def model_name(number: int) -> str:
-    return f"model_{number:03}"
 
 
 class House:

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import httpx
 
 from benchmarks.dashboard.filled import Filled
-from benchmarks.dashboard.house import model_name
 from benchmarks.machine import own_cpu_seconds
+from tests.support.model_pages import model_name, model_pages
 
 TIMES = 15
 _ONE = f"/models/{model_name(0)}"
@@ -19,16 +19,7 @@ PAGES = (
     "/models/?sort=-rps",
     "/models/?q=model_01",
     "/models/?sort=-rps&page=5",
-    f"{_ONE}/",
-    f"{_ONE}/versions",
-    f"{_ONE}/releases/",
-    f"{_ONE}/releases/2/",
-    f"{_ONE}/compare?a=v1&b=v2",
-    f"{_ONE}/compare?a=r3&b=r6",
-    f"{_ONE}/configuration",
-    f"{_ONE}/playground",
-    f"{_ONE}/activity",
-    f"{_ONE}/log",
+    *model_pages(model_name(0)),
     "/models/new",
     "/jobs/",
     "/servers/",

@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 
 import aiohttp
 
-from benchmarks.dashboard.house import House, model_name
+from benchmarks.dashboard.house import House
 from benchmarks.dashboard.pages import FED, HTMX, OPEN_LIST, OPEN_MODEL, OPEN_OVERVIEW
 from benchmarks.machine import own_cpu_seconds
+from tests.support.model_pages import model_name
 
 SETTLE_S = 5.0
 # As static/js/shell/regions.js has them.

@@ -44,8 +44,8 @@ AHEAD_NS = 10_000_000
 MAX_AHEAD = 7  # batches for its thread
 
 
-def _nothing() -> None:
-    """Nobody counts."""
+def uncounted() -> None:
+    """Nobody counts what is warmed up."""
 
 
 class Instance:
@@ -96,7 +96,7 @@ class Instance:
         self._announced = False  # that there are some
         self._started: asyncio.Future[None] = loop.create_future()
         self._warmups: SimpleQueue[list[Batch]] = SimpleQueue()  # one list for the thread, before any other work
-        self._on_warmed: Callable[[], None] = _nothing
+        self._on_warmed: Callable[[], None] = uncounted
         self._warmed: asyncio.Future[None] = loop.create_future()
         self._stopped: asyncio.Future[None] = loop.create_future()
         self._own_thread: threading.Thread | None = None
@@ -107,7 +107,7 @@ class Instance:
         self._own_thread.start()
         await self._started
 
-    async def warm_up(self, batches: list[Batch], on_each: Callable[[], None] = _nothing) -> None:
+    async def warm_up(self, batches: list[Batch], on_each: Callable[[], None] = uncounted) -> None:
         """Run these batches, and be ready for others from then on; raises ServingError. Once for each instance.
 
         on_each: is called after each of them, on any thread."""

@@ -13,7 +13,7 @@ from serving.backends.table import make_backend
 from serving.core.batch import Batch, Send
 from serving.core.errors import unexpected
 from serving.execution.crash_trace import runner
-from serving.execution.instance import Instance
+from serving.execution.instance import Instance, uncounted
 from serving.execution.instance_groups import Placement, placements
 from serving.execution.warmup import warmup_batches
 from serving.models.load_report import LoadProgress
@@ -31,10 +31,6 @@ async def all_of(works: Iterable[Coroutine[None, None, None]]) -> None:
     failure = next((result for result in results if isinstance(result, BaseException)), None)
     if failure is not None:
         raise failure
-
-
-def _nothing() -> None:
-    """Nobody counts."""
 
 
 class ModelInstances:
@@ -94,7 +90,7 @@ class ModelInstances:
             warmups = [(instance, self._warmup(config)) for instance in self._running]
             if progress is not None:
                 progress.expect(sum(len(batches) for _, batches in warmups))
-            on_each = progress.advance if progress is not None else _nothing
+            on_each = progress.advance if progress is not None else uncounted
             await all_of(instance.warm_up(batches, on_each) for instance, batches in warmups)
         except Exception as error:
             await self.free()

@@ -31,6 +31,7 @@ from dashboard.models import (
 )
 from dashboard.models.release import CheckStep
 from tests.dashboard.feeds import PROCESS, usage
+from tests.support.model_pages import model_name
 
 BATCH = 500
 CONFIG = """backend: "onnxruntime"
@@ -45,13 +46,9 @@ SIGNATURE = {
 STEPS: list[CheckStep] = [{"step": "load", "ms": 12.5}, {"step": "warm", "ms": 3.0}, {"step": "switch", "ms": 0.2}]
 
 
-def name_of(number: int) -> str:
-    return f"model_{number:03}"
-
-
 def add_models(server: Server, numbers: range, *, versions: int = 1, releases: int = 1) -> None:
     """Models that are ready, each with so many versions and releases; the newest release serves the newest version."""
-    names = [name_of(number) for number in numbers]
+    names = [model_name(number) for number in numbers]
     models = Model.objects.bulk_create(
         [
             Model(name=name, desired_state="loaded", generation=1, last_number=versions, tags=[name[-1]])
@@ -136,7 +133,7 @@ def add_people(numbers: range) -> None:
 def add_history(server: Server, numbers: range, *, each: int) -> None:
     """What people did with each of the models, their jobs, and what happened to the server."""
     now = timezone.now()
-    models = list(Model.objects.filter(name__in=[name_of(number) for number in numbers]))
+    models = list(Model.objects.filter(name__in=[model_name(number) for number in numbers]))
     for row in range(each):
         at = now - timedelta(minutes=5 * row + 1)
         AuditEntry.objects.bulk_create(

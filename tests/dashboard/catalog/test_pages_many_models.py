@@ -18,7 +18,8 @@ from dashboard.metrics.samples import Sample, encode
 from dashboard.models import MetricSample, Model, ModelState, Server
 from tests.dashboard.conftest import text_of
 from tests.dashboard.feeds import PROCESS, usage
-from tests.dashboard.many_rows import add_history, add_models, add_people, add_samples, deepen, name_of
+from tests.dashboard.many_rows import add_history, add_models, add_people, add_samples, deepen
+from tests.support.model_pages import model_name, model_pages
 
 MANY = 150
 _ONE = "/models/model_000"
@@ -28,16 +29,7 @@ PAGES = (
     "/models/?sort=-rps",
     "/models/?q=model_00&tag=0",
     "/models/new",
-    f"{_ONE}/",
-    f"{_ONE}/versions",
-    f"{_ONE}/releases/",
-    f"{_ONE}/releases/2/",
-    f"{_ONE}/compare?a=v1&b=v2",
-    f"{_ONE}/compare?a=r3&b=r6",
-    f"{_ONE}/configuration",
-    f"{_ONE}/playground",
-    f"{_ONE}/activity",
-    f"{_ONE}/log",
+    *model_pages(model_name(0)),
     "/jobs/",
     "/servers/",
     "/servers/local/",
@@ -67,7 +59,7 @@ def viewer(server: Server, as_person: Callable[..., Client]) -> Client:
     add_models(server, range(3), versions=3, releases=6)
     add_people(range(4))
     add_history(server, range(3), each=12)
-    add_samples(server, [name_of(number) for number in range(3)], time.time())
+    add_samples(server, [model_name(number) for number in range(3)], time.time())
     return as_person(is_superuser=True)
 
 
@@ -77,8 +69,8 @@ def much(server: Server, viewer: Client) -> None:
     add_models(server, range(3, MANY))
     add_people(range(4, 54))
     add_history(server, range(MANY), each=4)
-    add_samples(server, [name_of(number) for number in range(3, 20)], time.time())
-    deepen(server, Model.objects.get(name=name_of(0)), versions=40, releases=200)
+    add_samples(server, [model_name(number) for number in range(3, 20)], time.time())
+    deepen(server, Model.objects.get(name=model_name(0)), versions=40, releases=200)
 
 
 def queries(client: Client, path: str, headers: dict[str, str]) -> int:
