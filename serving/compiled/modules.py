@@ -42,6 +42,7 @@ MODULES = (
     "serving.frontends.rest.json_input",
     "serving.frontends.rest.json_output",
     "serving.frontends.rest.response_outline",
+    "serving.frontends.torchserve.grpc_inference",
     "serving.models.model",
     "serving.models.model_repository_manager",
     "serving.models.model_responses",

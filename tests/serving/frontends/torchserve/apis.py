@@ -11,11 +11,13 @@ import uvloop
 
 from serving.cli.options import Options
 from serving.cli.torchserve_options import TorchServeOptions
+from serving.frontends.grpc_server import GrpcServer
 from serving.frontends.http1.context import Context
 from serving.frontends.http1.listener import Listener
 from serving.frontends.http1.routes import RouteTable
 from serving.frontends.shared.authorisation import Authoriser
 from serving.frontends.torchserve.api_description import INFERENCE, METRICS
+from serving.frontends.torchserve.grpc_inference import GrpcInferenceApi, inference_methods
 from serving.frontends.torchserve.inference import InferenceApi
 from serving.frontends.torchserve.metrics import InferenceMetrics
 from serving.frontends.torchserve.metrics_page import MetricsPage
@@ -28,7 +30,7 @@ from tests.support.serving_process import PATIENCE_S
 
 
 class Apis:
-    """`http` and `metrics` are "host:port"."""
+    """`http`, `metrics` and `grpc` are "host:port"."""
 
     def __init__(self, options: Options, torchserve: TorchServeOptions) -> None:
         self._options = options
@@ -49,14 +51,15 @@ class Apis:
     async def _serve(self) -> None:
         self.loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
-        listeners: list[Listener] = []
+        listeners: list[Listener | GrpcServer] = []
         self.server = server = InferenceServer(self._options)
         try:
             await server.start()
             side = TorchServeSide(server, self._torchserve)
             headers = StandingHeaders(side.options.cors_allowed_origin, side.options.cors_allowed_methods)
             metrics = InferenceMetrics()
-            api = InferenceApi(side, Targets(server, metrics), headers, metrics)
+            targets = Targets(server, metrics)
+            api = InferenceApi(side, targets, headers, metrics)
             page = MetricsPage(side, metrics)
             tables = (
                 [*description_routes(INFERENCE), *inference_routes(api)],
@@ -70,6 +73,13 @@ class Apis:
                 listeners.append(Listener(table, context))
                 addresses.append("{}:{}".format(*await listeners[-1].start("127.0.0.1", 0)))
             self.http, self.metrics = addresses
+            grpc_api = GrpcInferenceApi(side, targets, headers)
+            grpc = GrpcServer(
+                server, self._options, Authoriser.from_options(self._options, "grpc"), inference_methods(grpc_api)
+            )
+            listeners.append(grpc)
+            await grpc.start()
+            self.grpc = "{}:{}".format(*grpc.address)
         except BaseException as error:
             self._failure = error
             return
@@ -84,7 +94,8 @@ class Apis:
 @contextlib.contextmanager
 def apis(repository: Path, **options: Any) -> Iterator[Apis]:
     """options: TorchServe's own."""
-    running = Apis(Options(model_repository=(repository,)), TorchServeOptions(**options))
+    own = Options(model_repository=(repository,), grpc_address="127.0.0.1", grpc_port=0)
+    running = Apis(own, TorchServeOptions(**options))
     try:
         yield running
     finally:
