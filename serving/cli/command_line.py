@@ -1,4 +1,4 @@
-"""The command line: tritonserver's flags and Slipway's own, and how they become Options.
+"""The command line: tritonserver's flags, TorchServe's and Slipway's own, and how they become Options.
 
 tritonserver's flags for what this server does not have are taken with a warning where they only tune it, and refused otherwise.
 """
@@ -6,6 +6,7 @@ tritonserver's flags for what this server does not have are taken with a warning
 import argparse
 import dataclasses
 import functools
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,9 @@ from serving.cli.option_values import (
     workers,
 )
 from serving.cli.options import Options
+from serving.cli.torchserve_options import TorchServeOptions
+from serving.cli.torchserve_properties import InvalidProperties, Properties, load_models, torchserve_options
+from serving.cli.torchserve_properties import read as read_properties
 from serving.cli.trace_config import DEPRECATED_TRACE_FLAGS, trace_setting, trace_setting_of
 
 MODES = ("none", "poll", "explicit")
@@ -48,6 +52,10 @@ OWN_FLAGS = frozenset(
         "--allow-client-shm",
         "--auth-file",
         "--check-memory",
+        "--cpp-log-config",
+        "--disable-token-auth",
+        "--dt",
+        "--enable-model-api",
         "--frontend-workers",
         "--gpu-memory-budget",
         "--grpc-infer-thread-count",
@@ -59,14 +67,22 @@ OWN_FLAGS = frozenset(
         "--http-server-key",
         "--http-use-ssl",
         "--http-use-ssl-mutual",
+        "--log-config",
         "--memory-budget",
         "--model-environment",
+        "--models",
+        "--ncs",
+        "--no-config-snapshots",
+        "--plugins-path",
+        "--ppath",
         "--repository-cache-folder",
         "--request-log",
         "--request-log-client",
         "--request-log-sample",
         "--request-memory-limit",
         "--strict-devices",
+        "--ts-config",
+        "--workflow-store",
     )
 )
 # Taken, so that tritonserver's command lines work, and warned of.
@@ -116,7 +132,9 @@ def parse(arguments: Sequence[str]) -> tuple[Options, list[str]]:
     ignored: list[str] = values.pop("ignored") or []
     strict_config = values.pop("strict_model_config")
     values["disable_auto_complete_config"] |= bool(strict_config)
-    values["model_repository"] = _repositories(parser, values["model_repository"], values["exit_on_error"])
+    values["torchserve"], notes = _torchserve(parser, values)
+    if values["torchserve"] is None or not values["torchserve"].managed:
+        values["model_repository"] = _repositories(parser, values["model_repository"], values["exit_on_error"])
     for protocol in ("http", "grpc", "metrics"):
         port = values[f"{protocol}_port"]
         if values[f"allow_{protocol}"] and not 0 <= port <= 65535:
@@ -135,7 +153,7 @@ def parse(arguments: Sequence[str]) -> tuple[Options, list[str]]:
         if twice := restricted_twice(values[flag]):
             name = flag.replace("_", "-")
             parser.error(f"--{name}: restricted {kind} '{twice}' can not be specified in multiple config groups")
-    warnings = [f"{flag} has no effect on this server" for flag in ignored]
+    warnings = [*(f"{flag} has no effect on this server" for flag in ignored), *notes]
     frozen: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
     return Options(**frozen), warnings
 
@@ -181,6 +199,7 @@ def build_parser() -> argparse.ArgumentParser:
         _grpc_flags,
         _keepalive_flags,
         _other_flags,
+        _torchserve_flags,
     ):
         group(add)
     _add_foreign_flags(parser)
@@ -199,7 +218,14 @@ def _repository_flags(add: Add) -> None:
         dest="model_repository",
         default=[],
     )
-    add("--model-store", repository, "the same as --model-repository", action="append", dest="model_repository")
+    add(
+        "--model-store",
+        repository,
+        "the same as --model-repository; with TorchServe's flags the folder of archives that models are registered from",
+        action="append",
+        dest="model_store",
+        default=[],
+    )
     add("--repository-cache-folder", Path, "where models of the cloud are copied to while the server runs")
     add(
         "--model-control-mode",
@@ -409,6 +435,77 @@ def _other_flags(add: Add) -> None:
     add("--log-error", boolean, "log errors")
     add("--log-file", Path, "write the log to this file; it may be moved away while the server runs")
     add("--log-format", str, "how lines begin", choices=("default", "ISO8601"))
+
+
+def _torchserve_flags(add: Add) -> None:
+    """Add TorchServe's flags: each of them has its listeners opened."""
+    add("--ts-config", Path, "TorchServe's config.properties: serve its APIs on its ports", default=None)
+    add("--models", str, "[<name>=]<archive> ...: what is registered at start, in place of load_models", nargs="+")
+    add("--workflow-store", Path, "folder of workflow archives; by default that of the models", default=None)
+    add("--disable-token-auth", boolean, "TorchServe's APIs need no token", default=None)
+    add("--dt", boolean, argparse.SUPPRESS, dest="disable_token_auth", default=None)
+    add("--enable-model-api", boolean, "models may be registered and unregistered while it runs", default=None)
+    add("--no-config-snapshots", boolean, "write no snapshots of what is registered", default=None)
+    add("--ncs", boolean, "the same", dest="no_config_snapshots", default=None)
+    add("--log-config", Path, argparse.SUPPRESS, default=None)
+    add("--cpp-log-config", Path, argparse.SUPPRESS, default=None)
+    add("--plugins-path", str, argparse.SUPPRESS, default=None)
+    add("--ppath", str, argparse.SUPPRESS, dest="plugins_path", default=None)
+
+
+def _torchserve(parser: argparse.ArgumentParser, values: dict[str, Any]) -> tuple[TorchServeOptions | None, list[str]]:
+    """Take TorchServe's flags out of the values. Return its options, None where no flag asks for it, and warnings."""
+    flags = {name: values.pop(name) for name in _TORCHSERVE_FLAGS}
+    stores = values.pop("model_store")
+    if all(value in (None, False) for value in flags.values()):
+        values["model_repository"] += stores
+        return None, []
+    remote = next((store for store in stores if not isinstance(store, Path)), None)
+    if remote is not None:
+        parser.error("--model-store: TorchServe's store is a folder on this machine")
+    path = Path(os.environ["TS_CONFIG_FILE"]) if "TS_CONFIG_FILE" in os.environ else flags["ts_config"]
+    notes = [
+        f"--{name.replace('_', '-')} has no meaning on this server: {why}"
+        for name, why in _LOGGING.items()
+        if flags[name]
+    ]
+    try:
+        properties = read_properties(path, os.environ) if path else Properties()
+        options, more = torchserve_options(
+            properties,
+            os.environ,
+            managed=not values["model_repository"],
+            model_store=stores[-1] if stores else None,
+            workflow_store=flags["workflow_store"],
+            load_models=None if flags["models"] is None else load_models(flags["models"]),
+            enable_model_api=flags["enable_model_api"] or None,
+            token_auth=False if flags["disable_token_auth"] else None,
+            config_snapshots=False if flags["no_config_snapshots"] else None,
+        )
+    except InvalidProperties as error:
+        parser.error(str(error))
+    for flag, folder in (("--model-store", options.model_store), ("--workflow-store", options.workflow_store)):
+        if folder is not None and not folder.is_dir():
+            parser.error(f"{flag}: '{folder}' is not a folder")
+    if options.managed and options.model_store is None:
+        parser.error("--model-store is required: the folder that has the archives of the models")
+    return options, [*notes, *more]
+
+
+_LOGGING = {
+    "log_config": "its log is configured by --log-verbose, --log-format and --log-file",
+    "cpp_log_config": "there is no C++ backend",
+    "plugins_path": "it loads no Java plugins",
+}
+_TORCHSERVE_FLAGS = (
+    "ts_config",
+    "models",
+    "workflow_store",
+    "disable_token_auth",
+    "enable_model_api",
+    "no_config_snapshots",
+    *_LOGGING,
+)
 
 
 def _add_foreign_flags(parser: argparse.ArgumentParser) -> None:
