@@ -1,0 +1,275 @@
+"""The store of archives: where a registration's url leads, inside the store or from an address that is allowed.
+
+    noop.mar, a folder's name             what lies in the store under that name, and nothing outside of it
+    file://..., http://..., https://...   copied into the store, where the address matches allowed_urls, and every one that it
+                                          redirects to does
+
+A copy is looked at before it has its name, so that nothing but archives come into the store, whole ones, and the store's own
+files are never replaced. Source: TorchServe 0.12, docs/configuration.md (allowed_urls), and what it answers.
+"""
+
+import fcntl
+import hashlib
+import json
+import logging
+import os
+import re
+import shutil
+import tempfile
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from email.message import Message
+from http.client import HTTPException
+from pathlib import Path
+from typing import IO, Any
+
+from repository.core.errors import RepositoryError
+from repository.files import storage
+from serving.torchserve.errors import TorchServeError, server_error
+
+log = logging.getLogger(__name__)
+
+MAX_BYTES = 64 << 30  # of an archive that is fetched
+MAX_S = 3600.0  # for all of it
+STALL_S = 30.0  # for its next bytes
+MAX_REDIRECTS = 5
+MAX_URL = 4096
+_CHUNK = 1 << 20
+_ADDRESS = re.compile(r"(?:https?|file)://.*", re.IGNORECASE | re.DOTALL)
+_ARRIVING = ".slipway-arriving-"
+_JOURNAL = ".slipway-fetched.json"
+_SHARE_BLOCKS = 0x40049409  # FICLONE of linux/fs.h
+
+Check = Callable[[Path], object]  # raises RepositoryError for what is no archive
+
+
+@dataclass(frozen=True, slots=True)
+class StoredArchive:
+    """An archive of the store: a file, or the folder that it unpacks to. fetched: it came with this registration."""
+
+    path: Path
+    fetched: bool = False
+
+
+class ModelStore:
+    """One folder. Everything here reads files or networks: it is called on worker threads."""
+
+    def __init__(self, folder: Path, allowed_urls: Sequence[str]) -> None:
+        self.folder = folder
+        self._allowed = [re.compile(text, re.IGNORECASE) for text in allowed_urls]
+        for leftover in folder.glob(f"{_ARRIVING}*"):  # of a server that was killed
+            leftover.unlink(missing_ok=True)
+
+    def find(self, url: str, check: Check, in_use: Callable[[Path], bool]) -> StoredArchive:
+        """Return the archive that an address means, fetched if need be. TorchServeError without one.
+
+        check: raises RepositoryError for a file that is no archive. in_use: whether a registration has a file of the store.
+        """
+        if not url:
+            raise _not_found("empty url")
+        if ".." in url:
+            raise _not_found(f"Relative path is not allowed in url: {url[:MAX_URL]}")
+        if len(url) > MAX_URL or not url.isprintable():
+            raise _not_found("the url is too long, or has characters that cannot be printed")
+        if is_address(url):
+            return StoredArchive(self._fetch(url, check, in_use), fetched=True)
+        return StoredArchive(self._stored(url))
+
+    def names(self) -> list[str]:
+        """Return the names of all that may be archives, sorted: for load_models=all."""
+        found = [one for one in sorted(self.folder.iterdir()) if not one.name.startswith(".")]
+        return [one.name for one in found if one.is_dir() or one.name.endswith((".mar", ".model", ".tar.gz", ".tgz"))]
+
+    def remove(self, path: Path) -> None:
+        """Remove a file that was fetched."""
+        path.unlink(missing_ok=True)
+        self._write_journal({name: url for name, url in self._journal().items() if name != path.name})
+
+    # -- in the store ------------------------------------------------------------------------------------------------
+    def _stored(self, url: str) -> Path:
+        name = file_name(url)
+        place = self.folder / name
+        if name and not name.startswith(".") and (place.is_file() or place.is_dir()):
+            return place
+        inside = Path(url)  # a folder of the store by its whole path
+        if inside.is_absolute() and inside.is_dir() and inside.resolve().is_relative_to(self.folder.resolve()):
+            return inside
+        raise _not_found(f"Model not found at: {url}")
+
+    # -- from elsewhere ------------------------------------------------------------------------------------------------
+    def _fetch(self, url: str, check: Check, in_use: Callable[[Path], bool]) -> Path:
+        self._refuse_unless_allowed(url)
+        name = file_name(url)
+        if not name or name.startswith(".") or "\\" in name or len(name.encode()) > 200:
+            raise _failed(url)
+        place = self.folder / name
+        if place.exists() or place.is_symlink():
+            # What a server that was killed meanwhile has left may be fetched again; all else stays.
+            if self._journal().get(name) != _digest(url) or in_use(place):
+                raise server_error(f"Model file already exists {name}")
+            self.remove(place)
+        descriptor, arriving = tempfile.mkstemp(prefix=_ARRIVING, dir=self.folder)
+        try:
+            with open(descriptor, "wb") as file:
+                self._copy(url, file)
+            try:
+                check(Path(arriving))
+            except RepositoryError as error:
+                raise TorchServeError(400, "InvalidModelException", error.message) from None
+            self._write_journal(self._journal() | {name: _digest(url)})
+            try:
+                os.link(arriving, place)
+            except FileExistsError:
+                raise server_error(f"Model file already exists {name}") from None
+        except OSError as error:
+            log.warning("an archive could not be fetched: %s", error.strerror or type(error).__name__)
+            raise server_error(f"Failed to save model: {url}") from None
+        finally:
+            Path(arriving).unlink(missing_ok=True)
+        return place
+
+    def _copy(self, url: str, file: IO[bytes]) -> None:
+        """Copy what an address gives; within bounds of size and time."""
+        opener = urllib.request.OpenerDirector()
+        for handler in (
+            urllib.request.ProxyHandler(),
+            urllib.request.HTTPHandler(),
+            urllib.request.HTTPSHandler(),
+            urllib.request.HTTPDefaultErrorHandler(),
+            urllib.request.HTTPErrorProcessor(),
+            _Redirects(self._refuse_unless_allowed),
+        ):
+            opener.add_handler(handler)
+        try:
+            if url.lower().startswith("file:"):
+                with _local(url).open("rb") as source:
+                    self._copy_bounded(source, file, os.fstat(source.fileno()).st_size)
+                return
+            with opener.open(url, timeout=STALL_S) as response:
+                self._copy_bounded(response, file, response.length)
+        except TorchServeError:
+            raise
+        except (OSError, HTTPException, ValueError) as error:  # urllib's errors are OSErrors
+            log.warning("an archive could not be fetched: %s", _why(error))
+            raise _failed(url) from None
+
+    def _copy_bounded(self, source: Any, file: IO[bytes], size: int | None) -> None:
+        """size: bytes that are announced; None where nobody knows."""
+        storage.ensure_space(self.folder, size or 0)
+        deadline = time.monotonic() + MAX_S
+        copied = 0
+        while chunk := source.read1(_CHUNK) if hasattr(source, "read1") else source.read(_CHUNK):
+            copied += len(chunk)
+            if copied > MAX_BYTES or time.monotonic() > deadline:
+                raise OSError("it is larger, or takes longer, than is allowed")
+            file.write(chunk)
+            if size is None:
+                storage.ensure_space(self.folder, len(chunk))
+        if size is not None and copied != size:
+            raise OSError("it ended before all of it had come")
+
+    def _refuse_unless_allowed(self, url: str) -> None:
+        if not any(pattern.fullmatch(url) for pattern in self._allowed):
+            raise _not_found(f"Given URL {url[:MAX_URL]} does not match any allowed URL(s)")
+
+    # -- what was fetched from where -------------------------------------------------------------------------------
+    def _journal(self) -> dict[str, str]:
+        """Return the names of fetched files, with digests of their addresses, which may have keys in them."""
+        try:
+            content = json.loads((self.folder / _JOURNAL).read_bytes())
+        except (OSError, ValueError):
+            return {}
+        return content if isinstance(content, dict) else {}
+
+    def _write_journal(self, journal: dict[str, str]) -> None:
+        path = self.folder / _JOURNAL
+        if journal:
+            storage.write_atomic(path, json.dumps(journal).encode())
+        else:
+            path.unlink(missing_ok=True)
+
+
+class _Redirects(urllib.request.HTTPRedirectHandler):
+    """Follows a redirection where the address that it leads to is allowed itself, over HTTP or HTTPS."""
+
+    max_redirections = MAX_REDIRECTS
+    max_repeats = 2
+
+    def __init__(self, refuse_unless_allowed: Callable[[str], None]) -> None:
+        self._refuse_unless_allowed = refuse_unless_allowed
+
+    def redirect_request(
+        self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: Message, newurl: str
+    ) -> urllib.request.Request | None:
+        if not newurl.lower().startswith(("http://", "https://")):
+            raise _not_found("the url redirects to what is no http(s) address")
+        self._refuse_unless_allowed(newurl)
+        return super().redirect_request(req, fp, code, msg, headers, newurl)  # type: ignore[arg-type]
+
+
+def is_address(url: str) -> bool:
+    """Whether a url is an address, and not the name of a file in the store."""
+    return _ADDRESS.fullmatch(url) is not None
+
+
+def file_name(url: str) -> str:
+    """Return the name that a url's file has, or would have, in the store."""
+    path = urllib.parse.urlsplit(url).path if is_address(url) else url
+    return path.replace("\\", "/").rpartition("/")[2]
+
+
+def default_name(url: str) -> str:
+    """Return the name of a model for whose archive neither a person nor the manifest gives one, as TorchServe makes it."""
+    name = url.rpartition("/")[2]
+    if ".model" in url or ".mar" in url:
+        name = name.rpartition(".")[0]
+    return re.sub(r"\W|^_", "_", name, flags=re.ASCII)
+
+
+def _local(url: str) -> Path:
+    path = Path(urllib.request.url2pathname(urllib.parse.urlsplit(url).path))
+    if not path.is_file():
+        raise OSError("there is no such file")
+    return path
+
+
+def _digest(url: str) -> str:
+    return hashlib.sha256(url.encode()).hexdigest()
+
+
+def _why(error: Exception) -> str:
+    """Return the reason without the address, which may have a key in it."""
+    if isinstance(error, urllib.error.HTTPError):
+        return f"HTTP status {error.code}"
+    reason = getattr(error, "reason", None)
+    return str(getattr(reason, "strerror", None) or getattr(error, "strerror", None) or type(error).__name__)
+
+
+def _not_found(message: str) -> TorchServeError:
+    return TorchServeError(404, "ModelNotFoundException", message)
+
+
+def _failed(url: str) -> TorchServeError:
+    return TorchServeError(400, "DownloadArchiveException", f"Failed to download archive from: {url}")
+
+
+def copied(source: Path, destination: Path) -> None:
+    """Put an archive where a version has it: what is registered stays as it is when the store's file is written anew.
+
+    A file system that can lets both share their blocks. Of a folder each entry is linked, as TorchServe does.
+    """
+    if source.is_dir():
+        destination.mkdir()
+        for entry in source.iterdir():
+            (destination / entry.name).symlink_to(entry.resolve())
+        return
+    storage.ensure_space(destination.parent, source.stat().st_size)
+    with source.open("rb") as original, destination.open("xb") as copy:
+        try:
+            fcntl.ioctl(copy.fileno(), _SHARE_BLOCKS, original.fileno())
+        except OSError:
+            shutil.copyfileobj(original, copy, _CHUNK)

@@ -1,0 +1,522 @@
+"""The models that are registered through TorchServe's APIs: register, scale, set the default version, unregister.
+
+A version is registered with a number of workers, which are the instances of our model; with none it has no instances, and
+requests for it are refused. What it says follows TorchServe 0.12: its documents docs/management_api.md, and its answers.
+
+Runs on the event loop's thread; files and networks are used on others. What is done to one model happens one after another.
+"""
+
+import asyncio
+import itertools
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from tritonclient.grpc.model_config_pb2 import ModelConfig
+
+from repository.core.errors import RepositoryError
+from repository.core.layout import check_name
+from repository.files import torchserve_archive
+from repository.files.torchserve_archive import Manifest, ModelSettings
+from serving.cli.torchserve_options import TorchServeOptions
+from serving.core.devices import gpu_count
+from serving.core.errors import ServingError
+from serving.server.inference_server import InferenceServer
+from serving.torchserve.errors import (
+    TorchServeError,
+    bad_request,
+    conflict,
+    model_not_found,
+    no_worker,
+    server_error,
+    version_not_found,
+)
+from serving.torchserve.model_store import ModelStore, StoredArchive, default_name
+from serving.torchserve.registered_files import RegisteredFiles
+from serving.torchserve.version_settings import Settings, overlay
+
+log = logging.getLogger(__name__)
+
+MAX_WORKERS = 1024  # of one version
+RUNTIMES = ("python", "python3", "LSP")
+LONGEST_PAUSE_S = 60.0  # between two tries to start workers that fail
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registering:
+    """What a registration asks for; None stands for what the archive, or config.properties, says."""
+
+    url: str | None
+    model_name: str = ""
+    runtime: str = ""
+    handler: str = ""
+    batch_size: int | None = None
+    max_batch_delay_ms: int | None = None
+    initial_workers: int | None = None
+    response_timeout_s: int | None = None
+    startup_timeout_s: int | None = None
+    synchronous: bool = True
+
+
+class Outcome(NamedTuple):
+    """What a management call answers: an HTTP status and a sentence."""
+
+    code: int
+    text: str
+
+
+@dataclass(slots=True, eq=False)
+class Registration:
+    """One version of a model. `number` is its folder in the repository; `workers` are wanted, `serving` that many are there."""
+
+    name: str
+    version: str
+    number: int
+    url: str
+    archive: StoredArchive
+    manifest: Manifest
+    said: ModelSettings  # in the archive
+    settings: Settings
+    min_workers: int = 0
+    max_workers: int = 0
+    workers: int = 0
+    serving: int = 0
+    at_startup: bool = False
+    retrying: "asyncio.Task[None] | None" = None
+
+
+@dataclass(slots=True, eq=False)
+class RegisteredModel:
+    """The versions of a model, in the order of their registration, and the one that answers where a request names none."""
+
+    name: str
+    versions: dict[str, Registration] = field(default_factory=dict)
+    default: str = ""
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    numbers: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
+
+    @property
+    def default_version(self) -> Registration:
+        return self.versions[self.default]
+
+
+class Registrations:
+    """One for each server that models are registered on."""
+
+    def __init__(
+        self,
+        server: InferenceServer,
+        options: TorchServeOptions,
+        folder: Path,
+        on_changed: Callable[[], None] = lambda: None,
+    ) -> None:
+        """folder: the model repository that the server has for them. on_changed: called when a snapshot would differ."""
+        assert options.model_store is not None
+        self.models: dict[str, RegisteredModel] = {}
+        self.store = ModelStore(options.model_store, options.allowed_urls)
+        self.on_changed = on_changed
+        self._server = server
+        self._options = options
+        self._files = RegisteredFiles(folder)
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._arriving: set[Path] = set()
+        self._closing = False
+
+    # -- what there is -------------------------------------------------------------------------------------------------
+    def find(self, name: str, version: str | None = None) -> Registration:
+        """Return a version of a model, the default one where none is named. TorchServeError for what is not registered."""
+        model = self.models.get(name)
+        if model is None:
+            raise model_not_found(name)
+        found = model.versions.get(version or model.default)
+        if found is None:
+            raise version_not_found(name, version or "")
+        return found
+
+    def serving(self, name: str, version: str | None = None) -> Registration:
+        """Return what answers a prediction; TorchServeError where it has no workers."""
+        found = self.find(name, version)
+        if not found.serving:
+            raise no_worker(name, version)
+        return found
+
+    def healthy(self) -> bool:
+        """Return whether the default version of each model has the workers that it should have at least."""
+        return all(model.default_version.serving >= model.default_version.min_workers for model in self.models.values())
+
+    # -- starting --------------------------------------------------------------------------------------------------
+    async def start(self) -> None:
+        """Register what config.properties asks for, and give it workers. What cannot be is logged and passed over."""
+        options = self._options
+        if options.model_snapshot is not None:
+            wanted = [
+                (name, str(said.get("marName") or ""), said)
+                for name, versions in options.model_snapshot.items()
+                for said in versions.values()
+            ]
+        else:
+            texts = await _in_thread(self.store.names) if options.load_models == ("all",) else list(options.load_models)
+            pairs = [text.split("=", 1) if "=" in text and "://" not in text.partition("=")[0] else ["", text] for text in texts]
+            wanted = [(name, url, None) for name, url in pairs if url]
+        registered = []
+        for name, url, said in wanted:
+            log.info("registering '%s'", url)
+            try:
+                registered.append(await self._register_at_start(name, url, said))
+            except (ServingError, RepositoryError) as error:
+                log.warning("'%s' is passed over: %s", url, error.message)
+        await asyncio.gather(*(self._start_workers(one) for one in registered))
+        self.on_changed()
+
+    async def _register_at_start(self, name: str, url: str, said: Mapping[str, Any] | None) -> Registration:
+        """said: of a snapshot, which has everything."""
+        found = await self._register(Registering(url=url, model_name=name), fallback_name=default_name(url), said=said)
+        found.at_startup = said is None
+        if said is not None:
+            wanted = _whole(said.get("minWorkers"), 1, 0), _whole(said.get("maxWorkers"), 1, 0)
+            if said.get("defaultVersion") is True:
+                self.models[found.name].default = found.version
+        else:
+            wanted = self._workers_at_start(found)
+        found.min_workers, found.max_workers = wanted[0], max(wanted)
+        found.workers = found.min_workers
+        return found
+
+    def _workers_at_start(self, found: Registration) -> tuple[int, int]:
+        in_archive = _workers_of(found.said)
+        if in_archive is not None:
+            return in_archive
+        said = self._options.models.get(found.name, {}).get(found.version, {})
+        workers = self._options.default_workers_per_model or self._gpus() or _cores()
+        return _whole(said.get("minWorkers"), workers), _whole(said.get("maxWorkers"), workers)
+
+    async def _start_workers(self, found: Registration) -> None:
+        """Give a version its first workers; where they fail, try again until they do not, or it is changed."""
+        if found.workers:
+            try:
+                async with self.models[found.name].lock:
+                    await self._apply(found)
+            except ServingError as error:
+                log.warning("the workers of '%s' version %s failed: %s", found.name, found.version, error.message)
+                self._retry(found)
+
+    def _retry(self, found: Registration) -> None:
+        found.retrying = self._task(self._try_again(found))
+
+    async def _try_again(self, found: Registration) -> None:
+        pause_s = 1.0
+        while True:
+            await asyncio.sleep(pause_s)
+            model = self.models.get(found.name)
+            if model is None or model.versions.get(found.version) is not found or not found.workers or self._closing:
+                return
+            try:
+                async with model.lock:
+                    await self._apply(found)
+                return
+            except ServingError as error:
+                pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+                log.warning(
+                    "the workers of '%s' version %s failed again, the next try is in %g s: %s",
+                    found.name,
+                    found.version,
+                    pause_s,
+                    error.message,
+                )
+
+    # -- registering -----------------------------------------------------------------------------------------------
+    async def register(self, asked: Registering) -> Outcome:
+        """Register a version, and start its workers. TorchServeError where that fails; nothing of it is left then."""
+        if asked.url is None:
+            raise bad_request("Parameter url is required.")
+        if asked.runtime and asked.runtime not in RUNTIMES:
+            raise bad_request(f"Invalid RuntimeType value: {asked.runtime}")
+        initial = asked.initial_workers
+        if initial is None:
+            initial = self._options.default_workers_per_model
+        _refuse_too_many(initial)
+        # It goes on where the client has gone: a version is registered as a whole, or not at all.
+        return await asyncio.shield(self._task(self._register_with_workers(asked, initial)))
+
+    async def _register_with_workers(self, asked: Registering, initial: int) -> Outcome:
+        found = await self._register(asked)
+        in_archive = _workers_of(found.said)
+        if initial <= 0 and in_archive is None:
+            self.on_changed()
+            return Outcome(
+                200,
+                f'Model "{found.name}" Version: {found.version} registered with 0 initial workers. Use scale workers API to '
+                "add workers for the model.",
+            )
+        found.min_workers, found.max_workers = in_archive or (initial, initial)
+        found.workers = found.min_workers
+        if not asked.synchronous:
+            self._task(self._start_and_tell(found))
+            return Outcome(202, "Processing worker updates...")
+        try:
+            async with self.models[found.name].lock:
+                await self._apply(found)
+        except ServingError as error:
+            log.warning("the workers of '%s' version %s failed: %s", found.name, found.version, error.message)
+            await self._remove(found)
+            raise _workers_failed(found) from None
+        self.on_changed()
+        text = f'Model "{found.name}" Version: {found.version} registered with {found.min_workers} initial workers'
+        return Outcome(200, text)
+
+    async def _start_and_tell(self, found: Registration) -> None:
+        await self._start_workers(found)
+        self.on_changed()
+
+    async def _register(
+        self, asked: Registering, fallback_name: str = "", said: Mapping[str, Any] | None = None
+    ) -> Registration:
+        """Take a version into the table and into the repository, without workers."""
+        assert asked.url is not None
+        archive, manifest, in_archive = await _in_thread(self._read, asked.url)
+        kept = False
+        try:
+            name = asked.model_name or manifest.name or fallback_name
+            if not name:
+                raise TorchServeError(400, "InvalidModelException", "Model name is not defined.")
+            try:
+                check_name(name)
+            except RepositoryError as error:
+                raise bad_request(f"Model name '{name[:80]}' cannot be used: {error.message}") from None
+            version = manifest.version or "1.0"
+            model = self.models.setdefault(name, RegisteredModel(name))
+            async with model.lock:
+                if self.models.get(name) is not model:  # unregistered while this waited
+                    self.models[name] = model
+                try:
+                    if version in model.versions:
+                        raise conflict(f"Model version {version} is already registered for model {name}")
+                    number = next(model.numbers)
+                    await _in_thread(self._files.add_version, name, number, archive.path)
+                    settings = Settings.of(asked, in_archive, manifest, self._options, name, version, said)
+                    found = Registration(name, version, number, asked.url, archive, manifest, in_archive, settings)
+                    model.versions[version] = found
+                    model.default = model.default or version
+                    kept = True
+                finally:
+                    if not model.versions:
+                        self.models.pop(name, None)
+        except OSError as error:
+            log.warning("an archive could not be copied: %s", error.strerror or type(error).__name__)
+            raise server_error(f"Failed to save model: {asked.url}") from None
+        finally:
+            self._arriving.discard(archive.path)
+            if archive.fetched and not kept:
+                await _in_thread(self.store.remove, archive.path)
+        return found
+
+    def _read(self, url: str) -> tuple[StoredArchive, Manifest, ModelSettings]:
+        """Find an archive, fetch it if need be, and read what it says."""
+        archive = self.store.find(url, torchserve_archive.read_manifest, self._in_use)
+        if archive.fetched:
+            self._arriving.add(archive.path)
+        try:
+            return (
+                archive,
+                torchserve_archive.read_manifest(archive.path),
+                torchserve_archive.read_settings(archive.path),
+            )
+        except RepositoryError as error:
+            raise TorchServeError(400, "InvalidModelException", error.message) from None
+
+    def _in_use(self, path: Path) -> bool:
+        """Whether a registration has a file of the store, or one is about to."""
+        registered = {one.archive.path for model in list(self.models.values()) for one in list(model.versions.values())}
+        return path in registered or path in self._arriving
+
+    # -- scaling ---------------------------------------------------------------------------------------------------
+    async def scale(
+        self, name: str, version: str | None, min_workers: int, max_workers: int, synchronous: bool
+    ) -> Outcome:
+        """Bring a version's workers into these bounds. TorchServeError where they fail; those before go on then."""
+        if max_workers < min_workers:
+            raise bad_request("max_worker cannot be less than min_worker.")
+        _refuse_too_many(max_workers)
+        found = self.find(name, version)
+        task = self._task(self._scale(found, max(0, min_workers), max(0, max_workers)))
+        if not synchronous:
+            task.add_done_callback(_log_failure)
+            return Outcome(202, "Processing worker updates...")
+        await asyncio.shield(task)
+        text = f"Workers scaled to {min_workers} for model: {name}"
+        return Outcome(200, f"{text}, version: {version}" if version else text)
+
+    async def _scale(self, found: Registration, min_workers: int, max_workers: int) -> None:
+        model = self.models.get(found.name)
+        if model is None or model.versions.get(found.version) is not found:
+            raise model_not_found(found.name)
+        async with model.lock:
+            before = found.min_workers, found.max_workers, found.workers
+            found.min_workers, found.max_workers = min_workers, max_workers
+            # As TorchServe: more where there are too few, fewer where there are too many.
+            found.workers = 0 if not min_workers else min(max(found.serving, min_workers), max_workers)
+            try:
+                await self._apply(found)
+            except ServingError as error:
+                log.warning("the workers of '%s' version %s failed: %s", found.name, found.version, error.message)
+                if before[2] == found.serving:
+                    found.min_workers, found.max_workers, found.workers = before
+                raise _workers_failed(found) from None
+        self.on_changed()
+
+    # -- the default version ---------------------------------------------------------------------------------------
+    async def set_default(self, name: str, version: str) -> Outcome:
+        model = self.models.get(name)
+        if model is None:
+            raise model_not_found(name)
+        async with model.lock:
+            if version not in model.versions:
+                raise TorchServeError(
+                    404, "ModelVersionNotFoundException", f"Model version {version} does not exist for model {name}"
+                )
+            before, model.default = model.default, version
+            try:
+                await self._load(model)
+            except ServingError as error:
+                model.default = before
+                log.warning("the default version of '%s' was not changed: %s", name, error.message)
+                raise server_error(f"Failed to set the default version of model {name}") from None
+        self.on_changed()
+        return Outcome(200, f'Default version successfully updated for model "{name}" to "{version}"')
+
+    # -- unregistering ---------------------------------------------------------------------------------------------
+    async def unregister(self, name: str, version: str | None) -> Outcome:
+        """Let a version go once its requests are answered; without a version the default one."""
+        found = self.find(name, version)
+        model = self.models[name]
+        if found is model.default_version and len(model.versions) > 1:
+            raise TorchServeError(
+                403, "InvalidModelVersionException", f"Cannot remove default version for model {name}"
+            )
+        removal = asyncio.shield(self._task(self._remove(found)))
+        try:
+            async with asyncio.timeout(self._options.unregister_model_timeout_s):
+                await removal
+        except TimeoutError:
+            raise TorchServeError(
+                408, "RequestTimeoutException", f"Timed out while cleaning resources: {name}"
+            ) from None
+        self.on_changed()
+        return Outcome(200, f'Model "{name}" unregistered')
+
+    async def _remove(self, found: Registration) -> None:
+        """Take a version out of the table and the repository, and out of the store where it was fetched for it."""
+        model = self.models.get(found.name)
+        if model is None:
+            return
+        async with model.lock:
+            if model.versions.get(found.version) is not found:
+                return
+            found.workers = 0
+            if found.retrying is not None:
+                found.retrying.cancel()
+            del model.versions[found.version]
+            if not model.versions:
+                self.models.pop(found.name, None)
+            elif model.default == found.version:
+                model.default = next(iter(model.versions))
+            if found.serving:
+                found.serving = 0
+                await self._load(model)
+            await self._server.registered_drained(found.name)
+            if model.versions:
+                await _in_thread(self._files.remove_version, found.name, found.number)
+            elif found.name not in self.models:
+                await _in_thread(self._files.remove, found.name)
+            if found.archive.fetched:
+                await _in_thread(self.store.remove, found.archive.path)
+
+    # -- what serves -----------------------------------------------------------------------------------------------
+    async def _apply(self, found: Registration) -> None:
+        """Bring a version to the workers that are wanted. Where that fails, what served before serves on, and it is raised."""
+        before = found.serving
+        found.serving = found.workers
+        try:
+            await self._load(self.models[found.name])
+        except BaseException:
+            found.serving = before
+            await self._write(self.models[found.name])
+            raise
+
+    async def _load(self, model: RegisteredModel) -> None:
+        if any(one.serving for one in model.versions.values()):
+            await self._write(model)
+            await self._server.load_registered(model.name)
+        else:
+            await self._server.unload_registered(model.name)
+
+    async def _write(self, model: RegisteredModel) -> None:
+        served = {one.number: self._overlay(one) for one in model.versions.values() if one.serving}
+        if served:
+            default = model.default_version.number if model.default in model.versions else None
+            await _in_thread(self._files.write, model.name, served, default)
+
+    def _overlay(self, one: Registration) -> ModelConfig:
+        return overlay(one.settings, one.serving, one.said, self._gpus(), self._options)
+
+    def _gpus(self) -> int:
+        limit = self._options.number_of_gpu
+        return gpu_count() if limit is None else min(gpu_count(), limit)
+
+    # -- tasks -----------------------------------------------------------------------------------------------------
+    def _task(self, work: "Any") -> "asyncio.Task[Any]":
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._forget)
+        return task
+
+    def _forget(self, task: "asyncio.Task[Any]") -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # seen, even where every caller has gone
+
+    def close(self) -> None:
+        """Begin nothing any more."""
+        self._closing = True
+        for task in self._tasks:
+            task.cancel()
+
+
+def _log_failure(task: "asyncio.Task[None]") -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.warning("%s", error)
+
+
+def _workers_failed(found: Registration) -> TorchServeError:
+    return server_error(f"Failed to start workers for model {found.name} version: {found.version}")
+
+
+def _workers_of(said: ModelSettings) -> tuple[int, int] | None:
+    """Return the least and the most workers that an archive asks for; None where it does not, or not both."""
+    least, most = said.min_workers or 0, said.max_workers or 0
+    return (least, most) if 0 < least <= most else None
+
+
+def _refuse_too_many(workers: int) -> None:
+    if workers > MAX_WORKERS:
+        raise bad_request(f"a model has at most {MAX_WORKERS} workers, got {workers}")
+
+
+def _whole(value: object, default: int, least: int = 1) -> int:
+    """Return a setting that is a number; the default for anything else, as TorchServe."""
+    good = isinstance(value, int) and not isinstance(value, bool) and least <= value <= MAX_WORKERS
+    return value if good else default  # type: ignore[return-value]
+
+
+def _cores() -> int:
+    import os
+
+    return len(os.sched_getaffinity(0))
+
+
+async def _in_thread(function: Callable[..., R], *arguments: Any) -> R:
+    return await asyncio.to_thread(function, *arguments)

@@ -1,0 +1,108 @@
+"""The settings of a registered version: which of those who say one has the last word, and how our configuration has them.
+
+A request to register says most, then the archive's model-config.yaml, then config.properties. Source: TorchServe 0.12.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tritonclient.grpc.model_config_pb2 import ModelConfig
+
+from repository.files.torchserve_archive import Manifest, ModelSettings
+from serving.backends.torchserve import settings as words
+from serving.cli.torchserve_options import TorchServeOptions
+
+if TYPE_CHECKING:
+    from serving.torchserve.registrations import Registering
+
+MOST = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What a version is served with, beside its workers."""
+
+    batch_size: int
+    max_batch_delay_ms: int
+    response_timeout_s: int
+    startup_timeout_s: int
+    job_queue_size: int
+    handler: str = ""  # in place of the manifest's
+    runtime: str = "python"
+
+    @classmethod
+    def of(
+        cls,
+        asked: "Registering",
+        archive: ModelSettings,
+        manifest: Manifest,
+        options: TorchServeOptions,
+        name: str,
+        version: str,
+        snapshot: Mapping[str, Any] | None = None,
+    ) -> "Settings":
+        """snapshot: what one says of this version, which is everything."""
+        said = options.models.get(name, {}).get(version, {})
+        if snapshot is not None:
+            first = [_positive(snapshot.get(key)) for key in ("batchSize", "maxBatchDelay", "responseTimeout", "startupTimeout")]
+        else:
+            first = [asked.batch_size, asked.max_batch_delay_ms, None, None]
+        return cls(
+            batch_size=_first(first[0], archive.batch_size, said.get("batchSize"), default=options.batch_size),
+            max_batch_delay_ms=_first(
+                first[1], archive.max_batch_delay_ms, said.get("maxBatchDelay"), default=options.max_batch_delay_ms
+            ),
+            response_timeout_s=_first(
+                first[2],
+                archive.response_timeout_s,
+                said.get("responseTimeout"),
+                asked.response_timeout_s,
+                default=int(options.default_response_timeout_s),
+            ),
+            startup_timeout_s=_first(
+                first[3],
+                archive.startup_timeout_s,
+                said.get("startupTimeout"),
+                asked.startup_timeout_s,
+                default=int(options.default_startup_timeout_s),
+            ),
+            job_queue_size=_first(archive.job_queue_size, said.get("jobQueueSize"), default=options.job_queue_size),
+            handler=asked.handler or ("" if manifest.handler else options.default_service_handler),
+            runtime=asked.runtime or manifest.runtime or "python",
+        )
+
+
+def overlay(
+    settings: Settings, workers: int, archive: ModelSettings, gpus: int, options: TorchServeOptions
+) -> ModelConfig:
+    """Return what a version's folder says of it. gpus: how many of the machine's may be used."""
+    config = ModelConfig(max_batch_size=settings.batch_size)
+    batching = config.dynamic_batching
+    batching.default_queue_policy.max_queue_size = settings.job_queue_size
+    if settings.batch_size > 1:
+        batching.max_queue_delay_microseconds = settings.max_batch_delay_ms * 1000
+    words.add_workers(config, workers, archive, gpus)
+    said = {
+        words.HANDLER: settings.handler,
+        words.RESPONSE_TIMEOUT: str(settings.response_timeout_s),
+        words.STARTUP_TIMEOUT: str(settings.startup_timeout_s),
+        words.ENVELOPE: options.service_envelope,
+        words.LIMIT_IMAGES: "" if options.limit_max_image_pixels else "false",
+        words.METRICS_CONFIG: str(options.metrics_config.resolve()) if options.metrics_config else "",
+        words.METRICS_AUTO_DETECT: "true" if options.model_metrics_auto_detect else "",
+        words.INSTALL: "true" if options.install_py_dep_per_model else "",
+    }
+    for key, value in said.items():
+        if value:
+            config.parameters[key].string_value = value
+    return config
+
+
+def _first(*values: object, default: int) -> int:
+    return next((value for value in map(_positive, values) if value is not None), default)
+
+
+def _positive(value: object) -> int | None:
+    """Return a number from 1 up; None for anything else, which stands for nothing, as in TorchServe."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MOST else None
