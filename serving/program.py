@@ -1,6 +1,7 @@
 """The inference server as a program of its own: `python -m serving`."""
 
 import asyncio
+import dataclasses
 import errno
 import faulthandler
 import json
@@ -17,12 +18,15 @@ import uvloop
 from serving.backends.environments.child_variables import set_model_environment
 from serving.cli.command_line import parse
 from serving.cli.options import Options
+from serving.cli.torchserve_options import TorchServeOptions
 from serving.compiled.loading import Compiled
 from serving.core.errors import ServingError, unavailable
 from serving.frontends.shared.authorisation import Authoriser
 from serving.resources import allocator, python_settings
+from serving.resources.private_folder import PrivateFolder
 from serving.server.inference_server import InferenceServer
 from serving.telemetry.logs import LogSettings, configure_logging
+from serving.torchserve.side import TorchServeSide
 from serving.workers.pool import FrontendWorkers
 
 log = logging.getLogger("serving")
@@ -52,9 +56,26 @@ def main() -> None:
     # Where native code ends the process, the stacks name the model and its file: see serving.execution.crash_trace.
     faulthandler.enable()
     allocator.set_up()
-    set_model_environment(options.model_environment)
+    hidden = options.torchserve.blacklist_env_vars if options.torchserve is not None else ""
+    set_model_environment(options.model_environment, hidden)
     python_settings.set_up()
-    sys.exit(uvloop.run(_serve(options, log_settings)))
+    if options.torchserve is None or not options.torchserve.managed:
+        sys.exit(uvloop.run(_serve(options, log_settings)))
+    folder = PrivateFolder(None, "slipway-torchserve-")
+    try:
+        sys.exit(uvloop.run(_serve(_registered(options, folder.path), log_settings)))
+    finally:
+        folder.close()
+
+
+def _registered(options: Options, folder: Path) -> Options:
+    """Return the options of a server whose models are those that are registered through TorchServe's APIs."""
+    repository = folder / "models"
+    repository.mkdir()
+    # What cannot be loaded at start is passed over, as in TorchServe; V2's own load and unload are refused.
+    return dataclasses.replace(
+        options, model_repository=(repository,), model_control_mode="explicit", load_model=(), exit_on_error=False
+    )
 
 
 async def _serve(options: Options, log_settings: LogSettings) -> int:
@@ -74,11 +95,16 @@ async def _serve(options: Options, log_settings: LogSettings) -> int:
     if server.request_log is not None:
         loop.add_signal_handler(signal.SIGHUP, server.request_log.reopen)
     frontends: dict[str, Frontend] = {}
+    side: TorchServeSide | None = None
     status = 0
     try:
+        if options.torchserve is not None:
+            side = _torchserve_side(server, options, options.torchserve)
         speaks = options.allow_http or options.allow_grpc
         workers = FrontendWorkers(server, options) if options.frontend_workers and speaks else None
         frontends = _frontends(server, options, workers)
+        if side is not None:
+            frontends |= _torchserve_frontends(side, options)
         for name, frontend in frontends.items():
             await _start(name, frontend, options)
         if workers is not None:
@@ -88,7 +114,7 @@ async def _serve(options: Options, log_settings: LogSettings) -> int:
         _warn_if_open(options, frontends)
         if options.address_file is not None:
             _write_addresses(options.address_file, frontends)
-        status = await _load_and_wait(server, stop)
+        status = await _load_and_wait(server, side, stop)
     except ServingError as error:
         log.error("%s", error.message)
         status = 1
@@ -96,7 +122,11 @@ async def _serve(options: Options, log_settings: LogSettings) -> int:
         log.error("--address-file: cannot write it: %s", error.strerror)
         status = 1
     finally:
+        if side is not None:
+            side.stop()
         await _shut_down(server, frontends, options.exit_timeout_secs)
+        if side is not None:
+            side.close()
     return status
 
 
@@ -106,7 +136,7 @@ async def _start(name: str, frontend: Frontend, options: Options) -> None:
         "http": ("HTTP", options.http_address, options.http_port),
         "grpc": ("GRPC", options.grpc_address, options.grpc_port),
         "metrics": ("Metrics", options.metrics_address or options.http_address, options.metrics_port),
-    }[name]
+    }.get(name) or _torchserve_address(name, options)
     try:
         await frontend.start()
     except OSError as error:
@@ -117,8 +147,33 @@ async def _start(name: str, frontend: Frontend, options: Options) -> None:
         raise unavailable(f"failed to start {service} service: Unavailable - {reason}") from error
 
 
-async def _load_and_wait(server: InferenceServer, stop: asyncio.Event) -> int:
-    start = asyncio.create_task(server.start())
+def _torchserve_address(name: str, options: Options) -> tuple[str, str, int]:
+    """Return what one of TorchServe's listeners is called, and where it should listen."""
+    torchserve = options.torchserve
+    assert torchserve is not None
+    grpc = {
+        "torchserve_grpc_inference": (torchserve.grpc_inference_address, torchserve.grpc_inference_port),
+        "torchserve_grpc_management": (torchserve.grpc_management_address, torchserve.grpc_management_port),
+    }
+    service = f"TorchServe's {name.removeprefix('torchserve_').replace('grpc', 'gRPC').replace('_', ' ')}"
+    if name in grpc:
+        return service, *grpc[name]
+    address = {
+        "torchserve_inference": torchserve.inference_address,
+        "torchserve_management": torchserve.management_address,
+        "torchserve_metrics": torchserve.metrics_address,
+    }[name]
+    return service, str(address.socket) if address.socket else address.host, address.port
+
+
+async def _start_all(server: InferenceServer, side: TorchServeSide | None) -> None:
+    if side is not None:
+        await side.start()
+    await server.start()
+
+
+async def _load_and_wait(server: InferenceServer, side: TorchServeSide | None, stop: asyncio.Event) -> int:
+    start = asyncio.create_task(_start_all(server, side))
     stopped = asyncio.create_task(stop.wait())
     await asyncio.wait((start, stopped), return_when=asyncio.FIRST_COMPLETED)
     if start.done():
@@ -175,8 +230,22 @@ def _frontends(server: InferenceServer, options: Options, workers: FrontendWorke
     return found
 
 
+def _torchserve_side(server: InferenceServer, options: Options, torchserve: TorchServeOptions) -> TorchServeSide:
+    repository = options.model_repository[0] if torchserve.managed else None
+    assert repository is None or isinstance(repository, Path)
+    return TorchServeSide(server, torchserve, repository)
+
+
+def _torchserve_frontends(side: TorchServeSide, options: Options) -> "dict[str, Frontend]":
+    from serving.frontends.torchserve_server import grpc_services, http_apis
+
+    return {**http_apis(side, options), **grpc_services(side, options)}
+
+
 def _shown(frontend: Frontend) -> str:
     host, port = frontend.address
+    if host.startswith("/"):
+        return f"unix:{host}"
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 

@@ -54,6 +54,22 @@ class TlsFiles:
             options.http_root_cert,
         )
 
+    def flag(self, what: str) -> str:
+        """Return how a person names one of the files."""
+        return f"--{self.protocol}-{what}"
+
+
+class PropertyFiles(TlsFiles):
+    """The certificate_file and private_key_file of TorchServe's config.properties."""
+
+    __slots__ = ()
+
+    def __init__(self, cert: Path | None, key: Path | None) -> None:
+        super().__init__("torchserve", True, False, cert, key, None)
+
+    def flag(self, what: str) -> str:
+        return {"server-cert": "certificate_file or private_key_file"}.get(what, what)
+
 
 def server_context(files: TlsFiles, application: str) -> ssl.SSLContext | None:
     """Return the context of a listener that speaks `application` (an ALPN name); None without TLS.
@@ -84,7 +100,7 @@ def _load(files: TlsFiles, what: str, load: Callable[[], None]) -> None:
         load()
     except OSError as error:  # ssl.SSLError too
         reason = error.strerror or type(error).__name__
-        raise invalid(f"--{files.protocol}-{what} cannot be used: {reason}") from None
+        raise invalid(f"{files.flag(what)} cannot be used: {reason}") from None
 
 
 def listener_options(context: ssl.SSLContext | None) -> ListenerOptions:

@@ -75,7 +75,6 @@ class TorchServeOptions:
     service_envelope: str = ""
     decode_input_request: bool = True
     limit_max_image_pixels: bool = True
-    ipex_enable: bool = False
     blacklist_env_vars: str = ""  # a regular expression: variables that handlers do not see
     header_key_sequence_id: str = "ts_request_sequence_id"
     header_key_sequence_start: str = "ts_request_sequence_start"

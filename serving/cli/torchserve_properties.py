@@ -35,6 +35,7 @@ WITHOUT_MEANING = {
     "cpp_log_config": "there is no C++ backend",
     "cpu_launcher_enable": "there is no CPU launcher; --host-policy binds instances to cores",
     "cpu_launcher_args": "there is no CPU launcher; --host-policy binds instances to cores",
+    "ipex_enable": "there is no Intel extension for PyTorch",
     "ipex_gpu_enable": "there is no Intel extension for PyTorch",
     "snapshot_store": "snapshots lie in the folder of the logs",
     "debug": "there is no Java virtual machine",
@@ -121,15 +122,22 @@ class _Reader:
     def text(self, key: str, default: str = "") -> str:
         return self._values.get(key, default).strip()
 
+    def value(self, key: str) -> str:
+        """Return a number or a switch, without what a person has written behind it: Java knows no comments there."""
+        value, _, comment = self.text(key).partition(" #")
+        if comment:
+            self.notes.append(f"{key}: what stands behind '#' is not part of the value {value.strip()}")
+        return value.strip()
+
     def boolean(self, key: str, default: bool) -> bool:
-        text = self.text(key).lower()
+        text = self.value(key).lower()
         if text in ("", "true", "false"):
             return default if not text else text == "true"
         self.notes.append(f"{key}: expected true or false, got '{text}', which counts as false")
         return False
 
     def integer(self, key: str, default: int, least: int = 0) -> int:
-        text = self.text(key)
+        text = self.value(key)
         if not text:
             return default
         if not _INTEGER.fullmatch(text) or int(text) < least:
@@ -275,7 +283,6 @@ HONOURED: dict[str, tuple[str, _Read]] = {
     "service_envelope": ("service_envelope", _text()),
     "decode_input_request": ("decode_input_request", _bool(True)),
     "limit_max_image_pixels": ("limit_max_image_pixels", _bool(True)),
-    "ipex_enable": ("ipex_enable", _bool(False)),
     "blacklist_env_vars": ("blacklist_env_vars", lambda reader, key: reader.pattern(key)),
     "ts_header_key_sequence_id": ("header_key_sequence_id", _text("ts_request_sequence_id")),
     "ts_header_key_sequence_start": ("header_key_sequence_start", _text("ts_request_sequence_start")),
@@ -327,9 +334,22 @@ def torchserve_options(
     fields |= {name: value for name, value in given.items() if value is not None}
     if fields["workflow_store"] is None:
         fields["workflow_store"] = fields["model_store"]
+    fields["properties"] |= _as_properties(fields)
     options = TorchServeOptions(**fields)
     _check_tls(options, properties)
     return options, [*_passed_over(properties), *(f"{properties.name}: {note}" for note in reader.notes)]
+
+
+def _as_properties(fields: Mapping[str, Any]) -> dict[str, str]:
+    """Return what flags may have said, as a snapshot has it."""
+    said = {key: str(fields[key]) for key in ("model_store", "workflow_store") if fields[key] is not None}
+    if fields["load_models"]:
+        said["load_models"] = ",".join(fields["load_models"])
+    if fields["enable_model_api"]:
+        said["enable_model_api"] = "true"
+    if not fields["token_auth"]:
+        said["disable_token_authorization"] = "true"
+    return said
 
 
 def load_models(texts: Iterable[str]) -> tuple[str, ...]:

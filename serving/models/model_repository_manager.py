@@ -4,8 +4,10 @@ import asyncio
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
 from serving.cli.options import Options
+from serving.core.devices import Device
 from serving.core.errors import Code, NotYet, ServingError
 from serving.core.in_flight import InFlightRequest
 from serving.extensions.classification import Labels
@@ -26,6 +28,16 @@ from serving.resources.response_cache import ResponseCache
 from serving.resources.runtime import ModelControl, Runtime
 
 DRAIN_INTERVAL_S = 0.005
+
+
+class ModelProcess(NamedTuple):
+    """A process of a model's instance. `memory`: bytes that it holds. `ready`: it takes batches."""
+
+    instance: str
+    pid: int
+    ready: bool
+    memory: int
+    device: Device
 
 
 class ModelRepositoryManager:
@@ -135,6 +147,20 @@ class ModelRepositoryManager:
     @property
     def response_cache(self) -> ResponseCache | None:
         return self._runtime.cache
+
+    def processes(self, name: str, version: str) -> list[ModelProcess]:
+        """Return the processes of the instances of a version that serves; none where it sleeps, or needs none."""
+        model = self.resolve(name, version)
+        memory = self._runtime.child_memory
+        return [
+            ModelProcess(instance.name, pid, not instance.unready_reason(), memory.of([pid]), instance.device)
+            for instance in (model.instances if isinstance(model, Model) else ())
+            for pid in instance.processes()
+        ]
+
+    async def drained(self, name: str) -> None:
+        """Return when what was taken out of service of a model is freed."""
+        await asyncio.gather(*(lifecycle.drained() for lifecycle in self._models.named(name)))
 
     async def refresh_memory(self) -> None:
         """Return when what models hold in processes of their own has been read anew, or that takes too long."""

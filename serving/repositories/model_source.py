@@ -89,7 +89,10 @@ def write_override(folder: Path, files: Mapping[str, bytes]) -> None:
 
 
 def _version(model_dir: Path, version: int, config: ModelConfig, common: Files) -> VersionSource:
-    return VersionSource(version, model_dir, config, common + _list_files(model_dir / str(version), frozenset()))
+    files = _list_files(
+        model_dir / str(version), frozenset((layout.OVERLAY_FILE,))
+    )  # what it means is in the configuration
+    return VersionSource(version, model_dir, config, common + files)
 
 
 def _overriding(text: str) -> ModelConfig:

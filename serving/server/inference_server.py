@@ -22,7 +22,7 @@ from serving.extensions.shared_memory import SharedMemory
 from serving.models.golden_requests import GoldenCheck
 from serving.models.load_report import LoadReport
 from serving.models.model_lifecycle import MalformedVersion, check_requested_version
-from serving.models.model_repository_manager import ModelRepositoryManager
+from serving.models.model_repository_manager import ModelProcess, ModelRepositoryManager
 from serving.models.repository_index import IndexRow
 from serving.resources.request_memory import RequestMemory
 from serving.resources.response_cache import ResponseCache
@@ -375,12 +375,35 @@ class InferenceServer:
         self._refuse_unless_explicit()
         await self._manager.loader.unload(name, unload_dependents)
 
+    async def load_registered(self, name: str) -> None:
+        """Load a model that is managed through TorchServe's APIs, as `load_model`."""
+        self._refuse_while_stopping()
+        await self._manager.loader.load(name)
+
+    async def unload_registered(self, name: str) -> None:
+        """Unload one, as `unload_model`."""
+        await self._manager.loader.unload(name)
+
+    async def registered_drained(self, name: str) -> None:
+        """Return when what was taken out of service of a model has answered its requests and is freed."""
+        await self._manager.drained(name)
+
+    def model_processes(self, name: str, version: str = "") -> list[ModelProcess]:
+        """Return the processes of a version's instances; none for what runs in the server's own."""
+        return self._manager.processes(name, version)
+
+    def _refuse_while_stopping(self) -> None:
+        if self._stopping:
+            raise unavailable("the server is shutting down")
+
     def _refuse_unless_explicit(self) -> None:
+        torchserve = self.options.torchserve
+        if torchserve is not None and torchserve.managed:
+            raise unavailable("the models of this server are registered through TorchServe's management API")
         mode = self.options.model_control_mode
         if mode != "explicit":
             raise unavailable(
                 "explicit model load / unload is not allowed if polling is enabled, nor where all is loaded at start: "
                 f"expected model control mode 'explicit', this server has '{mode}'"
             )
-        if self._stopping:
-            raise unavailable("the server is shutting down")
+        self._refuse_while_stopping()

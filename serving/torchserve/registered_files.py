@@ -47,7 +47,7 @@ class RegisteredFiles:
             storage.write_atomic(self._version(model, number) / layout.OVERLAY_FILE, _text(overlay))
         config = ModelConfig(backend="torchserve")
         config.version_policy.specific.versions.extend(sorted(versions))
-        if default in versions:
+        if default is not None and default in versions:
             release.set_aliases(config, {release.DEFAULT_ALIAS: default})
         storage.write_atomic(self.root / model / layout.CONFIG_FILE, _text(config))
 

@@ -9,7 +9,8 @@ Runs on the event loop's thread; files and networks are used on others. What is 
 import asyncio
 import itertools
 import logging
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -35,7 +36,7 @@ from serving.torchserve.errors import (
 )
 from serving.torchserve.model_store import ModelStore, StoredArchive, default_name
 from serving.torchserve.registered_files import RegisteredFiles
-from serving.torchserve.version_settings import Settings, overlay
+from serving.torchserve.version_settings import Registering, Settings, overlay
 
 log = logging.getLogger(__name__)
 
@@ -44,22 +45,6 @@ RUNTIMES = ("python", "python3", "LSP")
 LONGEST_PAUSE_S = 60.0  # between two tries to start workers that fail
 
 R = TypeVar("R")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Registering:
-    """What a registration asks for; None stands for what the archive, or config.properties, says."""
-
-    url: str | None
-    model_name: str = ""
-    runtime: str = ""
-    handler: str = ""
-    batch_size: int | None = None
-    max_batch_delay_ms: int | None = None
-    initial_workers: int | None = None
-    response_timeout_s: int | None = None
-    startup_timeout_s: int | None = None
-    synchronous: bool = True
 
 
 class Outcome(NamedTuple):
@@ -85,7 +70,6 @@ class Registration:
     max_workers: int = 0
     workers: int = 0
     serving: int = 0
-    at_startup: bool = False
     retrying: "asyncio.Task[None] | None" = None
 
 
@@ -96,6 +80,7 @@ class RegisteredModel:
     name: str
     versions: dict[str, Registration] = field(default_factory=dict)
     default: str = ""
+    at_startup: bool = False
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     numbers: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
 
@@ -112,13 +97,12 @@ class Registrations:
         server: InferenceServer,
         options: TorchServeOptions,
         folder: Path,
-        on_changed: Callable[[], None] = lambda: None,
     ) -> None:
-        """folder: the model repository that the server has for them. on_changed: called when a snapshot would differ."""
+        """folder: the model repository that the server has for them."""
         assert options.model_store is not None
         self.models: dict[str, RegisteredModel] = {}
         self.store = ModelStore(options.model_store, options.allowed_urls)
-        self.on_changed = on_changed
+        self.on_changed: Callable[[], Awaitable[None]] = _nobody_asks  # called when a snapshot would differ
         self._server = server
         self._options = options
         self._files = RegisteredFiles(folder)
@@ -152,6 +136,7 @@ class Registrations:
     async def start(self) -> None:
         """Register what config.properties asks for, and give it workers. What cannot be is logged and passed over."""
         options = self._options
+        wanted: list[tuple[str, str, Mapping[str, Any] | None]]
         if options.model_snapshot is not None:
             wanted = [
                 (name, str(said.get("marName") or ""), said)
@@ -160,7 +145,10 @@ class Registrations:
             ]
         else:
             texts = await _in_thread(self.store.names) if options.load_models == ("all",) else list(options.load_models)
-            pairs = [text.split("=", 1) if "=" in text and "://" not in text.partition("=")[0] else ["", text] for text in texts]
+            pairs = [
+                text.split("=", 1) if "=" in text and "://" not in text.partition("=")[0] else ["", text]
+                for text in texts
+            ]
             wanted = [(name, url, None) for name, url in pairs if url]
         registered = []
         for name, url, said in wanted:
@@ -170,12 +158,13 @@ class Registrations:
             except (ServingError, RepositoryError) as error:
                 log.warning("'%s' is passed over: %s", url, error.message)
         await asyncio.gather(*(self._start_workers(one) for one in registered))
-        self.on_changed()
 
     async def _register_at_start(self, name: str, url: str, said: Mapping[str, Any] | None) -> Registration:
         """said: of a snapshot, which has everything."""
-        found = await self._register(Registering(url=url, model_name=name), fallback_name=default_name(url), said=said)
-        found.at_startup = said is None
+        handler = str(said.get("handler") or "") if said is not None else ""
+        asked = Registering(url=url, model_name=name, handler=handler)
+        found = await self._register(asked, fallback_name=default_name(url), said=said)
+        self.models[found.name].at_startup = said is None
         if said is not None:
             wanted = _whole(said.get("minWorkers"), 1, 0), _whole(said.get("maxWorkers"), 1, 0)
             if said.get("defaultVersion") is True:
@@ -246,7 +235,7 @@ class Registrations:
         found = await self._register(asked)
         in_archive = _workers_of(found.said)
         if initial <= 0 and in_archive is None:
-            self.on_changed()
+            await self.on_changed()
             return Outcome(
                 200,
                 f'Model "{found.name}" Version: {found.version} registered with 0 initial workers. Use scale workers API to '
@@ -264,13 +253,13 @@ class Registrations:
             log.warning("the workers of '%s' version %s failed: %s", found.name, found.version, error.message)
             await self._remove(found)
             raise _workers_failed(found) from None
-        self.on_changed()
+        await self.on_changed()
         text = f'Model "{found.name}" Version: {found.version} registered with {found.min_workers} initial workers'
         return Outcome(200, text)
 
     async def _start_and_tell(self, found: Registration) -> None:
         await self._start_workers(found)
-        self.on_changed()
+        await self.on_changed()
 
     async def _register(
         self, asked: Registering, fallback_name: str = "", said: Mapping[str, Any] | None = None
@@ -366,7 +355,7 @@ class Registrations:
                 if before[2] == found.serving:
                     found.min_workers, found.max_workers, found.workers = before
                 raise _workers_failed(found) from None
-        self.on_changed()
+        await self.on_changed()
 
     # -- the default version ---------------------------------------------------------------------------------------
     async def set_default(self, name: str, version: str) -> Outcome:
@@ -385,7 +374,7 @@ class Registrations:
                 model.default = before
                 log.warning("the default version of '%s' was not changed: %s", name, error.message)
                 raise server_error(f"Failed to set the default version of model {name}") from None
-        self.on_changed()
+        await self.on_changed()
         return Outcome(200, f'Default version successfully updated for model "{name}" to "{version}"')
 
     # -- unregistering ---------------------------------------------------------------------------------------------
@@ -405,7 +394,7 @@ class Registrations:
             raise TorchServeError(
                 408, "RequestTimeoutException", f"Timed out while cleaning resources: {name}"
             ) from None
-        self.on_changed()
+        await self.on_changed()
         return Outcome(200, f'Model "{name}" unregistered')
 
     async def _remove(self, found: Registration) -> None:
@@ -486,6 +475,10 @@ class Registrations:
             task.cancel()
 
 
+async def _nobody_asks() -> None:
+    """No snapshots are written."""
+
+
 def _log_failure(task: "asyncio.Task[None]") -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
         log.warning("%s", error)
@@ -512,9 +505,13 @@ def _whole(value: object, default: int, least: int = 1) -> int:
     return value if good else default  # type: ignore[return-value]
 
 
-def _cores() -> int:
-    import os
+def _named(text: str) -> tuple[str, str]:
+    """Return name and url of [name=]url, where an address may have a "=" of its own."""
+    name, equals, url = text.partition("=")
+    return (name, url) if equals and "://" not in name else ("", text)
 
+
+def _cores() -> int:
     return len(os.sched_getaffinity(0))
 
 

@@ -16,7 +16,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from serving.torchserve.errors import TorchServeError
+from serving.core.errors import PermissionDenied
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ class Tokens:
         self._write()
 
     def check(self, headers: Mapping[str, str], token: TokenType) -> None:
-        """Raise InvalidKeyException unless these (lower-case) headers have the key."""
+        """Raise PermissionDenied unless these (lower-case) headers have the key."""
         found = _BEARER.fullmatch(headers.get("authorization", ""))
         given = found[1] if found else ""
         right = hmac.compare_digest(given.encode("utf-8", "replace"), self._keys[token].encode())
@@ -82,11 +82,9 @@ class Tokens:
         temporary.replace(self.path)
 
 
-def refused() -> TorchServeError:
-    return TorchServeError(
-        400,
-        "InvalidKeyException",
-        "Token Authorization failed. Token either incorrect, expired, or not provided correctly",
+def refused(message: str = "") -> PermissionDenied:
+    return PermissionDenied(
+        message or "Token Authorization failed. Token either incorrect, expired, or not provided correctly"
     )
 
 

@@ -5,7 +5,7 @@ A request to register says most, then the archive's model-config.yaml, then conf
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
@@ -13,10 +13,23 @@ from repository.files.torchserve_archive import Manifest, ModelSettings
 from serving.backends.torchserve import settings as words
 from serving.cli.torchserve_options import TorchServeOptions
 
-if TYPE_CHECKING:
-    from serving.torchserve.registrations import Registering
-
 MOST = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registering:
+    """What a registration asks for; None stands for what the archive, or config.properties, says."""
+
+    url: str | None
+    model_name: str = ""
+    runtime: str = ""
+    handler: str = ""
+    batch_size: int | None = None
+    max_batch_delay_ms: int | None = None
+    initial_workers: int | None = None
+    response_timeout_s: int | None = None
+    startup_timeout_s: int | None = None
+    synchronous: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +47,7 @@ class Settings:
     @classmethod
     def of(
         cls,
-        asked: "Registering",
+        asked: Registering,
         archive: ModelSettings,
         manifest: Manifest,
         options: TorchServeOptions,
@@ -45,7 +58,10 @@ class Settings:
         """snapshot: what one says of this version, which is everything."""
         said = options.models.get(name, {}).get(version, {})
         if snapshot is not None:
-            first = [_positive(snapshot.get(key)) for key in ("batchSize", "maxBatchDelay", "responseTimeout", "startupTimeout")]
+            first = [
+                _positive(snapshot.get(key))
+                for key in ("batchSize", "maxBatchDelay", "responseTimeout", "startupTimeout")
+            ]
         else:
             first = [asked.batch_size, asked.max_batch_delay_ms, None, None]
         return cls(

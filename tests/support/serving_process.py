@@ -87,7 +87,7 @@ class ServerProcess:
     """The inference server in a process of its own. `http`, `grpc` and `metrics` are "host:port" once it is up.
 
     repository: one path or several. flags: tritonserver's, later ones win. wait: "ready", "live", or "" for none.
-    environment: added to the process's variables.
+    environment: added to the process's variables. cwd: where it runs.
     """
 
     def __init__(
@@ -97,12 +97,15 @@ class ServerProcess:
         wait: str = "ready",
         environment: dict[str, str] | None = None,
         timeout_s: float = START_TIMEOUT_S,
+        cwd: Path = ROOT,
     ) -> None:
         self.repositories = repository if isinstance(repository, list) else [Path(repository)]
         self.flags = flags
         self.wait = wait
         self.environment = environment or {}
         self.timeout_s = timeout_s
+        self.cwd = cwd
+        self.addresses: dict[str, Any] = {}  # of every listener, by its name
         self.http = self.grpc = self.metrics = ""
         self._folder = tempfile.TemporaryDirectory(prefix="slipway-test-")
         self._log_path = Path(self._folder.name, "server.log")
@@ -123,7 +126,11 @@ class ServerProcess:
     def start(self) -> "ServerProcess":
         with self._log_path.open("ab") as log:
             self.process = subprocess.Popen(
-                self._command(), stdout=log, stderr=subprocess.STDOUT, cwd=ROOT, env={**os.environ, **self.environment}
+                self._command(),
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=self.cwd,
+                env={**os.environ, "PYTHONPATH": str(ROOT), **self.environment},
             )
         if self.wait:
             self._wait_for(f"/v2/health/{self.wait}")
@@ -245,7 +252,7 @@ class ServerProcess:
 
     def _read_addresses(self) -> bool:
         try:
-            addresses = json.loads(self._address_file.read_text())
+            addresses = self.addresses = json.loads(self._address_file.read_text())
         except (OSError, ValueError):
             return False
         self.http = addresses.get("http") or ""

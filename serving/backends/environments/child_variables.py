@@ -4,6 +4,7 @@ Of a server that is started by itself a model sees them all, as Triton's Python 
 --model-environment=bounded: there they are the dashboard's too, with its database and its keys.
 """
 
+import re
 from collections.abc import Mapping
 
 # A child sees these variables of the server and no other where it is bounded: keys and passwords are not for models.
@@ -19,16 +20,22 @@ _PREFIXES = (
 _SECRETS = ("TOKEN", "KEY", "SECRET", "PASSWORD")
 
 _show_all = False  # until the program says so: whatever else imports this shows no more than it must
+_hidden: re.Pattern[str] | None = None
 
 
-def set_model_environment(policy: str) -> None:
-    """Show "all" variables, or a "bounded" choice of them, to every child that is started from now on in this process."""
-    global _show_all
+def set_model_environment(policy: str, hidden: str = "") -> None:
+    """Show "all" variables, or a "bounded" choice of them, to every child that is started from now on in this process.
+
+    hidden: a regular expression for the names of those that no child sees; "" for none, as TorchServe's blacklist_env_vars."""
+    global _show_all, _hidden
     _show_all = policy == "all"
+    _hidden = re.compile(hidden) if hidden else None
 
 
 def child_variables(variables: Mapping[str, str]) -> dict[str, str]:
     """Return the part of the server's environment that a model may see."""
+    if _hidden is not None:
+        variables = {name: value for name, value in variables.items() if not _hidden.fullmatch(name)}
     if _show_all:
         return dict(variables)
     return {

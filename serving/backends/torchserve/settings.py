@@ -70,7 +70,7 @@ def complete(config: ModelConfig, archive: Path) -> None:
     _complete_tensors(config, settings)
     _complete_batching(config, settings)
     if not config.instance_group:
-        _add_instances(config, settings)
+        add_workers(config, max(1, settings.min_workers or 1), settings, gpu_count())
     if streams and not config.HasField("model_transaction_policy"):
         config.model_transaction_policy.decoupled = True
     _complete_parameters(config, manifest, settings)
@@ -108,17 +108,16 @@ def _complete_batching(config: ModelConfig, settings: ModelSettings) -> None:
         policy.max_queue_size = policy.max_queue_size or settings.job_queue_size
 
 
-def _add_instances(config: ModelConfig, settings: ModelSettings) -> None:
-    """Divide the workers among the GPUs, as TorchServe does in turn; one worker where the archive names no number."""
-    workers = max(1, settings.min_workers or 1)
-    gpus = list(settings.device_ids) or list(range(gpu_count()))
-    if settings.device_type == "cpu" or not gpu_count():
+def add_workers(config: ModelConfig, workers: int, settings: ModelSettings, gpus: int) -> None:
+    """Divide workers among the GPUs, as TorchServe does in turn. gpus: how many of the machine's may be used."""
+    if settings.device_type == "cpu" or not gpus:
         config.instance_group.add(name=config.name, kind=ModelInstanceGroup.KIND_CPU, count=workers)
         return
-    each, more = divmod(workers, len(gpus))
-    for count, where in ((each + 1, gpus[:more]), (each, gpus[more:])):
+    devices = list(settings.device_ids) or list(range(gpus))
+    each, more = divmod(workers, len(devices))
+    for count, where in ((each + 1, devices[:more]), (each, devices[more:])):
         if count and where:
-            name = f"{config.name}_{len(config.instance_group)}"
+            name = f"{config.name}_{len(config.instance_group)}" if config.name else ""
             config.instance_group.add(name=name, kind=ModelInstanceGroup.KIND_GPU, count=count, gpus=where)
 
 

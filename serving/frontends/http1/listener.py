@@ -4,6 +4,7 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from serving.cli.tls import listener_options
 from serving.frontends.http1.connection import Connection, Connections
@@ -31,6 +32,13 @@ class Listener:
         self._servers.append(server)
         host, bound = server.sockets[0].getsockname()[:2]
         return str(host), int(bound)
+
+    async def start_unix(self, path: Path) -> None:
+        """Listen on a Unix socket, in place of one that is left of an earlier server. Raises OSError."""
+        if path.is_socket():
+            path.unlink()
+        loop = asyncio.get_running_loop()
+        self._servers.append(await loop.create_unix_server(self._connection, str(path), backlog=BACKLOG))
 
     async def start_on(self, sockets: Sequence[socket.socket], tls: ssl.SSLContext | None = None) -> None:
         """Listen on sockets that are bound already."""

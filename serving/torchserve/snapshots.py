@@ -1,0 +1,109 @@
+"""Snapshots of what is registered: property files in the folder of the logs, from which a server starts again.
+
+<log location>/config/20260131120000000-startup.cfg | -snapshot.cfg | -shutdown.cfg
+
+Each has all properties that the server was started with, and the models as JSON under `model_snapshot`. Java's TorchServe reads
+them too. Source: docs/snapshot.md of TorchServe 0.12.
+"""
+
+import asyncio
+import datetime
+import json
+import logging
+import re
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Literal
+
+from repository.core.errors import RepositoryError
+from repository.files import storage
+from serving.cli import java_properties
+from serving.torchserve.model_store import file_name
+from serving.torchserve.registrations import Registrations
+
+log = logging.getLogger(__name__)
+
+Occasion = Literal["startup", "snapshot", "shutdown"]
+KEPT = 1000  # files; TorchServe keeps all of them
+_NAME = re.compile(r"([0-9]{17})-[a-z]+\.cfg", re.ASCII)
+
+
+class Snapshots:
+    """Writes the snapshots of one server, one after another on a thread of its own. Called on the event loop's thread."""
+
+    def __init__(self, log_location: Path, properties: Mapping[str, str], registrations: Registrations) -> None:
+        self._folder = folder_of(log_location)
+        self._properties = {key: value for key, value in properties.items() if key != "model_snapshot"}
+        self._registrations = registrations
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="snapshots")
+
+    async def save(self, occasion: Occasion) -> None:
+        """Write a snapshot of what is registered now, and return when it is on the disk; what cannot be written is logged."""
+        name, text = self._text(occasion)
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._write, name, text)
+
+    def close(self) -> None:
+        """Write the last snapshot, of what is registered at the end."""
+        self._write(*self._text("shutdown"))
+        self._thread.shutdown()
+
+    def _text(self, occasion: Occasion) -> tuple[str, str]:
+        """Return the name and the content of a snapshot."""
+        now = datetime.datetime.now()
+        name = f"{now:%Y%m%d%H%M%S}{now.microsecond // 1000:03d}-{occasion}.cfg"
+        models = self._models()
+        content = {
+            "name": name,
+            "modelCount": sum(len(versions) for versions in models.values()),
+            "created": int(now.timestamp() * 1000),
+            "models": models,
+        }
+        properties = self._properties | {"model_snapshot": json.dumps(content, indent=2)}
+        return name, java_properties.write(properties, "Saving snapshot")
+
+    def _write(self, name: str, text: str) -> None:
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            storage.write_atomic(self._folder / name, text.encode(), mode=0o600)
+            for old in found_in(self._folder)[:-KEPT]:
+                old.unlink(missing_ok=True)
+        except (OSError, RepositoryError) as error:
+            log.error("the snapshot of the registered models cannot be written: %s", error)
+
+    def _models(self) -> dict[str, dict[str, dict[str, Any]]]:
+        return {
+            model.name: {
+                one.version: {
+                    "defaultVersion": one.version == model.default,
+                    "marName": file_name(one.url),
+                    "minWorkers": one.min_workers,
+                    "maxWorkers": one.max_workers,
+                    "batchSize": one.settings.batch_size,
+                    "maxBatchDelay": one.settings.max_batch_delay_ms,
+                    "responseTimeout": one.settings.response_timeout_s,
+                    "startupTimeout": one.settings.startup_timeout_s,
+                    "runtimeType": one.settings.runtime,
+                    **({"handler": one.settings.handler} if one.settings.handler else {}),
+                }
+                for one in model.versions.values()
+            }
+            for model in self._registrations.models.values()
+        }
+
+
+def folder_of(log_location: Path) -> Path:
+    return log_location / "config"
+
+
+def found_in(folder: Path) -> list[Path]:
+    """Return the snapshots of a folder, the newest last."""
+    if not folder.is_dir():
+        return []
+    return sorted((path for path in folder.iterdir() if _NAME.fullmatch(path.name)), key=lambda path: path.name)
+
+
+def last_snapshot(log_location: Path) -> Path | None:
+    """Return the newest snapshot; None where there is none."""
+    found = found_in(folder_of(log_location))
+    return found[-1] if found else None
