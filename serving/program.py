@@ -27,6 +27,7 @@ from serving.resources.private_folder import PrivateFolder
 from serving.server.inference_server import InferenceServer
 from serving.telemetry.logs import LogSettings, configure_logging
 from serving.torchserve.side import TorchServeSide
+from serving.torchserve.tokens import Tokens
 from serving.workers.pool import FrontendWorkers
 
 log = logging.getLogger("serving")
@@ -231,9 +232,14 @@ def _frontends(server: InferenceServer, options: Options, workers: FrontendWorke
 
 
 def _torchserve_side(server: InferenceServer, options: Options, torchserve: TorchServeOptions) -> TorchServeSide:
+    """Make TorchServe's side; UNAVAILABLE where its tokens cannot be written."""
     repository = options.model_repository[0] if torchserve.managed else None
     assert repository is None or isinstance(repository, Path)
-    return TorchServeSide(server, torchserve, repository)
+    try:
+        tokens = Tokens(Path.cwd(), torchserve.token_expiration_min) if torchserve.token_auth else None
+    except OSError as error:
+        raise unavailable(f"the key file of TorchServe's tokens cannot be written: {error.strerror}") from None
+    return TorchServeSide(server, torchserve, repository, tokens)
 
 
 def _torchserve_frontends(side: TorchServeSide, options: Options) -> "dict[str, Frontend]":

@@ -5,6 +5,7 @@ APIs of the same address share a listener, as in TorchServe.
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from serving.cli.options import Options
 from serving.cli.tls import PropertyFiles, server_context
@@ -13,11 +14,16 @@ from serving.frontends.grpc_server import GrpcServer
 from serving.frontends.http1.context import Context, Limits
 from serving.frontends.http1.listener import Listener
 from serving.frontends.http1.routes import Route, RouteTable
-from serving.frontends.shared.authorisation import Authoriser
 from serving.frontends.torchserve import management
+from serving.frontends.torchserve.api_description import INFERENCE, MANAGEMENT, METRICS, Operation
 from serving.frontends.torchserve.authorisation import authoriser
 from serving.frontends.torchserve.grpc_management import ManagementService
-from serving.frontends.torchserve.replies import StandingHeaders, error_reply
+from serving.frontends.torchserve.inference import InferenceApi
+from serving.frontends.torchserve.metrics import InferenceMetrics
+from serving.frontends.torchserve.metrics_page import MetricsPage
+from serving.frontends.torchserve.replies import StandingHeaders
+from serving.frontends.torchserve.routes import ERROR_REPLIES, description_routes, inference_routes, metrics_routes
+from serving.frontends.torchserve.targets import Targets
 from serving.torchserve.side import TorchServeSide
 from serving.torchserve.tokens import TokenType
 
@@ -26,21 +32,11 @@ class HttpApi:
     """A listener with the routes of one API, or of several that share an address; see serving.frontends."""
 
     def __init__(
-        self,
-        address: ListenAddress,
-        routes: Sequence[Route[TorchServeSide]],
-        side: TorchServeSide,
-        checks: Authoriser,
-        limits: Limits,
+        self, address: ListenAddress, routes: Sequence[Route[Any]], side: TorchServeSide, context: Context
     ) -> None:
-        options = side.options
-        standing = StandingHeaders(
-            options.cors_allowed_origin, options.cors_allowed_methods, options.cors_allowed_headers
-        )
-        context = Context(checks, side.server.request_memory, limits, standing=standing)
-        self._listener = Listener(RouteTable(routes, side, options.max_request_size, {"": error_reply}), context)
+        self._listener = Listener(RouteTable(routes, side, side.options.max_request_size, ERROR_REPLIES), context)
         self._wanted = address
-        self._options = options
+        self._options = side.options
         self.address = ("", 0)
 
     async def start(self) -> None:
@@ -62,25 +58,58 @@ class HttpApi:
             self._wanted.socket.unlink(missing_ok=True)
 
 
+class _Api(NamedTuple):
+    """name: of its listener. kind: the key that it asks for. operations: what describes it."""
+
+    name: str
+    address: ListenAddress
+    kind: TokenType
+    routes: Sequence[Route[Any]]
+    operations: Sequence[Operation]
+
+
 def http_apis(side: TorchServeSide, options: Options) -> dict[str, HttpApi]:
-    """Return the listeners over HTTP by the names of their APIs. None of them listens yet."""
+    """Return the listeners over HTTP, by the names of their APIs. None of them listens yet."""
     torchserve = side.options
-    wanted: list[tuple[str, ListenAddress, TokenType, Sequence[Route[TorchServeSide]]]] = [
-        ("torchserve_management", torchserve.management_address, TokenType.MANAGEMENT, management.ROUTES),
+    headers = StandingHeaders(
+        torchserve.cors_allowed_origin, torchserve.cors_allowed_methods, torchserve.cors_allowed_headers
+    )
+    metrics = InferenceMetrics()
+    inference = InferenceApi(side, Targets(side.server, metrics, side.registrations), headers, metrics)
+    routes = inference_routes(inference)
+    if not torchserve.open_inference_protocol:
+        routes = [route for route in routes if not route.pattern.startswith("/v2")]
+    apis = [
+        _Api("torchserve_inference", torchserve.inference_address, TokenType.INFERENCE, routes, INFERENCE),
+        _Api(
+            "torchserve_management",
+            torchserve.management_address,
+            TokenType.MANAGEMENT,
+            management.ROUTES,
+            MANAGEMENT,
+        ),
     ]
-    shared: dict[ListenAddress, list[tuple[str, TokenType, Sequence[Route[TorchServeSide]]]]] = {}
-    for name, address, kind, routes in wanted:
-        # Port 0 takes a free one, each API another.
-        alone = address.socket is None and address.port == 0
-        place = dataclasses.replace(address, host=f"{address.host}#{name}") if alone else address
-        shared.setdefault(place, []).append((name, kind, routes))
-    limits = Limits.from_options(options)
+    if torchserve.enable_metrics_api:
+        page = metrics_routes(MetricsPage(side, metrics))
+        apis.append(_Api("torchserve_metrics", torchserve.metrics_address, TokenType.INFERENCE, page, [METRICS]))
     found = {}
-    for place, apis in shared.items():
-        address = dataclasses.replace(place, host=place.host.partition("#")[0])
-        routes = [route for _, _, some in apis for route in some]
-        found[apis[0][0]] = HttpApi(address, routes, side, authoriser(side, options, apis[0][1]), limits)
+    for together in _by_address(apis):
+        first = together[0]
+        checks = authoriser(side, options, first.kind)
+        context = Context(checks, side.server.request_memory, Limits.from_options(options), standing=inference.standing)
+        described = description_routes(*(api.operations for api in together))
+        all_routes = [*described, *(route for api in together for route in api.routes)]
+        found[first.name] = HttpApi(first.address, all_routes, side, context)
     return found
+
+
+def _by_address(apis: Sequence[_Api]) -> list[list[_Api]]:
+    """Return the APIs that share a listener together; port 0 takes a free one for each."""
+    together: dict[object, list[_Api]] = {}
+    for api in apis:
+        shared = api.address.socket is not None or api.address.port != 0
+        together.setdefault(api.address if shared else api.name, []).append(api)
+    return list(together.values())
 
 
 def grpc_services(side: TorchServeSide, options: Options) -> dict[str, GrpcServer]:

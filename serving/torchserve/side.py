@@ -1,47 +1,37 @@
 """What TorchServe's listeners serve: the server, its options, and what is managed through TorchServe's APIs."""
 
-import logging
 from functools import partial
 from pathlib import Path
 
 from serving.cli.torchserve_options import TorchServeOptions
-from serving.core.errors import unavailable
 from serving.server.inference_server import InferenceServer
 from serving.torchserve.description import Descriptions
 from serving.torchserve.registrations import Registrations
 from serving.torchserve.snapshots import Snapshots
 from serving.torchserve.tokens import Tokens
 
-log = logging.getLogger(__name__)
-
 
 class TorchServeSide:
     """`registrations` is None where --model-repository says what serves; `tokens` is None where nobody has to show one."""
 
-    def __init__(self, server: InferenceServer, options: TorchServeOptions, repository: Path | None = None) -> None:
-        """repository: the server's folder for registered models, where they are managed here.
-
-        UNAVAILABLE where the tokens cannot be written.
-        """
+    def __init__(
+        self,
+        server: InferenceServer,
+        options: TorchServeOptions,
+        repository: Path | None = None,
+        tokens: Tokens | None = None,
+    ) -> None:
+        """repository: the server's folder for registered models, where they are managed here."""
         self._started = False
         self.server = server
         self.options = options
+        self.tokens = tokens
         self.registrations = Registrations(server, options, repository) if repository is not None else None
         self.snapshots: Snapshots | None = None
         if self.registrations is not None and options.config_snapshots:
             self.snapshots = Snapshots(options.log_location, options.properties, self.registrations)
             self.registrations.on_changed = partial(self.snapshots.save, "snapshot")
         self.descriptions = Descriptions(server, options, self.registrations)
-        try:
-            self.tokens = Tokens(Path.cwd(), options.token_expiration_min) if options.token_auth else None
-        except OSError as error:
-            raise unavailable(f"the key file of TorchServe's tokens cannot be written: {error.strerror}") from None
-        if self.tokens is not None:
-            log.info(
-                "TorchServe's APIs take requests with a token only: the keys are in %s, new ones come by the management API's "
-                "/token, and --disable-token-auth turns this off",
-                self.tokens.path.name,
-            )
 
     async def start(self) -> None:
         """Register and load what is wanted at start."""

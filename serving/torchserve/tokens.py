@@ -44,6 +44,11 @@ class Tokens:
             token: time.time() + self._lifetime_s for token in (TokenType.INFERENCE, TokenType.MANAGEMENT)
         }
         self._write()
+        log.info(
+            "TorchServe's APIs take requests with a token only: the keys are in %s, new ones come by the management API's "
+            "/token, and --disable-token-auth turns this off",
+            KEY_FILE,
+        )
 
     def check(self, headers: Mapping[str, str], token: TokenType) -> None:
         """Raise PermissionDenied unless these (lower-case) headers have the key."""

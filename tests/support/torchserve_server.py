@@ -31,7 +31,7 @@ class Answered(NamedTuple):
 
 
 class TorchServeServer(ServerProcess):
-    """folder: its working directory; the archives are in folder/store. properties: of config.properties, beside ports of its own."""
+    """folder: where it runs, with the archives in `store`. properties: of config.properties, beside ports of its own."""
 
     def __init__(
         self,

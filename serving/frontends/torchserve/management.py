@@ -13,6 +13,7 @@ import orjson
 from serving.frontends.http1.exchange import Exchange
 from serving.frontends.http1.message import Reply
 from serving.frontends.http1.routes import ANY, Route
+from serving.frontends.torchserve.api_description import MANAGEMENT, describe_apis
 from serving.frontends.torchserve.authorisation import MANAGEMENT_GROUP as GROUP
 from serving.frontends.torchserve.authorisation import TOKEN_GROUP
 from serving.frontends.torchserve.replies import json_reply, status_reply
@@ -139,8 +140,10 @@ def renew_token(side: TorchServeSide, exchange: Exchange) -> Reply:
     return Reply(200, (b"\n",), "application/json")
 
 
-def not_there(side: TorchServeSide, exchange: Exchange) -> Reply:
-    raise not_allowed()
+def describe_api(side: TorchServeSide, exchange: Exchange) -> Reply:
+    """Answer what may be asked about a model, where there is one."""
+    side.descriptions.describe(*_named(exchange))
+    return json_reply(describe_apis(MANAGEMENT))
 
 
 MODEL = "/models/{model}[/{version}]"
@@ -150,10 +153,10 @@ ROUTES = (
     Route("GET", MODEL, GROUP, describe_model),
     Route("PUT", MODEL, GROUP, scale_model),
     Route("DELETE", MODEL, GROUP, unregister_model),
+    Route("OPTIONS", MODEL, GROUP, describe_api),
     Route("PUT", "/models/{model}/{version}/set-default", GROUP, set_default),
     Route("GET", "/v1/models/{model}", GROUP, model_ready),
     Route(ANY, "/token", TOKEN_GROUP, renew_token),
-    Route(ANY, "/", GROUP, not_there),
 )
 
 

@@ -1,6 +1,6 @@
 """Which version a prediction means, and how that takes requests. Remembered until its configuration changes."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from tritonclient.grpc.model_config_pb2 import TYPE_STRING, ModelConfig
@@ -10,7 +10,8 @@ from serving.core.errors import Code, ServingError
 from serving.core.in_flight import Observer
 from serving.frontends.torchserve.metrics import InferenceMetrics
 from serving.server.inference_server import InferenceServer
-from serving.torchserve.errors import model_not_found, no_worker
+from serving.torchserve.errors import TorchServeError, model_not_found, no_worker
+from serving.torchserve.registrations import Registrations
 from serving.torchserve.version_names import resolve
 
 INPUT = "data"
@@ -49,21 +50,17 @@ class Target:
 
 
 class Targets:
-    """Finds the targets of predictions.
-
-    registered: whether a model is registered, in that version ("" for any), though it does not serve; by default what the
-    repository has is.
-    """
+    """Finds the targets of predictions among the models that are registered; without registrations, of the repository."""
 
     def __init__(
         self,
         server: InferenceServer,
         metrics: InferenceMetrics,
-        registered: Callable[[str, str], bool] | None = None,
+        registrations: Registrations | None = None,
     ) -> None:
         self._server = server
         self._metrics = metrics
-        self._registered = registered or self._in_repository
+        self._registrations = registrations
         self._known: dict[tuple[str, str], Target] = {}
 
     def find(self, model: str, version: str) -> Target:
@@ -72,7 +69,7 @@ class Targets:
         try:
             if known is not None and self._server.answering_config(model, known.number) is known.config:
                 return known
-            number = resolve(self._server, model, version) if version else ""
+            number = self._number(model, version)
             config = self._server.answering_config(model, number)
         except ServingError as error:
             raise self._refusal(error, model, version) from None
@@ -80,17 +77,32 @@ class Targets:
         self._known[model, version] = found
         return found
 
+    def _number(self, model: str, version: str) -> str:
+        """Return the version as the server takes it: "" for the default one."""
+        if self._registrations is None:
+            return resolve(self._server, model, version) if version else ""
+        # The default one may have no workers while others have some: then none of these answers for it.
+        found = self._registrations.serving(model, version or None)
+        return str(found.number) if version else ""
+
     def _refusal(self, error: ServingError, model: str, version: str) -> ServingError:
         """Return what a client is told where nothing answers, and forget what did."""
         self._known.pop((model, version), None)
-        if error.code not in (Code.NOT_FOUND, Code.UNAVAILABLE):
+        if error.code not in (Code.NOT_FOUND, Code.UNAVAILABLE) or isinstance(error, TorchServeError):
             return error
-        if self._registered(model, version):
+        if self._registrations is not None:
+            return self._unregistered(self._registrations, model, version)
+        if not version and any(row.name == model for row in self._server.repository_index()):
             return no_worker(model, version)
         return error if version and self._server.knows_model(model) else model_not_found(model)
 
-    def _in_repository(self, model: str, version: str) -> bool:
-        return not version and any(row.name == model for row in self._server.repository_index())
+    def _unregistered(self, registrations: Registrations, model: str, version: str) -> ServingError:
+        """Return why a registered model does not answer; where nothing else is the matter its workers have just gone."""
+        try:
+            registrations.serving(model, version or None)
+        except ServingError as error:
+            return error
+        return no_worker(model, version)
 
     # -- all of them -----------------------------------------------------------------------------------------------
     def models(self) -> list[str]:
@@ -98,5 +110,7 @@ class Targets:
         return sorted({row.name for row in self._server.repository_index(ready=True)})
 
     def healthy(self) -> bool:
-        """Return whether the server has started and every instance of each model would answer."""
+        """Return whether the server has started, each model has its workers, and every one of them would answer."""
+        if self._registrations is not None and not self._registrations.healthy():
+            return False
         return self._server.started() and not any(self._server.unready_reason(name) for name in self.models())

@@ -64,7 +64,8 @@ def test_the_lessons_file_is_understood(tmp_path: Path) -> None:
 
 
 def test_models_are_json_over_several_lines(tmp_path: Path) -> None:
-    text = 'models={\\\n  "noop": {\\\n    "1.0": {\\\n      "marName": "noop.mar",\\\n      "batchSize": 4\\\n    }\\\n  }\\\n}\n'
+    lines = ("models={", '  "noop": {', '    "1.0": {', '      "marName": "noop.mar",', '      "batchSize": 4', "}}}")
+    text = "\\\n".join(lines)
     found, _ = options(tmp_path, text)
     assert found.models == {"noop": {"1.0": {"marName": "noop.mar", "batchSize": 4}}}
     with pytest.raises(InvalidProperties, match=r"each but the last ends with '\\'"):
