@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import orjson
 
-from serving.core.errors import Code, PermissionDenied, ServingError, Unauthenticated
+from serving.core.errors import Code, HandlerFailed, PermissionDenied, ServingError, Unauthenticated
 from serving.frontends.http1.message import BodyTooLarge, HttpError, Reply, encodable
 from serving.torchserve.errors import TorchServeError, no_resource, not_allowed
 
@@ -38,6 +38,8 @@ def describe(error: Exception) -> Described:
     """Return what a client is told; of anything unforeseen no more than that it happened."""
     if isinstance(error, TorchServeError):
         return Described(error.status, error.type, error.message)
+    if isinstance(error, HandlerFailed):
+        return Described(error.status, "InternalServerException", error.reason)
     if isinstance(error, Unauthenticated | PermissionDenied):
         return Described(400, "InvalidKeyException", error.message)
     if isinstance(error, BodyTooLarge):
