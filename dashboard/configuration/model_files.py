@@ -66,11 +66,6 @@ def arriving_misfits(arriving: Arriving, config: ModelConfig) -> list[Misfit]:
     return misfits(config, arriving.file)
 
 
-def version_misfits(version: Version, config: ModelConfig) -> list[Misfit]:
-    """Return where a configuration contradicts the file of one version, with that version's overlay."""
-    return _of_one(version.model.name, version.number, config, file_of_version(version))
-
-
 def _of_one(name: str, number: int, config: ModelConfig, file: ModelFile) -> list[Misfit]:
     overlay = managed_repository().model_dir(name) / str(number) / OVERLAY_FILE if name else None
     if overlay is None or not overlay.is_file():

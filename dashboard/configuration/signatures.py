@@ -1,30 +1,38 @@
 """The tensors by which a server checks requests, of a configuration and of the files that it serves."""
 
-from dashboard.configuration.fields import Fields, TensorFields
+from tritonclient.grpc.model_config_pb2 import ModelConfig
+
 from dashboard.models import Version
 from dashboard.models.upload_json import TensorRow
 from dashboard.models.version import Signature
+from repository.config import model_config
+from repository.config.signature import Entry, datatype_name
+from repository.core.errors import InvalidConfig
 
 
-def served_signature(fields: Fields, version: Version | None) -> Signature:
-    """Return the tensors of the configuration, by which the server checks requests; where it names none, the version's own."""
-    batch = [-1] if fields.get("max_batch_size") else []
+def served_signature(text: str, version: Version | None) -> Signature:
+    """Return the tensors of a configuration, by which the server checks requests; where it names none, the version's own."""
+    declared = declared_signature(text)
     own: Signature = version.signature if version is not None else {}
     return {
-        "inputs": _tensors(fields.get("inputs", []), batch) or own.get("inputs", []),
-        "outputs": _tensors(fields.get("outputs", []), batch) or own.get("outputs", []),
+        "inputs": declared["inputs"] or own.get("inputs", []),
+        "outputs": declared["outputs"] or own.get("outputs", []),
     }
 
 
-def _tensors(rows: list[TensorFields], batch: list[int]) -> list[TensorRow]:
-    return [_tensor(row, batch) for row in rows]
+def declared_signature(text: str) -> Signature:
+    """Return the tensors that a configuration names, as requests have them; none of a text with mistakes."""
+    try:
+        config = model_config.parse(text)
+    except InvalidConfig:
+        config = ModelConfig()
+    batch = [-1] if config.max_batch_size > 0 else []
+    return {
+        "inputs": [_row(entry, batch, optional=entry.optional) for entry in config.input],
+        "outputs": [_row(entry, batch) for entry in config.output],
+    }
 
 
-def _tensor(row: TensorFields, batch: list[int]) -> TensorRow:
-    tensor = TensorRow(name=row["name"], datatype=_wire_type(row["data_type"]), shape=[*batch, *row["dims"]])
-    return {**tensor, "optional": True} if row.get("optional") else tensor
-
-
-def _wire_type(name: str) -> str:
-    """Return V2's name of a configuration's data type: they differ for TYPE_STRING, which is BYTES."""
-    return "BYTES" if name == "STRING" else name
+def _row(entry: Entry, batch: list[int], *, optional: bool = False) -> TensorRow:
+    row = TensorRow(name=entry.name, datatype=datatype_name(entry.data_type), shape=[*batch, *entry.dims])
+    return {**row, "optional": True} if optional else row

@@ -47,7 +47,7 @@ def model_playground(request: HttpRequest, name: str) -> HttpResponse:
     choices = _choices([row.number for row in published], live, aliases)
     chosen = _chosen(request, choices)
     version = _version(published, chosen[0], live, aliases)
-    signature = served_signature(fields, version)
+    signature = served_signature(text, version)
     golden_fits = not (traits.decoupled or traits.sequence)
     context = {
         **head,

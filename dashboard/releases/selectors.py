@@ -135,11 +135,6 @@ def releases_served(model: Model, count: int) -> list[ReleaseSpan]:
     return list(newest.values())[:count]
 
 
-def release_state(release: Release, server: Server | None = None) -> ReleaseState:
-    """Return where a release stands."""
-    return lives_of([release], server)[0].state
-
-
 def lives_of(rows: Iterable[Release], server: Server | None = None) -> list[ReleaseLife]:
     """Return releases with the facts of their lives, in the same order, in a handful of queries however many there are."""
     found, told = list(rows), told_by(server)

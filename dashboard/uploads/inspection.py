@@ -5,11 +5,10 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-from tritonclient.grpc import model_config_pb2 as mc
-
+from dashboard.configuration.signatures import declared_signature
 from dashboard.jobs.context import JobCancelled, JobContext, undone_by
 from dashboard.models import Job, Release, Upload
-from dashboard.models.upload_json import Contents, Finding, Proposal, TensorRow
+from dashboard.models.upload_json import Contents, Finding, Proposal
 from dashboard.shared.choices import UploadState
 from dashboard.shared.exceptions import DashboardError, Forbidden, Invalid, WrongState
 from dashboard.shared.repository_errors import repository_errors
@@ -114,7 +113,7 @@ def _proposal(upload: Upload, arrangement: Arrangement, context: JobContext) -> 
         except InvalidConfig as error:
             problems = [{"severity": "warning", "message": f"config.pbtxt: {error.message}"}]
     if config is not None and not arrangement.files and model_config.is_ensemble(config):
-        found = _ensemble(config)
+        found = _ensemble(text or "")
     elif not arrangement.files:
         raise Invalid("the upload holds no model file")
     else:
@@ -157,19 +156,15 @@ def _written(upload: Upload, text: str) -> Path:
     return path
 
 
-def _ensemble(config: mc.ModelConfig) -> Proposal:
+def _ensemble(text: str) -> Proposal:
+    declared = declared_signature(text)
     return {
         "format": "ensemble",
         "backend": "",
         "filename": "",
-        "inputs": [_tensor(tensor) for tensor in config.input],
-        "outputs": [_tensor(tensor) for tensor in config.output],
+        "inputs": declared["inputs"],
+        "outputs": declared["outputs"],
         "executes_code": False,
         "problems": [],
         "config": "",
     }
-
-
-def _tensor(tensor: Any) -> TensorRow:
-    datatype = mc.DataType.Name(tensor.data_type).removeprefix("TYPE_").replace("STRING", "BYTES")
-    return {"name": tensor.name, "datatype": datatype, "shape": list(tensor.dims)}

@@ -9,7 +9,6 @@ from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 from dashboard.catalog.selectors import version_get, versions
-from dashboard.configuration.services import fields_in
 from dashboard.configuration.signatures import served_signature
 from dashboard.metrics.selectors import Span, Totals, metrics_totals
 from dashboard.models import Model, ReleaseCheck, ReleaseSpan, Version
@@ -221,7 +220,7 @@ def _version(history: _History, number: int) -> Side:
         versions=[number],
         life=None,
         text=text,
-        signature=served_signature(fields_in(text), version),
+        signature=served_signature(text, version),
         live=_stretches(span for span in history.spans if number in span.release.versions),
         golden=next(filter(None, checked), []),
     )
@@ -239,7 +238,7 @@ def _release(model: Model, number: int) -> Side:
         versions=release.versions,
         life=life,
         text=text,
-        signature=served_signature(fields_in(text), version),
+        signature=served_signature(text, version),
         live=_stretches(life.spans),
         golden=_golden(life.check) if life.check else [],
     )

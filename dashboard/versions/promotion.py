@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from dashboard.configuration.services import config_preview, fields_in
+from dashboard.configuration.services import config_preview
 from dashboard.configuration.signatures import served_signature
 from dashboard.models import Version
 from dashboard.releases.example_fit import unfit_examples
@@ -66,7 +66,7 @@ def promotion(version: Version) -> Promotion:
     fitting = _choice(version, now, proposed) if proposed else None
     if fitting is not None and same_text(fitting.text, present.text):
         fitting = None
-    signature = served_signature(fields_in((fitting or present).text), version)
+    signature = served_signature((fitting or present).text, version)
     return Promotion(version, signature_changes(model, version), present, fitting, unfit_examples(model, signature))
 
 

@@ -7,14 +7,13 @@ import pytest
 from django.test import Client
 
 from dashboard.access.authorisation import Actor
-from dashboard.configuration.model_files import Arriving, version_misfits
+from dashboard.configuration.model_files import Arriving
 from dashboard.configuration.services import config_apply, config_preview
 from dashboard.models import Model, Version
 from dashboard.releases.selectors import current_text
 from dashboard.shared.exceptions import Invalid
 from dashboard.uploads.publication import upload_publish
 from dashboard.versions.services import release_promote
-from repository.config import model_config
 from repository.config.file_check import ModelFile
 from repository.config.signature import Signature, SignatureObject, TensorSignature
 from tests.dashboard.conftest import CONFIG, as_inspected, relu_bytes, version_from
@@ -102,8 +101,8 @@ def test_a_version_is_made_live_with_a_text_that_fits_it_or_not_at_all(
         release_promote(version=versions[1], actor=actor)
     release = release_promote(version=versions[1], actor=actor, text=WIDE)
     assert release.versions == [2]
-    assert version_misfits(versions[1], model_config.parse(release.text)) == []
-    assert version_misfits(versions[0], model_config.parse(release.text))
+    assert wrong(release.text) == []
+    assert wrong(specific(WIDE, 1))
 
 
 def test_what_is_known_only_from_an_example_is_a_warning(versions: tuple[Version, Version]) -> None:
@@ -137,7 +136,7 @@ def test_a_version_is_not_published_live_with_a_text_that_does_not_fit_it(arrive
         upload_publish(upload=arrived, actor=actor, config_text=CONFIG, make_live=True)
     version = version_from(upload_publish(upload=arrived, actor=actor, config_text=WIDE, make_live=True))
     assert (version.number, version.details["signature"]) == (2, signature(6))
-    assert version_misfits(version, model_config.parse(current_text(version.model))) == []
+    assert wrong(current_text(version.model)) == []
 
 
 def test_publishing_alone_leaves_what_serves_its_text_and_keeps_the_new_one_for_the_version(
@@ -147,7 +146,7 @@ def test_publishing_alone_leaves_what_serves_its_text_and_keeps_the_new_one_for_
     text = current_text(version.model)
     assert "dims: [ 4 ]" in text
     assert "dims: [ 6 ]" in version.config
-    assert version_misfits(Version.objects.get(number=1), model_config.parse(text)) == []
+    assert wrong(text) == []
 
 
 def test_the_review_of_an_upload_says_what_does_not_fit_its_file(arrived: Any, actor: Actor, client: Client) -> None:

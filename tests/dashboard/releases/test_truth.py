@@ -25,8 +25,8 @@ from dashboard.models import Model, Release, Server, Upload, Version
 from dashboard.releases.selectors import (
     current_text,
     last_good,
+    lives_of,
     newest_release,
-    release_state,
     releases,
     serving_release,
     way_back,
@@ -121,7 +121,7 @@ class Story:
             return not serving and said is None
         if self.servable(wanted):
             return self._is_one(serving, said, wanted) and summary.state == "ready" and summary.instead is None
-        if release_state(wanted) != ReleaseState.FAILED:
+        if lives_of([wanted])[0].state != ReleaseState.FAILED:
             return False
         if said is None:
             return not serving and not last_good(model) and summary.state in ("failed", "loading")

@@ -16,7 +16,7 @@ from dashboard.configuration.services import config_apply
 from dashboard.examples.services import example_create
 from dashboard.metrics.feed import FeedReader
 from dashboard.models import Model, ReleaseSpan, Server, Version
-from dashboard.releases.selectors import current_text, lives_of, release_state, releases, serving_release, way_back
+from dashboard.releases.selectors import current_text, lives_of, releases, serving_release, way_back
 from dashboard.servers.client import AsyncServerClient
 from dashboard.shared.choices import ReleaseState
 from dashboard.shared.exceptions import DashboardError
@@ -62,8 +62,12 @@ def serves(model: Model, number: int) -> Callable[[], bool]:
     return holds
 
 
+def state_of(model: Model, number: int) -> ReleaseState:
+    return lives_of([model.releases.get(number=number)])[0].state
+
+
 def failed(model: Model, number: int) -> Callable[[], bool]:
-    return lambda: release_state(model.releases.get(number=number)) == ReleaseState.FAILED
+    return lambda: state_of(model, number) == ReleaseState.FAILED
 
 
 def test_the_last_good_release_serves_while_the_wanted_one_fails_whatever_is_restarted(
@@ -253,7 +257,7 @@ def test_the_last_good_release_serves_while_the_wanted_one_waits_for_a_person(
                 await asyncio.gather(running, return_exceptions=True)
 
     async_to_sync(scenario)()
-    assert release_state(model.releases.get(number=3)) == ReleaseState.WANTED
+    assert state_of(model, 3) == ReleaseState.WANTED
 
 
 def test_what_was_unloaded_does_not_come_back_before_what_is_wanted(
