@@ -200,8 +200,9 @@ async def _shut_down(server: InferenceServer, frontends: "dict[str, Frontend]", 
     server.stop()
     deadline = time.monotonic() + timeout_s
     drains = {name: asyncio.ensure_future(one.drain()) for name, one in frontends.items() if name != "metrics"}
-    if "http" in drains:
-        await asyncio.wait((drains["http"],), timeout=timeout_s)
+    over_http = [drains[name] for name in ("http", "torchserve_inference", "torchserve_management") if name in drains]
+    if over_http:
+        await asyncio.wait(over_http, timeout=timeout_s)
     await server.drain(max(0.0, deadline - time.monotonic()))
     draining = asyncio.gather(*drains.values(), return_exceptions=True)
     try:
@@ -243,9 +244,10 @@ def _torchserve_side(server: InferenceServer, options: Options, torchserve: Torc
 
 
 def _torchserve_frontends(side: TorchServeSide, options: Options) -> "dict[str, Frontend]":
-    from serving.frontends.torchserve_server import grpc_services, http_apis
+    from serving.frontends.torchserve_server import TorchServeListeners
 
-    return {**http_apis(side, options), **grpc_services(side, options)}
+    listeners = TorchServeListeners(side, options)
+    return {**listeners.http(), **listeners.grpc()}
 
 
 def _shown(frontend: Frontend) -> str:

@@ -17,6 +17,7 @@ from serving.frontends.http1.routes import Route, RouteTable
 from serving.frontends.torchserve import management
 from serving.frontends.torchserve.api_description import INFERENCE, MANAGEMENT, METRICS, Operation
 from serving.frontends.torchserve.authorisation import authoriser
+from serving.frontends.torchserve.grpc_inference import GrpcInferenceApi, inference_methods
 from serving.frontends.torchserve.grpc_management import ManagementService
 from serving.frontends.torchserve.inference import InferenceApi
 from serving.frontends.torchserve.metrics import InferenceMetrics
@@ -68,39 +69,87 @@ class _Api(NamedTuple):
     operations: Sequence[Operation]
 
 
-def http_apis(side: TorchServeSide, options: Options) -> dict[str, HttpApi]:
-    """Return the listeners over HTTP, by the names of their APIs. None of them listens yet."""
-    torchserve = side.options
-    headers = StandingHeaders(
-        torchserve.cors_allowed_origin, torchserve.cors_allowed_methods, torchserve.cors_allowed_headers
-    )
-    metrics = InferenceMetrics()
-    inference = InferenceApi(side, Targets(side.server, metrics, side.registrations), headers, metrics)
-    routes = inference_routes(inference)
-    if not torchserve.open_inference_protocol:
-        routes = [route for route in routes if not route.pattern.startswith("/v2")]
-    apis = [
-        _Api("torchserve_inference", torchserve.inference_address, TokenType.INFERENCE, routes, INFERENCE),
-        _Api(
-            "torchserve_management",
-            torchserve.management_address,
-            TokenType.MANAGEMENT,
-            management.ROUTES,
-            MANAGEMENT,
-        ),
-    ]
-    if torchserve.enable_metrics_api:
-        page = metrics_routes(MetricsPage(side, metrics))
-        apis.append(_Api("torchserve_metrics", torchserve.metrics_address, TokenType.INFERENCE, page, [METRICS]))
-    found = {}
-    for together in _by_address(apis):
-        first = together[0]
-        checks = authoriser(side, options, first.kind)
-        context = Context(checks, side.server.request_memory, Limits.from_options(options), standing=inference.standing)
-        described = description_routes(*(api.operations for api in together))
-        all_routes = [*described, *(route for api in together for route in api.routes)]
-        found[first.name] = HttpApi(first.address, all_routes, side, context)
-    return found
+class TorchServeListeners:
+    """Makes the listeners of one server, which share its counters and what finds a prediction's model. None of them listens
+    yet."""
+
+    def __init__(self, side: TorchServeSide, options: Options) -> None:
+        """INVALID_ARG for a metrics.yaml that cannot be read."""
+        self._side = side
+        self._options = options
+        torchserve = side.options
+        self._headers = StandingHeaders(
+            torchserve.cors_allowed_origin, torchserve.cors_allowed_methods, torchserve.cors_allowed_headers
+        )
+        metrics = InferenceMetrics()
+        self._targets = Targets(side.server, metrics, side.registrations)
+        self._inference = InferenceApi(side, self._targets, self._headers, metrics)
+        self._page = MetricsPage(side, metrics)
+
+    def http(self) -> dict[str, HttpApi]:
+        """Return the listeners over HTTP, by the names of their APIs."""
+        found = {}
+        for together in _by_address(self._apis()):
+            first = together[0]
+            checks = authoriser(self._side, self._options, first.kind)
+            limits = Limits.from_options(self._options)
+            context = Context(checks, self._side.server.request_memory, limits, standing=self._inference.standing)
+            described = description_routes(*(api.operations for api in together))
+            all_routes = [*described, *(route for api in together for route in api.routes)]
+            found[first.name] = HttpApi(first.address, all_routes, self._side, context)
+        return found
+
+    def _apis(self) -> list[_Api]:
+        torchserve = self._side.options
+        routes = inference_routes(self._inference)
+        if not torchserve.open_inference_protocol:
+            routes = [route for route in routes if not route.pattern.startswith("/v2")]
+        apis = [
+            _Api("torchserve_inference", torchserve.inference_address, TokenType.INFERENCE, routes, INFERENCE),
+            _Api(
+                "torchserve_management",
+                torchserve.management_address,
+                TokenType.MANAGEMENT,
+                management.ROUTES,
+                MANAGEMENT,
+            ),
+        ]
+        if torchserve.enable_metrics_api:
+            page = metrics_routes(self._page)
+            apis.append(_Api("torchserve_metrics", torchserve.metrics_address, TokenType.INFERENCE, page, [METRICS]))
+        return apis
+
+    def grpc(self) -> dict[str, GrpcServer]:
+        """Return the listeners over gRPC."""
+        side, torchserve = self._side, self._side.options
+        inference = _grpc_options(
+            self._options,
+            torchserve,
+            torchserve.grpc_inference_address,
+            torchserve.grpc_inference_port,
+            torchserve.grpc_inference_max_connection_age_ms,
+            torchserve.grpc_inference_max_connection_age_grace_ms,
+        )
+        management = _grpc_options(
+            self._options,
+            torchserve,
+            torchserve.grpc_management_address,
+            torchserve.grpc_management_port,
+            torchserve.grpc_management_max_connection_age_ms,
+            torchserve.grpc_management_max_connection_age_grace_ms,
+        )
+        methods = inference_methods(GrpcInferenceApi(side, self._targets, self._headers))
+        return {
+            "torchserve_grpc_inference": GrpcServer(
+                side.server, inference, authoriser(side, self._options, TokenType.INFERENCE), methods
+            ),
+            "torchserve_grpc_management": GrpcServer(
+                side.server,
+                management,
+                authoriser(side, self._options, TokenType.MANAGEMENT),
+                ManagementService(side).find_method,
+            ),
+        }
 
 
 def _by_address(apis: Sequence[_Api]) -> list[list[_Api]]:
@@ -110,26 +159,6 @@ def _by_address(apis: Sequence[_Api]) -> list[list[_Api]]:
         shared = api.address.socket is not None or api.address.port != 0
         together.setdefault(api.address if shared else api.name, []).append(api)
     return list(together.values())
-
-
-def grpc_services(side: TorchServeSide, options: Options) -> dict[str, GrpcServer]:
-    """Return the listeners over gRPC. None of them listens yet."""
-    torchserve = side.options
-    return {
-        "torchserve_grpc_management": GrpcServer(
-            side.server,
-            _grpc_options(
-                options,
-                torchserve,
-                torchserve.grpc_management_address,
-                torchserve.grpc_management_port,
-                torchserve.grpc_management_max_connection_age_ms,
-                torchserve.grpc_management_max_connection_age_grace_ms,
-            ),
-            authoriser(side, options, TokenType.MANAGEMENT),
-            ManagementService(side).find_method,
-        )
-    }
 
 
 def _grpc_options(

@@ -10,20 +10,8 @@ from typing import Any
 import uvloop
 
 from serving.cli.options import Options
-from serving.cli.torchserve_options import TorchServeOptions
-from serving.frontends.grpc_server import GrpcServer
-from serving.frontends.http1.context import Context
-from serving.frontends.http1.listener import Listener
-from serving.frontends.http1.routes import RouteTable
-from serving.frontends.shared.authorisation import Authoriser
-from serving.frontends.torchserve.api_description import INFERENCE, METRICS
-from serving.frontends.torchserve.grpc_inference import GrpcInferenceApi, inference_methods
-from serving.frontends.torchserve.inference import InferenceApi
-from serving.frontends.torchserve.metrics import InferenceMetrics
-from serving.frontends.torchserve.metrics_page import MetricsPage
-from serving.frontends.torchserve.replies import StandingHeaders
-from serving.frontends.torchserve.routes import ERROR_REPLIES, description_routes, inference_routes, metrics_routes
-from serving.frontends.torchserve.targets import Targets
+from serving.cli.torchserve_options import ListenAddress, TorchServeOptions
+from serving.frontends.torchserve_server import TorchServeListeners
 from serving.server.inference_server import InferenceServer
 from serving.torchserve.side import TorchServeSide
 from tests.support.serving_process import PATIENCE_S
@@ -51,35 +39,17 @@ class Apis:
     async def _serve(self) -> None:
         self.loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
-        listeners: list[Listener | GrpcServer] = []
         self.server = server = InferenceServer(self._options)
+        found = TorchServeListeners(TorchServeSide(server, self._torchserve), self._options)
+        listeners = {**found.http(), **found.grpc()}
         try:
             await server.start()
-            side = TorchServeSide(server, self._torchserve)
-            headers = StandingHeaders(side.options.cors_allowed_origin, side.options.cors_allowed_methods)
-            metrics = InferenceMetrics()
-            targets = Targets(server, metrics)
-            api = InferenceApi(side, targets, headers, metrics)
-            page = MetricsPage(side, metrics)
-            tables = (
-                [*description_routes(INFERENCE), *inference_routes(api)],
-                [*description_routes([METRICS]), *metrics_routes(page)],
+            for listener in listeners.values():
+                await listener.start()
+            names = ("inference", "metrics", "grpc_inference")
+            self.http, self.metrics, self.grpc = (
+                "{}:{}".format(*listeners[f"torchserve_{one}"].address) for one in names
             )
-            addresses = []
-            for routes in tables:
-                table = RouteTable(routes, None, side.options.max_request_size, ERROR_REPLIES)
-                authoriser = Authoriser.from_options(self._options, "http")
-                context = Context(authoriser, server.request_memory, standing=api.standing)
-                listeners.append(Listener(table, context))
-                addresses.append("{}:{}".format(*await listeners[-1].start("127.0.0.1", 0)))
-            self.http, self.metrics = addresses
-            grpc_api = GrpcInferenceApi(side, targets, headers)
-            grpc = GrpcServer(
-                server, self._options, Authoriser.from_options(self._options, "grpc"), inference_methods(grpc_api)
-            )
-            listeners.append(grpc)
-            await grpc.start()
-            self.grpc = "{}:{}".format(*grpc.address)
         except BaseException as error:
             self._failure = error
             return
@@ -87,15 +57,20 @@ class Apis:
             self._ready.set()
         await self._stop.wait()
         await server.drain(10)
-        for listener in listeners:
+        for listener in listeners.values():
             await listener.close()
+
+
+ANY_PORT: dict[str, Any] = {
+    **{f"{name}_address": ListenAddress() for name in ("inference", "management", "metrics")},
+    **{f"grpc_{name}_port": 0 for name in ("inference", "management")},
+}
 
 
 @contextlib.contextmanager
 def apis(repository: Path, **options: Any) -> Iterator[Apis]:
     """options: TorchServe's own."""
-    own = Options(model_repository=(repository,), grpc_address="127.0.0.1", grpc_port=0)
-    running = Apis(own, TorchServeOptions(**options))
+    running = Apis(Options(model_repository=(repository,)), TorchServeOptions(**ANY_PORT | options))
     try:
         yield running
     finally:
