@@ -79,7 +79,8 @@ class ModelSummary:
 class Standing(NamedTuple):
     """What a list of models is counted, filtered and sorted by: little to read, however many models there are.
 
-    state and backend are those of a ModelSummary.
+    state and backend are those of a ModelSummary. serves: whether a version of it answers now, which one may also of a model
+    that is degraded or loads another version.
     """
 
     pk: int
@@ -88,6 +89,7 @@ class Standing(NamedTuple):
     desired_state: str
     state: str
     backend: str
+    serves: bool
 
 
 def model_get(name: str) -> Model:
@@ -117,7 +119,8 @@ def models_standing() -> tuple[Standing, ...]:
     found = []
     for pk, name, tags, desired, release in rows:
         state, _ = _judge(desired, wanted.get(release or 0, []), states[name], errors.get(pk, ""))
-        found.append(Standing(pk, name, tags, desired, state, backends.get(pk, "")))
+        serves = any(said.word == "ready" for said in states[name])
+        found.append(Standing(pk, name, tags, desired, state, backends.get(pk, ""), serves))
     return tuple(found)
 
 

@@ -28,6 +28,11 @@ class Numbers:
     pending: int | None = None
     spark: list[float] = field(default_factory=list)  # the line of a sparkline: requests a second, the oldest first
 
+    @property
+    def asked_lately(self) -> bool:
+        """Whether there was a request in the span of the sparkline."""
+        return bool(self.rps) or any(self.spark)
+
 
 NO_NUMBERS = Numbers()
 

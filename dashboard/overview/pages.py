@@ -44,8 +44,8 @@ class Everything:
         return models_standing()
 
     @property
-    def ready_count(self) -> int:
-        return sum(model.state == "ready" for model in self.models)
+    def serving_count(self) -> int:
+        return sum(model.serves and model.desired_state == DesiredState.LOADED for model in self.models)
 
     @property
     def asleep_count(self) -> int:

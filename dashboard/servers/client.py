@@ -297,8 +297,8 @@ def _refusal(server: str, response: httpx.Response) -> DashboardError:
     """Return the error that stands for an answer without success, with the message that the server gave."""
     try:
         body = orjson.loads(response.content)
-        message = body["error"]
-    except (orjson.JSONDecodeError, KeyError, TypeError):
+        message = body.get("reason") or body["error"]  # the reason alone where the server told it: pages name the model
+    except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
         return _REFUSALS.get(response.status_code, Refused)(
             f"inference server {server} answered with status {response.status_code}"
         )

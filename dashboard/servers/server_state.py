@@ -155,7 +155,8 @@ def model_sync_failed(*, server: Server, model_id: int, attempts: int, error: st
     _sync_write(server, model_id, attempts=attempts, error=error)
     if before != error:
         name = _name(model_id)
-        server_event_record(server=server, kind=EventKind.MODEL_FAILED, message=error, model_name=name)
+        told = f"Model {name} failed: {error}"
+        server_event_record(server=server, kind=EventKind.MODEL_FAILED, message=told, model_name=name)
 
 
 def model_sync_instead(*, server: Server, model_id: int, instance: str, release: Release, message: str) -> None:

@@ -74,6 +74,8 @@ def share(value: float | Literal[""] | None) -> str:
         return NOTHING
     if 0 < value < 0.0001:
         return "< 0.01 %"
+    if 0.9995 <= value < 1:
+        return "> 99.9 %"
     return f"{three_digits(value * 100)} %"
 
 

@@ -15,6 +15,7 @@ from dashboard.shared.repository_errors import repository_errors
 from dashboard.uploads import states
 from dashboard.uploads.arrangement import Arrangement, arrange
 from dashboard.uploads.inspector import run_inspector
+from dashboard.uploads.label_files import with_labels
 from dashboard.uploads.services import refuse_code
 from repository.config import model_config
 from repository.config.release_stamp import unstamped
@@ -79,7 +80,7 @@ def _inspected(upload: Upload, context: JobContext) -> tuple[Contents, Proposal]
     for theirs, ours in arrangement.renamed.items():
         context.log(f"{theirs} is stored as {ours}")
     context.progress(60, "Inspecting the model")
-    proposal = _proposal(upload, arrangement, context)
+    arrangement, proposal = with_labels(arrangement, _proposal(upload, arrangement, context), upload.folder / "labels")
     if proposal["executes_code"] and not upload.allow_code and not _errors(proposal):
         raise Forbidden(f"format {proposal['format']} can run code; this needs the permission to upload code")
     beside = {name: str(path.relative_to(upload.folder)) for name, path in arrangement.model_files.items()}

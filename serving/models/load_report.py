@@ -82,11 +82,15 @@ class LoadReport:
 
 
 class LoadStopped(ServingError):
-    """A load that failed at the last step of its report, or before the first one."""
+    """A load that failed at the last step of its report, or before the first one.
 
-    def __init__(self, error: ServingError, report: LoadReport) -> None:
+    reason: the message without Triton's words before it, for who knows which model it is about.
+    """
+
+    def __init__(self, error: ServingError, report: LoadReport, reason: str = "") -> None:
         super().__init__(error.code, error.message)
         self.report = report
+        self.reason = reason or error.message
 
     @property
     def worth_trying_again(self) -> bool:

@@ -150,7 +150,7 @@ class ModelLifecycle:
             failures = error.failures if isinstance(error, _Failed) else None
             if failures is None:
                 failures = dict.fromkeys(numbers, unexpected(error, f"loading '{self.name}'"))
-            raise LoadStopped(self._roll_back(numbers, failures), progress.report) from None
+            raise LoadStopped(self._roll_back(numbers, failures), progress.report, _plain_reasons(failures)) from None
         if not progress.report.steps:  # nothing has changed, and what drains does so still
             self._progress = None if before is None or before.over else before
         return progress.report
@@ -488,13 +488,25 @@ def _release_of(source: VersionSource) -> int | None:
 
 def _reasons(failures: dict[int, ServingError]) -> str:
     """Return why versions failed, in the words of Triton's message; a reason that several versions share stands once."""
+    return "; ".join(
+        f"version {', '.join(numbers)} {'is' if len(numbers) == 1 else 'are'} at UNAVAILABLE state: {reason}"
+        for reason, numbers in _by_reason(failures).items()
+    )
+
+
+def _plain_reasons(failures: dict[int, ServingError]) -> str:
+    """Return why versions failed, without Triton's words; the versions are named where their reasons differ."""
+    reasons = _by_reason(failures)
+    if len(reasons) == 1:
+        return next(iter(reasons))
+    return "; ".join(f"version {', '.join(numbers)}: {reason}" for reason, numbers in reasons.items())
+
+
+def _by_reason(failures: dict[int, ServingError]) -> dict[str, list[str]]:
     versions: dict[str, list[str]] = {}
     for version, error in sorted(failures.items()):
         versions.setdefault(str(error), []).append(str(version))
-    return "; ".join(
-        f"version {', '.join(numbers)} {'is' if len(numbers) == 1 else 'are'} at UNAVAILABLE state: {reason}"
-        for reason, numbers in versions.items()
-    )
+    return versions
 
 
 def _code(failures: dict[int, ServingError]) -> Code:

@@ -109,8 +109,9 @@ class ModelLoader:
         report = LoadReport(reports[0].release, [step for one in reports for step in one.steps])
         failed = [result for result in results if isinstance(result, ServingError)]
         if failed:
-            reasons = "; ".join(error.message for error in failed)
-            raise LoadStopped(ServingError(failed[0].code, reasons), report) from failed[0]
+            message = "; ".join(error.message for error in failed)
+            reason = "; ".join(error.reason if isinstance(error, LoadStopped) else error.message for error in failed)
+            raise LoadStopped(ServingError(failed[0].code, message), report, reason) from failed[0]
         return report
 
     async def load_many(self, names: list[str]) -> list[tuple[str, ServingError]]:

@@ -105,7 +105,8 @@ async def load_model(server: InferenceServer, exchange: Exchange, body: JsonObje
     try:
         report = await server.load_model(model, config, files or None, golden)
     except LoadStopped as error:
-        return json_reply({"error": encodable(error.message), **error.report.as_json()}, STATUS[error.code])
+        told = {"error": encodable(error.message), "reason": encodable(error.reason), **error.report.as_json()}
+        return json_reply(told, STATUS[error.code])
     return json_reply(report.as_json())
 
 

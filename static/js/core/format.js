@@ -82,7 +82,8 @@ export function latency(ms) {
  */
 export function share(value) {
   if (missing(value)) return NOTHING;
-  return value > 0 && value < 0.0001 ? "< 0.01 %" : `${threeDigits(value * 100)} %`;
+  if (value > 0 && value < 0.0001) return "< 0.01 %";
+  return value < 1 && value >= 0.9995 ? "> 99.9 %" : `${threeDigits(value * 100)} %`;
 }
 
 /**

@@ -8,13 +8,13 @@ import { DrawingPad, contextOf } from "./pad.js";
 import { inWidth, parseRows, withoutHeader } from "./rows.js";
 import { TableControl } from "./table.js";
 import {
-  elementCount, fixedShape, imageLayout, inputModes, nest, parseElement, parseJson, pixelElements, shapeFor,
+  elementCount, fixedShape, imageLayout, inputModes, nest, parseElement, parseJson, pictureShape, pixelElements, shapeFor,
 } from "./tensors.js";
 
 /**
  * @import { Elements } from "./datatypes.js"
  * @import { Filling } from "./origins.js"
- * @import { Mode, PixelScale, TensorSpec } from "./tensors.js"
+ * @import { ImageLayout, Mode, PixelScale, TensorSpec } from "./tensors.js"
  * @import { TensorValue } from "./wire.js"
  */
 
@@ -194,29 +194,56 @@ export class TensorInput {
       this.onChange();
     });
     const scaleLabel = el("label", { class: "row" }, el("span", { class: "hint" }, "Pixels from"), scale);
-    const element = el("div", { class: "stack tight" }, choose, grey, scaleLabel, shown);
-    const read = (/** @type {boolean} */ whole) => this.#readPicture(image, file, /** @type {PixelScale} */ (scale.value), whole);
+    const layout = imageLayout(this.tensor);
+    if (!layout) throw new Error("That input is no picture."); // its modes would not name it
+    const sides = this.#openSides(layout);
+    const element = el("div", { class: "stack tight" }, choose, grey, scaleLabel, sides?.element ?? null, shown);
+    const read = (/** @type {boolean} */ whole) =>
+      this.#readPicture(image, file, /** @type {PixelScale} */ (scale.value), sides ? sides.read() : layout, whole);
     return { element, read };
+  }
+
+  /**
+   * Returns fields for the height and width of a picture that each request chooses; null where the signature fixes both.
+   * @param {ImageLayout} layout
+   * @returns {{ element: HTMLElement, read: () => ImageLayout } | null}
+   */
+  #openSides(layout) {
+    const fixed = pictureShape(this.dims, layout).every((dim, index) => index < this.dims.length - 3 || dim === this.dims[index]);
+    if (fixed) return null;
+    const field = (/** @type {string} */ label, /** @type {number} */ value) =>
+      el("input", { type: "text", inputmode: "numeric", class: "dim", value: String(value), "aria-label": `${label} of ${this.tensor.name}`, input: () => this.onChange() });
+    const [height, width] = [field("Height", layout.height), field("Width", layout.width)];
+    const side = (/** @type {HTMLInputElement} */ input, /** @type {string} */ name) => {
+      const pixels = Number(input.value);
+      if (!Number.isInteger(pixels) || pixels < 1) throw new Error(`The ${name} is “${input.value}”; expected a whole number of pixels.`);
+      return pixels;
+    };
+    const hint = (/** @type {string} */ text) => el("span", { class: "hint" }, text);
+    return {
+      element: el("div", { class: "row" }, hint("Height × width"), height, hint("×"), width, hint("pixels; the model takes several sizes")),
+      read: () => ({ ...layout, height: side(height, "height"), width: side(width, "width") }),
+    };
   }
 
   /**
    * @param {ImageBitmap | null} image
    * @param {string | null} file its name
    * @param {PixelScale} scale
+   * @param {ImageLayout} layout
    * @param {boolean} whole
    * @returns {TensorValue}
    */
-  #readPicture(image, file, scale, whole) {
-    const layout = imageLayout(this.dims);
-    if (!layout) throw new Error("That input is no picture."); // its modes would not name it
+  #readPicture(image, file, scale, layout, whole) {
     const origin = /** @type {const} */ ({ kind: "picture", file, layout, scale });
-    if (!whole) return { shape: this.shape, data: NOTHING, origin };
+    const shape = pictureShape(this.dims, layout);
+    if (!whole) return { shape, data: NOTHING, origin };
     const { width, height } = layout;
     const context = contextOf(el("canvas", { width, height }));
     context.fillStyle = `rgb(${GREY}, ${GREY}, ${GREY})`;
     context.fillRect(0, 0, width, height);
     if (image) context.drawImage(image, 0, 0, width, height);
-    return { shape: this.shape, data: pixelElements(context.getImageData(0, 0, width, height).data, layout, scale), origin };
+    return { shape, data: pixelElements(context.getImageData(0, 0, width, height).data, layout, scale), origin };
   }
 
   /** @returns {Control} */

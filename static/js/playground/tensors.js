@@ -23,6 +23,8 @@
  */
 
 const GRID_MOST = 128;
+const PICTURE_NAME = /png|jpe?g|image|picture|pixel|digit/i;
+const OPEN_SIDE = 224; // pixels of a side that each request chooses: what most models of pictures were trained with
 const TABLE_WIDTH_MOST = 256;
 const TABLE_ROWS_MOST = 200; // that a signature fixes
 const WHOLE = /^U?INT/;
@@ -60,16 +62,19 @@ export function inputModes({ name, datatype, shape }) {
   const table = isTable(shape.map(Number), fixed);
   if (datatype === "BYTES") {
     if (elements !== 1) return table ? ["table", "json"] : ["json"];
-    if (/png|jpe?g|image|picture|digit/i.test(name)) return ["draw", "file", "text"];
+    if (PICTURE_NAME.test(name)) return ["draw", "file", "text"];
     return table && Number(shape[0]) < 0 ? ["text", "table", "file", "json"] : ["text", "file", "json"];
   }
+  const square = isSquare(fixed, 8) || isSquare(fixed, 28);
+  const open = shape.slice(-2).some((dim) => Number(dim) < 0);
   /** @type {Mode[]} */
   const modes = [];
-  const square = isSquare(fixed, 8) || isSquare(fixed, 28);
-  if (square) modes.push("draw");
-  else if (imageLayout(shape.map(Number))) modes.push("picture");
   if (table) modes.push("table");
+  else if ((open || !square) && imageLayout({ name, shape })) modes.push("picture");
   else if (elements <= GRID_MOST) modes.push("grid");
+  // A row of 64 numbers is more often columns than pixels.
+  if (square && table && !PICTURE_NAME.test(name)) modes.push("draw");
+  else if (square && !modes.includes("picture")) modes.unshift("draw");
   return [...modes, "fill", "file", "json"];
 }
 
@@ -94,15 +99,33 @@ function isSquare(shape, side) {
 }
 
 /**
- * Returns where the channels and pixels of a picture are; null for a shape that is not a picture's.
- * @param {number[]} shape
+ * Returns where the channels and pixels of a picture are; null for what is not a picture's shape. Sides that each request
+ * chooses have OPEN_SIDE pixels; where the channels are open, too, only the name tells a picture.
+ * @param {Pick<TensorSpec, "name" | "shape">} tensor
  * @returns {ImageLayout | null}
  */
-export function imageLayout(shape) {
-  const [a, b, c] = shape.slice(-3);
+export function imageLayout({ name, shape }) {
   if (shape.length < 3) return null;
-  if ([1, 3].includes(a) && b >= 16 && c >= 16) return { channels: a, height: b, width: c, first: true };
-  return [1, 3].includes(c) && a >= 16 && b >= 16 ? { channels: c, height: a, width: b, first: false } : null;
+  const [a, b, c] = shape.slice(-3).map(Number);
+  const named = PICTURE_NAME.test(name);
+  /** @type {(...sides: number[]) => boolean} */
+  const fits = (...sides) => sides.every((side) => side >= 16 || (side < 0 && (named || shape.length === 4)));
+  /** @type {(channels: number, ...sides: number[]) => boolean} */
+  const colours = (channels, ...sides) => channels === 3 || (channels === 1 && (named || sides.every((side) => side > 0)));
+  const pixels = (/** @type {number} */ side) => (side < 0 ? OPEN_SIDE : side);
+  if (colours(a, b, c) && fits(b, c)) return { channels: a, height: pixels(b), width: pixels(c), first: true };
+  if (colours(c, a, b) && fits(a, b)) return { channels: c, height: pixels(a), width: pixels(b), first: false };
+  const open = named && shape.length === 4 && Math.max(a, b, c) < 0;
+  return open ? { channels: 3, height: OPEN_SIDE, width: OPEN_SIDE, first: true } : null;
+}
+
+/**
+ * Returns the shape of one picture of this layout.
+ * @param {(number | string)[]} shape the signature's
+ * @param {ImageLayout} layout
+ */
+export function pictureShape(shape, { channels, height, width, first }) {
+  return [...fixedShape(shape.slice(0, -3)), ...(first ? [channels, height, width] : [height, width, channels])];
 }
 
 /**

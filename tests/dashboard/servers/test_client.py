@@ -51,6 +51,18 @@ def test_a_refusal_has_the_servers_own_words(server: Server):
     assert "no-such-model" in orjson.loads(answer.body)["error"]
 
 
+def test_why_a_load_failed_is_told_without_the_protocols_words_before_it(server: Server, tmp_path: Path):
+    with fixed_server(tmp_path / "models") as inference:
+        model_factory.onnx_identity(tmp_path / "models", "cut")
+        (tmp_path / "models" / "cut" / "1" / "model.onnx").write_bytes(b"\x08")
+        url = inference.start().http_url
+        with pytest.raises(Invalid) as refused:
+            server_client(Server(name="other", http_url=url, bundled=True)).load("cut")
+    assert "UNAVAILABLE" not in refused.value.message
+    assert "load failed for model 'cut'" in str(refused.value.details["error"])
+    assert str(refused.value.details["error"]).endswith(refused.value.message)
+
+
 def test_a_name_never_leaves_its_place_in_the_path(server: Server):
     with pytest.raises((Invalid, NotFound)):
         server_client(server).unload("../../index?")

@@ -100,6 +100,28 @@ def test_a_models_folder_brings_its_configuration_and_labels(inspected: Inspecte
     ]
 
 
+def test_a_text_with_a_line_for_each_class_is_the_label_file_and_needs_no_permission_to_upload_code(
+    inspected: Inspected, person: Callable[..., Any]
+) -> None:
+    uploader = Actor(user=person("upload_data", "operate"))
+    upload = inspected({"model.onnx": relu_bytes(), "names.txt": b"a\nb\nc\nd\n"}, by=uploader)
+    assert (upload.state, upload.error) == (UploadState.INSPECTED, "")
+    assert [finding["message"] for finding in upload.proposal["problems"]] == [
+        "The file names.txt names the 4 classes of 'y'"
+    ]
+    version = version_from(upload_publish(upload=upload, actor=uploader, config_text=upload.proposal["config"]))
+    folder = version.upload.folder.parent.parent / "models" / upload.model_name
+    assert 'label_filename: "names.txt"' in (folder / "config.pbtxt").read_text()
+    assert (folder / "names.txt").read_bytes() == b"a\nb\nc\nd\n"
+    assert sorted(path.name for path in (folder / "1").iterdir()) == ["model.onnx"]
+
+
+def test_a_text_that_fits_no_output_stays_with_the_version(inspected: Inspected) -> None:
+    upload = inspected({"model.onnx": relu_bytes(), "README.txt": b"trained on Monday\n"})
+    assert upload.contents == {"files": ["README.txt", "model.onnx"], "model_files": {}}
+    assert "label_filename" not in upload.proposal["config"]
+
+
 def test_a_zip_of_a_model_is_unpacked(inspected: Inspected) -> None:
     upload = inspected({"relu.zip": zipped({"relu/1/model.onnx": relu_bytes(), "relu/config.pbtxt": CONFIG.encode()})})
     assert upload.error == ""

@@ -184,7 +184,7 @@ def test_a_failing_load_is_reported_whole_and_disturbs_no_other(inference: Fixed
         (repair, ready("fine", "broken")),
     )
     assert "model.onnx" in failed[0] or "ONNX" in failed[0]
-    assert events(EventKind.MODEL_FAILED) == [("broken", failed[0])]
+    assert events(EventKind.MODEL_FAILED) == [("broken", f"Model broken failed: {failed[0]}")]
     assert ModelSync.objects.get(model=model).error == ""
 
 

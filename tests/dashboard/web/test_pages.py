@@ -12,7 +12,7 @@ from dashboard.access.authorisation import Actor
 from dashboard.accounts.tokens import token_create
 from dashboard.models import Job, ModelState, ModelSync, Server, ServerEvent, ServerState, Upload, Version
 from dashboard.shared.choices import JobState
-from tests.dashboard.conftest import CONFIG, text_of
+from tests.dashboard.conftest import CONFIG, serve, text_of
 
 PAGES = (
     "/",
@@ -119,6 +119,23 @@ def test_a_model_whose_new_version_failed_says_that_the_old_one_serves(
     page = text_of(as_person(), "/models/relu/")
     assert "Output y is FP16, expected FP32. Version 1 keeps serving." in page
     assert 'data-state="degraded"' in page
+    assert "1 of 1 model serving" in text_of(as_person(), "/")
+
+
+def test_a_release_that_serves_in_place_of_the_wanted_one_is_named_once_and_is_one_click_away(
+    relu: Version, published: Callable[..., Version], server: Server, as_person: Callable[..., Client]
+) -> None:
+    serve(relu.model, server)
+    published(load=True, make_live=True)
+    ModelSync.objects.create(server=server, model=relu.model, error="output y is FP16, expected FP32")
+    told = "Release 2 failed: Output y is FP16, expected FP32. Release 1 keeps serving, with version 1."
+    for address in ("/", "/models/relu/"):
+        page = text_of(as_person("operate"), address)
+        words = re.sub(r"<[^>]*>", "", page)
+        assert told in words
+        assert words.count("keeps serving") == 1
+        assert 'href="/models/relu/releases/1/#back"' in page
+    assert "#back" not in text_of(as_person(), "/")
 
 
 def test_a_server_that_is_down_says_why_and_what_happens_next(server: Server, as_person: Callable[..., Client]) -> None:

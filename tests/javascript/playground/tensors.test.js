@@ -28,6 +28,28 @@ test("rows of columns are a table, and so is a list", () => {
   assert.deepEqual(modes("list", "INT64", [-1]), ["table", ...ALWAYS]);
 });
 
+test("a row as wide as a digit has pixels is a table first, unless it is named as a picture", () => {
+  assert.deepEqual(modes("x", "FP32", [-1, 64]), ["table", "draw", ...ALWAYS]);
+});
+
+test("a picture of any size is a picture, and its request has one", () => {
+  for (const [name, shape, expected] of [
+    ["images", [-1, 3, -1, -1], [1, 3, 224, 224]],
+    ["x", [-1, -1, -1, 3], [1, 224, 224, 3]],
+    ["pixel_values", [-1, -1, -1, -1], [1, 3, 224, 224]],
+    ["grey_image", [-1, 1, -1, 64], [1, 1, 224, 64]],
+  ]) {
+    assert.deepEqual(modes(name, "FP32", shape), ["picture", ...ALWAYS]);
+    assert.deepEqual(tensors.pictureShape(shape, tensors.imageLayout({ name, shape })), expected);
+  }
+});
+
+test("sequences of any length are no pictures", () => {
+  assert.ok(!modes("steps", "FP32", [-1, -1, 3]).includes("picture"));
+  assert.ok(!modes("mask", "INT64", [-1, 1, -1, -1]).includes("picture"));
+  assert.ok(!modes("attention", "FP32", [-1, -1, -1, -1]).includes("picture"));
+});
+
 test("few numbers in more dimensions have a field each, and many are generated", () => {
   assert.deepEqual(modes("cube", "FP32", [2, 3, 4]), ["grid", ...ALWAYS]);
   assert.deepEqual(modes("wide", "FP64", [-1, 257]), ALWAYS);
@@ -115,10 +137,10 @@ test("a flat list is nested as its shape says, and flattened again", () => {
 });
 
 test("a picture's layout is read from the dimension of its channels", () => {
-  assert.deepEqual(tensors.imageLayout([1, 3, 224, 200]), { channels: 3, height: 224, width: 200, first: true });
-  assert.deepEqual(tensors.imageLayout([1, 32, 64, 1]), { channels: 1, height: 32, width: 64, first: false });
-  assert.equal(tensors.imageLayout([1, 4, 224, 224]), null);
-  assert.equal(tensors.imageLayout([224, 224]), null);
+  assert.deepEqual(tensors.imageLayout({ name: "x", shape: [1, 3, 224, 200] }), { channels: 3, height: 224, width: 200, first: true });
+  assert.deepEqual(tensors.imageLayout({ name: "x", shape: [1, 32, 64, 1] }), { channels: 1, height: 32, width: 64, first: false });
+  assert.equal(tensors.imageLayout({ name: "x", shape: [1, 4, 224, 224] }), null);
+  assert.equal(tensors.imageLayout({ name: "x", shape: [224, 224] }), null);
 });
 
 // Two pixels beside each other: red, and a grey.

@@ -92,6 +92,7 @@ async def test_the_first_that_fails_keeps_what_serves(tmp_path):
             "load failed for model 'scale': version 1 is at UNAVAILABLE state: golden request 'two' failed: output 'OUTPUT0' "
             "is 3, expected 2, the largest difference is 1"
         )
+        assert f"load failed for model 'scale': version 1 is at UNAVAILABLE state: {error.reason}" == error.message
         assert [(one.name, one.passed) for one in error.report.steps[-1].checks] == [("one", True), ("two", False)]
         assert server._manager.resolve("scale", "") is before
         assert await factor(server) == 2.0

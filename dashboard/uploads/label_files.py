@@ -1,0 +1,67 @@
+"""Label files that come beside a model file: they belong beside the versions, and a proposed configuration names them.
+
+Where the configuration names them already, that says which they are. Where it was proposed from the model file, a text with a
+line for each of an output's classes is one. A Python model reads what lies in its version itself, so its files stay there.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+
+from tritonclient.grpc.model_config_pb2 import ModelConfig
+
+from dashboard.models.upload_json import Finding, Proposal
+from dashboard.uploads.arrangement import Arrangement
+from repository.config import model_config
+from repository.core.errors import InvalidConfig
+
+_MOST_BYTES = 1 << 20
+
+
+def with_labels(arrangement: Arrangement, proposal: Proposal, folder: Path) -> tuple[Arrangement, Proposal]:
+    """Return both with the label files beside the versions. folder: where to move them to, inside the upload's."""
+    try:
+        config = model_config.parse(proposal["config"])
+    except InvalidConfig:
+        return arrangement, proposal
+    if proposal["backend"] == "python":
+        return arrangement, proposal
+    loose = [name for name in arrangement.files if "/" not in name]
+    if proposal["config_source"] == "file":
+        proposal = _naming(config, arrangement.version_dir, loose, proposal)
+    named = {output.label_filename for output in config.output} - arrangement.model_files.keys()
+    moved = {name: folder / name for name in loose if name in named}
+    for name, target in moved.items():
+        folder.mkdir(exist_ok=True)
+        (arrangement.version_dir / name).replace(target)
+    files = [name for name in arrangement.files if name not in moved]
+    return replace(arrangement, files=files, model_files={**arrangement.model_files, **moved}), proposal
+
+
+def _naming(config: ModelConfig, version_dir: Path, names: list[str], proposal: Proposal) -> Proposal:
+    """Let the configuration name the one text that has a line for each class of an output; change nothing where none fits."""
+    counts = {name: _lines(version_dir / name) for name in names if name.lower().endswith(".txt")}
+    found = [(name, output) for output in config.output for name, count in counts.items() if _fits(count, output.dims)]
+    if len({name for name, _ in found}) != 1:
+        return proposal
+    label_file = found[0][0]
+    for _, output in found:
+        output.label_filename = label_file
+    outputs = " and ".join(f"'{output.name}'" for _, output in found)
+    said = Finding(
+        severity="note", message=f"The file {label_file} names the {counts[label_file]} classes of {outputs}"
+    )
+    return {**proposal, "config": model_config.format(config), "problems": [*proposal["problems"], said]}
+
+
+def _fits(count: int, dims: "list[int]") -> bool:
+    return count > 1 and len(dims) > 0 and dims[-1] == count
+
+
+def _lines(path: Path) -> int:
+    """Return how many labels a file has; 0 where it is no text."""
+    if path.stat().st_size > _MOST_BYTES:
+        return 0
+    try:
+        return len(path.read_text(encoding="utf-8").splitlines())
+    except UnicodeDecodeError:
+        return 0
