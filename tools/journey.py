@@ -6,7 +6,9 @@ A person does in the browser what the guide says, and each picture is taken wher
 are served meanwhile.
 """
 
+import json
 import random
+import re
 import shutil
 import time
 from contextlib import AbstractContextManager
@@ -82,6 +84,23 @@ class Journey:
         self.page.locator("#file-input").set_input_files(file)
         expect(self.page.get_by_role("heading", name="What it is")).to_be_visible(timeout=60_000)
 
+    def keep_as_golden(self, name: str, output: str, tolerance: float) -> None:
+        """Keep the present request, and let later releases be checked by one output of its present answer."""
+        self.page.get_by_role("button", name="Keep this request").click()
+        self.page.get_by_label("Name", exact=True).fill(name)
+        self.page.get_by_role("button", name="Keep", exact=True).click()
+        self.page.get_by_role("button", name="Make golden").click()
+        dialog = self.page.get_by_role("dialog")
+        text = dialog.get_by_label("Expected outputs, as JSON")
+        expect(text).to_have_value(re.compile(output))
+        expected = json.loads(text.input_value())
+        expected["outputs"] = [one for one in expected["outputs"] if one["name"] == output]
+        text.fill(json.dumps(expected, indent=2))
+        dialog.get_by_label("Absolute tolerance").fill(str(tolerance))
+        self.picture("golden")
+        dialog.get_by_role("button", name="Save as golden").click()
+        expect(self.page.locator("#examples")).to_contain_text("golden")
+
     def publish(self, version: int) -> None:
         self.page.get_by_role("button", name="Publish").click()
         heading = self.page.get_by_role("heading", name=f"Version {version} is published")
@@ -127,6 +146,7 @@ def take_journey(browser: Browser, up: Up, folder: Path, sign_in: Any, settle: A
     page.get_by_role("button", name="Send request").click()
     page.locator("[data-output]").first.wait_for()
     journey.picture("playground")
+    journey.keep_as_golden("a seven", output="probabilities", tolerance=0.05)
     with asking(up.http_url, NAME):
         time.sleep(SERVED_S)
         journey.show_lately(f"/models/{NAME}/", SERVED_S)

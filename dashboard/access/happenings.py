@@ -49,6 +49,12 @@ class Happening:
     def anchor(self) -> str:
         return f"{self.source}-{self.pk}"
 
+    @property
+    def release(self) -> int | None:
+        """The number of the release that was made by it, whose page says what it changed and how to go back."""
+        number = self.after.get("release")
+        return number if self.linked and isinstance(number, int) else None
+
 
 @dataclass(frozen=True, slots=True)
 class Filter:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from django.db import transaction
+from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from dashboard.access.audit import audit_record
 from dashboard.access.authorisation import Actor, Right, require
@@ -16,7 +17,7 @@ from dashboard.releases.texts import aliases_in, live_text, pinned_text, publish
 from dashboard.shared.choices import DesiredState, ReleaseKind, VersionState
 from dashboard.shared.exceptions import Conflict, Invalid, NamesMoved
 from dashboard.shared.repository_errors import repository_errors
-from repository.config.release import DEFAULT_ALIAS
+from repository.config.release import DEFAULT_ALIAS, aliases_problem
 from repository.config.release_stamp import same_text, unstamped
 
 
@@ -108,6 +109,8 @@ def aliases_set(*, model: Model, aliases: Mapping[str, int], actor: Actor, base_
     NamesMoved: somebody did something else to the same names since.
     """
     require(actor, Right.OPERATE)
+    if wrong := aliases_problem({**aliases}, ModelConfig()):
+        raise Invalid(wrong)
     with transaction.atomic():
         model = Model.objects.select_for_update().get(pk=model.pk)
         newest = newest_release(model)

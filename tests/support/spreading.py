@@ -10,13 +10,16 @@ import pytest
 from xdist.scheduler import LoadFileScheduling
 
 BROWSER = "tests/e2e/browser/"  # its files share one `manage.py up`, and go to one process
+# These start one of their own, so that they may run beside the others.
+WITH_THEIR_OWN_UP = {f"{BROWSER}test_browser_{name}.py" for name in ("accessibility", "releases")}
 
 
 class FileScheduling(LoadFileScheduling):
-    """Give a process the tests of a file, or of the browser."""
+    """Give a process the tests of a file, or of the files of the browser that share what they look at."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return BROWSER if nodeid.startswith(BROWSER) else super()._split_scope(nodeid)
+        file: str = super()._split_scope(nodeid)
+        return BROWSER if file.startswith(BROWSER) and file not in WITH_THEIR_OWN_UP else file
 
 
 def worker_count() -> int:

@@ -289,7 +289,16 @@ export class Examples {
     const response = await fetch(this.place.getAttribute("hx-get") ?? "", { headers: { "HX-Request": "true" } });
     if (!response.ok) return;
     const page = new DOMParser().parseFromString(await response.text(), "text/html");
-    this.place.replaceChildren(...page.body.childNodes);
+    const { place } = this;
+    const button = place.contains(document.activeElement) ? document.activeElement?.closest("[data-act]") : null;
+    const row = button?.closest("tr");
+    const at = row ? $$("tr[data-example]", place).indexOf(row) : -1;
+    place.replaceChildren(...page.body.childNodes);
+    if (!(button instanceof HTMLElement)) return;
+    // The keyboard stays where it was: in the row at the same place, or at what keeps a request where there is none.
+    const rows = $$("tr[data-example]", place);
+    const same = rows[at] && $(`[data-act="${button.dataset.act}"]`, rows[at]);
+    ($("button", same ?? place) ?? same ?? $('[data-act="keep"]'))?.focus();
   }
 
   /** @param {string} name */

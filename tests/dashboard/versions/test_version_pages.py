@@ -83,9 +83,9 @@ def test_names_are_given_moved_and_taken_away(two: Model, as_person: Callable[..
     assert "candidate" not in newest.aliases
 
 
-@pytest.mark.parametrize(("alias", "said"), [("7", "alias"), ("Über", "alias")])
+@pytest.mark.parametrize("alias", ["7", "Über"])
 def test_a_name_that_cannot_be_one_is_refused_and_kept_in_the_form(
-    two: Model, as_person: Callable[..., Client], alias: str, said: str
+    two: Model, as_person: Callable[..., Client], alias: str
 ) -> None:
     operator = as_person("operate")
     answer = operator.post("/models/relu/aliases", {"alias": [alias], "number": ["1"]})
@@ -93,7 +93,7 @@ def test_a_name_that_cannot_be_one_is_refused_and_kept_in_the_form(
     assert answer.status_code == 400
     assert f'value="{alias}"' in page
     assert 'id="aliases-error"' in page
-    assert said in page.split('id="aliases-error">')[1].split("<")[0]
+    assert page.split('id="aliases-error">')[1].startswith(f"&#x27;{alias}&#x27; cannot name a version")
 
 
 @pytest.mark.parametrize(
