@@ -18,8 +18,11 @@ class FileScheduling(LoadFileScheduling):
     """Give a process the tests of a file, or of the files of the browser that share what they look at."""
 
     def _split_scope(self, nodeid: str) -> str:
-        file: str = super()._split_scope(nodeid)
-        return BROWSER if file.startswith(BROWSER) and file not in WITH_THEIR_OWN_UP else file
+        return BROWSER if _shares_up(nodeid) else super()._split_scope(nodeid)
+
+
+def _shares_up(nodeid: str) -> bool:
+    return nodeid.startswith(BROWSER) and nodeid.partition("::")[0] not in WITH_THEIR_OWN_UP
 
 
 def worker_count() -> int:
@@ -27,8 +30,15 @@ def worker_count() -> int:
 
 
 def put_long_files_first(items: list[pytest.Item]) -> None:
-    """Otherwise one process would run a long file at the end while the others have nothing to do."""
-    items.sort(key=lambda item: not (item.get_closest_marker("long") or item.get_closest_marker("browser")))
+    """Otherwise one process would run a long file at the end while the others have nothing to do. The longest part of all are
+    the files of the browser that go to one process."""
+    items.sort(key=_turn)
+
+
+def _turn(item: pytest.Item) -> int:
+    if _shares_up(item.nodeid):
+        return 0
+    return 1 if item.get_closest_marker("long") or item.get_closest_marker("browser") else 2
 
 
 def collect_without_garbage() -> None:

@@ -496,4 +496,4 @@ def says_both(house: House, name: str) -> None:
     expect(standing).to_contain_text(re.compile(r"Live now\s*version 1\s*Release 1"))
     expect(standing).to_contain_text(re.compile(r"Wanted\s*version 2\s*Release 2.*failed", re.DOTALL))
     expect(page.locator("#model-head")).to_contain_text("Release 2 failed")
-    expect(page.locator("#model-head")).to_contain_text("Release 1 serves")
+    expect(page.locator("#model-head")).to_contain_text("Release 1 keeps serving, with version 1")
