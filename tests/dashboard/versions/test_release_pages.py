@@ -99,6 +99,7 @@ def test_a_release_says_what_going_back_would_change(
     assert '<span class="del">-max_batch_size: 4</span>' in page
     assert '<span class="add">+max_batch_size: 8</span>' in page
     assert "from 2 to 1" in page
+    assert "stayed 2" in text_of(as_person(), "/models/relu/releases/4/")
     assert "Go back to release 1" not in text_of(as_person(), "/models/relu/releases/1/")  # a viewer
 
 
