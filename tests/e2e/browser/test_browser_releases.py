@@ -463,7 +463,10 @@ def test_after_a_kill_the_last_good_release_serves_while_the_wanted_one_failed(
 ) -> None:
     house.kill(*process)
     says_both(house, half)
-    tried = "SELECT started_at FROM dashboard_releasecheck WHERE state = 'failed' AND error LIKE '%half%'"
+    tried = f"""SELECT checked.started_at FROM dashboard_releasecheck checked
+        JOIN dashboard_release release ON release.id = checked.release_id
+        JOIN dashboard_model model ON model.id = release.model_id
+        WHERE checked.state = 'failed' AND model.name = '{half}'"""
     before = house.up.query(tried)
     house.page.get_by_role("button", name="Try again").click()
     wait_until(lambda: house.up.query(tried) not in ([], before), what="the wanted release was tried again")
