@@ -90,9 +90,7 @@ def whole_number(text: str) -> int | None:
     """Return the number that a person typed into a form, None for nothing. Invalid: it is none, or has too many digits."""
     text = text.strip()
     if text and not (text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS):
-        raise Invalid(
-            f"'{text[:40]}' is not a whole number" + (" that fits" if text.isdecimal() else ", from 0 on")
-        )
+        raise Invalid(f"'{text[:40]}' is not a whole number" + (" that fits" if text.isdecimal() else ", from 0 on"))
     return int(text) if text else None
 
 
