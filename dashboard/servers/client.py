@@ -115,6 +115,10 @@ def _unload(name: str) -> Call[None]:
     return Call("POST", path, b"{}", _nothing, control=True)
 
 
+def _break_off(name: str) -> Call[None]:
+    return Call("POST", f"/v2/slipway/models/{quote(name, safe='')}/load/break_off", b"{}", _nothing, control=True)
+
+
 def _infer(name: str, body: bytes, headers: Mapping[str, str], version: str) -> Call[RawAnswer]:
     path = f"/v2/models/{quote(name, safe='')}"
     path = f"{path}/versions/{quote(version, safe='')}/infer" if version else f"{path}/infer"
@@ -251,6 +255,10 @@ class AsyncServerClient(_Peer):
         requests that have to be answered right before it serves, as JSON. An error carries the steps of the load.
         """
         return await self._call(_load(name, config, golden))
+
+    async def break_off_load(self, name: str) -> None:
+        """Have a load that is under way fail, where it waits for what may hang."""
+        await self._call(_break_off(name))
 
     async def unload(self, name: str) -> None:
         """Ask for a model to be unloaded; requests under way are finished first."""

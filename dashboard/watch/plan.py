@@ -67,7 +67,8 @@ class Plan:
     load: list[DesiredModel]
     unload: list[DesiredModel]
     pending: bool  # a call is under way, or something desired has not been tried yet
-    # Nothing of them is there, and the wanted release waits for its next attempt: the last good one is to serve meanwhile.
+    # Nothing of them is there, and the wanted release waits for its next attempt, or until it is found which model ends the
+    # server: the last good one is to serve meanwhile.
     meanwhile: list[DesiredModel] = field(default_factory=list)
 
 
@@ -78,24 +79,27 @@ def make_plan(
     busy: set[str],
     now: float,
     again: Collection[str] = (),
+    long: Collection[str] = (),
 ) -> Plan:
     """Return what to load and what to unload now.
 
     states: for each model the states of its versions on the server. busy: models with a call under way. now: monotonic
-    seconds. again: loaded models of which a version is missing (watch.missing_versions).
+    seconds. again: loaded models of which a version is missing (watch.missing_versions). long: those of `busy` whose call has
+    taken so long that nothing waits for it any more: it may hang.
     """
     due = [one for one in wanted if _differs(one, states.get(one.name, set())) or (one.loaded and one.name in again)]
     ready = [one for one in due if one.name not in busy and attempts[one.name].next_at <= now]
-    load = [one for one in ready if one.loaded]
+    load = _one_suspect_alone([one for one in ready if one.loaded], attempts, busy - set(long))
+    loading = {one.name for one in load}
     pending = bool(busy) or any(not _failing(attempts[one.name]) for one in due)
-    waiting = [one for one in due if one.loaded and one.name not in busy and attempts[one.name].next_at > now]
+    waiting = [one for one in due if one.loaded and one.name not in busy | loading]
     meanwhile = [
         one
         for one in waiting
         if not states.get(one.name, set()) & {ModelStatus.READY, ModelStatus.LOADING}
         and attempts[one.name].good_next_at <= now
     ]
-    return Plan(_one_suspect_alone(load, attempts, busy), [one for one in ready if not one.loaded], pending, meanwhile)
+    return Plan(load, [one for one in ready if not one.loaded], pending, meanwhile)
 
 
 def _differs(one: DesiredModel, states: set[str]) -> bool:
@@ -110,7 +114,7 @@ def _failing(attempts: Attempts) -> bool:
 
 
 def _one_suspect_alone(
-    load: list[DesiredModel], attempts: Mapping[str, Attempts], busy: set[str]
+    load: list[DesiredModel], attempts: Mapping[str, Attempts], busy: Collection[str]
 ) -> list[DesiredModel]:
     """Put models during whose load the server ended last, one at a time, so that it is found which of them ends it."""
     innocent = [one for one in load if not attempts[one.name].crashes]

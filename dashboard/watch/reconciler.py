@@ -5,8 +5,8 @@ import json
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Coroutine
-from contextlib import suppress
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager, suppress
 from typing import TypedDict
 
 from asgiref.sync import sync_to_async
@@ -40,6 +40,8 @@ CALM_INTERVAL_S = 0.5
 INDEX_INTERVAL_S = 1.0
 SEEN_INTERVAL_S = 5.0
 CONCURRENT_LOADS = 4
+LONG_S = 30.0  # a load that takes longer may hang: others no longer wait for it
+BREAK_OFF_S = 5.0  # a load of what is not wanted any more is broken off after so long
 
 _ENDED = "The inference server ended while it loaded this release."
 _HELD = (
@@ -65,6 +67,8 @@ class Reconciler:
         self._feed = feed
         self._attempts: dict[str, Attempts] = defaultdict(Attempts)
         self._calls: dict[str, asyncio.Task[None]] = {}
+        self._begun: dict[str, tuple[int, float]] = {}  # of each load: of which generation, and when
+        self._broken_off: set[str] = set()  # models whose call is to end for the sake of the next one
         self._slots = asyncio.Semaphore(CONCURRENT_LOADS)
         self._statuses: list[VersionStatus] | None = None
         self._generations: dict[str, tuple[bool, int]] = {}
@@ -146,7 +150,9 @@ class Reconciler:
         for one in wanted:
             self._attempts[one.name].renew(one.generation)
         again = await self._record_missing(wanted, statuses, busy, now)
-        plan = make_plan(wanted, states, self._attempts, busy, now, again)
+        await self._break_off(wanted, now)
+        long = {name for name, (_, began) in self._begun.items() if now - began >= LONG_S}
+        plan = make_plan(wanted, states, self._attempts, busy, now, again, long)
         self._reloading |= {one.name for one in plan.load if one.name in again}
         for one in plan.load:
             self._begin(one, self._load(one, reload=ModelStatus.READY in states[one.name]))
@@ -222,17 +228,48 @@ class Reconciler:
 
     def _ended(self, one: DesiredModel, task: "asyncio.Task[None]") -> None:
         self._calls.pop(one.name, None)
+        self._begun.pop(one.name, None)
+        self._broken_off.discard(one.name)
         self._index_at = 0.0
         self._wake.set()
         if not task.cancelled() and (error := task.exception()) is not None:
             logger.error("bringing model %s into step failed", one.name, exc_info=error)
             self._attempts[one.name].failed(time.monotonic(), "")
 
+    async def _break_off(self, wanted: list[DesiredModel], now: float) -> None:
+        """Break off the loads of what a person has replaced meanwhile, going back, say, where they take long: one may hang."""
+        for one in wanted:
+            generation, began = self._begun.get(one.name, (one.generation, now))
+            if generation != one.generation and now - began >= BREAK_OFF_S and one.name not in self._broken_off:
+                self._broken_off.add(one.name)
+                logger.warning("model %s: breaking off the load of what is not wanted any more", one.name)
+                with suppress(DashboardError):  # another make of server cannot
+                    await self._client.break_off_load(one.name)
+
+    @asynccontextmanager
+    async def _slot(self) -> AsyncIterator[None]:
+        """One of the places for loads; a load that takes long gives its place back before it ends."""
+        given_back = False
+
+        def give_back() -> None:
+            nonlocal given_back
+            if not given_back:
+                given_back = True
+                self._slots.release()
+
+        await self._slots.acquire()
+        timer = asyncio.get_running_loop().call_later(LONG_S, give_back)
+        try:
+            yield
+        finally:
+            timer.cancel()
+            give_back()
+
     async def _load(self, one: DesiredModel, *, reload: bool) -> None:
         """Load the wanted release; where nothing of the model serves, and that one fails or never passed, the last good one."""
-        async with self._slots:
+        async with self._slot():
             began = time.monotonic()
-            plan = await sync_to_async(load_plan)(model_id=one.id, server=self.server, serves=reload)
+            plan = await self._plan(one, serves=reload)
             if plan is None:
                 return
             try:
@@ -244,6 +281,8 @@ class Reconciler:
                 if error.midway:
                     await self._crashed(one)
             except DashboardError as error:
+                if one.name in self._broken_off:
+                    return
                 await self._failed(one, error.message)
                 if not plan.good_first:
                     await self._load_good(one, plan, error.message)
@@ -253,10 +292,17 @@ class Reconciler:
                     one, EventKind.MODEL_LOADED, "Reloaded" if reload else "Loaded", seconds, plan.wanted
                 )
 
+    async def _plan(self, one: DesiredModel, *, serves: bool) -> LoadPlan | None:
+        """Return what to load now, and note that this begins."""
+        plan = await sync_to_async(load_plan)(model_id=one.id, server=self.server, serves=serves)
+        generation = plan.wanted.model.generation if plan is not None and plan.wanted is not None else one.generation
+        self._begun[one.name] = generation, time.monotonic()
+        return plan
+
     async def _load_meanwhile(self, one: DesiredModel) -> None:
         """Load the last good release while the wanted one waits for its next attempt."""
-        async with self._slots:
-            plan = await sync_to_async(load_plan)(model_id=one.id, server=self.server, serves=False)
+        async with self._slot():
+            plan = await self._plan(one, serves=False)
             if plan is not None:
                 await self._load_good(one, plan, self._attempts[one.name].error)
 
@@ -284,6 +330,8 @@ class Reconciler:
                 self._attempts[one.name].good_failed(time.monotonic(), crashed=lost.midway)
                 return False
             except DashboardError as refused:
+                if one.name in self._broken_off:
+                    return False
                 logger.warning("model %s: release %d does not come back: %s", one.name, release.number, refused.message)
             else:
                 await self._serves_instead(one, plan, release, error)

@@ -54,6 +54,7 @@ ROUTES = (
     Route("GET", f"{CUDA}[/region/{{region}}]/status", "shared-memory", shared_memory.cuda_status),
     Route("POST", f"{CUDA}/region/{{region}}/register", "shared-memory", shared_memory.cuda_register),
     Route("POST", f"{CUDA}[/region/{{region}}]/unregister", "shared-memory", shared_memory.cuda_unregister),
+    Route("POST", "/v2/slipway/models/{model}/load/break_off", "model-repository", v2.break_off_load),
     Route("POST", "/v2/slipway/models/{model}/sample", "model-repository", sample),
     Route("GET", "/v2/logging", "logging", settings.logging),
     Route("POST", "/v2/logging", "logging", settings.logging),

@@ -38,6 +38,8 @@ log = logging.getLogger(__name__)
 T = TypeVar("T", VersionSource, "Change")
 R = TypeVar("R")
 
+UNLOADED = "it was unloaded"  # why a load was broken off
+
 
 @dataclass(frozen=True, slots=True)
 class Change:
@@ -84,6 +86,7 @@ class ModelLifecycle:
         self._answering: dict[str, Model | SleepingModel] = {}  # by each number and alias, as a client writes it
         self._progress: LoadProgress | None = None  # of the load that is under way, or whose old models drain
         self._checking: asyncio.Task[None] | None = None  # its golden requests
+        self._broken_off = ""  # why they were, as a clause
         self._following: asyncio.Task[None] | None = None
         residency.add(self)
 
@@ -235,7 +238,7 @@ class ModelLifecycle:
         try:
             await asyncio.wait({self._checking})
             if self._checking.cancelled():
-                raise unavailable("it was unloaded while its golden requests ran")
+                raise unavailable(f"{self._broken_off} while its golden requests ran")
             self._checking.result()
         except ServingError as error:
             failed = checks[-1].version if checks and not checks[-1].passed else changed[0].source.version
@@ -265,9 +268,12 @@ class ModelLifecycle:
                 if not result.passed:
                     raise invalid(f"golden request '{one.golden.name}' failed: {result.detail}")
 
-    def stop_checks(self) -> None:
-        """Let a load that waits for golden requests fail: the model is to be unloaded."""
+    def break_off(self, reason: str) -> None:
+        """Let a load fail that waits for golden requests, or for a process of the model's own, which may hang. `reason`: a
+        clause. Other loads are not waited for without end, and cannot be broken off."""
+        self._runtime.child_watch.break_off(self.name, reason)
         if self._checking is not None:
+            self._broken_off = reason
             self._checking.cancel()
 
     async def _reconfigure_all(self, changes: list[Change]) -> None:
@@ -408,7 +414,7 @@ class ModelLifecycle:
     # -- unloading -------------------------------------------------------------------------------------------------
     def unload(self) -> None:
         """Take no new requests; what is under way finishes."""
-        self.stop_checks()
+        self.break_off(UNLOADED)
         for version in self.versions.values():
             self._retire(version, "unloaded")
             if version.incoming is not None:  # a shutdown does not wait for loads

@@ -23,7 +23,7 @@ from serving.core.model_identifier import ModelIdentifier
 from serving.execution.crash_trace import runner
 from serving.models.golden_requests import GoldenCheck
 from serving.models.load_report import LoadReport, LoadStopped
-from serving.models.model_lifecycle import ModelLifecycle
+from serving.models.model_lifecycle import UNLOADED, ModelLifecycle
 from serving.models.model_registry import ModelRegistry
 from serving.models.residency import ResidencyManager
 from serving.repositories.model_repositories import ModelRepositories
@@ -298,6 +298,11 @@ class ModelLoader:
                 for name in names
             ]
 
+    def break_off(self, name: str) -> None:
+        """Let a load of a model that is under way fail, where it waits for what may hang; the next one need not wait for it."""
+        for lifecycle in self._models.named(name):
+            lifecycle.break_off("the load was broken off")
+
     # -- unloading -------------------------------------------------------------------------------------------------
     async def unload(self, name: str, unload_dependents: bool = False) -> None:
         """Begin to drain a model, in each namespace; with `unload_dependents` also the models that only its steps call.
@@ -315,7 +320,7 @@ class ModelLoader:
             lifecycle.error = reason
 
     async def _unload(self, lifecycle: ModelLifecycle, unload_dependents: bool = False) -> None:
-        lifecycle.stop_checks()
+        lifecycle.break_off(UNLOADED)
         async with lifecycle.lock:
             steps = self._steps(lifecycle) if unload_dependents else []
             self._models.set_requested(lifecycle, False)

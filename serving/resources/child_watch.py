@@ -16,6 +16,9 @@ class Watched(Protocol):
     def look(self, elapsed_s: float) -> None:
         """Look after it, without waiting. Called every INTERVAL_S, on the watch's thread; `elapsed_s`: since the last call."""
 
+    def break_off(self, model: str, reason: str) -> None:
+        """End its child where that is loading this model for the first time. Any thread; `reason`: a clause."""
+
 
 class ChildWatch:
     """One thread for all; it runs while there is anything to look after. Any thread may call."""
@@ -35,6 +38,13 @@ class ChildWatch:
     def remove(self, one: Watched) -> None:
         with self._lock:
             self._watched.discard(one)
+
+    def break_off(self, model: str, reason: str) -> None:
+        """End the children that are loading a model for the first time: its load fails with the reason."""
+        with self._lock:
+            watched = list(self._watched)
+        for one in watched:
+            one.break_off(model, reason)
 
     def _run(self) -> None:
         while True:

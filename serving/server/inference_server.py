@@ -370,6 +370,11 @@ class InferenceServer:
         self._refuse_unless_explicit()
         return await self._manager.loader.load(name, config, files, golden)
 
+    def break_off_load(self, name: str) -> None:
+        """Let a load of the model that is under way fail, where it waits for the model's process or its golden requests."""
+        self._refuse_unless_explicit()
+        self._manager.loader.break_off(name)
+
     async def unload_model(self, name: str, unload_dependents: bool = False) -> None:
         """Returns when unloading has begun to drain; the model takes no new requests from here on."""
         self._refuse_unless_explicit()

@@ -78,6 +78,7 @@ class ChildSupervisor:
         self._due = 0.0
         self._closing = threading.Event()
         self._child: ModelChild | None = None
+        self._loaded = False  # once
         self._error: ServingError | None = None
         self._restarting: Future[None] | None = None
         self._has_is_ready = False
@@ -90,6 +91,7 @@ class ChildSupervisor:
             self._watch.remove(self)
             self._thread.close()
             raise
+        self._loaded = True
         self._loop.call_soon_threadsafe(self._started)
 
     # -- on the loop's thread --------------------------------------------------------------------------------------
@@ -171,6 +173,12 @@ class ChildSupervisor:
             child.give_up(f"the model's process gave no sign of life for {silent_s:.0f} s and was ended")
         elif (bound_s := self._bounds.execution_s) is not None and child.calls.requests.overdue(bound_s):
             child.give_up(f"the model's process gave no response for {bound_s:g} s and was ended")
+
+    def break_off(self, model: str, reason: str) -> None:
+        """End a child that is loading the model for the first time; what waits for it gets the reason."""
+        child = self._child
+        if not self._loaded and child is not None and model == self._spec.name:
+            child.give_up(f"the model's process was ended, for {reason},")
 
     def close(self) -> None:
         """Let the model finalize within the grace; a start that is under way is broken off. The loop's thread has let go of

@@ -110,6 +110,11 @@ async def load_model(server: InferenceServer, exchange: Exchange, body: JsonObje
     return json_reply(report.as_json())
 
 
+async def break_off_load(server: InferenceServer, exchange: Exchange) -> Reply:
+    server.break_off_load(exchange.route.params["model"])
+    return Reply()
+
+
 async def unload_model(server: InferenceServer, exchange: Exchange) -> Reply:
     _default_repository(exchange)
     dependents = _parameters(json_object(exchange)).get("unload_dependents", False)

@@ -76,6 +76,16 @@ def test_models_under_whose_load_the_server_died_come_last_and_alone():
     assert names(plan(models[:2], **suspects).load) == ["bystander"]
 
 
+def test_a_load_that_hangs_keeps_no_other_model_away_and_what_served_does_not_wait_for_its_turn():
+    suspects, attempts = [wanted("a"), wanted("b"), wanted("hangs")], defaultdict(Attempts)
+    for name in ("a", "b"):
+        attempts[name].crashed(90.0)
+    behind = make_plan(suspects, {}, attempts, {"hangs"}, 100.0)
+    assert (names(behind.load), names(behind.meanwhile)) == ([], ["a", "b"])
+    past = make_plan(suspects, {}, attempts, {"hangs"}, 100.0, long={"hangs"})
+    assert (names(past.load), names(past.meanwhile)) == (["a"], ["b"])
+
+
 def test_a_model_that_keeps_killing_the_server_is_held_until_a_person_acts():
     attempts = Attempts(generation=1)
     for _ in range(len(CRASH_RETRY_S) + 1):

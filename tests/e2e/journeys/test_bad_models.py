@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import tritonclient.grpc
 import tritonclient.http
 
 from repository.config import model_config
+from serving.models.model_lifecycle import UNLOADED
 from tests.support.model_factory import (
     onnx_add_sub,
     onnx_mlp,
@@ -21,7 +23,7 @@ from tests.support.model_factory import (
     torchscript_bert_classifier,
     write_config,
 )
-from tests.support.serving_process import PATIENCE_S, ServerProcess
+from tests.support.serving_process import PATIENCE_S, ServerProcess, wait_until
 
 RESNET50 = """\
 name: "resnet50"
@@ -311,3 +313,33 @@ def test_a_python_model_that_no_longer_starts_leaves_the_old_one_serving(server,
     assert status == 400
     assert "ModuleNotFoundError: No module named 'a_package_that_is_not_there' (model.py, line 1" in body["error"]
     assert scaled(server, "user_code") == 7.0
+
+
+def test_a_load_that_hangs_can_be_broken_off_and_keeps_nobody_from_unloading(server, repository, tmp_path):
+    source = """
+        import pathlib
+        import time
+
+        class TritonPythonModel:
+            def initialize(self, args):
+                pathlib.Path({file!r}).touch()
+                time.sleep(600)
+
+            def execute(self, requests):
+                return []
+    """
+    tensors = tensors_text("input", [("INPUT0", "FP32", [1])]) + tensors_text("output", [("OUTPUT0", "FP32", [1])])
+    loading, repository_url = tmp_path / "loading", "/v2/repository/models/hangs"
+    python_model(repository, "hangs", source.format(file=str(loading)), f'name: "hangs" backend: "python" {tensors}')
+    ways = (
+        ("/v2/slipway/models/hangs/load/break_off", "the load was broken off"),
+        (f"{repository_url}/unload", UNLOADED),
+    )
+    with ThreadPoolExecutor() as pool:
+        for path, why in ways:
+            answer = pool.submit(server.post, f"{repository_url}/load")
+            wait_until(loading.exists, what="the load")
+            loading.unlink()
+            assert server.post(path)[0] == 200
+            status, body = answer.result(PATIENCE_S)
+            assert f"the model's process was ended, for {why}, before it was ready" in body["error"], status
