@@ -18,7 +18,7 @@ from dashboard.configuration.needs import Need, config_needs, refuse_unmet, righ
 from dashboard.models import Model, Release
 from dashboard.releases.selectors import current_text, newest_release
 from dashboard.releases.services import release_make, text_take_back
-from dashboard.releases.storage import disk_text
+from dashboard.releases.storage import disk_problem, disk_text
 from dashboard.releases.texts import published_numbers
 from dashboard.shared.choices import ReleaseKind
 from dashboard.shared.exceptions import Conflict, Invalid, Outdated, Problem
@@ -27,6 +27,7 @@ from repository.config import edit as config_edit
 from repository.config import model_config, reload_rule, validation, version_policy
 from repository.config import text as config_text
 from repository.config.file_check import Misfit
+from repository.config.release import unserved_alias
 from repository.config.release_stamp import same_text, unstamped
 from repository.core.errors import InvalidConfig
 from repository.core.layout import CONFIG_FILE
@@ -200,7 +201,10 @@ def _check(
     name: str,
     arriving: Arriving | None = None,
 ) -> list[Problem]:
-    """Return broken rules as errors, and versions that the policy names and that are not published as a warning."""
+    """Return broken rules as errors, and versions that the policy names and that are not published as a warning.
+
+    A name of a version that would not be served is an error, for a server refuses it.
+    """
     problems = [
         Problem(found.message, field_for(found.field), found.field, _line(text, found.field))
         for found in validation.validate(config, name=name, complete=False)
@@ -213,6 +217,12 @@ def _check(
         message = f"there is no published version {numbers}"
         line = _line(text, path)
         problems.append(Problem(message, "version_policy_specific", path, line, severity="warning"))
+    if there and not any(problem.severity == "error" for problem in problems):
+        # Publishing sees to it that what has a name is served.
+        served = there if arriving else version_policy.select(config, there)
+        if unserved := unserved_alias(config, served):
+            path = 'parameters["slipway.aliases"]'
+            problems.append(Problem(unserved, field_for(path), path, _line(text, path)))
     return problems
 
 
@@ -285,6 +295,10 @@ def refuse_drift(model: Model) -> None:
     In the caller's transaction, which holds a lock on `model`. The text of a release that was broken off is taken back.
     """
     text_take_back(model)
+    if problem := disk_problem(model.name):
+        raise Conflict(
+            f"{CONFIG_FILE} of '{model.name}' was changed on disk ({problem}): mend it or overwrite it first"
+        )
     on_disk = disk_text(model.name)
     if on_disk is not None and not same_text(on_disk, current_text(model)):
         raise Conflict(f"{CONFIG_FILE} of '{model.name}' was changed on disk: adopt that text or overwrite it first")

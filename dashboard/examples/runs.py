@@ -97,7 +97,10 @@ def _run(example: Example, name: str, version: str) -> GoldenResult:
 
 
 def _ask(example: Example, name: str, version: str) -> Answer:
-    text, binary = request_body(read_request(example.request))
+    try:
+        text, binary = request_body(read_request(example.request))
+    except InvalidExample as error:  # it was kept before a rule came
+        return Answer([], refusal=error.message)
     headers = {"Content-Type": "application/octet-stream", "Inference-Header-Content-Length": str(len(text))}
     client = ServerClient(server_get(LOCAL), _connections)
     answer = client.infer_raw(name, text + binary, headers, version=version)

@@ -32,6 +32,17 @@ def disk_text(name: str) -> str | None:
         return None
 
 
+def disk_problem(name: str) -> str:
+    """Return why config.pbtxt on disk is no text, as a clause; "" where it is one, or where there is none."""
+    try:
+        model_config.read_text(managed_repository().model_dir(name))
+    except NotFound:
+        return ""
+    except InvalidConfig as error:
+        return error.message
+    return ""
+
+
 def adopted_fingerprint(model: Model) -> Fingerprint:
     """Return what the model's folder held when it was last adopted; nothing before that."""
     stored = model.fingerprint

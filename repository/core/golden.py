@@ -159,7 +159,8 @@ def _parameter(name: str, value: Json) -> Json:
     elif name == "sequence_id":
         expected, right = "a text or a whole number from 0", isinstance(value, str) or _is_unsigned(value)
     else:
-        expected, right = "a text, a number or a boolean", isinstance(value, str | bool | float) or _is_integer(value)
+        value = _within_64_bits(value)
+        expected, right = "a text, a number or a boolean", isinstance(value, str | bool | int | float)
     if not right:
         raise InvalidExample(f"expected parameter '{name[:80]}' as {expected}")
     if "\0" in name or (isinstance(value, str) and "\0" in value):
@@ -171,8 +172,14 @@ def _is_unsigned(value: Json) -> bool:
     return type(value) is int and 0 <= value < 1 << 64
 
 
-def _is_integer(value: Json) -> bool:
-    return type(value) is int and -(1 << 63) <= value < 1 << 64
+def _within_64_bits(value: Json) -> Json:
+    """Return a whole number beyond 64 bits as a float: as a server reads it, and as it was before PostgreSQL kept it."""
+    if type(value) is not int or -(1 << 63) <= value < 1 << 64:
+        return value
+    try:
+        return float(value)
+    except OverflowError:
+        return None
 
 
 def read_expected(row: object) -> list[Tensor]:

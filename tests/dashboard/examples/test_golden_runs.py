@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from rest_framework.test import APIClient
 
-from dashboard.models import Model, Server
+from dashboard.examples.selectors import golden_checks
+from dashboard.models import Example, Model, Server
 from tests.dashboard.conftest import CONFIG, relu_bytes
 from tests.support.ports import HOST
 from tests.support.serving_process import ServerProcess
@@ -137,3 +138,12 @@ def test_an_example_that_the_server_refuses_has_no_answer_to_record(asking: APIC
     answer = asking.post("/api/v1/models/relu/examples/wide/answer", {"version": "7"}, format="json")
     assert answer.status_code == 400
     assert "relu" in answer.json()["error"]
+
+
+def test_one_that_was_kept_before_a_rule_came_fails_with_what_is_wrong_with_it(asking: APIClient) -> None:
+    keep(asking, "good", [1, 0, 2, 0])
+    example = Example.objects.get()
+    Example.objects.update(request={**example.request, "parameters": {"priority": -1}})
+    (result,) = run(asking)["results"]
+    assert (result["passed"], "priority" in result["detail"]) == (False, True)
+    assert golden_checks(example.model)[0]["request"]["parameters"] == {"priority": -1}

@@ -1,17 +1,20 @@
 """Names of versions: they move as releases, what they name is served, and exactly one version answers by default."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from rest_framework.test import APIClient
 
 from dashboard.access.authorisation import Actor
+from dashboard.configuration.services import config_apply
 from dashboard.models import Model, Version
 from dashboard.releases.selectors import newest_release, releases
-from dashboard.shared.exceptions import Invalid
+from dashboard.shared.exceptions import Conflict, Invalid
 from dashboard.versions.services import aliases_set, release_go_back, release_promote
+from repository.config import edit as config_edit
 from repository.config import model_config
-from repository.config.release import aliases_of
+from repository.config.release import aliases_of, set_aliases
 from tests.dashboard.conftest import serve
 
 pytestmark = pytest.mark.django_db
@@ -107,3 +110,23 @@ def test_two_people_who_move_one_name_are_told_of_each_other(
     again = {"aliases": answer.json()["merged"], "base_release": answer.json()["current_release"]}
     assert api.put("/api/v1/models/relu/aliases", again, format="json").status_code == 200
     assert said(three[0].model)[1] == {"champion": 3, "default": 1, "mine": 1}
+
+
+def test_a_configuration_whose_name_no_version_has_is_refused_before_a_server_does(
+    three: list[Version], actor: Actor
+) -> None:
+    model = three[0].model
+    text = newest_release(model).text
+    for aliases, serves in (({"champion": 9}, "it serves 1"), ({"champion": 3}, "it serves 1")):
+        config = model_config.parse(text)
+        set_aliases(config, aliases)
+        with pytest.raises(Invalid, match=serves):
+            config_apply(model=model, text=config_edit.apply(text, config), actor=actor)
+
+
+def test_a_file_that_is_no_text_any_more_is_a_change_by_hand(
+    three: list[Version], actor: Actor, data_folder: Path
+) -> None:
+    (data_folder / "models" / "relu" / "config.pbtxt").write_bytes(b"\xff\xfe")
+    with pytest.raises(Conflict, match="changed on disk"):
+        aliases_set(model=three[0].model, aliases={"champion": 1}, actor=actor)
