@@ -81,6 +81,7 @@ OWN_FLAGS = frozenset(
         "--request-log-sample",
         "--request-memory-limit",
         "--strict-devices",
+        "--torchserve",
         "--ts-config",
         "--workflow-store",
     )
@@ -439,6 +440,12 @@ def _other_flags(add: Add) -> None:
 
 def _torchserve_flags(add: Add) -> None:
     """Add TorchServe's flags: each of them has its listeners opened."""
+    add(
+        "--torchserve",
+        boolean,
+        "serve TorchServe's APIs on its ports; each of the flags below has that done, too",
+        default=None,
+    )
     add("--ts-config", Path, "TorchServe's config.properties: serve its APIs on its ports", default=None)
     add("--models", str, "[<name>=]<archive> ...: what is registered at start, in place of load_models", nargs="+")
     add("--workflow-store", Path, "folder of workflow archives; by default that of the models", default=None)
@@ -498,6 +505,7 @@ _LOGGING = {
     "plugins_path": "it loads no Java plugins",
 }
 _TORCHSERVE_FLAGS = (
+    "torchserve",
     "ts_config",
     "models",
     "workflow_store",

@@ -3,6 +3,8 @@
 The type is the name of a Java class, which clients find in the body of an error. Source: answers of TorchServe 0.12.
 """
 
+import asyncio
+
 from serving.core.errors import Code, ServingError
 
 _CODES = {400: Code.INVALID_ARG, 404: Code.NOT_FOUND, 409: Code.ALREADY_EXISTS, 503: Code.UNAVAILABLE}
@@ -15,6 +17,14 @@ class TorchServeError(ServingError):
         super().__init__(_CODES.get(status, Code.INTERNAL), message)
         self.status = status
         self.type = type
+
+
+class WorkersStarting(TorchServeError):
+    """The model has no workers yet, and predictions wait: `started` is set when its first ones are there, or have failed."""
+
+    def __init__(self, refusal: TorchServeError, started: asyncio.Event) -> None:
+        super().__init__(refusal.status, refusal.type, refusal.message)
+        self.started = started
 
 
 def model_not_found(name: str) -> TorchServeError:

@@ -154,6 +154,8 @@ class ModelStore:
         except TorchServeError:
             raise
         except (OSError, HTTPException, ValueError) as error:  # urllib's errors are OSErrors
+            if isinstance(error, urllib.error.HTTPError):
+                error.close()
             log.warning("an archive could not be fetched: %s", _why(error))
             raise _failed(url) from None
 
@@ -205,9 +207,13 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
     def redirect_request(
         self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: Message, newurl: str
     ) -> urllib.request.Request | None:
-        if not newurl.lower().startswith(("http://", "https://")):
-            raise _not_found("the url redirects to what is no http(s) address")
-        self._refuse_unless_allowed(newurl)
+        try:
+            if not newurl.lower().startswith(("http://", "https://")):
+                raise _not_found("the url redirects to what is no http(s) address")
+            self._refuse_unless_allowed(newurl)
+        except TorchServeError:
+            fp.close()
+            raise
         return super().redirect_request(req, fp, code, msg, headers, newurl)  # type: ignore[arg-type]
 
 

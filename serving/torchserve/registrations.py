@@ -27,6 +27,7 @@ from serving.core.errors import ServingError
 from serving.server.inference_server import InferenceServer
 from serving.torchserve.errors import (
     TorchServeError,
+    WorkersStarting,
     bad_request,
     conflict,
     model_not_found,
@@ -70,6 +71,7 @@ class Registration:
     max_workers: int = 0
     workers: int = 0
     serving: int = 0
+    starting: asyncio.Event | None = None  # set when the first workers are there, or have failed
     retrying: "asyncio.Task[None] | None" = None
 
 
@@ -122,10 +124,11 @@ class Registrations:
         return found
 
     def serving(self, name: str, version: str | None = None) -> Registration:
-        """Return what answers a prediction; TorchServeError where it has no workers."""
+        """Return what answers a prediction; WorkersStarting where it will in a moment, another error without workers."""
         found = self.find(name, version)
         if not found.serving:
-            raise no_worker(name, version)
+            refusal = no_worker(name, version)
+            raise refusal if found.starting is None else WorkersStarting(refusal, found.starting)
         return found
 
     def healthy(self) -> bool:
@@ -173,6 +176,8 @@ class Registrations:
             wanted = self._workers_at_start(found)
         found.min_workers, found.max_workers = wanted[0], max(wanted)
         found.workers = found.min_workers
+        if found.workers:
+            found.starting = asyncio.Event()
         return found
 
     def _workers_at_start(self, found: Registration) -> tuple[int, int]:
@@ -428,29 +433,37 @@ class Registrations:
     async def _apply(self, found: Registration) -> None:
         """Bring a version to the workers that are wanted. Where that fails, what served before serves on, and it is raised."""
         before = found.serving
-        found.serving = found.workers
+        if not before and found.starting is None:
+            found.starting = asyncio.Event()
         try:
-            await self._load(self.models[found.name])
+            await self._load(self.models[found.name], found)
+            found.serving = found.workers
         except BaseException:
-            found.serving = before
             await self._write(self.models[found.name])
             raise
+        finally:
+            if found.starting is not None:
+                found.starting.set()
+                found.starting = None
 
-    async def _load(self, model: RegisteredModel) -> None:
-        if any(one.serving for one in model.versions.values()):
-            await self._write(model)
+    async def _load(self, model: RegisteredModel, changed: Registration | None = None) -> None:
+        """Have the server serve what is written. changed: a version with other workers than it has."""
+        if await self._write(model, changed):
             await self._server.load_registered(model.name)
         else:
             await self._server.unload_registered(model.name)
 
-    async def _write(self, model: RegisteredModel) -> None:
-        served = {one.number: self._overlay(one) for one in model.versions.values() if one.serving}
+    async def _write(self, model: RegisteredModel, changed: Registration | None = None) -> bool:
+        """Write which versions have how many workers; return whether any has some."""
+        workers = {one: one.workers if one is changed else one.serving for one in model.versions.values()}
+        served = {one.number: self._overlay(one, count) for one, count in workers.items() if count}
         if served:
             default = model.default_version.number if model.default in model.versions else None
             await _in_thread(self._files.write, model.name, served, default)
+        return bool(served)
 
-    def _overlay(self, one: Registration) -> ModelConfig:
-        return overlay(one.settings, one.serving, one.said, self._gpus(), self._options)
+    def _overlay(self, one: Registration, workers: int) -> ModelConfig:
+        return overlay(one.settings, workers, one.said, self._gpus(), self._options)
 
     def _gpus(self) -> int:
         limit = self._options.number_of_gpu

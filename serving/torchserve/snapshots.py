@@ -10,7 +10,6 @@ import asyncio
 import datetime
 import json
 import logging
-import re
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Any, Literal
 from repository.core.errors import RepositoryError
 from repository.files import storage
 from serving.cli import java_properties
+from serving.cli.snapshot_files import snapshot_folder, snapshots_in
 from serving.torchserve.model_store import file_name
 from serving.torchserve.registrations import Registrations
 
@@ -26,14 +26,13 @@ log = logging.getLogger(__name__)
 
 Occasion = Literal["startup", "snapshot", "shutdown"]
 KEPT = 1000  # files; TorchServe keeps all of them
-_NAME = re.compile(r"([0-9]{17})-[a-z]+\.cfg", re.ASCII)
 
 
 class Snapshots:
     """Writes the snapshots of one server, one after another on a thread of its own. Called on the event loop's thread."""
 
     def __init__(self, log_location: Path, properties: Mapping[str, str], registrations: Registrations) -> None:
-        self._folder = folder_of(log_location)
+        self._folder = snapshot_folder(log_location)
         self._properties = {key: value for key, value in properties.items() if key != "model_snapshot"}
         self._registrations = registrations
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="snapshots")
@@ -66,7 +65,7 @@ class Snapshots:
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             storage.write_atomic(self._folder / name, text.encode(), mode=0o600)
-            for old in found_in(self._folder)[:-KEPT]:
+            for old in snapshots_in(self._folder)[:-KEPT]:
                 old.unlink(missing_ok=True)
         except (OSError, RepositoryError) as error:
             log.error("the snapshot of the registered models cannot be written: %s", error)
@@ -90,20 +89,3 @@ class Snapshots:
             }
             for model in self._registrations.models.values()
         }
-
-
-def folder_of(log_location: Path) -> Path:
-    return log_location / "config"
-
-
-def found_in(folder: Path) -> list[Path]:
-    """Return the snapshots of a folder, the newest last."""
-    if not folder.is_dir():
-        return []
-    return sorted((path for path in folder.iterdir() if _NAME.fullmatch(path.name)), key=lambda path: path.name)
-
-
-def last_snapshot(log_location: Path) -> Path | None:
-    """Return the newest snapshot; None where there is none."""
-    found = found_in(folder_of(log_location))
-    return found[-1] if found else None

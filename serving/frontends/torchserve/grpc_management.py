@@ -19,6 +19,7 @@ from serving.frontends.torchserve.authorisation import MANAGEMENT_GROUP as GROUP
 from serving.frontends.torchserve.management import described, elsewhere
 from serving.frontends.torchserve.replies import describe
 from serving.server.inference_server import InferenceServer
+from serving.torchserve.description import PAGE
 from serving.torchserve.errors import TorchServeError, bad_request
 from serving.torchserve.registrations import Outcome, Registrations
 from serving.torchserve.side import TorchServeSide
@@ -71,7 +72,7 @@ class ManagementService:
         return _as_json(await described(self._side, request.model_name, version, request.customized))
 
     async def list_models(self, request: Any) -> str:
-        return _as_json(self._side.descriptions.page(request.limit, request.next_page_token))
+        return _as_json(self._side.descriptions.page(request.limit or PAGE, request.next_page_token))
 
     async def register_model(self, request: Any) -> str:
         registrations = self._changeable()

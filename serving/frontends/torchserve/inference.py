@@ -25,7 +25,7 @@ from serving.frontends.torchserve.parts import Part, form_parts, is_form, media_
 from serving.frontends.torchserve.prediction import Answering, Prediction, StreamedPrediction
 from serving.frontends.torchserve.replies import StandingHeaders
 from serving.frontends.torchserve.targets import INPUT, Targets
-from serving.torchserve.errors import bad_request
+from serving.torchserve.errors import WorkersStarting, bad_request
 from serving.torchserve.side import TorchServeSide
 
 HEADS = 1024  # remembered
@@ -127,8 +127,13 @@ class InferenceApi:
     def _submit(
         self, exchange: Exchange, asked: _Asked, values: list[bytes], parameters: dict[str, ParameterValue]
     ) -> None:
-        """Hand over the parts' bytes as one row of the input."""
-        target = self.targets.find(asked.model, asked.version)
+        """Hand over the parts' bytes as one row of the input, once the model has its first workers."""
+        try:
+            target = self.targets.find(asked.model, asked.version)
+        except WorkersStarting as error:
+            later = self._submit_later(error.started, exchange, asked, values, parameters)
+            exchange.task = asyncio.ensure_future(later)
+            return
         if not target.handler:
             params = {"model": asked.model, "version": target.number}
             exchange.route = dataclasses.replace(exchange.route, params=params)
@@ -141,6 +146,21 @@ class InferenceApi:
         request = InferenceRequest(asked.model, inputs, target.number, identifier, (), parameters)
         received = exchange.received() if self.server.tracing else None
         submit(self.server, exchange, received, InFlightRequest(request, responder, target.observers))
+
+    async def _submit_later(
+        self,
+        started: asyncio.Event,
+        exchange: Exchange,
+        asked: _Asked,
+        values: list[bytes],
+        parameters: dict[str, ParameterValue],
+    ) -> None:
+        try:
+            await started.wait()
+            exchange.task = None
+            self._submit(exchange, asked, values, parameters)
+        except Exception as error:
+            exchange.fail(error)
 
     # -- beside predictions ----------------------------------------------------------------------------------------
     def standing(self, status: int) -> str:

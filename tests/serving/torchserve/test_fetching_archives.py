@@ -1,0 +1,155 @@
+"""Archives that are registered by an address: what may be fetched, and what is left in the store."""
+
+import http.server
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from repository.files.torchserve_archive import read_manifest
+from serving.torchserve.errors import TorchServeError
+from serving.torchserve.model_store import ModelStore, StoredArchive, default_name
+from tests.support.torchserve_archives import archive
+
+
+class _Files(http.server.BaseHTTPRequestHandler):
+    """Serves the archive at /noop.mar, and redirects, half an archive and what is none elsewhere."""
+
+    content = b""
+
+    def do_GET(self) -> None:
+        name = self.path.rpartition("/")[2]
+        if name == "to-another-host.mar":
+            self._redirect(f"http://localhost:{self.server.server_address[1]}/noop.mar")
+        elif name == "to-a-file.mar":
+            self._redirect("file:///etc/passwd")
+        elif name == "there.mar":
+            self._redirect("/models/noop.mar")
+        elif name == "missing.mar":
+            self.send_error(404)
+        else:
+            body = b"no archive" if name == "junk.mar" else self.content
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body[: len(body) // 2] if name == "half.mar" else body)
+
+    def _redirect(self, place: str) -> None:
+        self.send_response(302)
+        self.send_header("Location", place)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Nobody reads it."""
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    _Files.content = archive(tmp_path_factory.mktemp("served") / "noop.mar").read_bytes()
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Files)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_address[1]}"
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+@pytest.fixture
+def store(tmp_path: Path, address: str) -> ModelStore:
+    folder = tmp_path / "store"
+    folder.mkdir()
+    return ModelStore(folder, [f"{address}/.*", f"file://{tmp_path}/allowed/.*"])
+
+
+def find(store: ModelStore, url: str, used: tuple[Path, ...] = ()) -> StoredArchive:
+    return store.find(url, read_manifest, lambda path: path in used)
+
+
+def refused(store: ModelStore, url: str) -> TorchServeError:
+    with pytest.raises(TorchServeError) as caught:
+        find(store, url)
+    return caught.value
+
+
+def files(store: ModelStore) -> list[str]:
+    return sorted(path.name for path in store.folder.iterdir())
+
+
+def test_an_archive_comes_from_an_address_that_is_allowed(store: ModelStore, address: str) -> None:
+    found = find(store, f"{address}/models/noop.mar")
+    assert found == StoredArchive(store.folder / "noop.mar", fetched=True)
+    assert read_manifest(found.path).name == "noop"
+    again = refused(store, f"{address}/other/noop.mar")
+    assert (again.status, again.message) == (500, "Model file already exists noop.mar")
+    store.remove(found.path)
+    assert files(store) == []
+
+
+def test_a_redirection_is_followed_within_what_is_allowed(store: ModelStore, address: str) -> None:
+    assert find(store, f"{address}/there.mar").path.name == "there.mar"
+    for name, status in (("to-another-host.mar", 404), ("to-a-file.mar", 400)):
+        assert refused(store, f"{address}/{name}").status == status
+        assert name not in files(store)
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "kind"),
+    [
+        ("missing.mar", 400, "DownloadArchiveException"),
+        ("half.mar", 400, "DownloadArchiveException"),
+        ("junk.mar", 400, "InvalidModelException"),
+    ],
+)
+def test_what_is_no_whole_archive_leaves_nothing_in_the_store(
+    store: ModelStore, address: str, name: str, status: int, kind: str
+) -> None:
+    error = refused(store, f"{address}/{name}")
+    assert (error.status, error.type) == (status, kind)
+    assert files(store) == []
+
+
+@pytest.mark.parametrize("url", ["http://elsewhere.example/noop.mar", "file:///etc/passwd", "FILE:///etc/passwd"])
+def test_an_address_that_is_not_allowed_is_not_asked(store: ModelStore, url: str) -> None:
+    error = refused(store, url)
+    assert (error.status, error.message) == (404, f"Given URL {url} does not match any allowed URL(s)")
+
+
+def test_a_file_is_copied_from_where_that_is_allowed(store: ModelStore, tmp_path: Path) -> None:
+    source = archive(tmp_path / "allowed" / "near.mar")
+    assert find(store, f"file://{source}").path.read_bytes() == source.read_bytes()
+    secret = tmp_path / "allowed" / "secret.txt"
+    secret.write_text("password")
+    error = refused(store, f"file://{secret}")
+    assert error.status == 400
+    assert "password" not in error.message
+    assert files(store) == [".slipway-fetched.json", "near.mar"]
+
+
+def test_a_name_leads_to_nothing_outside_of_the_store(store: ModelStore, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    archive(outside / "noop.mar")
+    (store.folder / "inside").mkdir()
+    for url in (str(outside), str(outside / "noop.mar"), "a/../../outside", ".hidden", "noop.mar\n", "x" * 5000):
+        assert refused(store, url).status == 404
+    assert find(store, str(store.folder / "inside")).path == store.folder / "inside"
+
+
+def test_what_a_killed_server_has_left_is_fetched_again(store: ModelStore, address: str) -> None:
+    url = f"{address}/noop.mar"
+    path = find(store, url).path
+    (store.folder / ".slipway-arriving-abc").write_bytes(b"half")
+    again = ModelStore(store.folder, [".*"])
+    assert files(again) == [".slipway-fetched.json", "noop.mar"]
+    assert refused(again, f"{address}/other/noop.mar").status == 500
+    assert find(again, url).path == path
+    with pytest.raises(TorchServeError, match="already exists"):
+        find(again, url, used=(path,))
+
+
+@pytest.mark.parametrize(
+    ("url", "name"), [("a/b-c.mar", "b_c"), ("https://host/x.y.mar", "x_y"), ("folder", "folder"), ("_a.mar", "_a")]
+)
+def test_a_model_without_a_name_has_that_of_its_file(url: str, name: str) -> None:
+    assert default_name(url) == name

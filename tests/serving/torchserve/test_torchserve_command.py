@@ -1,0 +1,122 @@
+"""TorchServe's own command line: what it starts, stops and refuses."""
+
+import os
+import re
+import signal
+import subprocess
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from serving.cli.torchserve_properties import InvalidProperties
+from serving.torchserve.__main__ import build_parser, server_flags
+from tests.support.serving_process import PATIENCE_S, ROOT, descendants, wait_until
+from tests.support.torchserve_archives import archive
+from tests.support.torchserve_server import ANY_PORT
+
+COMMAND = str(ROOT / "bin" / "torchserve")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    archive(tmp_path / "store" / "noop.mar")
+    (tmp_path / "config.properties").write_text("".join(f"{key}={value}\n" for key, value in ANY_PORT.items()))
+    (tmp_path / "tmp").mkdir()
+    return tmp_path
+
+
+def run(folder: Path, *arguments: str) -> tuple[int, str]:
+    environment = {**os.environ, "TMPDIR": str(folder / "tmp")}
+    done = subprocess.run(
+        [COMMAND, *arguments],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S * 2,
+        check=False,
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def flags(folder: Path, monkeypatch: pytest.MonkeyPatch, *arguments: str, **environment: str) -> list[str]:
+    monkeypatch.chdir(folder)
+    return server_flags(build_parser().parse_args(arguments), environment)
+
+
+def test_a_server_starts_in_the_background_answers_and_is_stopped(folder: Path) -> None:
+    assert run(folder, "--start", "--foreground") == (1, "Missing mandatory parameter --model-store\n")
+    start = ("--start", "--model-store", "store", "--models", "own=noop.mar", "--disable-token-auth", "--ncs")
+    status, said = run(folder, *start)
+    try:
+        assert status == 0, said
+        inference = re.findall(r"127\.0\.0\.1:\d+", said)[0]
+        raw = {"Content-Type": "application/octet-stream"}
+        request = urllib.request.Request(f"http://{inference}/predictions/own", b"x", raw)
+        with urllib.request.urlopen(request, timeout=PATIENCE_S) as response:
+            assert response.read() == b"x"
+        assert run(folder, *start) == (
+            1,
+            "TorchServe is already running, please use torchserve --stop to stop TorchServe.\n",
+        )
+    finally:
+        assert run(folder, "--stop") == (0, "TorchServe has stopped.\n")
+    assert run(folder, "--stop") == (0, "TorchServe is not currently running.\n")
+    assert list((folder / "tmp").iterdir()) == []
+    assert "own" in (folder / "logs" / "ts_log.log").read_text()
+
+
+def test_a_server_in_the_foreground_ends_with_its_signal(folder: Path) -> None:
+    environment = {**os.environ, "TMPDIR": str(folder / "tmp")}
+    command = [COMMAND, "--model-store", "store", "--foreground", "--ncs", "--models", "all"]
+    with subprocess.Popen(command, cwd=folder, env=environment, stderr=subprocess.PIPE) as process:
+        wait_until(lambda: descendants(process.pid), what="a worker")
+        assert (folder / "key_file.json").exists()
+        process.send_signal(signal.SIGTERM)
+        _, log = process.communicate(timeout=PATIENCE_S)
+        assert process.returncode == 0, log.decode()
+    assert not (folder / "key_file.json").exists()
+
+
+def test_what_cannot_be_started_is_said(folder: Path) -> None:
+    (folder / "config.properties").write_text("inference_address=nowhere\n")
+    status, said = run(folder, "--start", "--model-store", "store")
+    assert status == 1
+    assert "inference_address: expected http://<host>:<port>" in said
+    assert run(folder, "--stop") == (0, "TorchServe is not currently running.\n")
+
+
+def test_the_configuration_is_what_is_named_else_the_last_snapshot_else_that_of_the_folder(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = ("--model-store", "store")
+    (folder / "other.properties").write_text("model_store=store\n")
+    assert "--ts-config=config.properties" in flags(folder, monkeypatch, *store)
+    snapshots = folder / "logs" / "config"
+    snapshots.mkdir(parents=True)
+    for name in ("20260101000000000-startup.cfg", "20260102000000000-shutdown.cfg", ".x.tmp"):
+        (snapshots / name).write_text("")
+    last = "--ts-config=logs/config/20260102000000000-shutdown.cfg"
+    assert last in flags(folder, monkeypatch, *store)
+    assert "--ts-config=config.properties" in flags(folder, monkeypatch, *store, "--ncs")
+    named = ("--ts-config", "other.properties")
+    assert "--ts-config=other.properties" in flags(folder, monkeypatch, *named)
+    found = flags(folder, monkeypatch, *store, TS_CONFIG_FILE="other.properties")
+    assert "--ts-config=other.properties" in found
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--model-store", "none"), "--model-store directory not found: none"),
+        (("--ts-config", "none"), "--ts-config file not found: none"),
+        (("--model-store", "store", "--workflow-store", "none"), "--workflow-store directory not found: none"),
+        (("--model-store", "store", "--log-config", "none"), "--log-config file not found: none"),
+    ],
+)
+def test_what_is_missing_is_named(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], message: str
+) -> None:
+    with pytest.raises(InvalidProperties, match=re.escape(message)):
+        flags(folder, monkeypatch, *arguments)
