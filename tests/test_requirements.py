@@ -17,8 +17,11 @@ REQUIREMENTS = ROOT / "requirements"
 # `ts` is the package that handlers of TorchServe's import (serving/child_program/torchserve-path).
 OWN = {"dashboard", "serving", "repository", "tests", "benchmarks", "examples", "tools", "ts"}
 # Made by the Python backend for the code it runs; a file beside that code; NVIDIA's, TensorFlow and OpenTelemetry,
-# from files of their own.
-NOT_INSTALLED = {"triton_python_backend_utils", "ink", "tensorrt", "tensorflow", "opentelemetry"}
+# from files of their own; what TorchServe's handlers of images and texts need, and bring.
+NOT_INSTALLED = {
+    *("triton_python_backend_utils", "ink", "tensorrt", "tensorflow", "opentelemetry"),
+    *("PIL", "torchvision", "torchtext", "captum"),
+}
 # They run in environments of their own, from requirements/bench and requirements/formats, or are served.
 APART = (
     ROOT / "benchmarks" / "servers" / "programs",

@@ -227,9 +227,9 @@ class _DecoupledExecutor(_Executor):
 
     def _fail(self, streams: list[ResponseStream], error: BaseException) -> None:
         """End what is open, behind whatever was sent before."""
-        code, text = self._failure(error)
+        failure = self._failure(error)
         for stream in streams:
-            stream.fail(code, text)
+            stream.fail(failure)
 
 
 class _Readiness:

@@ -80,7 +80,8 @@ class InitializeTorchserve(Initialize):
     batch_size: int
     gpu: int | None
     limit_max_image_pixels: bool
-    metrics_config: str  # a metrics.yaml; "" for none
+    metrics: bool  # what the handler measures is wanted
+    metrics_config: str  # a metrics.yaml; "" for TorchServe's own
     metrics_auto_detect: bool
     inputs: list[str] | None
     outputs: list[tuple[str, str]] | None  # name and datatype of the V2 protocol

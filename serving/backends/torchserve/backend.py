@@ -88,6 +88,7 @@ class TorchserveBackend(Backend):
             "batch_size": max(1, config.max_batch_size),
             "gpu": device.id if device.kind == "gpu" else None,
             "limit_max_image_pixels": parameters.boolean(words.LIMIT_IMAGES, True),
+            "metrics": words.wants_metrics(config),
             "metrics_config": parameters.values.get(words.METRICS_CONFIG, ""),
             "metrics_auto_detect": parameters.boolean(words.METRICS_AUTO_DETECT, False),
             "inputs": None if _is_data(config.input) else [tensor.name for tensor in config.input],

@@ -7,7 +7,8 @@
     torchserve.version                  the archive's own modelVersion, written here and never read
     torchserve.service_envelope         in place of the manifest's: body, json, kserve, kservev2
     torchserve.limit_max_image_pixels   false lets handlers open images of any size
-    torchserve.metrics_config           a metrics.yaml with the metrics that handlers may keep
+    torchserve.metrics_mode             "prometheus" (or "legacy") for metrics of handlers at /metrics; "log", the default: none
+    torchserve.metrics_config           a metrics.yaml with the metrics that handlers may keep; TorchServe's own without one
     torchserve.model_metrics_auto_detect  true for those that no file names as well
     torchserve.install_py_dep_per_model true to install an archive's requirements.txt into an environment of its own
 
@@ -37,12 +38,13 @@ MAX_WORKERS = PREFIX + "max_workers"
 VERSION = PREFIX + "version"
 ENVELOPE = PREFIX + "service_envelope"
 LIMIT_IMAGES = PREFIX + "limit_max_image_pixels"
+METRICS_MODE = PREFIX + "metrics_mode"
 METRICS_CONFIG = PREFIX + "metrics_config"
 METRICS_AUTO_DETECT = PREFIX + "model_metrics_auto_detect"
 INSTALL = PREFIX + "install_py_dep_per_model"
 KNOWN = {
     *(HANDLER, RESPONSE_TIMEOUT, STARTUP_TIMEOUT, MIN_WORKERS, MAX_WORKERS, VERSION, ENVELOPE, LIMIT_IMAGES),
-    *(METRICS_CONFIG, METRICS_AUTO_DETECT, INSTALL, "EXECUTION_ENV_PATH"),
+    *(METRICS_MODE, METRICS_CONFIG, METRICS_AUTO_DETECT, INSTALL, "EXECUTION_ENV_PATH"),
 }
 
 DATA = "data"
@@ -140,8 +142,15 @@ def check_parameters(config: ModelConfig) -> None:
     parameters = Parameters.of(config)
     for key in (MIN_WORKERS, MAX_WORKERS):
         parameters.integer(key, 0)
+    wants_metrics(config)
     for key in (LIMIT_IMAGES, METRICS_AUTO_DETECT, INSTALL):
         parameters.boolean(key, False)
+
+
+def wants_metrics(config: ModelConfig) -> bool:
+    """Whether what handlers measure is kept."""
+    modes = {"log": "", "prometheus": "yes", "legacy": "yes"}
+    return bool(Parameters.of(config).choice(METRICS_MODE, modes, ""))
 
 
 def bounds(config: ModelConfig) -> Bounds:

@@ -6,6 +6,7 @@ from functools import partial
 
 from serving.backends.channel.messages import Infer, ParameterValue, RequestDetails, RequestMessage
 from serving.backends.channel.tensors import Memory, TensorWriter
+from serving.child_program.link.answer_stream import request_is_cancelled
 from serving.child_program.link.errors import TritonModelException
 from serving.child_program.link.response_window import ResponseWindow
 from serving.child_program.link.server_link import ServerLink
@@ -26,7 +27,6 @@ from serving.child_program.pb_utils.response_sender import (
     InferenceResponseSender,
     ResponseStream,
     SingleResponseSender,
-    request_is_cancelled,
 )
 from serving.child_program.pb_utils.tensor import Tensor, checked_tensors
 

@@ -6,10 +6,10 @@ A model that is not decoupled answers once, a decoupled one any number of times;
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import cast
 
-from serving.backends.channel.messages import Cancelled, Release, ResponseBody, StreamedResponse
+from serving.backends.channel.messages import ResponseBody
 from serving.backends.channel.tensors import TensorWriter
+from serving.child_program.link.answer_stream import AnswerStream
 from serving.child_program.link.errors import TritonModelException
 from serving.child_program.link.response_window import ResponseWindow
 from serving.child_program.link.server_link import ServerLink
@@ -18,26 +18,12 @@ from serving.child_program.pb_utils.response import InferenceResponse, encode_re
 TRITONSERVER_RESPONSE_COMPLETE_FINAL = 1
 
 
-class ResponseStream:
-    """The open answer of one request: held by the request and by its sender. When both are gone it ends with an error.
-
-    key: the server's number for the request. wanted: the outputs that are asked for. window: None where nothing holds the
-    sender back.
-    """
+class ResponseStream(AnswerStream):
+    """The open answer of one request: held by the request and by its sender. wanted: the outputs that are asked for."""
 
     def __init__(self, link: ServerLink, key: int, wanted: Sequence[str], window: ResponseWindow | None = None) -> None:
-        self._link = link
-        self._key = key
+        super().__init__(link, key, window)
         self._wanted = wanted
-        self._window = window
-        self._closed = False
-        self._given_up = False  # the client takes nothing
-        self._lock = threading.Lock()
-
-    def __del__(self) -> None:
-        if not self._closed:
-            text = "the model let go of the request's response sender without its final flag"
-            self._link.tell_later(self._last_message("INTERNAL", text))
 
     def send(self, response: InferenceResponse | None, flags: int) -> None:
         """Send a response, or the bare end; it waits while the client is too far behind."""
@@ -48,53 +34,7 @@ class ResponseStream:
             raise TritonModelException("send needs a response unless the final flag is set")
         writer = TensorWriter()
         body: ResponseBody = {} if response is None else encode_response(response, self._wanted, writer)
-        if not self._may_send(body):
-            return
-        message: StreamedResponse = {"op": "response", "key": self._key, "final": final, **body}
-        with self._lock:
-            if self._closed:
-                raise TritonModelException("the final response of this request was sent before")
-            self._closed = final
-            self._link.tell(message, writer)
-
-    def _may_send(self, body: ResponseBody) -> bool:
-        """Wait for the client to take what was sent before. False where it does not: then nobody reads any more."""
-        if self._window is not None and "outputs" in body and not self._given_up:
-            self._given_up = not self._window.wait(sum(row[4] for row in body["outputs"]))
-            if self._given_up:
-                self.fail("UNAVAILABLE", "the client took no response for too long")
-        return not self._given_up
-
-    def fail(self, code: str, text: str) -> None:
-        """End with an error, unless it has ended."""
-        with self._lock:
-            if not self._closed:
-                self._closed = True
-                self._link.tell(self._last_message(code, text))
-
-    def close(self) -> None:
-        """End without a word: the server answers in its place."""
-        self._closed = True
-
-    def release(self) -> None:
-        """End this execution's part of the answer: the request will be executed again."""
-        with self._lock:
-            if not self._closed:
-                self._closed = True
-                message: Release = {"op": "release", "key": self._key}
-                self._link.tell(message)
-
-    def is_cancelled(self) -> bool:
-        return request_is_cancelled(self._link, self._key)
-
-    def _last_message(self, code: str, text: str) -> StreamedResponse:
-        return {"op": "response", "key": self._key, "final": True, "error": (code, text)}
-
-
-def request_is_cancelled(link: ServerLink, key: int) -> bool:
-    """Ask the server whether a request is cancelled."""
-    question: Cancelled = {"op": "cancelled", "key": key}
-    return cast("bool", link.ask(question))
+        self.send_body(body, writer, final)
 
 
 class InferenceResponseSender(ABC):

@@ -11,7 +11,8 @@ Where outputs are declared, a handler's dict answers them by name.
 import io
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -37,17 +38,25 @@ class AnswerEncoder:
         self, requests: Sequence[RequestMessage], answers: list[object], context: "Context", writer: TensorWriter
     ) -> list[ResponseBody]:
         """Return the response to each request of a batch, whose rows have one answer each."""
-        if self._outputs is None and len(requests) == len(answers):
-            responses: list[ResponseBody] = []
-            for answer, processor in zip(answers, context.request_processor, strict=True):
-                responses.append(self._response([answer], processor, writer))
-            return responses
-        responses, start = [], 0
+        return [write(writer) for write in self.apart(requests, answers, context)]
+
+    def apart(
+        self, requests: Sequence[RequestMessage], answers: list[object], context: "Context"
+    ) -> list[Callable[[TensorWriter], ResponseBody]]:
+        """Return, for each request, what writes its response."""
+        processors = context.request_processor
+        if len(requests) == len(answers):
+            return [
+                partial(self._response, [answer], processor)
+                for answer, processor in zip(answers, processors, strict=True)
+            ]
+        found: list[Callable[[TensorWriter], ResponseBody]] = []
+        start = 0
         for _, rows, _, _ in requests:
-            end = start + max(rows, 1) if self._batched else start + 1
-            responses.append(self._response(answers[start:end], context.request_processor[start], writer))
+            end = start + max(rows, 1)
+            found.append(partial(self._response, answers[start:end], processors[start]))
             start = end
-        return responses
+        return found
 
     def _response(self, answers: list[object], processor: "RequestProcessor", writer: TensorWriter) -> ResponseBody:
         if self._outputs is None:

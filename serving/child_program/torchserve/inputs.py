@@ -7,11 +7,10 @@ Without declared inputs the one is `data`, of bytes. A frontend of TorchServe's 
     torchserve_explain  the request asks for an explanation
     content_type        of the only element, from a client of the V2 protocol
 
-What has a content type is decoded by it; what has none, or cannot be decoded, stays a bytearray. Where inputs are declared,
-each row of theirs is a dict of arrays.
+What has a content type is decoded by it: JSON, and text, which is UTF-8 whatever the type says. What has none, or cannot be
+decoded, stays a bytearray. Where inputs are declared, each row of theirs is a dict of arrays.
 """
 
-import codecs
 import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -23,12 +22,13 @@ from serving.backends.channel.messages import RequestDetails, RequestMessage, Te
 from serving.backends.channel.tensors import TYPES, Array, Memory, deserialize
 
 Entry = dict[str, Any]
-Headers = dict[str, str]
+Headers = dict[str, Any]
 Decoder = Callable[[bytearray], Any]
 Part = tuple[str, Decoder | None]
 
 _DATA = "data"
 _NO_DETAILS: RequestDetails = {}
+_NO_HEADERS: Headers = {"explain": "False", "url_path": ""}
 _MAX_KNOWN = 512  # texts that repeat from request to request, kept with what they mean
 
 
@@ -40,6 +40,7 @@ class InputReader:
         self._batched = batched
         self._parts = _Known(_parsed_parts)
         self._headers = _Known(_parsed_headers)
+        self._types_of_parts = _Known(_parsed_types)
         self._types = _Known(_decoder)
 
     def read(
@@ -87,9 +88,15 @@ class InputReader:
         ]
 
     def _headers_of(self, parameters: Mapping[str, Any]) -> Headers:
-        sent: Headers = self._headers(parameters.get("torchserve_headers", "[]"))
-        explain = "True" if parameters.get("torchserve_explain") else "False"
-        return {**sent, "explain": explain}
+        """Return the headers of a request as handlers see them: with the types of its parts, and what is asked for."""
+        if not parameters:
+            return _NO_HEADERS
+        found: Headers = {"explain": "True" if parameters.get("torchserve_explain") else "False", "url_path": ""}
+        types = parameters.get("torchserve_parts")
+        if types is not None:
+            found.update(self._types_of_parts(types))
+        found.update(self._headers(parameters.get("torchserve_headers", "[]")))
+        return found
 
 
 def _values(memory: Memory, start: int, end: int) -> list[bytearray]:
@@ -139,18 +146,21 @@ def _parsed_parts(text: str) -> list[Part]:
     return [(name, _decoder(content_type) if content_type else None) for name, content_type, *_ in json.loads(text)]
 
 
+def _parsed_types(text: str) -> Headers:
+    """Return the types of parts as TorchServe's handlers find them among the headers, under the parts' names."""
+    return {name: {"content-type": content_type} for name, content_type, *_ in json.loads(text) if content_type}
+
+
 def _parsed_headers(text: str) -> Headers:
     return dict(json.loads(text))
 
 
 # -- decoding by content type ------------------------------------------------------------------------------------------
 def _decoder(content_type: str) -> Decoder | None:
-    """Return what decodes a body of a type; None for one that stays bytes."""
-    kind, _, rest = content_type.partition(";")
-    kind = kind.strip().lower()
-    if kind == "application/json":
+    """Return what decodes a body of a type, whose letters count; None for one that stays bytes."""
+    if content_type.startswith("application/json"):
         return _json
-    return _Text(rest) if kind.startswith("text/") else None
+    return _text if content_type.startswith("text/") else None
 
 
 def _json(value: bytearray) -> Any:
@@ -164,21 +174,8 @@ def _json(value: bytearray) -> Any:
         return value
 
 
-class _Text:
-    """Decodes a text of the charset that a content type names; UTF-8 where it names none."""
-
-    def __init__(self, rest: str) -> None:
-        self._charset = "utf-8"
-        for parameter in rest.split(";"):
-            name, _, value = parameter.partition("=")
-            if name.strip().lower() == "charset":
-                try:
-                    self._charset = codecs.lookup(value.strip().strip('"')).name
-                except LookupError:
-                    pass
-
-    def __call__(self, value: bytearray) -> Any:
-        try:
-            return value.decode(self._charset)
-        except ValueError:
-            return value
+def _text(value: bytearray) -> Any:
+    try:
+        return value.decode()
+    except ValueError:
+        return value

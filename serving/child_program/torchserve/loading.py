@@ -21,7 +21,6 @@ BUILT_IN = (
     "object_detector",
     "text_classifier",
     "base_handler",
-    "densenet_handler",
 )
 ENVELOPES = ("body", "json", "kserve", "kservev2")
 

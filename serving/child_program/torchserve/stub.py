@@ -3,29 +3,36 @@
 import os
 import socket
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakValueDictionary
 
+from serving.backends.channel.channel import ChannelError
 from serving.backends.channel.messages import (
     Failed,
     Initialize,
     InitializeTorchserve,
     IsReady,
+    RequestDetails,
     RequestMessage,
     ResponseBody,
     Taken,
 )
 from serving.backends.channel.tensors import Memory, TensorWriter
 from serving.child_program.failures import failed
+from serving.child_program.link.answer_stream import AnswerStream
 from serving.child_program.link.response_window import ResponseWindow
 from serving.child_program.link.server_link import ServerLink
 from serving.child_program.stub import Stub
 from serving.child_program.torchserve.answers import AnswerEncoder
 from serving.child_program.torchserve.failures import check_answers, code_of, told
-from serving.child_program.torchserve.inputs import InputReader
+from serving.child_program.torchserve.inputs import Entry, InputReader
 from serving.child_program.torchserve.loading import load_handler
+from serving.child_program.torchserve.logs import log_as_torchserve
+from serving.child_program.torchserve.metrics import MetricExporter
+from serving.child_program.torchserve.torchvision_import import find_torchvision_operators
 
 if TYPE_CHECKING:
     from ts.context import Context
@@ -40,13 +47,20 @@ class TorchserveStub(Stub):
     def __init__(self, message: Initialize, link: socket.socket) -> None:
         settings = cast("InitializeTorchserve", message)
         _enter(settings["folder"])
+        log_as_torchserve()
         self._name = settings["name"]
         self._link = ServerLink(link, self._on_message)
         self._windows: WeakValueDictionary[int, ResponseWindow] = WeakValueDictionary()  # of streams that are open
+        self._folder = settings["folder"]
+        self._decoupled = settings["decoupled"]
         self._inputs = InputReader(settings["inputs"], settings["batched"])
         self._answers = AnswerEncoder(settings["outputs"], settings["batched"])
-        self._context = _context(settings)
-        self._handle = load_handler(settings["handler"], settings["envelope"], self._context)
+        self._context = context = _context(settings)
+        self._export = _exporter(settings, context, self._link)
+        if self._decoupled:
+            self._link.connect()
+        find_torchvision_operators()
+        self._handle = load_handler(settings["handler"], settings["envelope"], context)
 
     def execute(
         self, key: int, requests: Sequence[RequestMessage], memory: Memory, writer: TensorWriter
@@ -54,8 +68,50 @@ class TorchserveStub(Stub):
         context = self._context
         data, headers, ids = self._inputs.read(key, requests, memory)
         context.begin(ids, headers)
-        answers = self._handle(data, context)
+        if self._decoupled:
+            self._stream(key, requests, data)
+            return []
+        answers = self._call(data)
         return self._answers.encode(requests, check_answers(answers, len(data)), context, writer)
+
+    def _call(self, data: list[Entry]) -> object:
+        """Call the handler, and measure it where somebody wants to know."""
+        if self._export is None:
+            return self._handle(data, self._context)
+        began = time.perf_counter()
+        try:
+            return self._handle(data, self._context)
+        finally:
+            took_ms = round((time.perf_counter() - began) * 1000, 2)
+            self._context.metrics.add_time("PredictionTime", took_ms, None, "ms")
+
+    def _stream(self, key: int, requests: Sequence[RequestMessage], data: list[Entry]) -> None:
+        """Answer a batch over the link: each list that the handler sends before it returns, and what it returns."""
+        streams = [self._open_stream(own, details) for own, (*_, details) in enumerate(requests, key)]
+
+        def send(answers: object, final: bool = False) -> None:
+            checked = check_answers(answers, len(data))
+            for stream, write in zip(streams, self._answers.apart(requests, checked, self._context), strict=True):
+                writer = TensorWriter()
+                stream.send_body(write(writer), writer, final)
+
+        self._context.send_intermediate = send
+        try:
+            send(self._call(data), final=True)
+        except ChannelError:
+            raise
+        except BaseException as error:
+            failure = self.failure(error, self._folder)
+            for stream in streams:
+                stream.fail((failure["code"], failure["message"], failure["status"], failure["reason"]))
+        finally:
+            self._context.send_intermediate = None
+
+    def _open_stream(self, key: int, details: RequestDetails | None) -> AnswerStream:
+        window = ResponseWindow(*details["window"]) if details is not None and "window" in details else None
+        if window is not None:
+            self._windows[key] = window
+        return AnswerStream(self._link, key, window)
 
     def failure(self, error: BaseException, folder: str) -> Failed:
         """Return what clients of both protocols are told. A handler that ends its process has ended it."""
@@ -82,9 +138,21 @@ def _enter(folder: str) -> None:
     os.environ["PYTHONPATH"] = ":".join(filter(None, (folder, str(_TS_PATH), before)))
 
 
+def _exporter(settings: InitializeTorchserve, context: "Context", link: ServerLink) -> MetricExporter | None:
+    """Return what takes the handler's metrics to the server; None where nobody wants them."""
+    if not settings["metrics"]:
+        return None
+    named = {(kind.value, name) for kind, metrics in context.metrics.cache.items() for name in metrics}
+    return MetricExporter(link, None if settings["metrics_auto_detect"] else named)
+
+
 def _context(settings: InitializeTorchserve) -> "Context":
     from ts.context import Context
+    from ts.metrics.metric_cache_yaml_impl import MetricsCacheYamlImpl
 
+    metrics = MetricsCacheYamlImpl(settings["metrics_config"])
+    metrics.model_name = settings["name"]
+    metrics.initialize_cache()
     return Context(
         settings["name"],
         settings["folder"],
@@ -93,5 +161,19 @@ def _context(settings: InitializeTorchserve) -> "Context":
         settings["gpu"],
         SERVER_VERSION,
         settings["limit_max_image_pixels"],
-        model_yaml_config=settings["settings"],
+        metrics=metrics,
+        model_yaml_config=_model_settings(settings),
     )
+
+
+def _model_settings(settings: InitializeTorchserve) -> Mapping[str, Any]:
+    """Return model-config.yaml as Python reads it, whose keys may be numbers; as JSON has it in a Python without YAML."""
+    if not settings["settings_file"]:
+        return {}
+    try:
+        import yaml
+    except ImportError:
+        return settings["settings"]
+    with open(settings["settings_file"], "rb") as file:
+        found: Mapping[str, Any] = yaml.safe_load(file) or {}
+    return found

@@ -3,7 +3,7 @@
 Source: pytorch/serve, docs/custom_service.md.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 
@@ -12,18 +12,18 @@ class RequestProcessor:
 
     __slots__ = ("_headers", "_reason", "_response_headers", "_status", "touched")
 
-    def __init__(self, request_header: dict[str, str]) -> None:
+    def __init__(self, request_header: dict[str, Any]) -> None:
         self._headers = request_header
         self._status = 200
         self._reason: str | None = None
         self._response_headers: dict[str, str] = {}
         self.touched = False  # whether the handler has said anything
 
-    def get_request_property(self, key: str) -> str | None:
+    def get_request_property(self, key: str) -> Any:
         """Return a header of the request; its name is compared as the client wrote it."""
         return self._headers.get(key)
 
-    def get_request_properties(self) -> dict[str, str]:
+    def get_request_properties(self) -> dict[str, Any]:
         return self._headers
 
     def report_status(self, code: int, reason_phrase: str | None = None) -> None:
@@ -78,6 +78,7 @@ class Context:
         self._request_processor: list[RequestProcessor] = [RequestProcessor({})]
         self._metrics = metrics
         self.stopping_criteria: Any = None
+        self.send_intermediate: Callable[[Sequence[Any]], None] | None = None  # where answers in several parts go
 
     @property
     def system_properties(self) -> dict[str, Any]:
@@ -88,9 +89,8 @@ class Context:
         return self._request_processor
 
     @request_processor.setter
-    def request_processor(self, request_processor: list[dict[str, str]]) -> None:
-        """Begin a batch whose requests have these headers."""
-        self._request_processor = [RequestProcessor(headers) for headers in request_processor]
+    def request_processor(self, request_processor: list[RequestProcessor]) -> None:
+        self._request_processor = request_processor
 
     @property
     def metrics(self) -> Any:
@@ -100,20 +100,22 @@ class Context:
     def metrics(self, metrics: Any) -> None:
         self._metrics = metrics
 
-    def begin(self, request_ids: dict[int, str], headers: list[dict[str, str]]) -> None:
+    def begin(self, request_ids: dict[int, str], headers: list[dict[str, Any]]) -> None:
         """Begin a batch. For the server, not for handlers."""
         self.request_ids = request_ids
+        if self._metrics is not None:
+            self._metrics.request_ids = request_ids
         self._request_processor = [RequestProcessor(one) for one in headers]
 
     # -- requests ------------------------------------------------------------------------------------------------------
     def get_request_id(self, idx: int = 0) -> str | None:
         return None if self.request_ids is None else self.request_ids.get(idx)
 
-    def get_request_header(self, idx: int, key: str) -> str | None:
+    def get_request_header(self, idx: int, key: str) -> Any:
         """Return a header of a request; its name is compared as the client wrote it."""
         return self._request_processor[idx].get_request_property(key)
 
-    def get_all_request_header(self, idx: int) -> dict[str, str]:
+    def get_all_request_header(self, idx: int) -> dict[str, Any]:
         return self._request_processor[idx].get_request_properties()
 
     def get_sequence_id(self, idx: int) -> str:

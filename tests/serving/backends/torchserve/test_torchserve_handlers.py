@@ -59,7 +59,16 @@ async def test_parts_are_decoded_by_their_content_type_as_torchserve_does_it(tmp
         "field": ["bytearray", None],
         "picture": ["bytearray", None],
     }
-    assert said["headers"] == {"X-Own": "one", "Content-Type": "multipart/form-data", "explain": "False"}
+    assert said["headers"] == {
+        "X-Own": "one",
+        "Content-Type": "multipart/form-data",
+        "explain": "False",
+        "url_path": "",
+        "body": {"content-type": "application/json; charset=utf-8"},
+        "text": {"content-type": "text/plain"},
+        "odd": {"content-type": "application/json"},
+        "picture": {"content-type": "image/png"},
+    }
     assert "content_type" not in answer.parameters
 
 

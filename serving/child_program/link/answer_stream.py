@@ -1,0 +1,87 @@
+"""The open answer of one request: responses in any number, held back while the client does not take them, and one end."""
+
+import threading
+from typing import cast
+
+from serving.backends.channel.messages import (
+    Cancelled,
+    ErrorPair,
+    HandlerError,
+    Release,
+    ResponseBody,
+    StreamedResponse,
+)
+from serving.backends.channel.tensors import TensorWriter
+from serving.child_program.link.errors import TritonModelException
+from serving.child_program.link.response_window import ResponseWindow
+from serving.child_program.link.server_link import ServerLink
+
+
+class AnswerStream:
+    """Held by whoever may still answer. When nobody holds it any more and it has no end, it ends with an error.
+
+    key: the server's number for the request. window: None where nothing holds the sender back.
+    """
+
+    def __init__(self, link: ServerLink, key: int, window: ResponseWindow | None = None) -> None:
+        self._link = link
+        self._key = key
+        self._window = window
+        self._closed = False
+        self._given_up = False  # the client takes nothing
+        self._lock = threading.Lock()
+
+    def __del__(self) -> None:
+        if not self._closed:
+            text = "the model let go of the request's response sender without its final flag"
+            self._link.tell_later(self._last_message(("INTERNAL", text)))
+
+    def send_body(self, body: ResponseBody, writer: TensorWriter, final: bool) -> None:
+        """Send a response, or the bare end; it waits while the client is too far behind."""
+        if not self._may_send(body):
+            return
+        message: StreamedResponse = {"op": "response", "key": self._key, "final": final, **body}
+        with self._lock:
+            if self._closed:
+                raise TritonModelException("the final response of this request was sent before")
+            self._closed = final
+            self._link.tell(message, writer)
+
+    def _may_send(self, body: ResponseBody) -> bool:
+        """Wait for the client to take what was sent before. False where it does not: then nobody reads any more."""
+        if self._window is not None and "outputs" in body and not self._given_up:
+            self._given_up = not self._window.wait(sum(row[4] for row in body["outputs"]))
+            if self._given_up:
+                self.fail(("UNAVAILABLE", "the client took no response for too long"))
+        return not self._given_up
+
+    def fail(self, error: ErrorPair | HandlerError) -> None:
+        """End with an error, unless it has ended."""
+        with self._lock:
+            if not self._closed:
+                self._closed = True
+                self._link.tell(self._last_message(error))
+
+    def close(self) -> None:
+        """End without a word: the server answers in its place."""
+        self._closed = True
+
+    def release(self) -> None:
+        """End this execution's part of the answer: the request will be executed again."""
+        with self._lock:
+            if not self._closed:
+                self._closed = True
+                message: Release = {"op": "release", "key": self._key}
+                self._link.tell(message)
+
+    def is_cancelled(self) -> bool:
+        return request_is_cancelled(self._link, self._key)
+
+    def _last_message(self, error: ErrorPair | HandlerError) -> StreamedResponse:
+        return {"op": "response", "key": self._key, "final": True, "error": error}
+
+
+def request_is_cancelled(link: ServerLink, key: int) -> bool:
+    """Ask the server whether a request is cancelled."""
+    question: Cancelled = {"op": "cancelled", "key": key}
+    return cast("bool", link.ask(question))

@@ -1,0 +1,5 @@
+"""Not there: see the package."""
+
+from . import MISSING
+
+raise ImportError(MISSING.format(name="ts.handler_utils.distributed.pt_pippy"))

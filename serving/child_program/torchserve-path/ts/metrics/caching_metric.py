@@ -1,0 +1,42 @@
+"""A metric that hands each value on, to the server or to whoever listens."""
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from .dimension import Dimension
+from .metric_abstract import MetricAbstract
+from .metric_type_enum import MetricTypes
+
+logger = logging.getLogger(__name__)
+
+Listener = Callable[["CachingMetric", "tuple[str, ...]", float], None]
+"""It is told of a metric, the values of its dimensions, and a value."""
+
+_listeners: list[Listener] = []
+
+
+def listen(listener: Listener) -> None:
+    """Tell a listener of each value from now on. For the server, not for handlers."""
+    _listeners.append(listener)
+
+
+class CachingMetric(MetricAbstract):
+    def add_or_update(self, value: float, dimension_values: Sequence[Any] = (), request_id: str = "") -> None:
+        """Take a value. What cannot be counted (a counter that would fall, missing dimensions) is logged and left out."""
+        if self.metric_type is MetricTypes.COUNTER and value < 0:
+            logger.error("metric %s is a counter and cannot take %s: it never falls", self.metric_name, value)
+            return
+        if len(dimension_values) != len(self.dimension_names):
+            logger.error(
+                "metric %s has the dimensions %s, not %s", self.metric_name, self.dimension_names, dimension_values
+            )
+            return
+        if _listeners:
+            values = tuple(map(str, dimension_values))
+            for listener in _listeners:
+                listener(self, values, value)
+
+    def update(self, value: float, request_id: str = "", dimensions: Sequence[Dimension] = ()) -> None:
+        """Take a value, in the older form."""
+        self.add_or_update(value, [dimension.value for dimension in dimensions], request_id)

@@ -1,0 +1,1 @@
+"""The base class of the oldest handlers. It imports only itself."""

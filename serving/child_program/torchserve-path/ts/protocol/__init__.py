@@ -1,0 +1,1 @@
+"""What handlers import of the protocol between TorchServe and its workers. It imports only `ts`."""

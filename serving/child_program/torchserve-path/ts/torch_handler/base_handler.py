@@ -1,0 +1,272 @@
+"""BaseHandler: loads the model that an archive names, and passes a batch through preprocess, inference and postprocess.
+
+Serialized files: weights with a model file (eager mode), TorchScript, torch.export and AOTInductor (.pt2), AOTInductor's
+library (.so), ONNX (.onnx). Source: pytorch/serve, docs/custom_service.md, and what its BaseHandler does.
+"""
+
+import importlib
+import logging
+import os
+import time
+import warnings
+import zipfile
+from abc import ABC
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..context import Context
+from ..utils.util import check_valid_pt2_backend, list_classes_from_module, load_label_mapping
+
+logger = logging.getLogger(__name__)
+
+ONNX_SUFFIX = ".onnx"
+_PROFILES = "/tmp/pytorch_profiler"  # where TorchServe's users look for them
+_SERIALIZED = (".pt", ".pth", ".pt2", ".so", ONNX_SUFFIX)
+
+
+def setup_ort_session(model_pt_path: str, map_location: str) -> Any:
+    """Return an ONNX Runtime session of a file, on the device."""
+    import onnxruntime
+
+    wanted = ["CUDAExecutionProvider", "CPUExecutionProvider"] if map_location == "cuda" else ["CPUExecutionProvider"]
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
+    return onnxruntime.InferenceSession(model_pt_path, options, providers=wanted)
+
+
+class BaseHandler(ABC):  # noqa: B024
+    """What a handler of one's own derives from. `model`, `device`, `mapping` and `manifest` are there after initialize."""
+
+    def __init__(self) -> None:
+        self.model: Any = None
+        self.mapping: dict[str, str] | None = None
+        self.device: Any = None
+        self.initialized = False
+        self.context: Context | None = None
+        self.model_pt_path: str | None = None
+        self.manifest: Any = None
+        self.map_location: str | None = None
+        self.explain = False
+        self.target = 0
+        self.profiler_args: dict[str, Any] = {}
+        self.model_yaml_config: dict[str, Any] = {}
+
+    # -- loading -------------------------------------------------------------------------------------------------------
+    def initialize(self, context: Context) -> None:
+        """Load the model of the archive onto the device that the worker has."""
+        properties = context.system_properties
+        on_gpu = torch.cuda.is_available() and properties.get("gpu_id") is not None
+        self.map_location = "cuda" if on_gpu else "cpu"
+        self.device = torch.device(f"cuda:{properties['gpu_id']}" if on_gpu else "cpu")
+        self.manifest = context.manifest
+        self.model_yaml_config = dict(context.model_yaml_config or {})
+        model_dir: str = properties["model_dir"]
+        named = self.manifest["model"]
+        self.model_pt_path = os.path.join(model_dir, named["serializedFile"]) if named.get("serializedFile") else None
+        if self.model_pt_path is not None and not os.path.exists(self.model_pt_path):
+            raise ValueError(f"the archive has no {named['serializedFile']}, which its manifest names")
+        self.model = self._load_model(model_dir, named.get("modelFile") or "")
+        self._compile()
+        self.mapping = load_label_mapping(os.path.join(model_dir, "index_to_name.json"))
+        self.initialized = True
+
+    def _load_model(self, model_dir: str, model_file: str) -> Any:
+        path = self.model_pt_path
+        if model_file:
+            return self._load_pickled_model(model_dir, model_file, path)
+        if path is None or not path.endswith(_SERIALIZED):
+            raise RuntimeError(
+                "the archive has neither a model file nor a serialized file that ends in one of "
+                + ", ".join(_SERIALIZED)
+            )
+        if path.endswith(ONNX_SUFFIX):
+            return setup_ort_session(path, self.map_location or "cpu")
+        if path.endswith(".so"):
+            return self._load_torch_export_aot_compile(path)
+        if path.endswith(".pt2"):
+            return self._load_exported_model(path)
+        model = self._load_torchscript_model(path)
+        model.eval()
+        return model
+
+    def _load_torchscript_model(self, model_pt_path: str) -> Any:
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter(
+                    "ignore", DeprecationWarning
+                )  # archives hold TorchScript, whatever comes after it
+                return torch.jit.load(model_pt_path, map_location=self.device)
+        except RuntimeError as error:
+            if "constants.pkl" not in str(error):
+                raise
+            name = os.path.basename(model_pt_path)
+            raise RuntimeError(
+                f"{name} holds weights and no TorchScript: name the file with the model's class (--model-file), or save the "
+                "model with torch.jit"
+            ) from None
+
+    def _load_pickled_model(self, model_dir: str, model_file: str, model_pt_path: str | None) -> Any:
+        """Make the model of the one class in the model file, and give it its weights, which are read as tensors alone."""
+        if not os.path.isfile(os.path.join(model_dir, model_file)):
+            raise RuntimeError(f"the archive has no {model_file}, which its manifest names as the model's file")
+        module = importlib.import_module(model_file.removesuffix(".py").replace("/", "."))
+        classes = [one for one in list_classes_from_module(module) if issubclass(one, torch.nn.Module)]
+        if len(classes) != 1:
+            found = ", ".join(one.__name__ for one in classes) or "none"
+            raise ValueError(f"{model_file} must define one class of a torch.nn.Module, but there is {found}")
+        model = classes[0]()
+        if model_pt_path:
+            model.load_state_dict(self._weights(model_pt_path))
+        model.to(self.device)
+        model.eval()
+        return model
+
+    def _weights(self, path: str) -> Any:
+        try:
+            return torch.load(path, map_location=self.device, weights_only=True)
+        except Exception as error:
+            if "weights_only" not in str(error) and "Weights only" not in str(error):
+                raise
+            raise RuntimeError(
+                f"{os.path.basename(path)} holds more than tensors, which is not read: save the weights with "
+                "torch.save(model.state_dict(), ...)"
+            ) from None
+
+    def _load_exported_model(self, path: str) -> Any:
+        """Return the model of a .pt2: an exported program, or a package that AOTInductor has compiled."""
+        with zipfile.ZipFile(path) as packed:
+            compiled = any("/data/aotinductor/" in f"/{name}" and name.endswith(".so") for name in packed.namelist())
+        if compiled:
+            from torch._inductor import aoti_load_package
+
+            return aoti_load_package(path)
+        return torch.export.load(path).module().to(self.device)
+
+    def _load_torch_export_aot_compile(self, model_so_path: str) -> Any:
+        return torch._export.aot_load(model_so_path, self.map_location)
+
+    def _compile(self) -> None:
+        """Compile the model as model-config.yaml says: pt2: {compile: {enable: true, backend: ...}}, or pt2: "backend"."""
+        said = self.model_yaml_config.get("pt2")
+        if not said or not isinstance(self.model, torch.nn.Module):
+            return
+        if isinstance(said, str):
+            options: dict[str, Any] = {"backend": said}
+        else:
+            given = said.get("compile") or {}
+            if str(given.get("enable", False)).lower() not in ("true", "1"):
+                return
+            options = {key: value for key, value in given.items() if key != "enable"}
+            options.setdefault("backend", "inductor")
+        if not check_valid_pt2_backend(options["backend"]):
+            return
+        try:
+            self.model = torch.compile(self.model, **options)
+        except Exception as error:
+            logger.warning("the model is not compiled with %s: %s", options["backend"], error)
+        else:
+            logger.info("the model is compiled with %s", ", ".join(f"{key} {value}" for key, value in options.items()))
+
+    # -- a batch -------------------------------------------------------------------------------------------------------
+    def preprocess(self, data: Any) -> Any:
+        """Return the inputs of the model: here the data itself as a tensor."""
+        return torch.as_tensor(data, device=self.device)
+
+    def inference(self, data: Any, *args: Any, **kwargs: Any) -> Any:
+        """Return what the model makes of its inputs."""
+        if callable(self.model):
+            with torch.inference_mode():
+                return self.model(data.to(self.device), *args, **kwargs)
+        return self._run_session([data, *args])
+
+    def _run_session(self, values: Sequence[Any]) -> Any:
+        """Run the session of an ONNX model; of several outputs a list."""
+        names = [one.name for one in self.model.get_inputs()]
+        arrays = [value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else value for value in values]
+        found = self.model.run(None, dict(zip(names, arrays, strict=False)))
+        tensors = [torch.as_tensor(one) for one in found]
+        return tensors[0] if len(tensors) == 1 else tensors
+
+    def postprocess(self, data: Any) -> list[Any]:
+        """Return one answer for each request: here the model's outputs as lists."""
+        return data.tolist()  # type: ignore[no-any-return]
+
+    def handle(self, data: list[dict[str, Any]], context: Context) -> list[Any]:
+        """Return the answers to a batch, and measure how long it took."""
+        began = time.perf_counter()
+        self.context = context
+        metrics = context.metrics
+        if os.environ.get("ENABLE_TORCH_PROFILER", "false").lower() == "true":
+            answers = self._infer_with_profiler(data)
+        elif self._is_describe():
+            answers = [self.describe_handle()]
+        else:
+            inputs = self.preprocess(data)
+            answers = (
+                self.explain_handle(inputs, data) if self._is_explain() else self.postprocess(self.inference(inputs))
+            )
+        if metrics is not None:
+            metrics.add_time("HandlerTime", round((time.perf_counter() - began) * 1000, 2), None, "ms")
+        return answers
+
+    def _infer_with_profiler(self, data: list[dict[str, Any]]) -> list[Any]:
+        """Return the answers to a batch, whose profile goes to the log, and to a file for Chrome's trace viewer."""
+        from torch.profiler import ProfilerActivity, profile, record_function
+
+        if not self.profiler_args:
+            activities = [ProfilerActivity.CPU]
+            if self.map_location == "cuda":
+                activities.append(ProfilerActivity.CUDA)
+            self.profiler_args = {"activities": activities, "record_shapes": True}
+        if "on_trace_ready" not in self.profiler_args:
+            name = (self.manifest or {}).get("model", {}).get("modelName", "model")
+            folder = Path(_PROFILES) / name
+            folder.mkdir(parents=True, exist_ok=True)
+            self.profiler_args["on_trace_ready"] = torch.profiler.tensorboard_trace_handler(str(folder))
+            logger.info("profiles go to %s", folder)
+        with profile(**self.profiler_args) as profiled:
+            with record_function("preprocess"):
+                inputs = self.preprocess(data)
+            if self._is_explain():
+                with record_function("explain"):
+                    answers = self.explain_handle(inputs, data)
+            else:
+                with record_function("inference"):
+                    outputs = self.inference(inputs)
+                with record_function("postprocess"):
+                    answers = self.postprocess(outputs)
+        logger.info(profiled.key_averages().table(sort_by="cpu_time_total", row_limit=10))
+        return answers
+
+    # -- explanations and descriptions ---------------------------------------------------------------------------------
+    def explain_handle(self, data_preprocess: Any, raw_data: list[dict[str, Any]]) -> list[Any]:
+        """Return what `get_insights(tensor, raw data, target)` of the handler says of the batch's first request."""
+        insights = getattr(self, "get_insights", None)
+        if insights is None:
+            raise NotImplementedError(
+                "this handler has no get_insights(tensor_data, raw_data, target), which explains answers"
+            )
+        row = raw_data[0]
+        inputs = row.get("data")
+        if inputs is None:
+            inputs = row.get("body")
+        return insights(data_preprocess, inputs, row.get("target") or 0)  # type: ignore[no-any-return]
+
+    def describe_handle(self) -> Any:
+        """Return what the model says of itself, for describe requests with `customized=true`: here nothing."""
+        return None
+
+    def _is_explain(self) -> bool:
+        return bool(self._header("explain") == "True")
+
+    def _is_describe(self) -> bool:
+        return bool(self._header("describe") == "True")
+
+    def _header(self, name: str) -> Any:
+        return None if self.context is None else self.context.get_request_header(0, name)
+
+    def get_device(self) -> Any:
+        return self.device

@@ -1,0 +1,5 @@
+"""Not there: see the package."""
+
+from ...handler_utils.distributed import MISSING
+
+raise ImportError(MISSING.format(name="ts.torch_handler.distributed.base_pippy_handler"))

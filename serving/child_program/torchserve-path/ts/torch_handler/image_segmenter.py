@@ -1,0 +1,27 @@
+"""image_segmenter: the class of each pixel."""
+
+from typing import Any
+
+import torch
+
+from .vision_handler import VisionHandler, image_transforms
+
+_transforms = image_transforms()
+
+
+class ImageSegmenter(VisionHandler):
+    """Answers [height, width, 2]: of each pixel its most probable class, and how probable it is."""
+
+    image_processing = _transforms.Compose(
+        [
+            _transforms.Resize(256),
+            _transforms.CenterCrop(224),
+            _transforms.ToTensor(),
+            _transforms.Normalize(mean=[0.485, 0.456, 0.406], std=[0.229, 0.224, 0.225]),
+        ]
+    )
+
+    def postprocess(self, data: Any) -> list[Any]:
+        """Return the classes of the output `out`, as torchvision's models of segmentation have it."""
+        probabilities, classes = torch.max(torch.softmax(data["out"], dim=1), dim=1)
+        return torch.stack((classes.to(probabilities.dtype), probabilities), dim=3).tolist()  # type: ignore[no-any-return]

@@ -1,0 +1,50 @@
+"""What an envelope does: takes the inputs out of requests, and puts a handler's answers into what the client expects.
+
+Source: pytorch/serve, docs/request_envelopes.md.
+"""
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+HandleFunction = Callable[[list[Any], Any], list[Any]]
+
+
+class BaseEnvelope(ABC):
+    """Stands around the `handle` of a handler. `context` is that of the batch."""
+
+    def __init__(self, handle_fn: HandleFunction) -> None:
+        self._handle_fn = handle_fn
+        self.context: Any = None
+
+    def handle(self, data: list[Any] | None, context: Any) -> list[Any]:
+        self.context = context
+        results = self._handle_fn(self.parse_input(data or []), context)
+        return self.format_output(results)
+
+    @abstractmethod
+    def parse_input(self, data: list[Any]) -> list[Any]:
+        """Return what the handler is given of a batch."""
+
+    @abstractmethod
+    def format_output(self, data: list[Any]) -> list[Any]:
+        """Return an answer for each request of the batch."""
+
+
+def body_of(row: Any) -> Any:
+    """Return the part of a request that its client has sent as its body."""
+    if not isinstance(row, dict):
+        return row
+    data = row.get("data")
+    return row.get("body") if data is None else data
+
+
+def object_of(row: Any) -> dict[str, Any]:
+    """Return the JSON object that a request's body is; ValueError for any other body."""
+    body = body_of(row)
+    if isinstance(body, bytes | bytearray | str):
+        body = json.loads(body)
+    if not isinstance(body, dict):
+        raise ValueError(f"the body must be a JSON object, not {type(body).__name__}")
+    return body

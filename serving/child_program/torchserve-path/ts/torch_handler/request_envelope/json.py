@@ -1,0 +1,37 @@
+"""`json`: {"instances": [...]} is answered by {"predictions": [...]}, as a text; all instances of a batch are one list."""
+
+import json
+from typing import Any
+
+from .base import BaseEnvelope, object_of
+
+
+class JSONEnvelope(BaseEnvelope):
+    _lengths: list[int]
+
+    def parse_input(self, data: list[Any]) -> list[Any]:
+        """Return the instances of all requests."""
+        rows = []
+        for row in data:
+            instances = object_of(row).get("instances")
+            if not isinstance(instances, list):
+                raise ValueError('the body must have the list "instances"')
+            rows.append(instances)
+        self._lengths = [len(row) for row in rows]
+        return [instance for row in rows for instance in row]
+
+    def format_output(self, data: list[Any]) -> list[Any]:
+        """Return each request's predictions; ValueError where there are not as many as instances."""
+        if len(data) != sum(self._lengths):
+            raise ValueError(f"the handler returned {len(data)} answers for {sum(self._lengths)} instances")
+        answers, start = [], 0
+        for length in self._lengths:
+            answers.append(self.wrapped(data[start : start + length]))
+            start += length
+        return answers
+
+    def wrapped(self, predictions: list[Any]) -> Any:
+        return json.dumps({"predictions": predictions})
+
+
+ENVELOPE = JSONEnvelope

@@ -1,0 +1,48 @@
+"""text_classifier: the probabilities of the classes of a text, by a model of word numbers and offsets (EmbeddingBag)."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+
+from ..utils.util import map_class_to_label
+from .text_handler import TextHandler
+
+
+class TextClassifier(TextHandler):
+    """Answers {label: probability}. It takes one request at a time: the model's input is one text."""
+
+    ngrams = 2
+
+    def preprocess(self, data: list[dict[str, Any]]) -> Any:
+        """Return the numbers of a text's words and of its ngrams, and its words."""
+        row = data[0]
+        text: Any = row.get("data") or row.get("body")
+        if isinstance(text, bytes | bytearray):
+            text = text.decode("utf-8")
+        text = self._expand_contractions(self._remove_html_tags(text).lower())
+        words = self._tokenize(self._remove_punctuation(self._remove_accented_characters(text)))
+        numbers = [self._number(one) for one in ngrams_iterator(words, self.ngrams)]
+        return torch.as_tensor(numbers, device=self.device), words
+
+    def _number(self, word: str) -> int:
+        """Return the number of a word; of one that the vocabulary lacks, that of <unk>, or 0."""
+        if isinstance(self.source_vocab, dict):
+            known: dict[str, int] = self.source_vocab
+            return int(known.get(word, known.get("<unk>", 0)))
+        return int(self.source_vocab[word])
+
+    def inference(self, data: Any, *args: Any, **kwargs: Any) -> Any:
+        numbers, _ = data
+        return super().inference(numbers, torch.as_tensor([0], device=self.device))
+
+    def postprocess(self, data: Any) -> list[Any]:
+        return map_class_to_label(torch.softmax(data, dim=-1).tolist(), self.mapping)
+
+
+def ngrams_iterator(words: Sequence[str], ngrams: int) -> Iterator[str]:
+    """Give the words, then each two that follow each other, and so on up to `ngrams`."""
+    yield from words
+    for length in range(2, ngrams + 1):
+        for start in range(len(words) - length + 1):
+            yield " ".join(words[start : start + length])

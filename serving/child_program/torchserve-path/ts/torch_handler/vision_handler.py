@@ -1,0 +1,68 @@
+"""VisionHandler: requests that are images, as bytes, in base64, or as lists of numbers.
+
+It needs Pillow; `image_processing`, which a handler of its own brings, mostly needs torchvision.
+"""
+
+import base64
+import io
+from abc import ABC
+from typing import Any
+
+import torch
+
+from ..context import Context
+from .base_handler import BaseHandler
+
+TORCHVISION = (
+    "this handler needs torchvision, which is not installed: run pip install torchvision in the server's environment, or name "
+    "an environment that has it in the model's parameter EXECUTION_ENV_PATH"
+)
+
+
+def image_transforms() -> Any:
+    """Return torchvision.transforms; ImportError with what to do where it is missing."""
+    try:
+        from torchvision import transforms
+    except ModuleNotFoundError as error:
+        if error.name != "torchvision":
+            raise
+        raise ImportError(TORCHVISION) from None
+    return transforms
+
+
+class VisionHandler(BaseHandler, ABC):
+    """`image_processing` makes a tensor of an image of Pillow's."""
+
+    image_processing: Any
+
+    def initialize(self, context: Context) -> None:
+        super().initialize(context)
+        if not context.system_properties.get("limit_max_image_pixels"):
+            from PIL import Image
+
+            Image.MAX_IMAGE_PIXELS = None
+
+    def preprocess(self, data: list[dict[str, Any]]) -> Any:
+        """Return the images of a batch as one tensor."""
+        images = []
+        for row in data:
+            image = row.get("data") or row.get("body")
+            if isinstance(image, str):
+                image = base64.b64decode(image)
+            if isinstance(image, bytearray | bytes):
+                from PIL import Image
+
+                images.append(self.image_processing(Image.open(io.BytesIO(image))))
+            else:
+                images.append(torch.FloatTensor(image))
+        return torch.stack(images).to(self.device)
+
+    def get_insights(self, tensor_data: Any, _: Any, target: int = 0) -> Any:
+        """Return the attributions of integrated gradients, for each pixel."""
+        try:
+            from captum.attr import IntegratedGradients
+        except ModuleNotFoundError as error:
+            if error.name != "captum":
+                raise
+            raise ImportError("explanations of this handler need captum: run pip install captum") from None
+        return IntegratedGradients(self.model).attribute(tensor_data, target=target, n_steps=15).tolist()

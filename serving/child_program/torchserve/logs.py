@@ -1,0 +1,22 @@
+"""What a handler logs goes to the model's log at its own level, from INFO on, as TorchServe's workers log."""
+
+import logging
+import sys
+
+_LETTERS = {logging.DEBUG: "V", logging.INFO: "I", logging.WARNING: "W"}
+
+
+class _ToServer(logging.Handler):
+    """Writes records as the server's OutputLog reads them (serving/backends/child/process.py)."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            text = self.format(record).replace("\n", "\x1f")
+            sys.stderr.write(f"\x1e{_LETTERS.get(record.levelno, 'E')}{text}\n")
+        except Exception:
+            self.handleError(record)
+
+
+def log_as_torchserve() -> None:
+    """Set the root logger up, before the handler does."""
+    logging.basicConfig(level=logging.INFO, handlers=[_ToServer()], format="%(message)s")

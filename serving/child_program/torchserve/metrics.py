@@ -1,0 +1,117 @@
+"""Takes what a handler measures to the server, once a second: a batch costs no message of its own.
+
+Of the metrics, those go that the metrics.yaml names, and all others where they are to be detected. The labels are the metric's
+dimensions, and Hostname. Source: pytorch/serve, docs/metrics.md.
+"""
+
+import logging
+import math
+import socket
+import threading
+from typing import TYPE_CHECKING
+
+from serving.backends.channel.channel import ChannelError
+from serving.backends.channel.messages import MetricChange, NewMetric, NewMetricFamily
+from serving.child_program.link.errors import TritonModelException
+from serving.child_program.link.server_link import ServerLink
+
+if TYPE_CHECKING:
+    from ts.metrics.caching_metric import CachingMetric
+
+log = logging.getLogger(__name__)
+
+INTERVAL_S = 1.0
+MAX_OBSERVED = 1000  # values of one histogram that wait to be taken
+# Of Prometheus' client for Java, which TorchServe uses.
+_BUCKETS = [0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0]
+
+_Series = tuple[str, str, tuple[str, ...], tuple[str, ...]]
+"""Kind, name, names and values of the dimensions."""
+
+
+class MetricExporter:
+    """Listens to all metrics of `ts`, and has a thread that tells the server."""
+
+    def __init__(self, link: ServerLink, wanted: "set[tuple[str, str]] | None") -> None:
+        """wanted: kind and name of the metrics that go to the server; None for all."""
+        from ts.metrics import caching_metric
+
+        self._link = link
+        self._wanted = wanted
+        self._values: dict[_Series, float] = {}  # a counter's growth, or what a gauge stands at, since the last time
+        self._observed: dict[_Series, list[float]] = {}
+        self._units: dict[str, str] = {}
+        self._numbers: dict[_Series, int] = {}  # of the series that the server knows; 0: it does not want it
+        self._families: set[str] = set()
+        self._changed = threading.Event()
+        self._lock = threading.Lock()
+        caching_metric.listen(self._take)
+        threading.Thread(target=self._run, name="metrics", daemon=True).start()
+
+    def _take(self, metric: "CachingMetric", values: tuple[str, ...], value: float) -> None:
+        """Keep a value until the next time. Any thread."""
+        kind = metric.metric_type.value
+        if (self._wanted is not None and (kind, metric.metric_name) not in self._wanted) or not math.isfinite(value):
+            return
+        series = kind, metric.metric_name, tuple(metric.dimension_names), values
+        with self._lock:
+            self._units[metric.metric_name] = metric.unit
+            if kind == "histogram":
+                observed = self._observed.setdefault(series, [])
+                if len(observed) < MAX_OBSERVED:
+                    observed.append(float(value))
+            elif kind == "counter":
+                self._values[series] = self._values.get(series, 0.0) + value
+            else:
+                self._values[series] = float(value)
+        self._changed.set()
+
+    # -- on its own thread ---------------------------------------------------------------------------------------------
+    def _run(self) -> None:
+        wait = threading.Event().wait
+        while self._changed.wait():
+            self._changed.clear()
+            with self._lock:
+                values, self._values = self._values, {}
+                observed, self._observed = self._observed, {}
+            try:
+                for series, value in values.items():
+                    self._change(series, "increment" if series[0] == "counter" else "set", value)
+                for series, found in observed.items():
+                    for value in found:
+                        self._change(series, "observe", value)
+            except ChannelError:  # the server has gone
+                return
+            wait(INTERVAL_S)
+
+    def _change(self, series: _Series, how: str, value: float) -> None:
+        number = self._numbers.get(series)
+        if number is None:
+            number = self._numbers[series] = self._made(series)
+        if number:
+            change: MetricChange = {"op": "metric_change", "number": number, "how": how, "value": value}
+            self._link.tell(change)
+
+    def _made(self, series: _Series) -> int:
+        """Make a series, and its family where it is the first one. 0 where the server does not take it, which is logged."""
+        kind, name, names, values = series
+        number = len(self._numbers) + 1
+        try:
+            if name not in self._families:
+                description = f"Torchserve prometheus {kind} metric with unit: {self._units[name]}"
+                family: NewMetricFamily = {
+                    "op": "metric_family",
+                    "name": name,
+                    "description": description,
+                    "kind": kind,
+                }
+                self._link.ask(family)
+                self._families.add(name)
+            labels = {**dict(zip(names, values, strict=True)), "Hostname": socket.gethostname()}
+            buckets = _BUCKETS if kind == "histogram" else None
+            made: NewMetric = {"op": "metric", "number": number, "family": name, "labels": labels, "buckets": buckets}
+            self._link.ask(made)
+        except TritonModelException as error:
+            log.warning("the metric %s is not kept: %s", name, error)
+            return 0
+        return number
