@@ -14,7 +14,7 @@ from django.db import transaction
 from dashboard.access.audit import audit_record
 from dashboard.access.authorisation import SYSTEM, Actor, Right, require
 from dashboard.accounts.tokens import auth_file_kept
-from dashboard.shared.exceptions import Conflict, Invalid, Problem
+from dashboard.shared.exceptions import Conflict, Invalid
 
 # The permissions (Model.Meta.permissions) that an account may be given; everybody may see and infer.
 GRANTABLE = ("operate", "upload_data", "upload_code")
@@ -89,7 +89,7 @@ def _check(field: str, validate: Callable[[], None]) -> None:
         validate()
     except ValidationError as error:
         message = " ".join(error.messages)
-        raise Invalid(message, [Problem(message, field)]) from None
+        raise Invalid.at(field, message) from None
 
 
 def _facts(user: User) -> dict[str, object]:

@@ -6,7 +6,7 @@ from dashboard.access.authorisation import Actor, Right, require
 from dashboard.configuration.services import config_apply
 from dashboard.models import Model, Release
 from dashboard.releases.selectors import current_text, newest_release
-from dashboard.shared.exceptions import Conflict, Invalid, Problem
+from dashboard.shared.exceptions import Conflict, Invalid
 from dashboard.shared.repository_errors import repository_errors
 from repository.config import edit as config_edit
 from repository.config import model_config
@@ -27,13 +27,13 @@ def class_names_set(*, model: Model, actor: Actor, output: str, names: Sequence[
     if newest is None:
         raise Conflict(f"model '{model.name}' has no configuration yet; publish a version first")
     if len(names) > MAX_NAMES:
-        raise _invalid("names", f"expected at most {MAX_NAMES} names, not {len(names)}; use a label file for more")
+        raise Invalid.at("names", f"expected at most {MAX_NAMES} names, not {len(names)}; use a label file for more")
     text = current_text(model)
     config = model_config.parse(text)
     row = next((one for one in config.output if one.name == output), None)
     if row is None and config.output:
         there = ", ".join(f"'{one.name}'" for one in config.output)
-        raise _invalid("output", f"model '{model.name}' has no output '{output}'; it has {there}")
+        raise Invalid.at("output", f"model '{model.name}' has no output '{output}'; it has {there}")
     if row is not None and row.label_filename:
         raise Conflict(
             f"the classes of '{output}' are named by the label file '{row.label_filename}'; change that, or take "
@@ -48,7 +48,3 @@ def class_names_set(*, model: Model, actor: Actor, output: str, names: Sequence[
         summary=f"{did} the classes of {output}",
         base_release=newest.number,
     )
-
-
-def _invalid(field: str, message: str) -> Invalid:
-    return Invalid(message, [Problem(message, field=field)])

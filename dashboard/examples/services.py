@@ -15,7 +15,7 @@ from dashboard.models import Example, Model
 from dashboard.models.upload_json import TensorRow
 from dashboard.releases.storage import disk_text
 from dashboard.shared.choices import ExampleSource
-from dashboard.shared.exceptions import Conflict, Invalid, Problem, TooLarge
+from dashboard.shared.exceptions import Conflict, Invalid, TooLarge
 from repository.config import model_config
 from repository.core.errors import InvalidConfig, InvalidExample
 from repository.core.golden import (
@@ -140,17 +140,13 @@ def _at(field: str, read: Any, given: object) -> Any:
     try:
         return read(given)
     except InvalidExample as error:
-        raise _invalid(field, error.message) from None
-
-
-def _invalid(field: str, message: str) -> Invalid:
-    return Invalid(message, [Problem(message, field=field)])
+        raise Invalid.at(field, error.message) from None
 
 
 def _name(given: object) -> str:
     name = given.strip() if isinstance(given, str) else ""
     if not name or len(name) > MAX_NAME or "/" in name or not name.isprintable():
-        raise _invalid(
+        raise Invalid.at(
             "name", f"expected a name of 1 to {MAX_NAME} characters without a slash, such as 'a clear seven'"
         )
     return name
@@ -159,7 +155,7 @@ def _name(given: object) -> str:
 def _tolerance(field: str, given: object) -> float:
     number = isinstance(given, int | float) and not isinstance(given, bool)
     if not number or not math.isfinite(given) or given < 0:  # type: ignore[arg-type, operator]  # it is a number
-        raise _invalid(field, f"expected the {field} tolerance as a number from 0, such as 0.001")
+        raise Invalid.at(field, f"expected the {field} tolerance as a number from 0, such as 0.001")
     return float(given)  # type: ignore[arg-type]  # as above
 
 
@@ -168,10 +164,10 @@ def _refuse_unfit(example: Example, inputs: list[Tensor], expected: list[Tensor]
     text = disk_text(example.model.name) or ""
     traits = traits_of(text)
     if example.golden and expected is None:
-        raise _invalid("expected", "a golden request needs the outputs that it must be answered with")
+        raise Invalid.at("expected", "a golden request needs the outputs that it must be answered with")
     if example.golden and (traits.decoupled or traits.sequence):
         kind = "answers a request with a stream" if traits.decoupled else "keeps state from one request to the next"
-        raise _invalid("golden", f"model '{example.model.name}' {kind}, so a single request of it cannot be golden")
+        raise Invalid.at("golden", f"model '{example.model.name}' {kind}, so a single request of it cannot be golden")
     try:
         config = model_config.parse(text)
     except InvalidConfig:
@@ -183,7 +179,7 @@ def _refuse_unfit(example: Example, inputs: list[Tensor], expected: list[Tensor]
         unknown = next((tensor.name for tensor in given if named and tensor.name not in named), None)
         if unknown is not None:
             there = ", ".join(f"'{name}'" for name in named)
-            raise _invalid(field, f"model '{example.model.name}' has no {what} '{unknown}'; it has {there}")
+            raise Invalid.at(field, f"model '{example.model.name}' has no {what} '{unknown}'; it has {there}")
 
 
 def _refuse_taken(example: Example) -> None:

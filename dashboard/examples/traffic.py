@@ -13,7 +13,7 @@ from dashboard.servers.client import ServerClient, ServerConnections
 from dashboard.servers.messages import TrafficSample
 from dashboard.servers.selectors import server_get
 from dashboard.servers.services import LOCAL
-from dashboard.shared.exceptions import Invalid, Problem
+from dashboard.shared.exceptions import Invalid
 from repository.core.errors import InvalidExample
 from repository.core.golden import MAX_BYTES, read_expected, read_request, request_json
 from repository.core.json_types import JsonObject
@@ -53,11 +53,11 @@ def traffic_sample(*, model: Model, actor: Actor, count: int, seconds: int, cons
     """
     require(actor, Right.OPERATE)
     if not consent:
-        raise _invalid("consent", "confirm that you may see what clients send before it is shown")
+        raise Invalid.at("consent", "confirm that you may see what clients send before it is shown")
     if not 1 <= count <= MAX_COUNT:
-        raise _invalid("count", f"expected 1 to {MAX_COUNT} requests")
+        raise Invalid.at("count", f"expected 1 to {MAX_COUNT} requests")
     if not 1 <= seconds <= MAX_SECONDS:
-        raise _invalid("seconds", f"expected 1 to {MAX_SECONDS} seconds")
+        raise Invalid.at("seconds", f"expected 1 to {MAX_SECONDS} seconds")
     audit_record(
         actor=actor,
         action="traffic.sample",
@@ -87,7 +87,3 @@ def _candidate(row: TrafficSample) -> Candidate | None:
     if len(orjson.dumps([asked, kept])) > MAX_BYTES:
         return None
     return Candidate(row["version"], in_words(tensor_rows(request.inputs)), asked, kept)
-
-
-def _invalid(field: str, message: str) -> Invalid:
-    return Invalid(message, [Problem(message, field=field)])

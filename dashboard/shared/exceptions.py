@@ -49,6 +49,11 @@ class Invalid(DashboardError):
         super().__init__(message)
         self.problems = list(problems)
 
+    @classmethod
+    def at(cls, field: str, message: str) -> "Invalid":
+        """Return the error of one field."""
+        return cls(message, [Problem(message, field=field)])
+
 
 class Forbidden(DashboardError):
     pass
