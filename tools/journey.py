@@ -20,8 +20,8 @@ import numpy as np
 from PIL import Image
 from playwright.sync_api import Browser, Locator, Page, expect
 
+from tests.support.clients import clients
 from tests.support.up_process import Up
-from tools.clients import clients
 
 ROOT = Path(__file__).resolve().parent.parent
 NAME = "postcodes"  # the model that the guide publishes
@@ -188,4 +188,4 @@ def asking(address: str, model: str) -> AbstractContextManager[None]:
         tensor = {"name": "image", "datatype": "FP32", "shape": list(rows.shape), "data": data}
         http.post(f"{address}/v2/models/{model}/infer", json={"inputs": [tensor]})
 
-    return clients(3, lambda: random.random() * 0.1, send)
+    return clients(send, count=3, pause=lambda: random.random() * 0.1)

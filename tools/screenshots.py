@@ -27,8 +27,8 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
 django.setup()
 
 from tests.e2e.conftest import ARGUMENTS, PASSWORD, sign_in  # noqa: E402
+from tests.support.clients import clients  # noqa: E402
 from tests.support.up_process import Up  # noqa: E402
-from tools.clients import clients  # noqa: E402
 from tools.journey import save, take_journey  # noqa: E402
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -174,7 +174,7 @@ def traffic(address: str) -> AbstractContextManager[None]:
         model = random.choice(("digits", "digits", "digits", "digits_torch"))
         http.post(f"{address}/v2/models/{model}/infer", json={"inputs": [tensor]})
 
-    return clients(4, lambda: random.random() * 0.09 * (1.2 + math.sin(time.time() / 70)), send)
+    return clients(send, count=4, pause=lambda: random.random() * 0.09 * (1.2 + math.sin(time.time() / 70)))
 
 
 def take(browser: Browser, address: str, pages: dict[str, str], folder: Path) -> None:

@@ -1,18 +1,18 @@
 """The running product: very many models, a person who is signed in, and a light load."""
 
+import itertools
 import re
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import httpx
 import psutil
 
+from tests.support.clients import clients
 from tests.support.model_factory import onnx_scale
 from tests.support.model_pages import model_name
-from tests.support.serving_process import START_TIMEOUT_S, wait_until
+from tests.support.serving_process import wait_until
 from tests.support.up_process import Up
 
 LOAD_TIMEOUT_S = 900.0
@@ -83,22 +83,11 @@ class House:
         ready = "select count(*) from dashboard_modelstate where state = 'READY' and model_name like 'model_%'"
         return int(self.up.query(ready)[0][0])
 
-    @contextmanager
-    def light_load(self) -> Iterator[None]:
+    def light_load(self) -> AbstractContextManager[None]:
         """Ask some of the models one after the other, about 50 times a second."""
-        over = threading.Event()
+        numbers = itertools.cycle(range(min(BUSY_MODELS, self._models)))
 
-        def ask() -> None:
-            with httpx.Client(base_url=self.up.http_url, timeout=START_TIMEOUT_S) as client:
-                number = 0
-                while not over.wait(ASK_EVERY_S):
-                    client.post(f"/v2/models/{model_name(number)}/infer", json=BODY).raise_for_status()
-                    number = (number + 1) % min(BUSY_MODELS, self._models)
+        def ask(http: httpx.Client) -> None:
+            http.post(f"{self.up.http_url}/v2/models/{model_name(next(numbers))}/infer", json=BODY).raise_for_status()
 
-        thread = threading.Thread(target=ask)
-        thread.start()
-        try:
-            yield
-        finally:
-            over.set()
-            thread.join()
+        return clients(ask, pause=lambda: ASK_EVERY_S)

@@ -26,7 +26,7 @@ from dashboard.versions import services as version_services
 from dashboard.versions.moves import version_archive as archive
 from dashboard.versions.moves import version_restore as restore
 from dashboard.versions.promotion import promotion
-from dashboard.versions.retention import expendable_versions, retention_set
+from dashboard.versions.retention import expendable_versions, retention_set, rule_in_words
 from dashboard.web.pages import act, page_of, respond, whole_number
 
 
@@ -54,6 +54,7 @@ def _versions(
         "base_release": newest.number if newest else 0,
         "published": published_numbers(model),
         "retention": model.retention,
+        "rule": rule_in_words(model.retention),
         "expendable": SimpleLazyObject(lambda: expendable_versions(model)),
         "under_way": jobs(model=model).filter(state__in=UNFINISHED),
         **(typed or {}),

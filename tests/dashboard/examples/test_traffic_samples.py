@@ -1,19 +1,18 @@
 """Requests of live traffic are shown to whoever confirms that they may see them, and kept only when somebody keeps them."""
 
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 from rest_framework.test import APIClient
 
 from dashboard.models import AuditEntry, Example, Model, Server
 from tests.dashboard.conftest import CONFIG, relu_bytes
+from tests.support.clients import clients
 from tests.support.ports import HOST
-from tests.support.serving_process import PATIENCE_S, ServerProcess
+from tests.support.serving_process import ServerProcess
 
 pytestmark = pytest.mark.django_db
 SAMPLE = "/api/v1/models/relu/traffic_sample"
@@ -37,24 +36,10 @@ def asking(inference: ServerProcess, api: APIClient) -> APIClient:
     return api
 
 
-@contextmanager
-def traffic(server: ServerProcess) -> Iterator[None]:
+def traffic(server: ServerProcess) -> AbstractContextManager[None]:
     """Requests of one client, one after another, until the block ends."""
-    stop = threading.Event()
     body = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [3, -1, 0.5, 0]}]}
-
-    def send() -> None:
-        with httpx.Client(timeout=PATIENCE_S) as http:
-            while not stop.is_set():
-                http.post(f"http://{server.http}/v2/models/relu/infer", json=body)
-
-    client = threading.Thread(target=send)
-    client.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        client.join()
+    return clients(lambda http: http.post(f"http://{server.http}/v2/models/relu/infer", json=body))
 
 
 def test_what_is_sampled_is_shown_and_becomes_golden_when_it_is_kept(

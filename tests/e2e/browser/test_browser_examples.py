@@ -1,17 +1,14 @@
 """Examples of requests: kept by name, put back into the inputs, made golden, run, renamed and deleted."""
 
-import threading
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 
-import httpx
 import pytest
 from playwright.sync_api import Page, expect
 
 from tests.support import model_factory
-from tests.support.serving_process import PATIENCE_S
+from tests.support.clients import clients
 from tests.support.up_process import Up
 
 pytestmark = pytest.mark.browser
@@ -132,21 +129,7 @@ def test_live_traffic_is_kept_only_after_it_was_confirmed_twice(playground: Page
     expect(page.locator("#golden-summary")).to_have_text("Version 1 passed the golden request.")
 
 
-@contextmanager
-def traffic(address: str) -> Iterator[None]:
+def traffic(address: str) -> AbstractContextManager[None]:
     """Requests of one client, one after another, until the block ends."""
-    stop = threading.Event()
     body = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [1, 2, 3, 4]}]}
-
-    def send() -> None:
-        with httpx.Client(timeout=PATIENCE_S) as http:
-            while not stop.wait(0.01):
-                http.post(address, json=body)
-
-    client = threading.Thread(target=send)
-    client.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        client.join()
+    return clients(lambda http: http.post(address, json=body))

@@ -1,4 +1,4 @@
-"""Clients that send requests to a server while pictures are taken of it."""
+"""Clients that send requests to a server while something else is looked at."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -6,15 +6,19 @@ from contextlib import contextmanager
 
 import httpx
 
+from tests.support.serving_process import PATIENCE_S
+
 
 @contextmanager
-def clients(count: int, pause: Callable[[], float], send: Callable[[httpx.Client], object]) -> Iterator[None]:
+def clients(
+    send: Callable[[httpx.Client], object], *, count: int = 1, pause: Callable[[], float] = lambda: 0.01
+) -> Iterator[None]:
     """Have so many clients send one request after the other, until the block ends. pause: seconds before the next one."""
-    stop = threading.Event()
+    over = threading.Event()
 
     def run() -> None:
-        with httpx.Client(timeout=30) as http:
-            while not stop.wait(pause()):
+        with httpx.Client(timeout=PATIENCE_S) as http:
+            while not over.wait(pause()):
                 send(http)
 
     threads = [threading.Thread(target=run) for _ in range(count)]
@@ -23,6 +27,6 @@ def clients(count: int, pause: Callable[[], float], send: Callable[[httpx.Client
     try:
         yield
     finally:
-        stop.set()
+        over.set()
         for thread in threads:
             thread.join()
