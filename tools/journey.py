@@ -95,7 +95,8 @@ class Journey:
         expect(text).to_have_value(re.compile(output))
         expected = json.loads(text.input_value())
         expected["outputs"] = [one for one in expected["outputs"] if one["name"] == output]
-        text.fill(json.dumps(expected, indent=2))
+        text.fill(json.dumps(expected))
+        text.evaluate("element => { element.scrollTop = 0; }")
         dialog.get_by_label("Absolute tolerance").fill(str(tolerance))
         self.picture("golden")
         dialog.get_by_role("button", name="Save as golden").click()

@@ -149,6 +149,13 @@ def sentence(text: str) -> str:
 
 
 @register.filter
+def code_spans(text: str) -> SafeString:
+    """Return a text whose words in backticks are set as code."""
+    parts = text.split("`")
+    return mark_safe("".join(format_html("<code>{}</code>" if at % 2 else "{}", part) for at, part in enumerate(parts)))
+
+
+@register.filter
 def message_kind(level: str) -> str:
     """Return the state that a Django message of a level looks like."""
     return {"error": "failed", "warning": "degraded", "info": "info"}.get(level, "ready")

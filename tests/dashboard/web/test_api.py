@@ -1,6 +1,7 @@
 """The REST API: one contract for every list and error, and what each resource can do."""
 
 import hashlib
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -169,6 +170,8 @@ def test_the_documentation_page_is_whole_without_another_site(api: APIClient, ac
     assert "https://" not in text
     assert "<style" not in text
     assert f'href="{reverse("overview")}"' in text
+    assert "<code>outages</code>: when the server" in text
+    assert "`" not in re.sub(r'data-row="[^"]*"', "", text.split('id="operations"')[1])
     for path, item in whole_schema()["paths"].items():
         assert path in text
         for operation in item.values():
