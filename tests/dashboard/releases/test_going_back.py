@@ -1,6 +1,7 @@
 """Going back restores versions and configuration together, and is refused beforehand where it cannot work."""
 
 from collections.abc import Callable
+from datetime import timedelta
 
 import pytest
 from django.test import Client
@@ -54,6 +55,16 @@ def test_versions_and_configuration_come_back_together_though_both_changed(
     assert "versions: [1]" in made.text  # the latest is another one by now
     entry = AuditEntry.objects.first()
     assert (entry.action, entry.before["release"], entry.after["release"]) == ("release.go_back", 3, 4)
+
+
+def test_what_served_last_is_known_though_the_clock_was_set_back(
+    model: Model, published: Callable[..., Version]
+) -> None:
+    ReleaseSpan.objects.update(started_at=timezone.now() + timedelta(hours=1))
+    published(load=True)
+    serve(model)
+    published(load=True)
+    assert [one.number for one in last_good(model)] == [2, 1]
 
 
 def test_the_difference_is_shown_before(model: Model, published: Callable[..., Version]) -> None:
@@ -147,7 +158,8 @@ def test_the_page_says_which_release_failed_and_which_serves(
     config_apply(model=model, text=SMALLER, actor=actor)
     ModelSync.objects.create(server=server, model=model, error="no room for it")
     page = text_of(as_person("operate"), "/models/relu/")
-    assert "Release 2 failed: No room for it. Release 1 serves." in page
+    assert "Release 2</a> failed: No room for it." in page
+    assert "Release 1</a> keeps serving, with version 1." in page
     assert "Go back to release 1" in page
 
 
