@@ -68,6 +68,7 @@ class ModelSettings:
     response_timeout_s: int | None = None
     startup_timeout_s: int | None = None
     job_queue_size: int | None = None
+    client_timeout_ms: int | None = None  # that a request waits for a worker, at most; 0 for ever
     device_type: str = ""  # "cpu" or "gpu"
     device_ids: tuple[int, ...] = ()
     parallel_type: str = ""
@@ -344,6 +345,7 @@ def parse_settings(text: bytes) -> ModelSettings:
         response_timeout_s=_number(whole, "responseTimeout", 1, 1 << 30),
         startup_timeout_s=_number(whole, "startupTimeout", 1, 1 << 30),
         job_queue_size=_number(whole, "jobQueueSize", 1, 1 << 30),
+        client_timeout_ms=_number(whole, "clientTimeoutInMills", 0, 1 << 40),
         device_type=device_type,
         device_ids=_device_ids(whole.get("deviceIds")),
         parallel_type=str(whole.get("parallelType") or ""),

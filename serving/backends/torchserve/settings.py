@@ -105,9 +105,14 @@ def _complete_batching(config: ModelConfig, settings: ModelSettings) -> None:
         if config.max_batch_size > 1:
             delay_ms = DEFAULT_DELAY_MS if settings.max_batch_delay_ms is None else settings.max_batch_delay_ms
             config.dynamic_batching.max_queue_delay_microseconds = delay_ms * 1000
-    if config.HasField("dynamic_batching") and settings.job_queue_size is not None:
+    if config.HasField("dynamic_batching"):
         policy = config.dynamic_batching.default_queue_policy
-        policy.max_queue_size = policy.max_queue_size or settings.job_queue_size
+        if settings.job_queue_size is not None:
+            policy.max_queue_size = policy.max_queue_size or settings.job_queue_size
+        if settings.client_timeout_ms:
+            policy.default_timeout_microseconds = (
+                policy.default_timeout_microseconds or settings.client_timeout_ms * 1000
+            )
 
 
 def add_workers(config: ModelConfig, workers: int, settings: ModelSettings, gpus: int) -> None:

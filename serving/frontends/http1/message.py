@@ -59,6 +59,7 @@ class BodyTooLarge(HttpError):
 
     def __init__(self, limit: int, advice: str = "") -> None:
         super().__init__(400, f"the request body exceeds the maximum allowed value of {limit} bytes{advice}")
+        self.limit = limit
 
 
 class Head:

@@ -44,7 +44,10 @@ def is_form(header: str) -> bool:
 def form_parts(header: str, body: bytes) -> list[Part]:
     """Return the parts of a form. TorchServeError (400) for one that cannot be read."""
     if (media_type(header) or "").lower() == FORM:
-        return urlencoded_parts(body)
+        fields, _, last = body.rpartition(b"&")
+        return urlencoded_parts(
+            body if b"=" in last else fields
+        )  # a last field that only begins is none, as in TorchServe
     return list(_multipart(body, _boundary(header)))
 
 

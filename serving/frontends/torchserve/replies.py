@@ -43,7 +43,8 @@ def describe(error: Exception) -> Described:
     if isinstance(error, Unauthenticated | PermissionDenied):
         return Described(400, "InvalidKeyException", error.message)
     if isinstance(error, BodyTooLarge):
-        return Described(413, "TooLongHttpContentException", str(error))
+        message = f"the request body has more bytes than max_request_size allows: {error.limit}"
+        return Described(413, "TooLongHttpContentException", message)
     if isinstance(error, HttpError):
         return _described_http(error)
     if isinstance(error, ServingError):

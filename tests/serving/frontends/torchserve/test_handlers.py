@@ -1,0 +1,98 @@
+"""Handlers of real archives over TorchServe's inference API: what the two make of a prediction together."""
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from tests.serving.frontends.raw_http import Answer, RawClient
+from tests.serving.frontends.torchserve.apis import Apis, apis
+from tests.support.torchserve_archives import model
+
+ACTS = """
+import time
+
+def handle(data, context):
+    if data is None:
+        return None
+    answers = []
+    for index, row in enumerate(data):
+        act = row.get("body")
+        if act == "sleep":
+            time.sleep(0.5)
+        elif act == "raise":
+            raise ValueError("oh no")
+        elif act == "memory":
+            raise MemoryError("no room")
+        elif act == "short":
+            return []
+        elif act == "set":
+            context.set_response_status(code=418, phrase="Teapot", idx=index)
+            context.set_response_content_type(index, "text/html")
+            context.set_response_header(index, "X-Mine", "1")
+        answers.append({name: [type(value).__name__, str(value)] for name, value in row.items()})
+    return answers
+"""
+
+
+@pytest.fixture(scope="module")
+def handlers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Apis]:
+    repository = tmp_path_factory.mktemp("archives")
+    model(repository, "acts", handler=ACTS, version="2.0-rc", config={"clientTimeoutInMills": 100})
+    with apis(repository) as running:
+        yield running
+
+
+def predict(handlers: Apis, body: bytes, path: str = "/predictions/acts", kind: str = "text/plain") -> Answer:
+    with RawClient(handlers.http) as client:
+        return client.request("POST", path, body, content_type=kind)
+
+
+def test_a_dict_is_indented_json_and_the_archives_own_version_is_named(handlers: Apis) -> None:
+    for path in ("/predictions/acts", "/predictions/acts/2.0-rc"):
+        answer = predict(handlers, b"abc", path)
+        assert (answer.status, answer.body) == (200, b'{\n  "body": [\n    "str",\n    "abc"\n  ]\n}')
+        assert "content-type" not in answer.headers
+    assert predict(handlers, b"abc", "/predictions/acts/1").json["type"] == "ModelVersionNotFoundException"
+
+
+def test_json_is_decoded_and_a_form_has_bytes(handlers: Apis) -> None:
+    assert predict(handlers, b'{"a": 1}', kind="application/json; charset=utf-8").json["body"] == ["dict", "{'a': 1}"]
+    assert predict(handlers, b"x=1", kind="application/x-www-form-urlencoded").json["x"][0] == "bytearray"
+
+
+@pytest.mark.parametrize(
+    ("act", "status", "message"),
+    [
+        (b"raise", 503, "Prediction failed"),
+        (b"memory", 507, "Out of resources"),
+        (b"short", 503, "number of batch response mismatched"),
+    ],
+)
+def test_a_handler_that_fails_is_told_in_torchserves_words(
+    handlers: Apis, act: bytes, status: int, message: str
+) -> None:
+    answer = predict(handlers, act)
+    assert (answer.status, answer.json["message"]) == (status, message)
+    assert answer.json["type"] == "InternalServerException"
+
+
+def test_a_handler_sets_status_reason_and_headers(handlers: Apis) -> None:
+    with RawClient(handlers.http) as client:
+        client.send(
+            b"POST /predictions/acts HTTP/1.1\r\nhost: x\r\ncontent-type: text/plain\r\ncontent-length: 3\r\n\r\nset"
+        )
+        assert client.file.readline() == b"HTTP/1.1 418 Teapot\r\n"
+    answer = predict(handlers, b"set")
+    assert (answer.headers["content-type"], answer.headers["x-mine"]) == ("text/html", "1")
+
+
+def test_a_request_that_waits_longer_than_its_client_is_answered(handlers: Apis) -> None:
+    """clientTimeoutInMills: TorchServe drops it, and the client waits for ever."""
+    answers: list[Answer] = []
+    threads = [threading.Thread(target=lambda: answers.append(predict(handlers, b"sleep"))) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(answer.status for answer in answers) == [200, 503, 503]
