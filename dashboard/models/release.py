@@ -83,9 +83,10 @@ class ReleaseCheck(models.Model):
 class ReleaseSpan(models.Model):
     """From when to when a server served a release; without an end, it serves now."""
 
-    release = models.ForeignKey(Release, on_delete=models.CASCADE, related_name="spans")
-    model = models.ForeignKey(Model, on_delete=models.CASCADE, related_name="spans")
-    server = models.ForeignKey(Server, on_delete=models.CASCADE, related_name="+")
+    # Without indexes of their own: SQLite would choose that of the server, which has every span of every model.
+    release = models.ForeignKey(Release, on_delete=models.CASCADE, related_name="spans", db_index=False)
+    model = models.ForeignKey(Model, on_delete=models.CASCADE, related_name="spans", db_index=False)
+    server = models.ForeignKey(Server, on_delete=models.CASCADE, related_name="+", db_index=False)
     started_at = models.DateTimeField(default=timezone.now)
     ended_at = models.DateTimeField(null=True)
 
@@ -96,7 +97,11 @@ class ReleaseSpan(models.Model):
                 fields=["model", "server"], condition=models.Q(ended_at__isnull=True), name="release_span_open_once"
             )
         ]
-        indexes = [models.Index(fields=["model", "-started_at"])]
+        indexes = [
+            models.Index(fields=["model", "server", "-started_at"], name="release_span_of_model"),
+            models.Index(fields=["release", "server", "started_at"], name="release_span_of_release"),
+            models.Index(fields=["started_at"], name="release_span_of_time"),
+        ]
 
     def __str__(self) -> str:
         return f"{self.release} on {self.server} from {self.started_at}"

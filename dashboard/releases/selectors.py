@@ -208,8 +208,8 @@ def _good(model: Model, server: Server | None) -> Iterator[Release]:
 def _served(model: Model, server: Server | None) -> Iterator[Release]:
     """Yield the releases of a model that have served on a server, by default the bundled one, each once, the last one first:
     in the order in which the spans were written, for a clock may have been set back."""
-    spans = ReleaseSpan.objects.filter(release=OuterRef("pk"), server=told_by(server)).order_by("-pk")
-    rows = Release.objects.filter(model=model).annotate(last=Subquery(spans.values("pk")[:1]))
+    spans = ReleaseSpan.objects.filter(release=OuterRef("pk"), server=told_by(server)).order_by().values("release")
+    rows = Release.objects.filter(model=model).annotate(last=Subquery(spans.values(last=Max("pk"))))
     yield from rows.filter(last__isnull=False).order_by("-last", "-number")[:_LOOKED_BACK].iterator(chunk_size=10)
 
 

@@ -20,8 +20,12 @@ def chosen_versions(model: Model, text: str, also: Iterable[int] = ()) -> list[i
 
     also: version numbers that count as published.
     """
+    return _chosen(text, {*published_numbers(model), *also})
+
+
+def _chosen(text: str, there: Iterable[int]) -> list[int]:
     try:
-        return version_policy.select(model_config.parse(text), [*published_numbers(model), *also])
+        return version_policy.select(model_config.parse(text), there)
     except InvalidConfig:
         return []
 
@@ -31,8 +35,12 @@ def pinned_text(model: Model, text: str, versions: Iterable[int], also: Iterable
 
     One that serves them already is left as it is, unless it serves all there are. also: numbers that count as published.
     """
+    return _pinned(text, versions, {*published_numbers(model), *also})
+
+
+def _pinned(text: str, versions: Iterable[int], there: Iterable[int]) -> str:
     wanted, config = sorted(versions), model_config.parse(text)
-    if chosen_versions(model, text, also) == wanted and version_policy.describe(config) != "all versions":
+    if _chosen(text, there) == wanted and version_policy.describe(config) != "all versions":
         return text
     version_policy.set_specific(config, wanted)
     return config_edit.apply(text, config)
@@ -48,7 +56,7 @@ def live_text(model: Model, text: str, versions: Iterable[int], also: Iterable[i
     served = wanted | set(named.values())
     answers = max(wanted, default=0)
     default = {DEFAULT_ALIAS: answers} if wanted and answers != max(served) else {}
-    return pinned_text(model, with_aliases(text, {**named, **default}), served, also)
+    return _pinned(with_aliases(text, {**named, **default}), served, there)
 
 
 def aliases_in(text: str) -> dict[str, int]:

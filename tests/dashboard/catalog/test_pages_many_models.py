@@ -1,6 +1,7 @@
 """With very many rows every page stays small: as many queries as with a few, and no more bytes than load quickly."""
 
 import gzip
+import re
 import time
 from collections.abc import Callable
 from typing import Any
@@ -91,6 +92,23 @@ def test_no_page_takes_more_queries_for_more_rows(viewer: Client, request: pytes
     # One or two more, for rows of a kind that the few did not have: never one for each row.
     assert {path: count for path, count in all_queries(viewer).items() if count > few[path] + 2} == {}
     assert max(few.values()) < 40
+
+
+@pytest.mark.skipif(connection.vendor != "sqlite", reason="the plan is SQLite's")
+@pytest.mark.usefixtures("much")
+def test_no_page_of_one_model_reads_what_every_model_served(viewer: Client) -> None:
+    with CaptureQueriesContext(connection) as captured:
+        for path in model_pages(model_name(0)):
+            assert viewer.get(path).status_code == 200, path
+    plans = [plan(one["sql"]) for one in captured.captured_queries if "dashboard_releasespan" in one["sql"]]
+    assert len(plans) > 20
+    assert [one for one in plans if not re.search(r"INDEX release_span_\w+ \((model|release)_id=\?", one)] == []
+
+
+def plan(sql: str) -> str:
+    with connection.cursor() as cursor:
+        cursor.execute(f"EXPLAIN QUERY PLAN {sql.replace('%', '%%')}")
+        return "\n".join(row[3] for row in cursor.fetchall())
 
 
 @pytest.mark.usefixtures("much")
