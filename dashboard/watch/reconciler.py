@@ -68,7 +68,9 @@ class Reconciler:
         self._attempts: dict[str, Attempts] = defaultdict(Attempts)
         self._calls: dict[str, asyncio.Task[None]] = {}
         self._begun: dict[str, tuple[int, float]] = {}  # of each load: of which generation, and when
-        self._broken_off: set[str] = set()  # models whose call is to end for the sake of the next one
+        self._broken_off: dict[
+            str, float
+        ] = {}  # models whose load is to end for the sake of the next one; asked last when
         self._slots = asyncio.Semaphore(CONCURRENT_LOADS)
         self._statuses: list[VersionStatus] | None = None
         self._generations: dict[str, tuple[bool, int]] = {}
@@ -229,7 +231,7 @@ class Reconciler:
     def _ended(self, one: DesiredModel, task: "asyncio.Task[None]") -> None:
         self._calls.pop(one.name, None)
         self._begun.pop(one.name, None)
-        self._broken_off.discard(one.name)
+        self._broken_off.pop(one.name, None)
         self._index_at = 0.0
         self._wake.set()
         if not task.cancelled() and (error := task.exception()) is not None:
@@ -237,11 +239,15 @@ class Reconciler:
             self._attempts[one.name].failed(time.monotonic(), "")
 
     async def _break_off(self, wanted: list[DesiredModel], now: float) -> None:
-        """Break off the loads of what a person has replaced meanwhile, going back, say, where they take long: one may hang."""
+        """Break off the loads of what a person has replaced meanwhile, going back, say, where they take long: one may hang.
+
+        Again and again, for the load that an earlier `watch` began may stand before ours on the server.
+        """
         for one in wanted:
             generation, began = self._begun.get(one.name, (one.generation, now))
-            if generation != one.generation and now - began >= BREAK_OFF_S and one.name not in self._broken_off:
-                self._broken_off.add(one.name)
+            since = max(began, self._broken_off.get(one.name, 0.0))
+            if generation != one.generation and now - since >= BREAK_OFF_S:
+                self._broken_off[one.name] = now
                 logger.warning("model %s: breaking off the load of what is not wanted any more", one.name)
                 with suppress(DashboardError):  # another make of server cannot
                     await self._client.break_off_load(one.name)
