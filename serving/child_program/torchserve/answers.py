@@ -10,6 +10,7 @@ Where outputs are declared, a handler's dict answers them by name.
 
 import io
 import json
+import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -21,10 +22,24 @@ from serving.backends.channel.messages import ParameterValue, RequestMessage, Re
 from serving.backends.channel.tensors import TYPES, Array, TensorWriter
 from serving.child_program.torchserve.failures import UNSUPPORTED_OUTPUT, InvalidAnswer
 
+try:
+    import orjson
+except ImportError:  # a model's own Python may lack it
+    orjson = None  # type: ignore[assignment]
+else:
+    _AS_PYTHON = (
+        orjson.OPT_INDENT_2
+        | orjson.OPT_PASSTHROUGH_DATACLASS
+        | orjson.OPT_PASSTHROUGH_DATETIME
+        | orjson.OPT_PASSTHROUGH_SUBCLASS
+    )
+
 if TYPE_CHECKING:
     from ts.context import Context, RequestProcessor
 
 _DATA = "data"
+# What has another text in Python's JSON: very small and very large numbers, NaN, DEL; or what looks like them.
+_WRITTEN_OTHERWISE = re.compile(rb"[0-9]e|0\.0000|null|\x7f")
 
 
 class AnswerEncoder:
@@ -131,11 +146,24 @@ def as_bytes(answer: Any) -> bytes:
         torch.save(answer, file)
         return file.getvalue()
     try:
-        return json.dumps(answer, indent=2).encode()
+        return _json(answer)
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidAnswer(
             f"its answer of type {type(answer).__name__} cannot be sent: {error}", UNSUPPORTED_OUTPUT
         ) from None
+
+
+def _json(answer: Any) -> bytes:
+    """Return what `json.dumps(answer, indent=2)` does, by orjson, which is far faster, where the two write the same."""
+    if orjson is not None:
+        try:
+            text: bytes = orjson.dumps(answer, option=_AS_PYTHON)
+        except (TypeError, ValueError):
+            pass
+        else:
+            if text.isascii() and not _WRITTEN_OTHERWISE.search(text):
+                return text
+    return json.dumps(answer, indent=2).encode()
 
 
 def parameters_of(processor: "RequestProcessor") -> dict[str, ParameterValue]:
