@@ -14,9 +14,11 @@ from repository.core.layout import CONFIG_FILE
 
 HEAD_BYTES = 512  # from the beginning of a file, by which it is known
 # Files in which a model may be, by their ends and by their names; whatever lies beside them is theirs.
-MODEL_ENDINGS = (*(ending for ending in FILENAME_OF_SUFFIX if ending != ".mar"), ".zip")
+MODEL_ENDINGS = (*FILENAME_OF_SUFFIX, ".zip")
 MODEL_NAMES = (CONFIG_FILE,)
-SERVED = "ONNX (.onnx), TorchScript (.pt), torch.export (.pt2), TensorRT (.plan) and model.py"
+SERVED = (
+    "ONNX (.onnx), TorchScript (.pt), torch.export (.pt2), TensorRT (.plan), TorchServe's archives (.mar) and model.py"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,17 +218,6 @@ R_DATA = ForeignFormat(
     "export the model from R as ONNX, or serve it by a model.py that calls R",
     endings=(".rds", ".rda", ".rdata"),
 )
-TORCHSERVE = ForeignFormat(
-    "torchserve_archive",
-    "TorchServe archive",
-    "a TorchServe archive is not served by any backend of this server",
-    "unpack it, for it is a zip archive, export the model in it with torch.onnx.export or torch.jit.trace, and put what its "
-    "handler does into a model.py",
-    code=f"unzip model.mar -d unpacked/\n\n{_TORCH_TO_ONNX}",
-    endings=(".mar",),
-    zip_holds="MAR-INF/MANIFEST.json",
-    executes_code=True,
-)
 WEIGHTS_OF_ONNX = ForeignFormat(
     "onnx_weights",
     "ONNX weights",
@@ -289,7 +280,6 @@ FOREIGN_FORMATS: tuple[ForeignFormat, ...] = (
     SKOPS,
     TFLITE,
     GGUF,
-    TORCHSERVE,
     TORCH_WEIGHTS,
     WEIGHTS_OF_ONNX,
     OPENVINO,

@@ -174,7 +174,7 @@ def _opened(path: Path) -> Iterator[_Archive]:
 class _Zip(_Archive):
     def __init__(self, packed: zipfile.ZipFile) -> None:
         self._packed = packed
-        self.sizes = {info.filename: info.file_size for info in packed.infolist() if not info.is_dir()}
+        self.sizes = {_plain_name(info.filename): info.file_size for info in packed.infolist() if not info.is_dir()}
 
     def _content(self, name: str) -> bytes:
         with self._packed.open(name) as file:
@@ -253,7 +253,7 @@ class _Folder(_Archive):
 
 
 def _plain_name(name: str) -> str:
-    """Return the name of a tar file's member as a plain relative one; UnsafeArchive for any other."""
+    """Return the name of an archive's member as a plain relative one; UnsafeArchive for any other."""
     plain = name.removeprefix("./")
     try:
         relative_path(plain)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from repository.config.model_config import DEFAULT_FILENAMES, FILENAME_OF_SUFFIX
-from repository.files import foreign_formats
+from repository.files import foreign_formats, torchserve_archive
 from repository.files.foreign_formats import ForeignFormat
 from serving.backends.base.text import looks_like_text
 from serving.backends.onnxruntime.onnx_file import read_onnx
@@ -29,6 +29,7 @@ TORCH_EXPORT = Format("torch_export", "pytorch", "model.pt2")
 AOTINDUCTOR = Format("aotinductor", "pytorch", "model.pt2")
 TENSORRT = Format("tensorrt", "tensorrt", "model.plan")
 PYTHON = Format("python", "python", "model.py")
+TORCHSERVE = Format("torchserve", "torchserve", "model.mar")
 
 
 def _foreign(kind: ForeignFormat) -> Format:
@@ -43,7 +44,7 @@ UNKNOWN = Format(foreign_formats.UNKNOWN.name)  # what is not known may be code
 
 _TORCH = {Kind.TORCHSCRIPT: TORCHSCRIPT, Kind.TORCH_EXPORT: TORCH_EXPORT, Kind.AOTINDUCTOR: AOTINDUCTOR}
 
-_OF_FILENAME = {one.filename: one for one in (ONNX, TORCHSCRIPT, TORCH_EXPORT, TENSORRT, PYTHON)}
+_OF_FILENAME = {one.filename: one for one in (ONNX, TORCHSCRIPT, TORCH_EXPORT, TENSORRT, PYTHON, TORCHSERVE)}
 # What a file is meant to be, by the end of its name.
 MEANT = {suffix: _OF_FILENAME[name] for suffix, name in FILENAME_OF_SUFFIX.items() if name in _OF_FILENAME}
 
@@ -94,6 +95,8 @@ def detect(path: Path) -> tuple[Format, str]:
     meant = MEANT.get(path.suffix.lower(), UNKNOWN)
     if path.name == "saved_model.pb":
         return SAVED_MODEL, ""
+    if path.is_dir() or meant is TORCHSERVE:
+        return TORCHSERVE, ""  # its reader says what is wrong with it
     head = _head(path)
     if not head:
         return meant, "the file is empty"
@@ -132,6 +135,8 @@ def _zip(path: Path, meant: Format) -> tuple[Format, str]:
     escaping = next((name for name in names if name.startswith("/") or ".." in name.replace("\\", "/").split("/")), "")
     if escaping:
         return ZIP, f"the archive holds '{escaping[:100]}', which leads out of it"
+    if torchserve_archive.MANIFEST in names:
+        return TORCHSERVE, ""
     kind = foreign_formats.by_zip_names(names) or foreign_formats.by_ending(path.name)
     if kind is not None:
         return _foreign(kind), ""

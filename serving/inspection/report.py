@@ -25,12 +25,14 @@ from serving.backends.onnxruntime.onnx_file import (
 )
 from serving.backends.pytorch.archive import read_archive
 from serving.backends.table import backend_class
+from serving.backends.torchserve.settings import archive_path
 from serving.configuration.effective_config import auto_complete_backend
 from serving.core.datatypes import BY_CONFIG, DATATYPES
 from serving.core.errors import ServingError, not_found
 from serving.inspection import formats
 from serving.inspection.formats import MEANT, Format, detect, find_model
 from serving.inspection.python_model import read_python_model
+from serving.inspection.torchserve import ArchiveObject, ArchiveReport
 
 _CHECK_LOADS_BELOW = (
     512 << 20
@@ -59,6 +61,7 @@ class ReportObject(TypedDict):
     names: list[str]
     missing: list[str]
     class_names: dict[str, list[str]]
+    archive: ArchiveObject | None  # of TorchServe's
     executes_code: bool
     problems: list[dict[str, str]]
     config: str
@@ -78,6 +81,7 @@ class Report:
         self.names: list[str] = []  # files of the folder that the model file names as its weights
         self.missing: list[str] = []  # those of them that are not there
         self.class_names: dict[str, list[str]] = {}  # output -> the names of its classes, where the file says them
+        self.archive: ArchiveObject | None = None
         self.problems: list[dict[str, str]] = []
         self.config = ""
         self.batching_config = (
@@ -115,6 +119,7 @@ class Report:
             "names": self.names,
             "missing": self.missing,
             "class_names": self.class_names,
+            "archive": self.archive,
             "executes_code": self.format.executes_code,
             "problems": self.problems,
             "config": self.config,
@@ -150,7 +155,6 @@ def inspect(path: Path, name: str = "", config_file: Path | None = None) -> Repo
         )
     else:
         _read(report, model, folder, config)
-    _leave_out_defaults(config)
     _finish(report, config, given)
     if given is not None and report.sound:
         _check_given(report, model, given, config.name)
@@ -201,6 +205,7 @@ def _read(report: Report, model: Path, folder: Path, config: ModelConfig) -> Non
         formats.PYTHON: _read_python,
         formats.TENSORRT: _read_plan,
         formats.AOTINDUCTOR: _read_aotinductor,
+        formats.TORCHSERVE: _read_torchserve,
     }.get(report.format, _complete)
     try:
         reader(report, model, folder, config)
@@ -293,8 +298,7 @@ def _batching_config(report: Report, model: Path, folder: Path, config: ModelCon
     batching = ModelConfig(name=config.name, backend=config.backend)
     batching.parameters[variable_batch.KEY].string_value = "true"
     _complete(report, model, folder, batching)
-    _leave_out_defaults(batching)
-    return model_config.format(batching)
+    return _text_of(batching)
 
 
 def _reexport(onnx: OnnxModel) -> str:
@@ -361,6 +365,18 @@ def _read_python(report: Report, model: Path, folder: Path, config: ModelConfig)
         report.warning("model.py does not say its inputs and outputs in a way that can be read: write them yourself")
 
 
+def _read_torchserve(report: Report, model: Path, folder: Path, config: ModelConfig) -> None:
+    archive = ArchiveReport(archive_path(folder, model.name))
+    report.archive = archive.as_object()
+    for error in archive.errors:
+        report.error(error)
+    for warning in archive.warnings:
+        report.warning(warning)
+    for note in archive.notes:
+        report.note(note)
+    _complete(report, model, folder, config)
+
+
 def _add_known(config: ModelConfig, signature: Signature) -> None:
     """Add entries with as much as is known of each tensor."""
     for entries, tensors in ((config.input, signature.inputs), (config.output, signature.outputs)):
@@ -369,12 +385,18 @@ def _add_known(config: ModelConfig, signature: Signature) -> None:
             entries.add(name=tensor.name, data_type=data_type, dims=tensor.shape or ())
 
 
-def _leave_out_defaults(config: ModelConfig) -> None:
-    """Clear what the server completes by itself: in the text it would bind later versions to this one's file."""
-    config.ClearField("default_model_filename")
-    config.parameters.pop(class_names.KEY, None)
-    if config.platform != "torch_aoti":
-        config.ClearField("platform")
+def _text_of(config: ModelConfig) -> str:
+    """Return a configuration without what the server completes by itself: it would bind later versions to this one's file."""
+    left = ModelConfig()
+    if config.backend == formats.TORCHSERVE.backend:  # its archives say all
+        left.name, left.backend = config.name, config.backend
+        return model_config.format(left)
+    left.CopyFrom(config)
+    left.ClearField("default_model_filename")
+    left.parameters.pop(class_names.KEY, None)
+    if left.platform != "torch_aoti":
+        left.ClearField("platform")
+    return model_config.format(left)
 
 
 # -- the given configuration, and the end ------------------------------------------------------------------------------
@@ -382,7 +404,7 @@ def _finish(report: Report, config: ModelConfig, given: ModelConfig | None) -> N
     """Set signature and text as the file has them; a given configuration stays what it is unless it can be completed."""
     report.inputs = [_tensor(entry, config.max_batch_size) for entry in config.input]
     report.outputs = [_tensor(entry, config.max_batch_size) for entry in config.output]
-    report.config = model_config.format(given if given is not None else config)
+    report.config = _text_of(config) if given is None else model_config.format(given)
 
 
 def _check_given(report: Report, model: Path, given: ModelConfig, name: str) -> None:

@@ -217,14 +217,6 @@ def test_an_archive_that_leads_out_of_its_folder_is_named(tmp_path):
     assert errors(inspect(tmp_path / "models.zip")) == ["the archive holds '../../evil.py', which leads out of it"]
 
 
-def test_a_torchserve_archive_is_recognised(tmp_path):
-    with zipfile.ZipFile(tmp_path / "model.mar", "w") as archive:
-        archive.writestr("MAR-INF/MANIFEST.json", "{}")
-    report = inspect(tmp_path / "model.mar")
-    assert report["format"] == "torchserve_archive"
-    assert "TorchServe" in errors(report)[0]
-
-
 def test_a_plan_is_recognised_and_what_is_missing_to_read_it_is_a_warning(tmp_path):
     (tmp_path / "model.engine").write_bytes(b"ftrt" + bytes(100))
     report = inspect(tmp_path / "model.engine")
