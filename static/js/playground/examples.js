@@ -289,16 +289,11 @@ export class Examples {
     const response = await fetch(this.place.getAttribute("hx-get") ?? "", { headers: { "HX-Request": "true" } });
     if (!response.ok) return;
     const page = new DOMParser().parseFromString(await response.text(), "text/html");
-    const { place } = this;
-    const button = place.contains(document.activeElement) ? document.activeElement?.closest("[data-act]") : null;
-    const row = button?.closest("tr");
-    const at = row ? $$("tr[data-example]", place).indexOf(row) : -1;
-    place.replaceChildren(...page.body.childNodes);
-    if (!(button instanceof HTMLElement)) return;
-    // The keyboard stays where it was: in the row at the same place, or at what keeps a request where there is none.
-    const rows = $$("tr[data-example]", place);
-    const same = rows[at] && $(`[data-act="${button.dataset.act}"]`, rows[at]);
-    ($("button", same ?? place) ?? same ?? $('[data-act="keep"]'))?.focus();
+    const before = document.activeElement?.id;
+    this.place.replaceChildren(...page.body.childNodes);
+    if (document.activeElement !== document.body) return;
+    // The keyboard stays where it was; where that is gone, at what keeps a request.
+    ((before && document.getElementById(before)) || $('[data-act="keep"]'))?.focus();
   }
 
   /** @param {string} name */

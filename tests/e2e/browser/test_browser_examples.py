@@ -51,6 +51,7 @@ def test_an_example_comes_back_into_the_inputs_under_the_name_that_it_has_now(pl
     dialog.get_by_label("Name").fill("counting")
     dialog.get_by_role("button", name="Rename").click()
     expect(page.locator("#golden-summary")).to_have_text("“a few” is “counting” now.")
+    expect(page.get_by_role("button", name="Rename counting")).to_be_focused()
     page.reload()
     expect(page.get_by_label("x 0", exact=True)).to_have_value("0")
     page.get_by_role("button", name="counting", exact=True).click()
@@ -60,6 +61,7 @@ def test_an_example_comes_back_into_the_inputs_under_the_name_that_it_has_now(pl
     page.get_by_role("button", name="Delete counting").click()
     page.locator("#confirm").get_by_role("button", name="Delete").click()
     expect(page.get_by_text("No examples yet")).to_be_visible()
+    expect(page.get_by_role("button", name="Keep this request")).to_be_focused()
 
 
 def test_golden_requests_are_recorded_typed_in_and_run(playground: Page) -> None:
