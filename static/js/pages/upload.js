@@ -1,6 +1,6 @@
 // The upload flow: choosing, sending with progress, going on after an interruption; then the page's own steps.
 
-import { $, complain, data, el, icon, need } from "../core/dom.js";
+import { $, $$, complain, data, el, icon, need } from "../core/dom.js";
 import { duration, size } from "../core/format.js";
 import { RequestError, request } from "../core/request.js";
 import { asMissing, fromDrop, fromInput, matchFiles, proposedName, tidy } from "../uploads/files.js";
@@ -299,10 +299,11 @@ function showRefusal({ refused, valid }) {
   const box = $("#refusal");
   if (!box) return;
   // The right comes first, as it does when one publishes: without it, no mending of errors helps.
-  const why = refused || (valid ? "" : "The configuration has errors; with it nothing can be published.");
+  const why = refused || (valid ? "" : "The configuration has errors: mend them, and publish then.");
   box.hidden = !why;
   need("p", HTMLElement, box).textContent = why;
   need("#publish", HTMLButtonElement).disabled = Boolean(why);
+  for (const badge of $$("[data-publishable]")) badge.hidden = (badge.dataset.publishable === "yes") === Boolean(why);
 }
 
 /**

@@ -12,7 +12,7 @@ from dashboard.access.authorisation import Actor
 from dashboard.accounts.tokens import token_create
 from dashboard.models import Job, ModelState, ModelSync, Server, ServerEvent, ServerState, Upload, Version
 from dashboard.shared.choices import JobState
-from tests.dashboard.conftest import CONFIG, serve, text_of
+from tests.dashboard.conftest import CONFIG, relu_bytes, serve, text_of
 
 PAGES = (
     "/",
@@ -197,6 +197,18 @@ def test_an_inspected_upload_can_be_published_from_its_page(inspected: Callable[
     )
     assert answer.status_code == 200, re.search("Nothing was published:[^<]*", answer.content.decode())
     assert "Version 1 is published" in answer.content.decode()
+
+
+def test_a_file_that_the_present_configuration_does_not_fit_is_not_called_ready_to_publish(
+    relu: Version, inspected: Callable[..., Upload]
+) -> None:
+    upload = inspected({"model.onnx": relu_bytes(output="z")})
+    client = Client()
+    client.force_login(upload.user)
+    page = text_of(client, f"/uploads/{upload.pk}/")
+    assert '<span data-publishable="yes" hidden>' in page
+    assert '<span data-publishable="no">' in page
+    assert "Use the proposed one" in page
 
 
 def test_publishing_a_wrong_configuration_keeps_what_was_typed(
