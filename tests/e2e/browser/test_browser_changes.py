@@ -75,6 +75,7 @@ def test_what_happened_while_the_connection_was_away_is_not_missed(page: Page, d
         sockets.append(socket)
         socket.connect_to_server()
 
+    page.watch.allowed = ("WebSocket is closed before the connection",)  # type: ignore[attr-defined]
     page.route_web_socket("**/ws/changes/", pass_on)
     describe("before")
     page.goto(f"/models/{MODEL}/versions")
