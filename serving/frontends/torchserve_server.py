@@ -20,8 +20,10 @@ from serving.frontends.torchserve.authorisation import authoriser
 from serving.frontends.torchserve.grpc_inference import GrpcInferenceApi, inference_methods
 from serving.frontends.torchserve.grpc_management import ManagementService
 from serving.frontends.torchserve.inference import InferenceApi
+from serving.frontends.torchserve.metric_values import MetricValues
 from serving.frontends.torchserve.metrics import InferenceMetrics
-from serving.frontends.torchserve.metrics_page import MetricsPage
+from serving.frontends.torchserve.metrics_log import MetricsLog
+from serving.frontends.torchserve.metrics_page import LEGACY, MetricsPage
 from serving.frontends.torchserve.replies import StandingHeaders
 from serving.frontends.torchserve.routes import ERROR_REPLIES, description_routes, inference_routes, metrics_routes
 from serving.frontends.torchserve.targets import Targets
@@ -38,9 +40,12 @@ class HttpApi:
         self._listener = Listener(RouteTable(routes, side, side.options.max_request_size, ERROR_REPLIES), context)
         self._wanted = address
         self._options = side.options
+        self.log: MetricsLog | None = None  # is written as long as this listens
         self.address = ("", 0)
 
     async def start(self) -> None:
+        if self.log is not None:
+            self.log.start()
         wanted = self._wanted
         if wanted.socket is not None:
             await self._listener.start_unix(wanted.socket)
@@ -54,6 +59,8 @@ class HttpApi:
         await self._listener.drain()
 
     async def close(self) -> None:
+        if self.log is not None:
+            await self.log.close()
         await self._listener.close()
         if self.address[0] and self._wanted.socket is not None:
             self._wanted.socket.unlink(missing_ok=True)
@@ -84,7 +91,7 @@ class TorchServeListeners:
         metrics = InferenceMetrics()
         self._targets = Targets(side.server, metrics, side.registrations)
         self._inference = InferenceApi(side, self._targets, self._headers, metrics)
-        self._page = MetricsPage(side, metrics)
+        self._values = MetricValues(side, metrics)
 
     def http(self) -> dict[str, HttpApi]:
         """Return the listeners over HTTP, by the names of their APIs."""
@@ -97,7 +104,16 @@ class TorchServeListeners:
             described = description_routes(*(api.operations for api in together))
             all_routes = [*described, *(route for api in together for route in api.routes)]
             found[first.name] = HttpApi(first.address, all_routes, self._side, context)
+        found["torchserve_inference"].log = self._log()
         return found
+
+    def _log(self) -> MetricsLog | None:
+        """Return what writes the metrics into files, in the modes in which that is done."""
+        torchserve = self._side.options
+        if torchserve.metrics_mode == "prometheus":
+            return None
+        without = LEGACY if torchserve.metrics_mode == "legacy" else ()
+        return MetricsLog(self._values, torchserve.metrics_location, torchserve.metric_time_interval_s, without)
 
     def _apis(self) -> list[_Api]:
         torchserve = self._side.options
@@ -115,7 +131,7 @@ class TorchServeListeners:
             ),
         ]
         if torchserve.enable_metrics_api:
-            page = metrics_routes(self._page)
+            page = metrics_routes(MetricsPage(self._values, torchserve.metrics_mode))
             apis.append(_Api("torchserve_metrics", torchserve.metrics_address, TokenType.INFERENCE, page, [METRICS]))
         return apis
 

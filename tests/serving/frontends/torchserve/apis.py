@@ -61,7 +61,8 @@ class Apis:
             await listener.close()
 
 
-ANY_PORT: dict[str, Any] = {
+DEFAULTS: dict[str, Any] = {
+    "metrics_mode": "prometheus",  # rather than files
     **{f"{name}_address": ListenAddress() for name in ("inference", "management", "metrics")},
     **{f"grpc_{name}_port": 0 for name in ("inference", "management")},
 }
@@ -70,7 +71,7 @@ ANY_PORT: dict[str, Any] = {
 @contextlib.contextmanager
 def apis(repository: Path, **options: Any) -> Iterator[Apis]:
     """options: TorchServe's own."""
-    running = Apis(Options(model_repository=(repository,)), TorchServeOptions(**ANY_PORT | options))
+    running = Apis(Options(model_repository=(repository,)), TorchServeOptions(**DEFAULTS | options))
     try:
         yield running
     finally:

@@ -24,7 +24,6 @@ def torchserve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Apis]:
     onnx_add_sub(repository)
     with apis(
         repository,
-        metrics_mode="prometheus",
         cors_allowed_origin="https://shop.example",
         cors_allowed_methods="GET, POST",
         max_request_size=MAX_REQUEST,

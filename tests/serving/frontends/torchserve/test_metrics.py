@@ -1,5 +1,6 @@
 """TorchServe's metrics API: its families, their filter, its modes, and metrics.yaml."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -85,7 +86,7 @@ model_metrics:
 def test_a_metrics_yaml_says_which_families_there_are(tmp_path: Path) -> None:
     config = tmp_path / "metrics.yaml"
     config.write_text(METRICS_YAML)
-    with apis(tmp_path, metrics_mode="prometheus", metrics_config=config) as running:
+    with apis(tmp_path, metrics_config=config) as running:
         page(running)
         text = page(running)
     assert 'Requests2XX{kind="Host",where="' in text
@@ -93,12 +94,23 @@ def test_a_metrics_yaml_says_which_families_there_are(tmp_path: Path) -> None:
     assert {line.split()[2] for line in text.splitlines() if line.startswith("# ")} == {"Requests2XX", "OfAHandler"}
 
 
-def test_the_page_is_empty_in_log_mode_and_has_three_families_in_legacy_mode(tmp_path: Path) -> None:
-    with apis(tmp_path, metrics_mode="log") as running:
+def test_in_log_mode_metrics_are_lines_of_a_file_and_in_legacy_mode_three_families_a_page(tmp_path: Path) -> None:
+    models = tmp_path / "models"
+    models.mkdir()
+    with apis(models, metrics_mode="log", metrics_location=tmp_path / "log") as running:
         assert page(running) == ""
-    with apis(tmp_path, metrics_mode="legacy") as running:
+        with RawClient(running.http) as client:
+            client.request("GET", "/nothing")
+    with apis(models, metrics_mode="legacy", metrics_location=tmp_path / "legacy") as running:
         assert {line.split()[2] for line in page(running).splitlines()} == LEGACY
-    with apis(tmp_path, metrics_mode="prometheus", disable_system_metrics=True) as running:
+    lines = (tmp_path / "log" / "ts_metrics.log").read_text().splitlines()
+    assert any(
+        re.search(r" - Requests2XX\.Count:1\.0\|#Level:Host\|#hostname:.+,timestamp:\d+$", line) for line in lines
+    )
+    assert sum("Requests4XX.Count:1.0|" in line for line in lines) == 1
+    assert sum("MemoryUsed.Megabytes:" in line for line in lines) == 1
+    assert not re.search("ts_inference", (tmp_path / "legacy" / "ts_metrics.log").read_text())
+    with apis(models, disable_system_metrics=True) as running:
         assert "CPUUtilization{" not in page(running)
 
 
