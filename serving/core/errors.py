@@ -6,6 +6,7 @@ ServingError(code, message)     everything that a client or an operator is told
     PermissionDenied(message)   a known caller, or a missing key, without the right (HTTP 403, gRPC PERMISSION_DENIED)
     NotYet(message)             a model that will be loaded in a moment (HTTP 503 with Retry-After, gRPC UNAVAILABLE)
     Exhausted(message)          no room for this request now (HTTP 503, gRPC RESOURCE_EXHAUSTED)
+    StepFailed(ensemble, step, error)  what a step of an ensemble has raised
     HandlerFailed(...)          a model's code or process has failed, with TorchServe's words for it beside the sentence
     made by: worker_died(), and of what a child says of itself
 
@@ -93,6 +94,14 @@ class HandlerFailed(ServingError):
         super().__init__(code, message)
         self.status = status
         self.reason = reason
+
+
+class StepFailed(ServingError):
+    """A step of an ensemble has failed: the one with the model `step`."""
+
+    def __init__(self, ensemble: str, step: str, error: ServingError) -> None:
+        super().__init__(error.code, f"in ensemble '{ensemble}', step '{step}': {error.message}")
+        self.step = step
 
 
 def worker_died(message: str) -> ServingError:

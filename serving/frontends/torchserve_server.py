@@ -14,7 +14,7 @@ from serving.frontends.grpc_server import GrpcServer
 from serving.frontends.http1.context import Context, Limits
 from serving.frontends.http1.listener import Listener
 from serving.frontends.http1.routes import Route, RouteTable
-from serving.frontends.torchserve import management
+from serving.frontends.torchserve import management, workflows
 from serving.frontends.torchserve.api_description import INFERENCE, MANAGEMENT, METRICS, Operation
 from serving.frontends.torchserve.authorisation import authoriser
 from serving.frontends.torchserve.grpc_inference import GrpcInferenceApi, inference_methods
@@ -117,7 +117,7 @@ class TorchServeListeners:
 
     def _apis(self) -> list[_Api]:
         torchserve = self._side.options
-        routes = inference_routes(self._inference)
+        routes: list[Route[Any]] = [*workflows.INFERENCE_ROUTES, *inference_routes(self._inference)]
         if not torchserve.open_inference_protocol:
             routes = [route for route in routes if not route.pattern.startswith("/v2")]
         apis = [
@@ -126,7 +126,7 @@ class TorchServeListeners:
                 "torchserve_management",
                 torchserve.management_address,
                 TokenType.MANAGEMENT,
-                management.ROUTES,
+                [*management.ROUTES, *workflows.MANAGEMENT_ROUTES],
                 MANAGEMENT,
             ),
         ]

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from serving.core.datatypes import Tensor
-from serving.core.errors import ServingError, internal, invalid, safely, unexpected
+from serving.core.errors import ServingError, StepFailed, internal, invalid, safely, unexpected
 from serving.core.in_flight import Execution, InFlightRequest
 from serving.core.request import InferenceRequest, Parameters, ParameterValue, SequencePosition
 from serving.core.response import Answer, InferenceResponse
@@ -315,8 +315,7 @@ class Run:
             except ServingError as wrong:
                 error = wrong
         if error is not None:
-            where = f"in ensemble '{self._graph.name}', step '{step.model_name}'"
-            self._owner.fail(ServingError(error.code, f"{where}: {error.message}"))
+            self._owner.fail(StepFailed(self._graph.name, step.model_name, error))
             return
         self.advance()
 

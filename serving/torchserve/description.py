@@ -52,7 +52,8 @@ class Descriptions:
 
     def _listed(self) -> Iterable[tuple[str, str]]:
         if self._registrations is not None:
-            return [(model.name, model.default_version.url) for model in self._registrations.models.values()]
+            defaults = [model.default_version for model in self._registrations.models.values()]
+            return [(one.name, one.url) for one in defaults if one.url]  # a workflow's functions have none
         return {row.name: (row.name, _url(row.name)) for row in self._server.repository_index(ready=True)}.values()
 
     # -- one model -------------------------------------------------------------------------------------------------
@@ -148,7 +149,7 @@ class Descriptions:
         return {
             "modelName": name,
             "modelVersion": version,
-            "modelUrl": url,
+            **({"modelUrl": url} if url else {}),
             "runtime": runtime,
             "minWorkers": workers[0],
             "maxWorkers": workers[1],

@@ -266,12 +266,12 @@ def _failed(url: str) -> TorchServeError:
 def copied(source: Path, destination: Path) -> None:
     """Put an archive where a version has it: what is registered stays as it is when the store's file is written anew.
 
-    A file system that can lets both share their blocks. Of a folder each entry is linked, as TorchServe does.
+    A file system that can lets both share their blocks; of a folder the files are linked, where that is on the same disk.
+    RepositoryError for a folder with links in it, or a full disk.
     """
     if source.is_dir():
-        destination.mkdir()
-        for entry in source.iterdir():
-            (destination / entry.name).symlink_to(entry.resolve())
+        same = storage.same_disk(source, destination.parent)
+        (storage.link_tree if same else storage.copy_tree)(source, destination)
         return
     storage.ensure_space(destination.parent, source.stat().st_size)
     with source.open("rb") as original, destination.open("xb") as copy:

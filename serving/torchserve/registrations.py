@@ -71,6 +71,7 @@ class Registration:
     max_workers: int = 0
     workers: int = 0
     serving: int = 0
+    workflow: bool = False  # a node of one: no snapshot has it
     starting: asyncio.Event | None = None  # set when the first workers are there, or have failed
     retrying: "asyncio.Task[None] | None" = None
 
@@ -236,6 +237,15 @@ class Registrations:
         # It goes on where the client has gone: a version is registered as a whole, or not at all.
         return await asyncio.shield(self._task(self._register_with_workers(asked, initial)))
 
+    async def register_node(self, asked: Registering, workers: int, archive: Path | None) -> None:
+        """Register a node of a workflow, and start its workers; TorchServeError where that fails. archive: that of a function,
+        which has no url."""
+        found = await self._register(asked, archive=archive)
+        found.workflow = True
+        found.min_workers, found.max_workers = _workers_of(found.said) or (workers, workers)
+        found.workers = found.min_workers
+        await self._start_or_remove(found)
+
     async def _register_with_workers(self, asked: Registering, initial: int) -> Outcome:
         found = await self._register(asked)
         in_archive = _workers_of(found.said)
@@ -251,6 +261,13 @@ class Registrations:
         if not asked.synchronous:
             self._task(self._start_and_tell(found))
             return Outcome(202, "Processing worker updates...")
+        await self._start_or_remove(found)
+        await self.on_changed()
+        text = f'Model "{found.name}" Version: {found.version} registered with {found.min_workers} initial workers'
+        return Outcome(200, text)
+
+    async def _start_or_remove(self, found: Registration) -> None:
+        """Start a version's first workers; where they fail, it is registered no longer."""
         try:
             async with self.models[found.name].lock:
                 await self._apply(found)
@@ -258,20 +275,21 @@ class Registrations:
             log.warning("the workers of '%s' version %s failed: %s", found.name, found.version, error.message)
             await self._remove(found)
             raise _workers_failed(found) from None
-        await self.on_changed()
-        text = f'Model "{found.name}" Version: {found.version} registered with {found.min_workers} initial workers'
-        return Outcome(200, text)
 
     async def _start_and_tell(self, found: Registration) -> None:
         await self._start_workers(found)
         await self.on_changed()
 
     async def _register(
-        self, asked: Registering, fallback_name: str = "", said: Mapping[str, Any] | None = None
+        self,
+        asked: Registering,
+        fallback_name: str = "",
+        said: Mapping[str, Any] | None = None,
+        archive: Path | None = None,
     ) -> Registration:
-        """Take a version into the table and into the repository, without workers."""
-        assert asked.url is not None
-        archive, manifest, in_archive = await _in_thread(self._read, asked.url)
+        """Take a version into the table and into the repository, without workers. archive: where there is no url."""
+        url = asked.url or ""
+        stored, manifest, in_archive = await _in_thread(self._read, url, archive)
         kept = False
         try:
             name = asked.model_name or manifest.name or fallback_name
@@ -290,27 +308,32 @@ class Registrations:
                     if version in model.versions:
                         raise conflict(f"Model version {version} is already registered for model {name}")
                     number = next(model.numbers)
-                    await _in_thread(self._files.add_version, name, number, archive.path)
+                    await _in_thread(self._files.add_version, name, number, stored.path)
                     settings = Settings.of(asked, in_archive, manifest, self._options, name, version, said)
-                    found = Registration(name, version, number, asked.url, archive, manifest, in_archive, settings)
+                    found = Registration(name, version, number, url, stored, manifest, in_archive, settings)
                     model.versions[version] = found
                     model.default = model.default or version
                     kept = True
                 finally:
                     if not model.versions:
                         self.models.pop(name, None)
+        except RepositoryError as error:
+            raise TorchServeError(400, "InvalidModelException", error.message) from None
         except OSError as error:
             log.warning("an archive could not be copied: %s", error.strerror or type(error).__name__)
-            raise server_error(f"Failed to save model: {asked.url}") from None
+            raise server_error(f"Failed to save model: {url}") from None
         finally:
-            self._arriving.discard(archive.path)
-            if archive.fetched and not kept:
-                await _in_thread(self.store.remove, archive.path)
+            self._arriving.discard(stored.path)
+            if stored.fetched and not kept:
+                await _in_thread(self.store.remove, stored.path)
         return found
 
-    def _read(self, url: str) -> tuple[StoredArchive, Manifest, ModelSettings]:
-        """Find an archive, fetch it if need be, and read what it says."""
-        archive = self.store.find(url, torchserve_archive.read_manifest, self._in_use)
+    def _read(self, url: str, path: Path | None) -> tuple[StoredArchive, Manifest, ModelSettings]:
+        """Find an archive, fetch it if need be, and read what it says. path: where it is, if that is known."""
+        if path is not None:
+            archive = StoredArchive(path)
+        else:
+            archive = self.store.find(url, torchserve_archive.read_manifest, self._in_use)
         if archive.fetched:
             self._arriving.add(archive.path)
         try:

@@ -9,6 +9,7 @@ from serving.torchserve.description import Descriptions
 from serving.torchserve.registrations import Registrations
 from serving.torchserve.snapshots import Snapshots
 from serving.torchserve.tokens import Tokens
+from serving.torchserve.workflows import Workflows
 
 
 class TorchServeSide:
@@ -31,6 +32,9 @@ class TorchServeSide:
         if self.registrations is not None and options.config_snapshots:
             self.snapshots = Snapshots(options.log_location, options.properties, self.registrations)
             self.registrations.on_changed = partial(self.snapshots.save, "snapshot")
+        self.workflows: Workflows | None = None
+        if self.registrations is not None and repository is not None:
+            self.workflows = Workflows(server, options, self.registrations, repository)
         self.descriptions = Descriptions(server, options, self.registrations)
 
     async def start(self) -> None:

@@ -88,4 +88,5 @@ class Snapshots:
                 for one in model.versions.values()
             }
             for model in self._registrations.models.values()
+            if not model.default_version.workflow
         }

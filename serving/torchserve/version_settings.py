@@ -5,9 +5,9 @@ A request to register says most, then the archive's model-config.yaml, then conf
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
-from tritonclient.grpc.model_config_pb2 import ModelConfig
+from tritonclient.grpc.model_config_pb2 import TYPE_STRING, ModelConfig
 
 from repository.files.torchserve_archive import Manifest, ModelSettings
 from serving.backends.torchserve import settings as words
@@ -30,6 +30,7 @@ class Registering:
     response_timeout_s: int | None = None
     startup_timeout_s: int | None = None
     synchronous: bool = True
+    parts: tuple[str, ...] = ()  # of a node of a workflow: what it gets from others
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +44,7 @@ class Settings:
     job_queue_size: int
     handler: str = ""  # in place of the manifest's
     runtime: str = "python"
+    parts: tuple[str, ...] = ()
 
     @classmethod
     def of(
@@ -58,16 +60,17 @@ class Settings:
         """snapshot: what one says of this version, which is everything."""
         said = options.models.get(name, {}).get(version, {})
         if snapshot is not None:
-            first = [
-                _positive(snapshot.get(key))
-                for key in ("batchSize", "maxBatchDelay", "responseTimeout", "startupTimeout")
-            ]
+            first = [snapshot.get(key) for key in ("batchSize", "maxBatchDelay", "responseTimeout", "startupTimeout")]
         else:
             first = [asked.batch_size, asked.max_batch_delay_ms, None, None]
         return cls(
             batch_size=_first(first[0], archive.batch_size, said.get("batchSize"), default=options.batch_size),
             max_batch_delay_ms=_first(
-                first[1], archive.max_batch_delay_ms, said.get("maxBatchDelay"), default=options.max_batch_delay_ms
+                first[1],
+                archive.max_batch_delay_ms,
+                said.get("maxBatchDelay"),
+                default=options.max_batch_delay_ms,
+                least=0,
             ),
             response_timeout_s=_first(
                 first[2],
@@ -86,6 +89,7 @@ class Settings:
             job_queue_size=_first(archive.job_queue_size, said.get("jobQueueSize"), default=options.job_queue_size),
             handler=asked.handler or ("" if manifest.handler else options.default_service_handler),
             runtime=asked.runtime or manifest.runtime or "python",
+            parts=asked.parts,
         )
 
 
@@ -99,6 +103,8 @@ def overlay(
     if settings.batch_size > 1:
         batching.max_queue_delay_microseconds = settings.max_batch_delay_ms * 1000
     words.add_workers(config, workers, archive, gpus)
+    for name in settings.parts:
+        config.input.add(name=name, data_type=TYPE_STRING, dims=[1])
     said = {
         words.HANDLER: settings.handler,
         words.RESPONSE_TIMEOUT: str(settings.response_timeout_s),
@@ -107,6 +113,7 @@ def overlay(
         words.LIMIT_IMAGES: "" if options.limit_max_image_pixels else "false",
         words.METRICS_CONFIG: str(options.metrics_config.resolve()) if options.metrics_config else "",
         words.METRICS_AUTO_DETECT: "true" if options.model_metrics_auto_detect else "",
+        words.PARTS: "true" if settings.parts else "",
         words.INSTALL: "true" if options.install_py_dep_per_model else "",
     }
     for key, value in said.items():
@@ -115,10 +122,10 @@ def overlay(
     return config
 
 
-def _first(*values: object, default: int) -> int:
-    return next((value for value in map(_positive, values) if value is not None), default)
+def _first(*values: object, default: int, least: int = 1) -> int:
+    """Return the first that is a number from `least` up: anything else stands for nothing, as in TorchServe."""
+    return next((value for value in values if _is_number(value) and least <= value <= MOST), default)
 
 
-def _positive(value: object) -> int | None:
-    """Return a number from 1 up; None for anything else, which stands for nothing, as in TorchServe."""
-    return value if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MOST else None
+def _is_number(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool)

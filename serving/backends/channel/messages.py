@@ -67,7 +67,8 @@ class InitializeBackend(Initialize):
 class InitializeTorchserve(Initialize):
     """`folder` is that of the unpacked archive, `model_file` and `settings_file` lie in it, "" where there is none.
 
-    inputs, outputs: the declared tensors; None where it is the one, `data`, that is completed where none is declared.
+    inputs, outputs: the declared tensors; None where it is the one, `data`, that is completed where none is declared. as_parts:
+    each declared input is one of bytes, and a part by its name.
     """
 
     decoupled: bool
@@ -84,6 +85,7 @@ class InitializeTorchserve(Initialize):
     metrics_config: str  # a metrics.yaml; "" for TorchServe's own
     metrics_auto_detect: bool
     inputs: list[str] | None
+    as_parts: bool
     outputs: list[tuple[str, str]] | None  # name and datatype of the V2 protocol
     batched: bool  # tensors have a batch dimension
 

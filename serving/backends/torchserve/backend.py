@@ -92,6 +92,7 @@ class TorchserveBackend(Backend):
             "metrics_config": parameters.values.get(words.METRICS_CONFIG, ""),
             "metrics_auto_detect": parameters.boolean(words.METRICS_AUTO_DETECT, False),
             "inputs": None if _is_data(config.input) else [tensor.name for tensor in config.input],
+            "as_parts": parameters.boolean(words.PARTS, False),
             "outputs": None if _is_data(config.output) else [(one.name, _datatype(one)) for one in config.output],
             "batched": config.max_batch_size > 0,
         }

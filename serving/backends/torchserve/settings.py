@@ -6,6 +6,7 @@
     torchserve.min_workers, max_workers what is asked for; how many there are is the instances' number
     torchserve.version                  the archive's own modelVersion, written here and never read
     torchserve.service_envelope         in place of the manifest's: body, json, kserve, kservev2
+    torchserve.parts                    true: each declared input has one element of bytes, and is a part by its name
     torchserve.limit_max_image_pixels   false lets handlers open images of any size
     torchserve.metrics_mode             "prometheus" (or "legacy") for metrics of handlers at /metrics; "log", the default: none
     torchserve.metrics_config           a metrics.yaml with the metrics that handlers may keep; TorchServe's own without one
@@ -37,6 +38,7 @@ MIN_WORKERS = PREFIX + "min_workers"
 MAX_WORKERS = PREFIX + "max_workers"
 VERSION = PREFIX + "version"
 ENVELOPE = PREFIX + "service_envelope"
+PARTS = PREFIX + "parts"
 LIMIT_IMAGES = PREFIX + "limit_max_image_pixels"
 METRICS_MODE = PREFIX + "metrics_mode"
 METRICS_CONFIG = PREFIX + "metrics_config"
@@ -44,7 +46,7 @@ METRICS_AUTO_DETECT = PREFIX + "model_metrics_auto_detect"
 INSTALL = PREFIX + "install_py_dep_per_model"
 KNOWN = {
     *(HANDLER, RESPONSE_TIMEOUT, STARTUP_TIMEOUT, MIN_WORKERS, MAX_WORKERS, VERSION, ENVELOPE, LIMIT_IMAGES),
-    *(METRICS_MODE, METRICS_CONFIG, METRICS_AUTO_DETECT, INSTALL, "EXECUTION_ENV_PATH"),
+    *(PARTS, METRICS_MODE, METRICS_CONFIG, METRICS_AUTO_DETECT, INSTALL, "EXECUTION_ENV_PATH"),
 }
 
 DATA = "data"
@@ -148,7 +150,7 @@ def check_parameters(config: ModelConfig) -> None:
     for key in (MIN_WORKERS, MAX_WORKERS):
         parameters.integer(key, 0)
     wants_metrics(config)
-    for key in (LIMIT_IMAGES, METRICS_AUTO_DETECT, INSTALL):
+    for key in (LIMIT_IMAGES, PARTS, METRICS_AUTO_DETECT, INSTALL):
         parameters.boolean(key, False)
 
 

@@ -33,11 +33,14 @@ _MAX_KNOWN = 512  # texts that repeat from request to request, kept with what th
 
 
 class InputReader:
-    """Reads the requests of one model. inputs: their names; None for the one that holds parts. batched: rows are requests."""
+    """Reads the requests of one model."""
 
-    def __init__(self, inputs: Sequence[str] | None, batched: bool) -> None:
+    def __init__(self, inputs: Sequence[str] | None, batched: bool, as_parts: bool = False) -> None:
+        """inputs: their names; None for the one that holds parts. batched: rows are requests. as_parts: each input is one of
+        bytes, and a part by its name."""
         self._inputs = inputs
         self._batched = batched
+        self._as_parts = as_parts
         self._parts = _Known(_parsed_parts)
         self._headers = _Known(_parsed_headers)
         self._types_of_parts = _Known(_parsed_types)
@@ -55,6 +58,8 @@ class InputReader:
             parameters: Mapping[str, Any] = details.get("parameters", {})
             if self._inputs is None:
                 entries += self._parts_of(tensors[0], parameters, memory)
+            elif self._as_parts:
+                entries += _named_parts(tensors, memory)
             else:
                 entries += _rows_of(tensors, rows if self._batched else 0, memory)
             sent = self._headers_of(parameters)
@@ -107,6 +112,12 @@ def _values(memory: Memory, start: int, end: int) -> list[bytearray]:
         start = begin + int.from_bytes(memory[start:begin], "little")
         values.append(bytearray(memory[begin:start]))
     return values
+
+
+def _named_parts(tensors: Sequence[TensorRow], memory: Memory) -> list[Entry]:
+    """Return an entry for each row of tensors that have one element in each: the parts by the tensors' names."""
+    columns = {name: _values(memory, offset, offset + length) for name, _, _, offset, length in tensors}
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
 def _rows_of(tensors: Sequence[TensorRow], rows: int, memory: Memory) -> list[Entry]:

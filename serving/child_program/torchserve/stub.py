@@ -53,7 +53,7 @@ class TorchserveStub(Stub):
         self._windows: WeakValueDictionary[int, ResponseWindow] = WeakValueDictionary()  # of streams that are open
         self._folder = settings["folder"]
         self._decoupled = settings["decoupled"]
-        self._inputs = InputReader(settings["inputs"], settings["batched"])
+        self._inputs = InputReader(settings["inputs"], settings["batched"], settings["as_parts"])
         self._answers = AnswerEncoder(settings["outputs"], settings["batched"])
         self._context = context = _context(settings)
         self._export = _exporter(settings, context, self._link)

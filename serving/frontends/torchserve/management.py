@@ -35,7 +35,7 @@ def list_models(side: TorchServeSide, exchange: Exchange) -> Reply:
 
 
 async def register_model(side: TorchServeSide, exchange: Exchange) -> Reply:
-    registrations = _changeable(side)
+    registrations = changeable(side)
     mime = exchange.head.headers.get("content-type", "").partition(";")[0].strip().lower()
     if mime == "application/json":
         return _replied(await registrations.register(asked_in_json(bytes(exchange.body))))
@@ -59,22 +59,17 @@ def asked_in_query(query: "Query") -> Registering:
 
 def asked_in_json(body: bytes) -> Registering:
     """Read a registration as JSON; what it does not say is not synchronous and has no workers, as in TorchServe."""
-    try:
-        said = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        raise TorchServeError(400, "JsonSyntaxException", f"the body is not JSON: {error}") from None
-    if not isinstance(said, dict):
-        raise TorchServeError(400, "JsonSyntaxException", "the body is not a JSON object")
+    said = json_object(body)
     return Registering(
-        url=_text(said, "url"),
-        model_name=_text(said, "model_name") or "",
-        runtime=_text(said, "runtime") or "",
-        handler=_text(said, "handler") or "",
-        batch_size=_whole(said, "batch_size"),
-        max_batch_delay_ms=_whole(said, "max_batch_delay"),
-        initial_workers=_whole(said, "initial_workers") or 0,
-        response_timeout_s=_whole(said, "response_timeout"),
-        startup_timeout_s=_whole(said, "startup_timeout"),
+        url=text_of(said, "url"),
+        model_name=text_of(said, "model_name") or "",
+        runtime=text_of(said, "runtime") or "",
+        handler=text_of(said, "handler") or "",
+        batch_size=whole_of(said, "batch_size"),
+        max_batch_delay_ms=whole_of(said, "max_batch_delay"),
+        initial_workers=whole_of(said, "initial_workers") or 0,
+        response_timeout_s=whole_of(said, "response_timeout"),
+        startup_timeout_s=whole_of(said, "startup_timeout"),
         synchronous=str(said.get("synchronous", False)).lower() == "true",
     )
 
@@ -109,16 +104,16 @@ async def scale_model(side: TorchServeSide, exchange: Exchange) -> Reply:
     least = query.integer("min_worker", 1)
     most = query.integer("max_worker", least)
     version = version or query.text("model_version")
-    return _replied(await _manageable(side).scale(name, version, least, most, query.boolean("synchronous", False)))
+    return _replied(await manageable(side).scale(name, version, least, most, query.boolean("synchronous", False)))
 
 
 async def unregister_model(side: TorchServeSide, exchange: Exchange) -> Reply:
-    return _replied(await _changeable(side).unregister(*_named(exchange)))
+    return _replied(await changeable(side).unregister(*_named(exchange)))
 
 
 async def set_default(side: TorchServeSide, exchange: Exchange) -> Reply:
     name, version = _named(exchange)
-    return _replied(await _manageable(side).set_default(name, version or ""))
+    return _replied(await manageable(side).set_default(name, version or ""))
 
 
 def model_ready(side: TorchServeSide, exchange: Exchange) -> Reply:
@@ -191,16 +186,16 @@ def _named(exchange: Exchange) -> tuple[str, str | None]:
     return params["model"], params.get("version")
 
 
-def _manageable(side: TorchServeSide) -> Registrations:
+def manageable(side: TorchServeSide) -> Registrations:
     """Return the registrations; refuse where the models are another's to manage."""
     if side.registrations is None:
         raise elsewhere()
     return side.registrations
 
 
-def _changeable(side: TorchServeSide) -> Registrations:
+def changeable(side: TorchServeSide) -> Registrations:
     """Return the registrations where models may be registered and unregistered."""
-    registrations = _manageable(side)
+    registrations = manageable(side)
     if not side.options.enable_model_api:
         raise not_allowed()
     return registrations
@@ -218,7 +213,17 @@ def _replied(outcome: Outcome) -> Reply:
     return status_reply(outcome.text, outcome.code)
 
 
-def _text(said: Mapping[str, Any], key: str) -> str | None:
+def json_object(body: bytes) -> Mapping[str, Any]:
+    try:
+        said = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise TorchServeError(400, "JsonSyntaxException", f"the body is not JSON: {error}") from None
+    if not isinstance(said, dict):
+        raise TorchServeError(400, "JsonSyntaxException", "the body is not a JSON object")
+    return said
+
+
+def text_of(said: Mapping[str, Any], key: str) -> str | None:
     value = said.get(key)
     if value is None or isinstance(value, str):
         return value
@@ -227,7 +232,7 @@ def _text(said: Mapping[str, Any], key: str) -> str | None:
     raise bad_request(f"'{key}' must be a text")
 
 
-def _whole(said: Mapping[str, Any], key: str) -> int | None:
+def whole_of(said: Mapping[str, Any], key: str) -> int | None:
     value = said.get(key)
     if isinstance(value, str) and _INTEGER.fullmatch(value):
         value = int(value)

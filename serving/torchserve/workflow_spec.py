@@ -1,0 +1,215 @@
+"""A workflow's archive and its specification: the models and functions that are its nodes, and which feeds which.
+
+A .war is a zip file with WAR-INF/MANIFEST.json, which names the specification in YAML and the Python file with the functions.
+Source: docs/workflows.md of TorchServe 0.12, workflow-archiver/README.md, and archives that torch-workflow-archiver 0.2 wrote.
+"""
+
+import json
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from repository.core.errors import RepositoryError, UnsafeArchive
+from repository.core.layout import check_name
+from repository.files import archive as zip_archive
+from serving.torchserve.errors import TorchServeError
+
+MANIFEST = "WAR-INF/MANIFEST.json"
+MAX_TEXT_BYTES = 1 << 20
+MAX_NODES = 256
+MAX_NUMBER = 2**31 - 1
+_SETTINGS = ("min-workers", "max-workers", "batch-size", "max-batch-delay", "retry-attempts", "timeout-ms")
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSettings:
+    """What the specification says of all nodes, or of one."""
+
+    min_workers: int = 1
+    max_workers: int = 1
+    batch_size: int = 1
+    max_batch_delay_ms: int = 50
+    retry_attempts: int = 1
+    timeout_ms: int = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """url: of a model's archive; "" for a function. sources: the nodes whose answers it gets, in the DAG's order."""
+
+    name: str
+    url: str
+    settings: NodeSettings
+    sources: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkflowSpec:
+    """nodes: in an order in which each comes behind those that feed it. leaves: those that feed none."""
+
+    name: str
+    handler: str  # the file with the functions, "" without one
+    requirements: str
+    settings: NodeSettings
+    nodes: tuple[Node, ...]
+    leaves: tuple[str, ...]
+    dag: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    @property
+    def dag_text(self) -> str:
+        """Return the DAG as TorchServe writes it: {pre=[one, two], one=[agg]}."""
+        edges = (f"{name}=[{', '.join(targets)}]" for name, targets in self.dag.items())
+        return "{" + ", ".join(edges) + "}"
+
+    @property
+    def longest_ms(self) -> int:
+        """Return how long one run may take: the time-outs of the nodes on the slowest way."""
+        until: dict[str, int] = {}
+        for node in self.nodes:
+            until[node.name] = node.settings.timeout_ms + max((until[one] for one in node.sources), default=0)
+        return max(until.values())
+
+
+def unpack(path: Path, folder: Path) -> None:
+    """Unpack an archive into a folder that is not there yet. TorchServeError for what is none."""
+    try:
+        zip_archive.extract(path, folder)
+    except RepositoryError as error:
+        raise invalid_workflow(error.message) from None
+
+
+def check_archive(path: Path) -> None:
+    """Raise RepositoryError for a file that is no zip file; what is in it is looked at when it is unpacked."""
+    if not zipfile.is_zipfile(path):
+        raise UnsafeArchive(f"'{path.name}' is no workflow archive: expected a zip file")
+
+
+def read_spec(folder: Path, name: str = "") -> WorkflowSpec:
+    """Read an unpacked archive. name: in place of the manifest's. TorchServeError for what is wrong."""
+    manifest = _manifest(folder)
+    name = name or _text(manifest, "workflowName")
+    if not name:
+        raise invalid_workflow("Workflow name is not defined.")
+    try:
+        check_name(name)
+    except RepositoryError as error:
+        raise invalid_workflow(f"workflow name '{name[:80]}' cannot be used: {error.message}") from None
+    try:
+        spec = yaml.safe_load(_content(folder, _text(manifest, "specFile"), "specification"))
+    except (yaml.YAMLError, ValueError, RecursionError):
+        raise invalid_workflow("Failed to parse yaml.") from None
+    models = spec.get("models") if isinstance(spec, dict) else None
+    dag = spec.get("dag") if isinstance(spec, dict) else None
+    if not isinstance(dag, dict) or not dag or not isinstance(models, dict | None):
+        raise invalid_workflow("the specification needs a mapping 'dag', and may have a mapping 'models'")
+    common = _settings(models or {}, NodeSettings(), "models")
+    edges = _edges(dag)
+    nodes = _nodes(edges, models or {}, common)
+    handler = _text(manifest, "handler")
+    functions = [node.name for node in nodes if not node.url]
+    if functions:
+        _content(folder, handler, f"handler, which function '{functions[0]}' should be in")
+    fed = {source for node in nodes for source in node.sources}
+    leaves = tuple(node.name for node in nodes if node.name not in fed)
+    return WorkflowSpec(name, handler, _text(manifest, "requirementsFile"), common, nodes, leaves, edges)
+
+
+# -- the manifest --------------------------------------------------------------------------------------------------------
+def _manifest(folder: Path) -> Mapping[str, Any]:
+    try:
+        whole = json.loads(_content(folder, MANIFEST, "manifest"))
+    except (ValueError, RecursionError):
+        raise invalid_workflow(f"{MANIFEST} is not JSON") from None
+    workflow = whole.get("workflow") if isinstance(whole, dict) else None
+    if not isinstance(workflow, dict):
+        raise invalid_workflow("Missing Workflow entry in manifest file.")
+    return workflow
+
+
+def _content(folder: Path, name: str, what: str) -> bytes:
+    """Return a file of the archive; nothing outside of it."""
+    path = folder / name
+    inside = name and ".." not in Path(name).parts and not Path(name).is_absolute()
+    if not inside or not path.is_file() or path.is_symlink():
+        raise invalid_workflow(f"the archive has no {what}: expected the file '{name[:80] or MANIFEST}'")
+    with path.open("rb") as file:
+        content = file.read(MAX_TEXT_BYTES + 1)
+    if len(content) > MAX_TEXT_BYTES:
+        raise invalid_workflow(f"the {what} is larger than {MAX_TEXT_BYTES >> 10} KiB")
+    return content
+
+
+def _text(manifest: Mapping[str, Any], key: str) -> str:
+    value = manifest.get(key)
+    return value if isinstance(value, str) else ""
+
+
+# -- the specification -----------------------------------------------------------------------------------------------------
+def _settings(said: Mapping[Any, Any], otherwise: NodeSettings, where: str) -> NodeSettings:
+    values = {}
+    for key in _SETTINGS:
+        value = said.get(key, getattr(otherwise, _field(key)))
+        least = 0 if key in ("retry-attempts", "max-batch-delay") else 1
+        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= MAX_NUMBER:
+            raise invalid_workflow(f"{key} of {where} must be a whole number from {least} up, not {str(value)[:40]!r}")
+        values[_field(key)] = value
+    return NodeSettings(**values)
+
+
+def _field(key: str) -> str:
+    return {"max-batch-delay": "max_batch_delay_ms"}.get(key, key.replace("-", "_"))
+
+
+def _edges(dag: Mapping[Any, Any]) -> dict[str, list[str]]:
+    """Return node -> the nodes that it feeds, as written but for empty names."""
+    edges: dict[str, list[str]] = {}
+    for name, targets in dag.items():
+        listed = targets if isinstance(targets, list) else [] if targets is None else None
+        if not isinstance(name, str) or listed is None or not all(isinstance(one, str | None) for one in listed):
+            raise invalid_workflow("each entry of 'dag' needs a list of names: '<node>: [<node>, ...]'")
+        edges[name] = [one for one in listed if one and one.strip()]
+    return edges
+
+
+def _nodes(edges: Mapping[str, Sequence[str]], models: Mapping[Any, Any], common: NodeSettings) -> tuple[Node, ...]:
+    sources: dict[str, list[str]] = {}
+    for name, targets in edges.items():
+        sources.setdefault(name, [])
+        for target in targets:
+            found = sources.setdefault(target, [])
+            if target == name:
+                raise _no_dag("Self loop exception")
+            if name not in found:
+                found.append(name)
+    if len(sources) > MAX_NODES:
+        raise invalid_workflow(f"a workflow has at most {MAX_NODES} nodes, not {len(sources)}")
+    try:
+        order = list(TopologicalSorter(sources).static_order())
+    except CycleError:
+        raise _no_dag("Not a valid DAG") from None
+    if sum(not found for found in sources.values()) != 1:
+        raise _no_dag("DAG should have only one start node")
+    return tuple(_node(name, models.get(name), common, tuple(sources[name])) for name in order)
+
+
+def _node(name: str, said: object, common: NodeSettings, sources: tuple[str, ...]) -> Node:
+    if said is None:
+        alone = NodeSettings(max_batch_delay_ms=0, retry_attempts=common.retry_attempts, timeout_ms=common.timeout_ms)
+        return Node(name, "", alone, sources)
+    url = said.get("url") if isinstance(said, dict) else None
+    if not isinstance(said, dict) or not isinstance(url, str):
+        raise invalid_workflow(f"model '{name[:80]}' of the specification needs a url")
+    return Node(name, url, _settings(said, common, f"model '{name[:80]}'"), sources)
+
+
+def invalid_workflow(message: str) -> TorchServeError:
+    return TorchServeError(400, "InvalidWorkflowException", message)
+
+
+def _no_dag(message: str) -> TorchServeError:
+    return TorchServeError(400, "InvalidDAGException", message)
