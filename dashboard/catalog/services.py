@@ -37,7 +37,7 @@ def _want(model: Model, desired: DesiredState, actor: Actor) -> Model:
     require(actor, Right.OPERATE)
     action, verb = _VERBS[desired]
     with transaction.atomic():
-        model = Model.objects.select_for_update().get(pk=model.pk)
+        model = Model.locked(model.pk)
         before = model.desired_state
         model.desired_state = desired
         model.save(update_fields=["desired_state"])
@@ -58,14 +58,15 @@ def model_describe(
 ) -> Model:
     """Change the description or tags of a model; what is None stays. Invalid: too many or too long tags."""
     require(actor, Right.OPERATE)
-    before = {"description": model.description, "tags": model.tags}
-    after = {
-        "description": model.description if description is None else description.strip()[:10_000],
-        "tags": model.tags if tags is None else _clean_tags(tags),
-    }
-    if before != after:
-        with transaction.atomic():
-            Model.objects.filter(pk=model.pk).update(**after)
+    clean = None if tags is None else _clean_tags(tags)
+    with transaction.atomic():
+        model = Model.locked(model.pk)
+        before = {"description": model.description, "tags": model.tags}
+        model.description = model.description if description is None else description.strip()[:10_000]
+        model.tags = model.tags if clean is None else clean
+        after = {"description": model.description, "tags": model.tags}
+        if before != after:
+            model.save(update_fields=["description", "tags"])
             audit_record(
                 actor=actor,
                 action="model.describe",
@@ -74,7 +75,6 @@ def model_describe(
                 before=before,
                 after=after,
             )
-        model.refresh_from_db()
     return model
 
 
@@ -96,7 +96,7 @@ def model_delete(*, model: Model, actor: Actor, confirm_name: str) -> None:
     if confirm_name != model.name:
         raise Invalid(f"type the model's name, '{model.name}', to delete it")
     with auth_file_kept() as write_auth_file:
-        model = Model.objects.select_for_update().get(pk=model.pk)
+        model = Model.locked(model.pk)
         _refuse_served(model)
         count = model.versions.count()
         audit_record(

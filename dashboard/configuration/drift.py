@@ -79,7 +79,7 @@ def drift_adopt(*, model: Model, actor: Actor) -> Release:
 def _adopt(model: Model, actor: Actor) -> Release:
     require(actor, Right.UPLOAD_CODE)
     with transaction.atomic():
-        model = Model.objects.select_for_update().get(pk=model.pk)
+        model = Model.locked(model.pk)
         # Read under the lock, as it is written again below: an edit that came meanwhile would be overwritten.
         text = _adoptable_text(model.name)
         text_check(model=model, text=text, with_files=False)  # the files may have changed, too
@@ -122,7 +122,7 @@ def drift_overwrite(*, model: Model, actor: Actor) -> Release:
     """Write the newest release's text over the one on disk. Files of versions are not brought back by this."""
     require(actor, Right.OPERATE)
     with transaction.atomic():
-        model = Model.objects.select_for_update().get(pk=model.pk)
+        model = Model.locked(model.pk)
         release = newest_release(model)
         if release is None:
             raise Conflict(f"model '{model.name}' has no configuration to write")

@@ -118,7 +118,7 @@ def config_apply(
     text = unstamped(text)
     text_check(model=model, text=text, with_files=False)
     with transaction.atomic():
-        model = Model.objects.select_for_update().get(pk=model.pk)
+        model = Model.locked(model.pk)
         refuse_outdated(model=model, base_release=base_release)
         refuse_drift(model)
         current = newest_release(model)

@@ -15,7 +15,7 @@ from dashboard.models import Example, Model
 from dashboard.models.upload_json import TensorRow
 from dashboard.releases.storage import disk_text
 from dashboard.shared.choices import ExampleSource
-from dashboard.shared.exceptions import Conflict, Invalid, TooLarge
+from dashboard.shared.exceptions import Conflict, Invalid, NotFound, TooLarge
 from repository.config import model_config
 from repository.core.errors import InvalidConfig, InvalidExample
 from repository.core.golden import (
@@ -59,7 +59,7 @@ def example_create(
     example = Example(model=model, source=source, created_by=actor.user, created_by_name=actor.name)
     _put(example, {**given, "absolute": absolute, "relative": relative})
     with transaction.atomic():
-        model = Model.objects.select_for_update().get(pk=model.pk)
+        model = Model.locked(model.pk)
         _refuse_taken(example)
         _refuse_excess(example)
         example.save()
@@ -80,8 +80,7 @@ def example_change(*, example: Example, actor: Actor, **changes: Any) -> Example
     """
     require(actor, Right.OPERATE)
     with transaction.atomic():
-        model = Model.objects.select_for_update().get(pk=example.model_id)
-        example = Example.objects.select_related("model").get(pk=example.pk)
+        model, example = _locked(example)
         before = _told(example)
         _put(example, {**{key: getattr(example, key) for key in CHANGEABLE}, **changes})
         if changes.keys() & _JUDGED:
@@ -104,14 +103,24 @@ def example_delete(*, example: Example, actor: Actor) -> None:
     """Delete an example. Forbidden: the actor may not operate."""
     require(actor, Right.OPERATE)
     with transaction.atomic():
+        model, example = _locked(example)
         audit_record(
             actor=actor,
             action="example.delete",
-            model=example.model,
-            summary=f"Deleted example “{example.name}” of {example.model.name}",
+            model=model,
+            summary=f"Deleted example “{example.name}” of {model.name}",
             before=_told(example),
         )
         example.delete()
+
+
+def _locked(example: Example) -> tuple[Model, Example]:
+    """Return an example as it is now, and its model, whose row is the caller's alone. NotFound: one was deleted meanwhile."""
+    model = Model.locked(example.model_id)
+    found = Example.objects.select_related("model").filter(pk=example.pk).first()
+    if found is None:
+        raise NotFound(f"example '{example.name}' of '{model.name}' was deleted meanwhile")
+    return model, found
 
 
 # -- what is kept --------------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 import orjson
+from django.db import transaction
 
 from dashboard.access.audit import audit_record
 from dashboard.access.authorisation import Actor, Right, require
@@ -58,12 +59,13 @@ def traffic_sample(*, model: Model, actor: Actor, count: int, seconds: int, cons
         raise Invalid.at("count", f"expected 1 to {MAX_COUNT} requests")
     if not 1 <= seconds <= MAX_SECONDS:
         raise Invalid.at("seconds", f"expected 1 to {MAX_SECONDS} seconds")
-    audit_record(
-        actor=actor,
-        action="traffic.sample",
-        model=model,
-        summary=f"Asked to see up to {count} requests that clients send to {model.name} within {seconds} s",
-    )
+    with transaction.atomic():
+        audit_record(
+            actor=actor,
+            action="traffic.sample",
+            model=Model.locked(model.pk),
+            summary=f"Asked to see up to {count} requests that clients send to {model.name} within {seconds} s",
+        )
     found = ServerClient(server_get(LOCAL), _connections).sample(model.name, count, seconds)
     skipped = dict(found["skipped"])
     candidates = []

@@ -7,6 +7,7 @@ from django.db import models
 from django.utils import timezone
 
 from dashboard.shared.choices import DesiredState
+from dashboard.shared.exceptions import NotFound
 from repository.files.drift import Fingerprint
 
 
@@ -48,3 +49,11 @@ class Model(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    @classmethod
+    def locked(cls, pk: int) -> "Model":
+        """Return a model's row, which is the caller's alone until its transaction ends. NotFound: it was deleted meanwhile."""
+        try:
+            return cls.objects.select_for_update().get(pk=pk)
+        except cls.DoesNotExist:
+            raise NotFound("the model was deleted meanwhile") from None

@@ -42,7 +42,7 @@ def version_archive(*, version: Version, actor: Actor) -> Job:
     repository = managed_repository()
     at_once = storage.same_disk(repository.root, repository.archive) or _small(version)
     with transaction.atomic():
-        model = Model.objects.select_for_update().get(pk=version.model_id)
+        model = Model.locked(version.model_id)
         _refuse_protected(model, version)
         version_states.archive(version)
         job = _job("archive", "Archive", version, actor, announce=not at_once)
@@ -54,7 +54,7 @@ def version_restore(*, version: Version, actor: Actor) -> Job:
     """Brings an archived version back. Conflict where that alone would make it live."""
     require(actor, Right.OPERATE)
     with transaction.atomic():
-        model = Model.objects.select_for_update().get(pk=version.model_id)
+        model = Model.locked(version.model_id)
         version_states.restore(version)
         _refuse_live(model, version)
         archived = managed_repository().archived_version_dir(model.name, version.number)
@@ -91,7 +91,7 @@ def _archive(version: Version, repository: ModelRepository, context: JobContext)
     place: dict[str, Any] = {"name": version.model.name, "version": version.number}
     publish.archive_version(repository, **place, progress=JobProgress(context))
     with transaction.atomic():
-        model = Model.objects.select_for_update().get(pk=version.model_id)
+        model = Model.locked(version.model_id)
         version_states.archived(version)
         forget_version(model, version.number)
         _record(version, model, context.job, "version.archive", "Archived")
@@ -157,7 +157,7 @@ def _settle(version: Version) -> None:
     """The row of a move that was broken off says where the files are; nothing for one that has ended."""
     there = managed_repository().has_version(version.model.name, version.number)
     with contextlib.suppress(WrongState), transaction.atomic():
-        model = Model.objects.select_for_update().get(pk=version.model_id)
+        model = Model.locked(version.model_id)
         if there:
             version_states.published(version)
         else:
@@ -173,7 +173,7 @@ def _hashed(folder: Path, progress: Progress) -> Manifest:
 
 def _record_restored(version: Version, manifest: Manifest, job: Job) -> Model:
     with transaction.atomic():
-        model = Model.objects.select_for_update().get(pk=version.model_id)
+        model = Model.locked(version.model_id)
         _refuse_live(model, version)
         _refuse_code(version, model, managed_repository().version_dir(model.name, version.number), _mover(job))
         version_states.published(version)

@@ -35,7 +35,7 @@ def retention_set(*, model: Model, actor: Actor, count: int | None = None, days:
     if days is not None:
         rule["days"] = days
     with transaction.atomic():
-        model = Model.objects.select_for_update().get(pk=model.pk)
+        model = Model.locked(model.pk)
         if model.retention != rule:
             before, model.retention = model.retention, rule
             model.save(update_fields=["retention"])

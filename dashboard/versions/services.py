@@ -32,7 +32,7 @@ def release_promote(*, version: Version, actor: Actor, text: str | None = None, 
     """
     require(actor, Right.OPERATE)
     with transaction.atomic():
-        model = Model.objects.select_for_update().get(pk=version.model_id)
+        model = Model.locked(version.model_id)
         version.refresh_from_db()
         if version.state != VersionState.PUBLISHED:
             hint = "restore it first" if version.state == VersionState.ARCHIVED else "wait until that is done"
@@ -77,7 +77,7 @@ def release_go_back(*, model: Model, actor: Actor, release: Release | None = Non
     """
     require(actor, Right.OPERATE)
     with transaction.atomic():
-        model = Model.objects.select_for_update().get(pk=model.pk)
+        model = Model.locked(model.pk)
         target = release or way_back(model)
         if target is None:
             raise Conflict(f"model '{model.name}' has no earlier release to go back to")
@@ -112,7 +112,7 @@ def aliases_set(*, model: Model, aliases: Mapping[str, int], actor: Actor, base_
     if wrong := aliases_problem({**aliases}, ModelConfig()):
         raise Invalid(wrong)
     with transaction.atomic():
-        model = Model.objects.select_for_update().get(pk=model.pk)
+        model = Model.locked(model.pk)
         newest = newest_release(model)
         if newest is None:
             raise Conflict(f"model '{model.name}' has no version to name")
@@ -181,16 +181,20 @@ def _load(model: Model) -> None:
 
 def version_annotate(*, version: Version, actor: Actor, note: str) -> Version:
     require(actor, Right.OPERATE)
-    before, note = version.note, note.strip()[:10_000]
+    note = note.strip()[:10_000]
     with transaction.atomic():
-        Version.objects.filter(pk=version.pk).update(note=note)
-        audit_record(
-            actor=actor,
-            action="version.annotate",
-            model=version.model,
-            summary=f"Noted on version {version.number} of {version.model.name}",
-            before={"note": before},
-            after={"note": note},
-        )
-    version.refresh_from_db()
+        model = Model.locked(version.model_id)
+        version.refresh_from_db()
+        before = version.note
+        if before != note:
+            version.note = note
+            version.save(update_fields=["note"])
+            audit_record(
+                actor=actor,
+                action="version.annotate",
+                model=model,
+                summary=f"Noted on version {version.number} of {model.name}",
+                before={"note": before},
+                after={"note": note},
+            )
     return version
