@@ -71,6 +71,7 @@ class InitializeTorchserve(Initialize):
     each declared input is one of bytes, and a part by its name.
     """
 
+    packages: str  # a folder with what the model's requirements.txt names; "" for none
     decoupled: bool
     name: str  # of the model
     handler: str

@@ -17,6 +17,7 @@ from serving.backends.base.parameters import Parameters
 from serving.backends.channel.messages import InitializeTorchserve
 from serving.backends.child.instance import ChildInstance
 from serving.backends.environments.interpreter import model_interpreter
+from serving.backends.environments.requirements import install
 from serving.backends.torchserve import settings as words
 from serving.backends.torchserve.settings import archive_path, bounds, told
 from serving.core.datatypes import BY_CONFIG
@@ -55,15 +56,30 @@ class TorchserveBackend(Backend):
             self._settings = torchserve_archive.read_settings(archive)
             self._folder = self._private.path / "model"
             torchserve_archive.unpack(archive, self._folder)
+            self._python = model_interpreter(self.spec.config, self.spec.version_dir.parent)
+            self._packages = self._installed()
         except RepositoryError as error:
             self.unload()
             raise told(error) from None
+        except BaseException:
+            self.unload()
+            raise
         if self._settings.unserved:
             log.warning(
                 "%s: model-config.yaml sets what means nothing here: %s",
                 self.spec.name,
                 ", ".join(self._settings.unserved),
             )
+
+    def _installed(self) -> str:
+        """Install the archive's requirements where the configuration wants that: return the folder; "" for none."""
+        assert self._private is not None
+        wanted = Parameters.of(self.spec.config).boolean(words.INSTALL, False)
+        if not wanted or not self._manifest.requirements_file:
+            return ""
+        packages = self._private.path / "packages"
+        install(self._folder / self._manifest.requirements_file, packages, self._python)
+        return str(packages)
 
     def unload(self) -> None:
         if self._private is not None:
@@ -78,6 +94,7 @@ class TorchserveBackend(Backend):
             "stub": "torchserve",
             "folder": str(self._folder),
             "model_file": manifest.model_file,
+            "packages": self._packages,
             "decoupled": config.model_transaction_policy.decoupled,
             "name": self.spec.name,
             "handler": parameters.values.get(words.HANDLER, "") or manifest.handler,
@@ -96,8 +113,7 @@ class TorchserveBackend(Backend):
             "outputs": None if _is_data(config.output) else [(one.name, _datatype(one)) for one in config.output],
             "batched": config.max_batch_size > 0,
         }
-        python = model_interpreter(config, self.spec.version_dir.parent)
-        return ChildInstance(self.spec, device, name, initialize, python, bounds(config))
+        return ChildInstance(self.spec, device, name, initialize, self._python, bounds(config))
 
     @classmethod
     def gpu_available(cls) -> tuple[bool, str]:

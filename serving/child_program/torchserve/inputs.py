@@ -168,10 +168,11 @@ def _parsed_headers(text: str) -> Headers:
 
 # -- decoding by content type ------------------------------------------------------------------------------------------
 def _decoder(content_type: str) -> Decoder | None:
-    """Return what decodes a body of a type, whose letters count; None for one that stays bytes."""
-    if content_type.startswith("application/json"):
+    """Return what decodes a body of a type; None for one that stays bytes."""
+    kind = content_type.lower()
+    if kind.startswith("application/json"):
         return _json
-    return _text if content_type.startswith("text/") else None
+    return _text if kind.startswith("text/") else None
 
 
 def _json(value: bytearray) -> Any:

@@ -46,7 +46,7 @@ class TorchserveStub(Stub):
 
     def __init__(self, message: Initialize, link: socket.socket) -> None:
         settings = cast("InitializeTorchserve", message)
-        _enter(settings["folder"])
+        _enter(settings["folder"], settings["packages"])
         log_as_torchserve()
         self._name = settings["name"]
         self._link = ServerLink(link, self._on_message)
@@ -130,12 +130,12 @@ class TorchserveStub(Stub):
             window.taken(message["size"])
 
 
-def _enter(folder: str) -> None:
+def _enter(folder: str, packages: str) -> None:
     """Make the archive's folder the working directory, from which the handler imports, and programs that it starts."""
     os.chdir(folder)
-    sys.path[:0] = [str(_TS_PATH), folder]
-    before = os.environ.get("PYTHONPATH", "")
-    os.environ["PYTHONPATH"] = ":".join(filter(None, (folder, str(_TS_PATH), before)))
+    own = list(filter(None, (str(_TS_PATH), folder, packages)))
+    sys.path[:0] = own
+    os.environ["PYTHONPATH"] = ":".join(filter(None, (*own, os.environ.get("PYTHONPATH", ""))))
 
 
 def _exporter(settings: InitializeTorchserve, context: "Context", link: ServerLink) -> MetricExporter | None:

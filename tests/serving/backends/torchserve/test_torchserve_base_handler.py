@@ -2,7 +2,6 @@
 
 import io
 import json
-import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +14,7 @@ from onnx import TensorProto, helper
 
 from tests.serving.backends.torchserve.driving import ask, send
 from tests.serving.in_process import core
-from tests.support.torchserve_archives import TS_PATH, model
+from tests.support.torchserve_archives import model
 
 NET = """
 import torch
@@ -92,15 +91,6 @@ def handler_of(tmp_path: Path, files: dict[str, Any], **named: str) -> Any:
     handler = BaseHandler()
     handler.initialize(Context("net", str(tmp_path), {"model": {"modelName": "net", **named}}, 1, None, "0.12.0"))
     return handler
-
-
-@pytest.fixture
-def importable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of a test, as a child process has that of its archive: what lies there can be imported."""
-    monkeypatch.syspath_prepend(str(TS_PATH))
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.delitem(sys.modules, "net", raising=False)
-    return tmp_path
 
 
 @pytest.mark.parametrize("kind", ["eager", "torchscript", "exported", "onnx"])

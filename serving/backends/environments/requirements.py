@@ -1,0 +1,50 @@
+"""Installs what a model's requirements.txt names into a folder of the model's own, which its processes import from first."""
+
+import logging
+import os
+import subprocess
+from pathlib import Path
+
+from serving.backends.environments.interpreter import Interpreter
+from serving.core.errors import internal, invalid, without_paths
+
+log = logging.getLogger(__name__)
+
+INSTALL_TIMEOUT_S = 1800.0
+_PIP = "PIP_"  # variables that say where packages come from
+
+
+def install(requirements: Path, target: Path, python: Interpreter) -> None:
+    """Have pip of that Python install a file's packages into `target`; INVALID_ARG with pip's last words where it cannot.
+
+    Paths in the file are relative to its folder. It takes as long as it takes, up to INSTALL_TIMEOUT_S: not on the event loop.
+    """
+    arguments = ["-m", "pip", "install", "--disable-pip-version-check", "--no-input", "--target", str(target)]
+    variables = python.variables(os.environ) | {
+        name: value for name, value in os.environ.items() if name.startswith(_PIP)
+    }
+    log.info("installing %s of the archive", requirements.name)
+    try:
+        done = subprocess.run(
+            python.command(*arguments, "-r", str(requirements)),
+            env=variables,
+            cwd=requirements.parent,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=INSTALL_TIMEOUT_S,
+        )
+    except subprocess.TimeoutExpired:
+        raise invalid(
+            f"installing {requirements.name} of the archive took longer than {INSTALL_TIMEOUT_S:g} s"
+        ) from None
+    except OSError as error:
+        raise internal(f"pip cannot be run to install {requirements.name}: {error.strerror}") from None
+    lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+    for line in lines[-50:]:
+        log.info("pip: %s", line)
+    if done.returncode:
+        errors = [line for line in lines if line.startswith("ERROR")] or lines
+        last = without_paths(errors[-1].strip()) if errors else f"exit status {done.returncode}"
+        raise invalid(f"{requirements.name} of the archive cannot be installed: {last}")

@@ -1,0 +1,17 @@
+"""The package `ts` in the test's own process, for what of it needs no process of its own."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.torchserve_archives import TS_PATH
+
+
+@pytest.fixture
+def importable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a test, as a child process has that of its archive: what lies there can be imported, and `ts`."""
+    monkeypatch.syspath_prepend(str(TS_PATH))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "net", raising=False)
+    return tmp_path
