@@ -16,7 +16,7 @@ from serving.frontends.torchserve.inference import InferenceApi
 from serving.frontends.torchserve.metrics_page import MetricsPage
 from serving.frontends.torchserve.replies import error_reply, json_reply, status_reply
 from serving.server.inference_server import InferenceServer
-from serving.torchserve.errors import not_allowed
+from serving.torchserve.errors import no_resource, not_allowed
 
 # Beginning of a path -> the form of errors there.
 ERROR_REPLIES: dict[str, ErrorReply] = {"/v2": v2_error_reply, "": error_reply}
@@ -52,7 +52,7 @@ def inference_routes(api: InferenceApi) -> list[Route[object]]:
 
     def described(exchange: Exchange) -> Reply:
         params = exchange.route.params
-        api.targets.find(params["model"], params.get("version", ""))
+        api.targets.find(params["model"], params.get("version", ""), predicts=False)
         return json_reply(describe_model(params["model"]))
 
     rest = "{model}[/{version}[/{url_path*}]]"
@@ -87,9 +87,12 @@ def _kserve_routes(
 
     async def model_ready(exchange: Exchange) -> Reply:
         name = exchange.route.params["model"]
-        api.targets.find(name, "")
+        api.targets.find(name, "", predicts=False)
         ready = await server.confirm_model_ready(name)
         return json_reply({"name": name, "ready": ready}, 200 if ready else 503)
+
+    def unknown(exchange: Exchange) -> Reply:
+        raise no_resource()
 
     def counted(exchange: Exchange) -> None:
         infer(server, exchange)
@@ -108,6 +111,7 @@ def _kserve_routes(
     whole = api.options.service_envelope == "kservev2"
     return [
         Route("GET", "/v1/models", "metadata", bound(models)),
+        Route(ANY, "/v1/models/{model}:{act}", "inference", bound(unknown)),
         Route("GET", "/v1/models/{model}", "health", bound(model_ready)),
         Route("GET", "/v2", "metadata", of_server(v2.server_metadata)),
         Route("GET", "/v2/health/live", "health", bound(lambda exchange: json_reply({"live": server.live()}))),

@@ -63,8 +63,10 @@ class Targets:
         self._registrations = registrations
         self._known: dict[tuple[str, str], Target] = {}
 
-    def find(self, model: str, version: str) -> Target:
-        """Return the target of a request. TorchServeError for a model or version that is unknown, or has no worker."""
+    def find(self, model: str, version: str, predicts: bool = True) -> Target:
+        """Return the target of a request. TorchServeError for a model or version that is unknown, or has no worker.
+
+        predicts: what is refused for want of workers counts as a prediction."""
         known = self._known.get((model, version))
         try:
             if known is not None and self._server.answering_config(model, known.number) is known.config:
@@ -72,7 +74,10 @@ class Targets:
             number = self._number(model, version)
             config = self._server.answering_config(model, number)
         except ServingError as error:
-            raise self._refusal(error, model, version) from None
+            refusal = self._refusal(error, model, version)
+            if predicts and isinstance(refusal, TorchServeError) and refusal.status == 503:
+                self._metrics.series(model, version).requests += 1
+            raise refusal from None
         found = Target(number, config, self._metrics.series(model, version).observers)
         self._known[model, version] = found
         return found

@@ -30,6 +30,7 @@ HEAD = b"POST /predictions/acts HTTP/1.1\r\nhost: x\r\n"
         ("POST", "/predictions/acts/1", 404, "ModelVersionNotFoundException"),
         ("POST", "/nobody/predict", 404, "ModelNotFoundException"),
         ("POST", "/invocations", 400, "BadRequestException"),
+        ("POST", "/v1/models/acts:think", 404, "ResourceNotFoundException"),
         ("DELETE", "/v1/models", 405, "MethodNotAllowedException"),
     ],
 )

@@ -1,12 +1,16 @@
 """Handlers of real archives over TorchServe's inference API: what the two make of a prediction together."""
 
+import re
 import threading
 from collections.abc import Iterator
 
+import grpc
 import pytest
 
+from serving.frontends.torchserve.messages import INFERENCE, PredictionResponse, PredictionsRequest
 from tests.serving.frontends.raw_http import Answer, RawClient
 from tests.serving.frontends.torchserve.apis import Apis, apis
+from tests.support.serving_process import PATIENCE_S, wait_until
 from tests.support.torchserve_archives import model
 
 ACTS = """
@@ -30,6 +34,8 @@ def handle(data, context):
             context.set_response_status(code=418, phrase="Teapot", idx=index)
             context.set_response_content_type(index, "text/html")
             context.set_response_header(index, "X-Mine", "1")
+        elif act == "count":
+            context.metrics.add_counter("Thoughts", 2, index)
         answers.append({name: [type(value).__name__, str(value)] for name, value in row.items()})
     return answers
 """
@@ -38,8 +44,26 @@ def handle(data, context):
 @pytest.fixture(scope="module")
 def handlers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Apis]:
     repository = tmp_path_factory.mktemp("archives")
-    model(repository, "acts", handler=ACTS, version="2.0-rc", config={"clientTimeoutInMills": 100})
-    with apis(repository) as running:
+    detected = 'parameters { key: "torchserve.model_metrics_auto_detect" value { string_value: "true" } }'
+    model(
+        repository,
+        "acts",
+        handler=ACTS,
+        version="2.0-rc",
+        config={"clientTimeoutInMills": 100},
+        pbtxt=f'backend: "torchserve"\n{detected}',
+    )
+    streams = """
+        from ts.handler_utils.utils import send_intermediate_predict_response
+        def handle(data, context):
+            if data is None:
+                return None
+            for number in range(2):
+                send_intermediate_predict_response([f"{number},"], context.request_ids, "", 200, context)
+            return ["end"]
+        """
+    model(repository, "streams", handler=streams)
+    with apis(repository, model_metrics_auto_detect=True) as running:
         yield running
 
 
@@ -96,3 +120,26 @@ def test_a_request_that_waits_longer_than_its_client_is_answered(handlers: Apis)
     for thread in threads:
         thread.join()
     assert sorted(answer.status for answer in answers) == [200, 503, 503]
+
+
+def test_what_a_handler_sends_first_is_a_chunk_of_its_own(handlers: Apis) -> None:
+    with RawClient(handlers.http) as client:
+        client.send(b"POST /predictions/streams HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n")
+        while client.file.readline() != b"\r\n":
+            pass
+        assert [client.chunk() for _ in range(4)] == [b"0,", b"1,", b"end", b""]
+    with grpc.insecure_channel(handlers.grpc) as channel:
+        call = channel.unary_stream(f"/{INFERENCE}.InferenceAPIsService/StreamPredictions")
+        message = PredictionsRequest(model_name="streams").SerializeToString()
+        answers = [PredictionResponse.FromString(one).prediction for one in call(message, timeout=PATIENCE_S)]
+    assert answers == [b"0,", b"1,", b"end"]
+
+
+def test_what_a_handler_counts_is_on_the_page(handlers: Apis) -> None:
+    predict(handlers, b"count")
+
+    def shown() -> str:
+        with RawClient(handlers.metrics) as client:
+            return client.request("GET", "/metrics?name[]=Thoughts").body.decode()
+
+    wait_until(lambda: re.search(r'^Thoughts\{.*ModelName="acts".*\} 2(\.0)?$', shown(), re.MULTILINE))
