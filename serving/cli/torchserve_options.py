@@ -91,7 +91,6 @@ class TorchServeOptions:
     metrics_config: Path | None = None
     model_metrics_auto_detect: bool = False
     disable_system_metrics: bool = False
-    system_metrics_cmd: str = ""
     metric_time_interval_s: int = 60
 
     # -- what is written -------------------------------------------------------------------------------------------

@@ -43,6 +43,7 @@ WITHOUT_MEANING = {
     "version": "it is this server's own",
     "tsConfigFile": "",  # TorchServe writes it into snapshots
     "plugins_config": "this server loads no Java plugins",
+    "system_metrics_cmd": "this server reads the machine's metrics itself",
 }
 KEYSTORE = ("keystore", "keystore_pass", "keystore_type")
 _SECRET = ("keystore_pass",)
@@ -294,7 +295,6 @@ HONOURED: dict[str, tuple[str, _Read]] = {
     "metrics_config": ("metrics_config", lambda reader, key: reader.path(key)),
     "model_metrics_auto_detect": ("model_metrics_auto_detect", _bool(False)),
     "disable_system_metrics": ("disable_system_metrics", _bool(False)),
-    "system_metrics_cmd": ("system_metrics_cmd", _text()),
     "metric_time_interval": ("metric_time_interval_s", _int(60, 1)),
 }
 # Read in ways of their own, below.

@@ -111,7 +111,7 @@ def overlay(
         words.STARTUP_TIMEOUT: str(settings.startup_timeout_s),
         words.ENVELOPE: options.service_envelope,
         words.LIMIT_IMAGES: "" if options.limit_max_image_pixels else "false",
-        words.METRICS_MODE: "" if options.metrics_mode == "log" else options.metrics_mode,
+        words.METRICS_MODE: options.metrics_mode,
         words.METRICS_CONFIG: str(options.metrics_config.resolve()) if options.metrics_config else "",
         words.METRICS_AUTO_DETECT: "true" if options.model_metrics_auto_detect else "",
         words.PARTS: "true" if settings.parts else "",

@@ -8,7 +8,7 @@
     torchserve.service_envelope         in place of the manifest's: body, json, kserve, kservev2
     torchserve.parts                    true: each declared input has one element of bytes, and is a part by its name
     torchserve.limit_max_image_pixels   false lets handlers open images of any size
-    torchserve.metrics_mode             "prometheus" (or "legacy") for metrics of handlers at /metrics; "log", the default: none
+    torchserve.metrics_mode             "prometheus" for metrics of handlers at /metrics, "log" or "legacy" for lines in a file
     torchserve.metrics_config           a metrics.yaml with the metrics that handlers may keep; TorchServe's own without one
     torchserve.model_metrics_auto_detect  true for those that no file names as well
     torchserve.install_py_dep_per_model true to install an archive's requirements.txt into an environment of its own
@@ -155,8 +155,8 @@ def check_parameters(config: ModelConfig) -> None:
 
 
 def wants_metrics(config: ModelConfig) -> bool:
-    """Whether what handlers measure is kept."""
-    modes = {"log": "", "prometheus": "yes", "legacy": "yes"}
+    """Whether what handlers measure is kept: where TorchServe's listeners show it, as a page or in a file."""
+    modes = {"log": "yes", "prometheus": "yes", "legacy": "yes"}
     return bool(Parameters.of(config).choice(METRICS_MODE, modes, ""))
 
 

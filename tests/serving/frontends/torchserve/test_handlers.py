@@ -44,14 +44,17 @@ def handle(data, context):
 @pytest.fixture(scope="module")
 def handlers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Apis]:
     repository = tmp_path_factory.mktemp("archives")
-    detected = 'parameters { key: "torchserve.model_metrics_auto_detect" value { string_value: "true" } }'
+    settings = {"torchserve.metrics_mode": "prometheus", "torchserve.model_metrics_auto_detect": "true"}
+    said = "".join(
+        f'parameters {{ key: "{key}" value {{ string_value: "{value}" }} }}\n' for key, value in settings.items()
+    )
     model(
         repository,
         "acts",
         handler=ACTS,
         version="2.0-rc",
         config={"clientTimeoutInMills": 100},
-        pbtxt=f'backend: "torchserve"\n{detected}',
+        pbtxt=f'backend: "torchserve"\n{said}',
     )
     streams = """
         from ts.handler_utils.utils import send_intermediate_predict_response
