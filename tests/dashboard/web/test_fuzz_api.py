@@ -16,6 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rest_framework.test import APIClient
 
+from dashboard.access.authorisation import Actor
+from dashboard.examples.services import example_create
 from dashboard.models import Upload, Version
 from tests.dashboard.conftest import CONFIG
 from tests.e2e.fuzzing.inputs import mutated, values
@@ -83,12 +85,17 @@ def with_properties(schema: Any) -> st.SearchStrategy[Any]:
 
 
 @pytest.fixture
-def known(published: Callable[..., Version], inspected: Callable[..., Upload], server: Any) -> dict[str, str]:
+def known(
+    published: Callable[..., Version], inspected: Callable[..., Upload], server: Any, actor: Actor
+) -> dict[str, str]:
     """What there is: values of path parameters that lead somewhere."""
-    published(load=True, make_live=True)
+    model = published(load=True, make_live=True).model
     published()
+    tensor = {"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [1, 2, 3, 4]}
+    example_create(model=model, actor=actor, name="signs", request={"inputs": [tensor]})
     upload = inspected()
-    return {"name": "relu", "servers.name": "local", "uploads.id": str(upload.pk), "jobs.id": str(upload.job_id)}
+    parts = {"uploads.id": str(upload.pk), "jobs.id": str(upload.job_id), "servers.name": "local"}
+    return {"name": "relu", "example": "signs", **parts}
 
 
 @pytest.mark.django_db
