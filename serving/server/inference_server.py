@@ -389,6 +389,10 @@ class InferenceServer:
         """Unload one, as `unload_model`."""
         await self._manager.loader.unload(name)
 
+    def break_off_registered(self, name: str) -> None:
+        """Let a load of one that is under way fail, as `break_off_load`."""
+        self._manager.loader.break_off(name)
+
     async def registered_drained(self, name: str) -> None:
         """Return when what was taken out of service of a model has answered its requests and is freed."""
         await self._manager.drained(name)

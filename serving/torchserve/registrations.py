@@ -86,6 +86,7 @@ class RegisteredModel:
     at_startup: bool = False
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     numbers: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
+    changing: Registration | None = None  # whose workers are being started or stopped
 
     @property
     def default_version(self) -> Registration:
@@ -371,6 +372,7 @@ class Registrations:
         model = self.models.get(found.name)
         if model is None or model.versions.get(found.version) is not found:
             raise model_not_found(found.name)
+        self._break_off(model, found)
         async with model.lock:
             before = found.min_workers, found.max_workers, found.workers
             found.min_workers, found.max_workers = min_workers, max_workers
@@ -430,6 +432,7 @@ class Registrations:
         model = self.models.get(found.name)
         if model is None:
             return
+        self._break_off(model, found)
         async with model.lock:
             if model.versions.get(found.version) is not found:
                 return
@@ -452,19 +455,26 @@ class Registrations:
             if found.archive.fetched:
                 await _in_thread(self.store.remove, found.archive.path)
 
+    def _break_off(self, model: RegisteredModel, found: Registration) -> None:
+        """Wait no longer for workers of this version that are being started: they may hang."""
+        if model.changing is found and not found.serving:
+            self._server.break_off_registered(found.name)
+
     # -- what serves -----------------------------------------------------------------------------------------------
     async def _apply(self, found: Registration) -> None:
         """Bring a version to the workers that are wanted. Where that fails, what served before serves on, and it is raised."""
-        before = found.serving
-        if not before and found.starting is None:
+        model = self.models[found.name]
+        if not found.serving and found.starting is None:
             found.starting = asyncio.Event()
+        model.changing = found
         try:
-            await self._load(self.models[found.name], found)
+            await self._load(model, found)
             found.serving = found.workers
         except BaseException:
-            await self._write(self.models[found.name])
+            await self._write(model)
             raise
         finally:
+            model.changing = None
             if found.starting is not None:
                 found.starting.set()
                 found.starting = None
