@@ -265,7 +265,12 @@ def _write_addresses(path: Path, frontends: "dict[str, Frontend]") -> None:
 
 
 def _warn_if_open(options: Options, frontends: "dict[str, Frontend]") -> None:
-    open_to_all = [name for name, frontend in frontends.items() if frontend.address[0] in ("0.0.0.0", "::")]
+    asks = options.torchserve is not None and options.torchserve.token_auth  # TorchServe's listeners want a token
+    open_to_all = [
+        name
+        for name, frontend in frontends.items()
+        if frontend.address[0] in ("0.0.0.0", "::") and not (asks and name.startswith("torchserve"))
+    ]
     guarded = any("model-repository" in restriction.apis for restriction in options.http_restricted_api)
     if open_to_all and not (guarded and options.auth_file):
         log.warning(

@@ -306,9 +306,7 @@ _SPECIAL = (
     "enable_envvars_config",
     "use_env_allowed_urls",
 )
-_NOT_BY_VARIABLE = frozenset(
-    ("models", "model_snapshot", "enable_envvars_config", "use_env_allowed_urls", "system_metrics_cmd")
-)
+_NOT_BY_VARIABLE = frozenset(("models", "model_snapshot", "enable_envvars_config", "use_env_allowed_urls"))
 _OTHER_VARIABLES = {"token_expiration_min": "TS_TOKEN_EXPIRATION_TIME_MIN"}  # what TorchServe's program reads
 KNOWN = (*HONOURED, *_SPECIAL, *KEYSTORE, *WITHOUT_MEANING)
 
@@ -324,7 +322,7 @@ def torchserve_options(
     fields: dict[str, Any] = {name: read_one(reader, key) for key, (name, read_one) in HONOURED.items()}
     fields["token_auth"] = not reader.boolean("disable_token_authorization", False)
     fields["models"] = _models(reader)
-    fields["load_models"] = load_models(reader.text("load_models").split(","))
+    fields["load_models"] = load_models([reader.text("load_models")])
     fields["log_location"] = Path(environment.get("LOG_LOCATION") or "logs")
     fields["metrics_location"] = Path(environment.get("METRICS_LOCATION") or "logs")
     if protocol := environment.get("TS_OPEN_INFERENCE_PROTOCOL"):
@@ -354,7 +352,7 @@ def _as_properties(fields: Mapping[str, Any]) -> dict[str, str]:
 
 def load_models(texts: Iterable[str]) -> tuple[str, ...]:
     """Return what is to be loaded at start: `all` alone, or [name=]archive for each; nothing for `standalone`."""
-    named = tuple(filter(None, (text.strip() for text in texts)))
+    named = tuple(filter(None, (text.strip() for texts_of_one in texts for text in texts_of_one.split(","))))
     if len(named) == 1 and named[0].lower() in ("all", "standalone", "n/a", "none"):
         return ("all",) if named[0].lower() == "all" else ()
     return tuple("=".join(part.strip() for part in one.split("=", 1)) for one in named)

@@ -21,7 +21,7 @@ from serving.frontends.rest.infer import submit
 from serving.frontends.shared.bounded_cache import BoundedCache
 from serving.frontends.shared.worker_threads import in_thread
 from serving.frontends.torchserve.metrics import InferenceMetrics
-from serving.frontends.torchserve.parts import Part, form_parts, is_form, media_type, urlencoded_parts
+from serving.frontends.torchserve.parts import Part, described, form_parts, is_form, media_type, urlencoded_parts
 from serving.frontends.torchserve.prediction import Answering, Prediction, StreamedPrediction
 from serving.frontends.torchserve.replies import StandingHeaders
 from serving.frontends.torchserve.targets import INPUT, Targets
@@ -56,6 +56,7 @@ class InferenceApi:
         self.options = side.options
         self.targets = targets
         self.metrics = metrics
+        self._decodes = side.options.decode_input_request
         self._answering = Answering(headers, metrics, side.options.max_response_size)
         self._asked: BoundedCache[Head, _Asked] = BoundedCache(HEADS)
 
@@ -87,7 +88,7 @@ class InferenceApi:
             parameters["torchserve_explain"] = True
         form = kind if is_form(kind) else ""
         if not form:
-            parameters["torchserve_parts"] = _described([*query, Part("body", b"", media_type(kind))])
+            parameters["torchserve_parts"] = described([*query, Part("body", b"", media_type(kind))], self._decodes)
         asked = _Asked(model, params.get("version", ""), form, query, parameters)
         self._asked.remember(head, asked)
         return asked
@@ -121,7 +122,7 @@ class InferenceApi:
 
     def _submit_form(self, exchange: Exchange, asked: _Asked, parts: list[Part]) -> None:
         every = [*asked.query, *parts]
-        parameters = {**asked.parameters, "torchserve_parts": _described(every)}
+        parameters = {**asked.parameters, "torchserve_parts": described(every, self._decodes)}
         self._submit(exchange, asked, [part.value for part in every], parameters)
 
     def _submit(
@@ -168,7 +169,3 @@ class InferenceApi:
         self.metrics.count_reply(status)
         headers = self._answering.headers
         return headers.lines(headers.new_id())
-
-
-def _described(parts: Sequence[Part]) -> str:
-    return orjson.dumps([(part.name, part.content_type, part.filename) for part in parts]).decode()

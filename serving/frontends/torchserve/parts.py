@@ -5,9 +5,11 @@ Source: RFC 7578 (multipart/form-data), RFC 2046, section 5.1; the WHATWG's URL 
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 from urllib.parse import unquote_to_bytes
+
+import orjson
 
 from serving.torchserve.errors import bad_request
 
@@ -124,3 +126,8 @@ def _part_headers(text: bytes) -> dict[str, str]:
 
 def _too_many() -> Exception:
     return bad_request(f"expected at most {MAX_PARTS} parts in a request")
+
+
+def described(parts: Sequence[Part], decodes: bool) -> str:
+    """Return what a request's parameter `torchserve_parts` says of its parts. decodes: handlers get what their types say."""
+    return orjson.dumps([(one.name, one.content_type if decodes else None, one.filename) for one in parts]).decode()

@@ -12,7 +12,7 @@ from serving.frontends.http1.routes import ANY, Route
 from serving.frontends.shared.worker_threads import in_thread
 from serving.frontends.torchserve.authorisation import MANAGEMENT_GROUP as GROUP
 from serving.frontends.torchserve.management import Query, changeable, json_object, manageable, text_of, whole_of
-from serving.frontends.torchserve.parts import Part, form_parts, is_form, media_type
+from serving.frontends.torchserve.parts import Part, described, form_parts, is_form, media_type
 from serving.frontends.torchserve.replies import json_reply, status_reply
 from serving.torchserve.side import TorchServeSide
 from serving.torchserve.workflows import Workflows, workflow_not_found
@@ -64,7 +64,7 @@ async def predict(side: TorchServeSide, exchange: Exchange) -> Reply:
     body = bytes(exchange.body)
     parts = await in_thread(lambda: form_parts(kind, body)) if is_form(kind) else [Part("body", body, media_type(kind))]
     parameters: dict[str, ParameterValue] = {
-        "torchserve_parts": orjson.dumps([(part.name, part.content_type, part.filename) for part in parts]).decode(),
+        "torchserve_parts": described(parts, side.options.decode_input_request),
         "torchserve_headers": orjson.dumps([*exchange.head.as_sent()]).decode(),
     }
     answers = await workflows.run(workflow, [part.value for part in parts], parameters)
