@@ -8,6 +8,7 @@ import logging
 import math
 import socket
 import threading
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from serving.backends.channel.channel import ChannelError
@@ -47,6 +48,20 @@ class MetricExporter:
         self._lock = threading.Lock()
         caching_metric.listen(self._take)
         threading.Thread(target=self._run, name="metrics", daemon=True).start()
+
+    def gauge(self, name: str, unit: str, labels: Mapping[str, str]) -> Callable[[float], None] | None:
+        """Return what takes the values of a gauge that is no metric of the handler's; None for one that nobody wants."""
+        if self._wanted is not None and ("gauge", name) not in self._wanted:
+            return None
+        series = "gauge", name, tuple(labels), tuple(labels.values())
+        self._units[name] = unit
+
+        def take(value: float) -> None:
+            with self._lock:
+                self._values[series] = value
+            self._changed.set()
+
+        return take
 
     def _take(self, metric: "CachingMetric", values: tuple[str, ...], value: float) -> None:
         """Keep a value until the next time. Any thread."""

@@ -4,7 +4,7 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakValueDictionary
@@ -56,7 +56,7 @@ class TorchserveStub(Stub):
         self._inputs = InputReader(settings["inputs"], settings["batched"], settings["as_parts"])
         self._answers = AnswerEncoder(settings["outputs"], settings["batched"])
         self._context = context = _context(settings)
-        self._export = _exporter(settings, context, self._link)
+        self._measured = _measured(settings, context, self._link)
         if self._decoupled:
             self._link.connect()
         find_torchvision_operators()
@@ -76,14 +76,13 @@ class TorchserveStub(Stub):
 
     def _call(self, data: list[Entry]) -> object:
         """Call the handler, and measure it where somebody wants to know."""
-        if self._export is None:
+        if self._measured is None:
             return self._handle(data, self._context)
         began = time.perf_counter()
         try:
             return self._handle(data, self._context)
         finally:
-            took_ms = round((time.perf_counter() - began) * 1000, 2)
-            self._context.metrics.add_time("PredictionTime", took_ms, None, "ms")
+            self._measured(round((time.perf_counter() - began) * 1000, 2))
 
     def _stream(self, key: int, requests: Sequence[RequestMessage], data: list[Entry]) -> None:
         """Answer a batch over the link: each list that the handler sends before it returns, and what it returns."""
@@ -138,12 +137,14 @@ def _enter(folder: str, packages: str) -> None:
     os.environ["PYTHONPATH"] = ":".join(filter(None, (*own, os.environ.get("PYTHONPATH", ""))))
 
 
-def _exporter(settings: InitializeTorchserve, context: "Context", link: ServerLink) -> MetricExporter | None:
-    """Return what takes the handler's metrics to the server; None where nobody wants them."""
+def _measured(settings: InitializeTorchserve, context: "Context", link: ServerLink) -> Callable[[float], None] | None:
+    """Have the handler's metrics taken to the server, and return what is told how long each batch took; None where nobody
+    wants either."""
     if not settings["metrics"]:
         return None
     named = {(kind.value, name) for kind, metrics in context.metrics.cache.items() for name in metrics}
-    return MetricExporter(link, None if settings["metrics_auto_detect"] else named)
+    exporter = MetricExporter(link, None if settings["metrics_auto_detect"] else named)
+    return exporter.gauge("PredictionTime", "Milliseconds", {"ModelName": settings["name"], "Level": "Model"})
 
 
 def _context(settings: InitializeTorchserve) -> "Context":
