@@ -96,7 +96,8 @@ def _answer(exchange: Exchange, json_part: bytes, parts: list[Chunk]) -> None:
     size = len(json_part)
     for part in parts:
         size += len(part)
-    if head.accept or head.http_1_0 or exchange.pipeline.closing:
+    pipeline = exchange.pipeline
+    if head.accept or head.http_1_0 or pipeline.closing or pipeline.context.standing is not None:
         _answer_in_full(exchange, json_part, parts, size)
         return
     if parts:
@@ -110,7 +111,7 @@ def _answer(exchange: Exchange, json_part: bytes, parts: list[Chunk]) -> None:
 
 
 def _answer_in_full(exchange: Exchange, json_part: bytes, parts: list[Chunk], size: int) -> None:
-    """Answer with the headers that the fast path leaves out: Connection, Content-Encoding."""
+    """Answer with the headers that the fast path leaves out: Connection, Content-Encoding, those of the listener."""
     headers = [("Inference-Header-Content-Length", str(len(json_part)))] if parts else []
     kind = "application/octet-stream" if parts else "application/json"
     body: list[Chunk] = [json_part, *parts]

@@ -28,7 +28,7 @@ from serving.frontends.torchserve.messages import (
     INFERENCE,
     Empty,
     PredictionResponse,
-    PredictionsRequest,
+    ReceivedPredictions,
     RpcStatus,
     TorchServeHealthResponse,
 )
@@ -82,12 +82,12 @@ class GrpcInferenceApi:
         self.server = side.server
         self.new_id = headers.new_id
 
-    def request(self, message: PredictionsRequest, sequence: SequencePosition = NO_SEQUENCE) -> "_Prepared":
+    def request(self, message: ReceivedPredictions, sequence: SequencePosition = NO_SEQUENCE) -> "_Prepared":
         """Return the request of a message. TorchServeError for a model that does not answer."""
         if not message.model_name:
             raise bad_request("Parameter model_name is required.")
         target = self.targets.find(message.model_name, message.model_version)
-        parts = message.input
+        parts = parts_of(message)
         if not target.handler:
             return _Prepared(target, self._by_name(message.model_name, target, parts))
         parameters: dict[str, ParameterValue] = {
@@ -97,7 +97,7 @@ class GrpcInferenceApi:
             parameters["torchserve_headers"] = orjson.dumps(self._sequence_headers(sequence)).decode()
         asked = InferenceRequest(
             message.model_name,
-            {INPUT: target.tensor([parts[name] for name in parts])},
+            {INPUT: target.tensor(list(parts.values()))},
             target.number,
             self.new_id(),
             (),
@@ -279,11 +279,12 @@ class SequenceCall(Call):
         except Exception as error:
             pending.on_response_error(error)
 
-    def _sequence(self, message: PredictionsRequest) -> SequencePosition:
+    def _sequence(self, message: ReceivedPredictions) -> SequencePosition:
         """Return the sequence of a request; one that starts a sequence without naming it gets a new name."""
         options = self.api.options
-        start = _is_true(message.input, options.header_key_sequence_start)
-        end = _is_true(message.input, options.header_key_sequence_end)
+        parts = parts_of(message)
+        start = _is_true(parts, options.header_key_sequence_start)
+        end = _is_true(parts, options.header_key_sequence_end)
         identifier = message.sequence_id or (f"ts-seq-{self.api.new_id()}" if start else "")
         return SequencePosition(identifier, start or not message.sequence_id, end)
 
@@ -391,13 +392,18 @@ class _Pending:
         self.ready.append((message.SerializeToString(), counted))
 
 
-def parsed(body: "bytes | memoryview", start: int) -> PredictionsRequest:
-    message = PredictionsRequest()
+def parsed(body: "bytes | memoryview", start: int) -> ReceivedPredictions:
+    message = ReceivedPredictions()
     try:
         message.ParseFromString(bytes(body[start:]))
     except DecodeError:
         raise invalid("the message is not a PredictionsRequest in protobuf's encoding") from None
     return message
+
+
+def parts_of(message: ReceivedPredictions) -> dict[str, bytes]:
+    """Return the parts in the order in which they were sent."""
+    return {entry.key: entry.value for entry in message.input}
 
 
 def _is_true(parts: Mapping[str, bytes], name: str) -> bool:

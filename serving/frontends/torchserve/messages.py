@@ -13,6 +13,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 INFERENCE = "org.pytorch.serve.grpc.inference"
 MANAGEMENT = "org.pytorch.serve.grpc.management"
+RECEIVED = "slipway.received"
 _STRING, _BYTES, _INT32, _BOOL = (
     FieldDescriptorProto.TYPE_STRING,
     FieldDescriptorProto.TYPE_BYTES,
@@ -120,6 +121,16 @@ def _inference() -> FileDescriptorProto:
     return file
 
 
+def _received(inference: FileDescriptorProto) -> FileDescriptorProto:
+    """Return a PredictionsRequest whose map is what it is on the wire, a list of entries: a map would not keep their order."""
+    file = FileDescriptorProto(name="received.proto", package=RECEIVED, syntax="proto3")
+    request = file.message_type.add()
+    request.CopyFrom(inference.message_type[0])
+    request.nested_type[0].ClearField("options")
+    request.field[2].type_name = f".{RECEIVED}.{request.name}.{request.nested_type[0].name}"
+    return file
+
+
 def _management() -> FileDescriptorProto:
     file = FileDescriptorProto(name="management.proto", package=MANAGEMENT, syntax="proto3")
     for name, fields in _MANAGEMENT_MESSAGES.items():
@@ -146,7 +157,8 @@ def _make_pool() -> DescriptorPool:
     pool = DescriptorPool()
     for known in (any_pb2, empty_pb2):
         pool.AddSerializedFile(known.DESCRIPTOR.serialized_pb)
-    for made in (_rpc_status(), _inference(), _management()):
+    inference = _inference()
+    for made in (_rpc_status(), inference, _management(), _received(inference)):
         pool.AddSerializedFile(made.SerializeToString())
     return pool
 
@@ -162,6 +174,7 @@ def _message(name: str) -> Any:
 RpcStatus: Any = _message("google.rpc.Status")
 Empty: Any = _message("google.protobuf.Empty")
 PredictionsRequest: Any = _message(f"{INFERENCE}.PredictionsRequest")
+ReceivedPredictions: Any = _message(f"{RECEIVED}.PredictionsRequest")
 PredictionResponse: Any = _message(f"{INFERENCE}.PredictionResponse")
 TorchServeHealthResponse: Any = _message(f"{INFERENCE}.TorchServeHealthResponse")
 ManagementResponse: Any = _message(f"{MANAGEMENT}.ManagementResponse")

@@ -99,7 +99,7 @@ def _kserve_routes(
         params = exchange.route.params
         for request in exchange.requests:
             if not request.finished:
-                request.observe(api.metrics.series(params["model"]).observers[0])
+                request.observe(api.metrics.series(params["model"], params.get("version", "")))
 
     async def ready(exchange: Exchange) -> Reply:
         found = await server.confirm_ready()

@@ -49,10 +49,15 @@ def test_ping_tells_the_health(channel: grpc.Channel) -> None:
     assert answer.health == '{\n  "status": "Healthy"\n}'
 
 
-def test_parts_have_no_type_and_a_version_may_be_named(channel: grpc.Channel) -> None:
+def test_parts_have_no_type_and_their_order_and_a_version_may_be_named(channel: grpc.Channel) -> None:
     for version in ("", "1.0-beta"):
         answer = json.loads(call(channel, "Predictions")(asked(version=version)).prediction)
         assert answer["parts"] == [["data", None, None, "abc"]]
+    entry = b"\x1a\x0a\x0a\x05part%c\x12\x01x"  # a part and its name, on the wire
+    sent = PredictionsRequest(model_name="acts").SerializeToString() + b"".join(entry % name for name in b"zbya")
+    many = channel.unary_unary(f"{SERVICE}/Predictions")(sent, timeout=PATIENCE_S)
+    parts = json.loads(PredictionResponse.FromString(many).prediction)["parts"]
+    assert [name for name, *_ in parts] == ["partz", "partb", "party", "parta"]
     none = call(channel, "Predictions")(PredictionsRequest(model_name="acts"))
     assert json.loads(none.prediction)["parts"] == []
 

@@ -202,3 +202,24 @@ def test_a_model_with_other_inputs_takes_them_by_name(client: RawClient) -> None
     body = json.dumps({"INPUT0": [1, 2, 3, 4], "INPUT1": [1, 1, 1, 1]}).encode()
     for path in ("/predictions/add_sub", "/predictions/add_sub/1.0", "/predictions/add_sub/1"):
         assert client.request("POST", path, body).json["OUTPUT0"] == [2, 3, 4, 5]
+
+
+def test_kserves_v2_answers_with_the_same_headers_on_the_same_port(client: RawClient) -> None:
+    body = b'{"inputs": [{"name": "data", "datatype": "BYTES", "shape": [1, 1], "data": ["raw"]}]}'
+    answer = client.request("POST", "/v2/models/acts/infer", body)
+    assert answer.json["outputs"][0]["data"] == ["done"]
+    assert len(answer.headers["x-request-id"]) == 36
+    assert answer.headers["access-control-allow-origin"] == "https://shop.example"
+    assert client.request("GET", "/v2/health/live").json == {"live": True}
+    assert client.request("GET", "/v1/models").json == {"models": ["acts", "add_sub", "busy", "streams"]}
+    assert client.request("GET", "/v1/models/acts").json == {"name": "acts", "ready": True}
+
+
+def test_the_apis_and_each_model_are_described(client: RawClient) -> None:
+    described = client.request("OPTIONS", "/").json
+    assert described["openapi"] == "3.0.1"
+    assert set(described["paths"]["/predictions/{model_name}/{model_version}"]["post"]["responses"]) == {
+        *("200", "404", "500", "503")
+    }
+    assert client.request("GET", "/api-description").json == described
+    assert "/predictions/acts" in client.request("OPTIONS", "/predictions/acts").json["paths"]
