@@ -11,7 +11,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import IO, Protocol
 
 from repository.core import layout
 from repository.core.errors import InvalidName, NotFound, RepositoryError, Unreachable, UnsafePath
@@ -33,6 +33,10 @@ class FileSystem(Protocol):
     def find(self, path: str, *, detail: bool) -> Mapping[str, Mapping[str, object]]: ...
 
     def get(self, rpath: list[str], lpath: list[str]) -> object: ...
+
+    def size(self, path: str) -> int | None: ...
+
+    def open(self, path: str, mode: str) -> IO[bytes]: ...
 
 
 class RemoteRepository:
@@ -193,19 +197,9 @@ class RemoteRepository:
         """Return fsspec's file system and the repository's root in it, without a closing slash."""
         if self._opened is None:
             try:
-                import fsspec
-
-                kind = fsspec.get_filesystem_class(self.address.protocol)
-            except (ImportError, ValueError) as error:
-                raise Unreachable(_missing(self.address.protocol)) from error
-            options = storage_options(self.address) | {"skip_instance_cache": True, "use_listings_cache": False}
-            try:
-                system = kind(**options)
+                self._opened = file_system(self.address)
             except Exception as error:
                 raise self._explained(error) from error
-            if hasattr(system, "retries"):
-                system.retries = 2
-            self._opened = system, str(kind._strip_protocol(self.address.url)).rstrip("/")
         return self._opened
 
     @property
@@ -213,17 +207,38 @@ class RemoteRepository:
         return f"{self.address.text.partition('://')[0]} model repository"
 
     def _explained(self, error: Exception) -> RepositoryError:
-        """Return what went wrong in one sentence; the library's own words may hold addresses or keys and are left out."""
-        if isinstance(error, RepositoryError):
-            return error
-        names = {kind.__name__ for kind in type(error).__mro__}
-        if any("Credential" in name or "RefreshError" in name for name in names):
-            return Unreachable(f"no valid credentials were found for the {self._kind}")
-        if isinstance(error, PermissionError):
-            return Unreachable(f"access to the {self._kind} was denied: check its credentials and permissions")
-        if isinstance(error, FileNotFoundError):
-            return Unreachable(f"the bucket or folder of the {self._kind} does not exist")
-        return Unreachable(f"the {self._kind} cannot be reached ({type(error).__name__})")
+        return explained(error, self._kind)
+
+
+def file_system(address: RemoteAddress) -> tuple[FileSystem, str]:
+    """Return fsspec's file system and what the address names in it, without a closing slash. Unreachable without the package
+    for it; `explained` knows what else it raises."""
+    try:
+        import fsspec
+
+        kind = fsspec.get_filesystem_class(address.protocol)
+    except (ImportError, ValueError) as error:
+        raise Unreachable(_missing(address.protocol)) from error
+    system = kind(**storage_options(address) | {"skip_instance_cache": True, "use_listings_cache": False})
+    if hasattr(system, "retries"):
+        system.retries = 2
+    return system, str(kind._strip_protocol(address.url)).rstrip("/")
+
+
+def explained(error: Exception, what: str) -> RepositoryError:
+    """Return what went wrong in one sentence; the library's own words may hold addresses or keys and are left out.
+
+    what: names what was read ("s3 model repository")."""
+    if isinstance(error, RepositoryError):
+        return error
+    names = {kind.__name__ for kind in type(error).__mro__}
+    if any("Credential" in name or "RefreshError" in name for name in names):
+        return Unreachable(f"no valid credentials were found for the {what}")
+    if isinstance(error, PermissionError):
+        return Unreachable(f"access to the {what} was denied: check its credentials and permissions")
+    if isinstance(error, FileNotFoundError):
+        return Unreachable(f"the bucket or folder of the {what} does not exist")
+    return Unreachable(f"the {what} cannot be reached ({type(error).__name__})")
 
 
 def _size(details: Mapping[str, object]) -> int:

@@ -3,6 +3,7 @@
     noop.mar, a folder's name             what lies in the store under that name, and nothing outside of it
     file://..., http://..., https://...   copied into the store, where the address matches allowed_urls, and every one that it
                                           redirects to does
+    s3://..., gs://..., as://...          the same, with the credentials of model repositories in the cloud
 
 A copy is looked at before it has its name, so that nothing but archives come into the store, whole ones, and the store's own
 files are never replaced. Source: TorchServe 0.12, docs/configuration.md (allowed_urls), and what it answers.
@@ -29,6 +30,7 @@ from typing import IO, Any
 
 from repository.core.errors import RepositoryError
 from repository.files import storage
+from repository.remote import single_object
 from serving.torchserve.errors import TorchServeError, server_error
 
 log = logging.getLogger(__name__)
@@ -39,7 +41,8 @@ STALL_S = 30.0  # for its next bytes
 MAX_REDIRECTS = 5
 MAX_URL = 4096
 _CHUNK = 1 << 20
-_ADDRESS = re.compile(r"(?:https?|file)://.*", re.IGNORECASE | re.DOTALL)
+_ADDRESS = re.compile(r"(?:https?|file|s3|gs|as)://.*", re.IGNORECASE | re.DOTALL)
+_CLOUD = ("s3:", "gs:", "as:")
 _ARRIVING = ".slipway-arriving-"
 _JOURNAL = ".slipway-fetched.json"
 _SHARE_BLOCKS = 0x40049409  # FICLONE of linux/fs.h
@@ -149,10 +152,17 @@ class ModelStore:
                 with _local(url).open("rb") as source:
                     self._copy_bounded(source, file, os.fstat(source.fileno()).st_size)
                 return
+            if url.lower().startswith(_CLOUD):
+                with single_object.opened(url) as (source, size):
+                    self._copy_bounded(source, file, size)
+                return
             with opener.open(url, timeout=STALL_S) as response:
                 self._copy_bounded(response, file, response.length)
         except TorchServeError:
             raise
+        except RepositoryError as error:
+            log.warning("an archive could not be fetched: %s", error.message)
+            raise _failed(url) from None
         except (OSError, HTTPException, ValueError) as error:  # urllib's errors are OSErrors
             if isinstance(error, urllib.error.HTTPError):
                 error.close()

@@ -10,6 +10,7 @@ import pytest
 from repository.files.torchserve_archive import read_manifest
 from serving.torchserve.errors import TorchServeError
 from serving.torchserve.model_store import ModelStore, StoredArchive, default_name
+from tests.support.object_store import BUCKET, ObjectStore
 from tests.support.torchserve_archives import archive
 
 
@@ -125,6 +126,24 @@ def test_a_file_is_copied_from_where_that_is_allowed(store: ModelStore, tmp_path
     assert error.status == 400
     assert "password" not in error.message
     assert files(store) == [".slipway-fetched.json", "near.mar"]
+
+
+def test_an_archive_comes_out_of_a_bucket(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name, value in {"ACCESS_KEY_ID": "id", "SECRET_ACCESS_KEY": "secret", "DEFAULT_REGION": "us-east-1"}.items():
+        monkeypatch.setenv(f"AWS_{name}", value)
+    content = archive(tmp_path / "made" / "noop.mar").read_bytes()
+    (tmp_path / "store").mkdir()
+    with ObjectStore() as bucket:
+        bucket.put("production/noop.mar", content)
+        address = f"s3://127.0.0.1:{bucket.port}/{BUCKET}/production"
+        store = ModelStore(tmp_path / "store", [f"{address}/.*"])
+        assert find(store, f"{address}/noop.mar").path.read_bytes() == content
+        assert refused(store, f"{address}/other.mar").type == "DownloadArchiveException"
+        elsewhere = refused(ModelStore(tmp_path / "store", ["file://.*", "http(s)?://.*"]), f"{address}/noop.mar")
+        assert elsewhere.status == 404
+    assert "secret" not in caplog.text
 
 
 def test_a_name_leads_to_nothing_outside_of_the_store(store: ModelStore, tmp_path: Path) -> None:
