@@ -1,14 +1,15 @@
 """The base of every REST endpoint."""
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
 
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.db.models import QuerySet
+from rest_framework.exceptions import ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.serializers import BaseSerializer
+from rest_framework.serializers import BaseSerializer, ListSerializer, Serializer
 from rest_framework.views import APIView
 
 from dashboard.access.authorisation import Actor, Right, actor_of
@@ -48,7 +49,25 @@ class Endpoint(APIView):
 def data_of(
     request: Request, serializer: type[BaseSerializer[Any]]
 ) -> dict[str, Any]:  # its keys are arguments of a service
-    """Return the body as the serializer describes it. ValidationError, which is a 400: it has another shape."""
+    """Return the body as the serializer describes it. ValidationError, which is a 400: it has another shape, or a field that
+    the serializer does not know, which may be a misspelt one."""
     given = serializer(data=request.data)
     given.is_valid(raise_exception=True)
+    _refuse_unknown(request.data, given)
     return dict(given.validated_data)
+
+
+def _refuse_unknown(data: object, serializer: Any) -> None:
+    """Refuse what the fields of a serializer, and of those within it, do not name. Only checked data comes here."""
+    if isinstance(serializer, ListSerializer):
+        for row in cast("list[object]", data):
+            _refuse_unknown(row, serializer.child)
+    elif isinstance(serializer, Serializer) and isinstance(data, Mapping):
+        fields = serializer.fields
+        for name in data:
+            if name not in fields:
+                expected = ", ".join(known for known, field in fields.items() if not field.read_only)
+                raise ValidationError({str(name)[:80]: [f"There is no such field; expected {expected}."]})
+        for name, field in fields.items():
+            if data.get(name) is not None:
+                _refuse_unknown(data[name], field)

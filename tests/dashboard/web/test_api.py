@@ -60,6 +60,24 @@ def test_every_list_comes_in_pages(api: APIClient, model: Model, path: str) -> N
 
 
 @pytest.mark.parametrize(
+    ("path", "body", "unknown"),
+    [
+        ("models/relu/retention", {"cuont": 3}, "cuont"),
+        ("uploads", {"model_name": "new", "files": [{"path": "model.onnx", "size": 1, "sha": "0"}]}, "sha"),
+    ],
+)
+def test_a_field_that_is_not_there_is_refused(
+    api: APIClient, model: Model, path: str, body: dict[str, Any], unknown: str
+) -> None:
+    """A misspelt one would take what it means away, and say that all went well."""
+    uploads = Upload.objects.count()
+    answer = (api.put if "retention" in path else api.post)(url(path), body, format="json")
+    assert answer.status_code == 400
+    assert f"{unknown}: There is no such field" in answer.json()["error"]
+    assert Upload.objects.count() == uploads
+
+
+@pytest.mark.parametrize(
     "path",
     [
         "models/nope",
