@@ -27,6 +27,7 @@ APART = (
     ROOT / "benchmarks" / "servers" / "programs",
     ROOT / "tools" / "formats" / "makers",
     ROOT / "tests" / "e2e" / "torchserve" / "handlers",
+    ROOT / "tests" / "e2e" / "torchserve" / "seed",
 )
 BESIDE = {path.stem for path in (ROOT / "examples").glob("*.py")}  # the training scripts import each other
 LOCKED = ["server", "dashboard", "examples", "cloud", "opentelemetry", "dev"]

@@ -107,7 +107,7 @@ def _explicit(models: Sequence[str]) -> list[str]:
 
 
 def _end(started: "subprocess.Popen[bytes]") -> None:
-    """SIGTERM to the root; what still runs after a while, and whatever it leaves behind, is killed."""
+    """SIGTERM to the root, and to what it leaves behind; what still runs after a while is killed."""
     tree = []
     for pid in descendants(started.pid):
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -119,6 +119,9 @@ def _end(started: "subprocess.Popen[bytes]") -> None:
     if started.poll() is None:
         started.kill()
         started.wait()
+    for one in tree:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            one.terminate()
     _, alive = psutil.wait_procs(tree, timeout=5)
     for one in alive:
         with contextlib.suppress(psutil.NoSuchProcess):

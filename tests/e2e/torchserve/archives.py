@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -49,11 +50,17 @@ class Archive:
 
 
 SCRIPTED = {"serialized-file": "scripted.pt", "config-file": "model-config.yaml", "extra-files": "labels.txt"}
+BATCHED = """\
+batchSize: 4
+maxBatchDelay: 1000
+jobQueueSize: 4
+"""
 CORPUS = [
     Archive("acts", "acts.py"),
     Archive("rows", "rows.py", options=SCRIPTED),
     Archive("eager", "rows.py", options={"serialized-file": "state.pth", "model-file": "linear.py"}),
     Archive("onnx", "onnx_rows.py", options={"serialized-file": "linear.onnx"}),
+    Archive("batched", "acts.py", options={"config-file": "batched.yaml"}),
     Archive("service", "service:serve"),
     Archive("service", "service:serve", version="2.0", file="service_2.mar"),
     Archive("stream", "stream.py"),
@@ -92,13 +99,16 @@ def write_parts(folder: Path) -> None:
         model.layer.weight.copy_(torch.tensor([[1.0, 2.0, 3.0], [0.5, -0.5, 0.25]]))
         model.layer.bias.copy_(torch.tensor([0.125, -1.0]))
     torch.save(model.state_dict(), folder / "state.pth")
-    torch.jit.script(model).save(folder / "scripted.pt")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # TorchScript is what TorchServe's users have
+        torch.jit.script(model).save(folder / "scripted.pt")
     node = helper.make_node("Gemm", ["rows", "weight", "bias"], ["sums"], transB=1)
     weights = {name: getattr(model.layer, name).detach().numpy() for name in ("weight", "bias")}
     content = onnx_bytes([node], [("rows", "FP32", ["n", 3])], [("sums", "FP32", ["n", 2])], weights)
     (folder / "linear.onnx").write_bytes(content)
     (folder / "labels.txt").write_text("first\nsecond\n")
     (folder / "model-config.yaml").write_text(CONFIG)
+    (folder / "batched.yaml").write_text(BATCHED)
 
 
 def _line(archive: Archive, export_path: Path, parts: Path) -> list[str]:

@@ -1,8 +1,10 @@
 """What is asked of the management API: the life of models, in this order."""
 
 import re
+from dataclasses import replace
 
 from tests.e2e.torchserve.asking import Ask
+from tests.e2e.torchserve.predictions import outline
 
 
 def manage(title: str, method: str, target: str, body: bytes = b"", **headers: str) -> Ask:
@@ -58,7 +60,8 @@ LISTS = [
     manage("PATCH on models", "PATCH", "/models"),
     manage("POST on a model", "POST", "/models/acts"),
     manage("a token where tokens are off", "GET", "/token?type=inference"),
-    manage("api-description", "GET", "/api-description"),
+    replace(manage("the description of the management API", "OPTIONS", "/"), same=outline),
+    replace(manage("the description of the management API by name", "GET", "/api-description"), same=outline),
 ]
 REFUSED = [
     manage("registering nothing", "POST", "/models"),
@@ -83,7 +86,7 @@ REFUSED = [
     manage("the model that could not be imported", "GET", "/models/fails_to_import"),
     manage("scaling an unknown model", "PUT", "/models/nobody?min_worker=1"),
     manage("scaling an unknown version", "PUT", "/models/acts/9.9?min_worker=1"),
-    manage("scaling to fewer than none", "PUT", "/models/acts?min_worker=-1"),
+    manage("scaling to fewer than none", "PUT", "/models/eager?min_worker=-1"),
     manage("scaling to more than the most", "PUT", "/models/acts?min_worker=3&max_worker=2"),
     manage("an unknown default", "PUT", "/models/acts/9.9/set-default"),
     manage("a default of an unknown model", "PUT", "/models/nobody/1.0/set-default"),

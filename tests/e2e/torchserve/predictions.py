@@ -7,7 +7,7 @@ from tests.e2e.torchserve.asking import Ask
 
 PLAIN_ANSWERS = (
     "bytes bytearray str empty-str none int float bool list dict nan scalar tensor saved header content-type all-status "
-    "logs"
+    "logs metric"
 )
 FAILURES = (
     "fails memory cuda prediction prediction-default not-a-list tuple too-many none-at-all no-answers unserialisable "
@@ -38,7 +38,8 @@ def shown(
 
 
 def act(name: str, body: bytes = b"x", target: str = "/predictions/acts", **headers: str) -> Ask:
-    return Ask(f"{name} {body.decode('latin-1')}".removesuffix(" x"), target, body, {"act": name, **headers})
+    title = f"{name} {body.decode('latin-1')}".removesuffix(" x") + target.removeprefix("/predictions/acts")
+    return Ask(title, target, body, {"act": name, **headers}, same=without_ports)
 
 
 def rows(title: str, value: object, target: str = "/predictions/rows", **headers: str) -> Ask:
@@ -47,6 +48,16 @@ def rows(title: str, value: object, target: str = "/predictions/rows", **headers
 
 def without_ports(text: str) -> str:
     return re.sub(r"127\.0\.0\.1:\d+", "ADDRESS", text)
+
+
+def outline(text: str) -> str:
+    """Return what an OpenAPI description says is there: paths, methods, parameters and statuses, without its sentences."""
+    found = {
+        f"{method} {path}": [[one["name"] for one in what.get("parameters", [])], sorted(what.get("responses", {}))]
+        for path, methods in json.loads(text)["paths"].items()
+        for method, what in methods.items()
+    }
+    return json.dumps(found, indent=1)
 
 
 TWO = {"rows": [[1, 2, 3], [0, 0, 0]]}
@@ -163,7 +174,11 @@ ROUTES = [
         "/predictions/acts",
         headers={"Origin": "https://example.org", "Access-Control-Request-Method": "POST"},
         method="OPTIONS",
+        same=outline,
     ),
+    Ask("the description of the inference API", "/", method="OPTIONS", same=outline),
+    Ask("the description of the inference API by name", "/api-description", method="GET", same=outline),
+    Ask("the description of an unknown model", "/predictions/nobody", method="OPTIONS"),
     Ask("metrics here", "/metrics", method="GET"),
 ]
 ASKS = [*ANSWERS, *ERRORS, *INPUTS, *MODELS, *ROUTES]

@@ -70,5 +70,5 @@ def torchserve(
         *arguments,
     ]
     addresses = [f"127.0.0.1:{port}" for port in ports]
-    with process(command, variables, f"http://{addresses[0]}/ping", cwd=folder) as pid:
+    with process(command, variables, f"http://{addresses[2]}/metrics", cwd=folder) as pid:
         yield Server(name, folder, pid, *addresses)

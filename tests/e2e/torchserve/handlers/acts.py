@@ -80,7 +80,18 @@ def metric(row, context, index):
     return "counted"
 
 
+def batch(row, context, index):
+    """How many came with this one, and an answer of its own."""
+    code = int(row["body"])
+    if code == 0:
+        raise ValueError("one of the batch fails")
+    context.set_response_status(code, f"Number {index}", index)
+    context.set_response_header(index, "X-Asked", str(code))
+    return {"asked": code, "batch": len(context.request_ids)}
+
+
 ANSWERS = {
+    "batch": batch,
     "show": show,
     "headers": headers,
     "about": about,
@@ -131,6 +142,11 @@ def slow(data, context):
     time.sleep(60)
 
 
+def waits(data, context):
+    time.sleep(1)
+    return ["waited"] * len(data)
+
+
 def logs(data, context):
     print("a line of the handler's own")
     return ["logged"] * len(data)
@@ -158,6 +174,7 @@ WHOLE = {
     "exits": lambda data, context: os._exit(3),
     "leaves": lambda data, context: exit(4),
     "sleeps": slow,
+    "waits": waits,
     "logs": logs,
     "saved": saved,
 }

@@ -1,0 +1,260 @@
+"""Every request goes to the real TorchServe 0.12 and to Slipway in its place: both answer alike, or as `differences.py` says.
+
+Both serve the same archives from the same model store, by the same command line and config.properties.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.torchserve import calls, management, predictions, tokens
+from tests.e2e.torchserve.archives import make_archives
+from tests.e2e.torchserve.asking import Answer, Ask, ask
+from tests.e2e.torchserve.differences import DIFFERENCES
+from tests.e2e.torchserve.servers import NEEDS_JAVA, OURS, REAL, Server, torchserve
+from tests.support.serving_process import wait_until
+
+pytestmark = [NEEDS_JAVA, pytest.mark.long]
+
+LOADED = ["acts", "rows", "eager", "onnx", "service", "stream", "batched"]
+PROPERTIES = [
+    f"load_models={','.join(f'{name}.mar' for name in LOADED)}",
+    "default_workers_per_model=1",
+    "metrics_mode=prometheus",
+    "model_metrics_auto_detect=true",
+    "disable_system_metrics=true",
+    "max_request_size=200000",
+    "cors_allowed_origin=https://example.org",
+    "cors_allowed_methods=GET, POST",
+    "cors_allowed_headers=X-One",
+]
+
+
+@dataclass(frozen=True)
+class Both:
+    real: Server
+    ours: Server
+
+    def each(self, does: Callable[[Server], object]) -> tuple[object, object]:
+        """Return what something comes to on both, at the same time."""
+        with ThreadPoolExecutor(2) as pool:
+            return tuple(pool.map(does, (self.real, self.ours)))  # type: ignore[return-value]
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("archives")
+    make_archives(folder / "store", folder / "parts")
+    (folder / "store" / "broken.mar").write_text("no archive")
+    return folder / "store"
+
+
+@pytest.fixture(scope="module")
+def both(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
+    """The two servers, once every model of theirs answers."""
+    folder = tmp_path_factory.mktemp("both")
+    with ExitStack() as stack:
+        started = [
+            stack.enter_context(
+                torchserve(
+                    name,
+                    folder / name.split()[-1],
+                    [f"model_store={store}", *PROPERTIES],
+                    ["--disable-token-auth", "--enable-model-api"],
+                )
+            )
+            for name in (REAL, OURS)
+        ]
+        both = Both(*started)
+        for name in LOADED:
+            both.each(
+                lambda server, name=name: wait_until(lambda: ready(server, name), what=f"{name} of {server.name}")
+            )  # type: ignore[misc]
+        yield both
+
+
+def ready(server: Server, name: str) -> bool:
+    """Whether the first worker of a model has started; no prediction is made, since those are counted."""
+    (described,) = ask(server, Ask("", f"/models/{name}", method="GET", listener="management")).json()
+    return any(worker["status"] == "READY" for worker in described["workers"])
+
+
+def compare(title: str, real: Answer, ours: Answer) -> None:
+    """Both answers are one, unless the table has a reason; a reason that is no longer true has no place there."""
+    difference = DIFFERENCES.get(title)
+    if difference is None:
+        assert ours == real
+    else:
+        assert ours != real, f"{title}: no difference any more"
+        assert (ours.status, difference.ours in ours.body) == (difference.status, True), ours
+
+
+def titles(asks: Sequence[Ask | calls.Call]) -> list[str]:
+    return [one.title for one in asks]
+
+
+@pytest.mark.parametrize("one", predictions.ASKS, ids=titles(predictions.ASKS))
+def test_the_inference_api_answers_alike(both: Both, one: Ask) -> None:
+    compare(one.title, ask(both.real, one), ask(both.ours, one))
+
+
+@pytest.mark.parametrize("one", management.LISTS, ids=titles(management.LISTS))
+def test_models_are_listed_and_described_alike(both: Both, one: Ask) -> None:
+    compare(one.title, ask(both.real, one), ask(both.ours, one))
+
+
+@pytest.mark.parametrize("one", calls.INFERENCE_CALLS + calls.MANAGEMENT_CALLS, ids=lambda one: one.title)
+def test_grpc_answers_alike(both: Both, one: calls.Call) -> None:
+    real, ours = calls.answer_of(both.real, one), calls.answer_of(both.ours, one)
+    difference = DIFFERENCES.get(f"gRPC: {one.title}")
+    if difference is None:
+        assert ours == real
+    else:
+        assert ours != real, f"{one.title}: no difference any more"
+        assert difference.ours in str(ours)
+
+
+def test_a_batch_is_handed_over_whole_and_answered_one_by_one(both: Both) -> None:
+    def four(server: Server) -> object:
+        codes = ("200", "201", "404", "200")
+        return together(server, [predictions.act("batch", code.encode(), "/predictions/batched") for code in codes])
+
+    real, ours = both.each(four)
+    assert ours == real
+
+
+def test_one_failure_fails_its_whole_batch(both: Both) -> None:
+    def four(server: Server) -> object:
+        return together(
+            server,
+            [predictions.act("batch", code.encode(), "/predictions/batched") for code in ("200", "0", "200", "200")],
+        )
+
+    real, ours = both.each(four)
+    assert ours == real
+
+
+def test_a_full_queue_refuses_alike(both: Both) -> None:
+    def twenty(server: Server) -> set[tuple[int, str]]:
+        answers = together(server, [predictions.act("waits", target="/predictions/batched")] * 20)
+        return {(answer.status, answer.body) for answer in answers}
+
+    real, ours = both.each(twenty)
+    assert ours == real
+
+
+def together(server: Server, asks: Sequence[Ask]) -> list[Answer]:
+    """Ask everything at once; which place in the batch each got is not ours to say."""
+    with ThreadPoolExecutor(len(asks)) as pool:
+        answers = pool.map(lambda one: ask(server, one), asks)
+        return [replace(answer, reason=answer.reason.rstrip("0123456789")) for answer in answers]
+
+
+def test_a_worker_that_dies_is_told_and_replaced_alike(both: Both) -> None:
+    def life(server: Server) -> list[Answer]:
+        died = ask(server, predictions.act("leaves"))
+        return [died, ask(server, predictions.act("echo"))]
+
+    real, ours = both.each(life)
+    assert ours == real
+
+
+def test_a_handler_that_takes_too_long_is_told_and_replaced_alike(both: Both) -> None:
+    def life(server: Server) -> list[Answer]:
+        url = "/models?url=unpacked&model_name=timed&initial_workers=1&response_timeout=1"
+        return [
+            ask(server, management.manage("", "POST", url)),
+            ask(server, predictions.act("sleeps", target="/predictions/timed")),
+            ask(server, predictions.act("echo", target="/predictions/timed")),
+            ask(server, management.manage("", "DELETE", "/models/timed")),
+        ]
+
+    real, ours = both.each(life)
+    assert ours == real
+
+
+@pytest.mark.parametrize("one", management.REFUSED, ids=titles(management.REFUSED))
+def test_what_cannot_be_managed_is_refused_alike(both: Both, one: Ask) -> None:
+    compare(one.title, ask(both.real, one), ask(both.ours, one))
+
+
+def test_models_live_alike(both: Both) -> None:
+    """From registering to unregistering, step by step; a step depends on those before it."""
+    real, ours = both.each(lambda server: [ask(server, one) for one in management.LIFE])
+    different = {}
+    for one, theirs, mine in zip(management.LIFE, real, ours, strict=True):  # type: ignore[call-overload]
+        try:
+            compare(one.title, theirs, mine)
+        except AssertionError:
+            different[one.title] = (theirs, mine)
+    assert different == {}
+
+
+COUNTED = ("ts_inference_requests_total", "Seen", "Held", "Full", "Thought")
+
+
+def test_metrics_have_the_same_names_labels_and_counts(both: Both) -> None:
+    """Last, since every request before was made to both; what is measured differs, what is counted does not."""
+    real, ours = (metrics_of(server) for server in (both.real, both.ours))
+    assert {name: types for name, (types, _) in ours.items()} == {name: types for name, (types, _) in real.items()}
+    for name in COUNTED:
+        assert ours[name] == real[name]
+    assert labels_of(ours) == labels_of(real)
+
+
+Metrics = dict[str, tuple[str, dict[str, str]]]
+
+
+def metrics_of(server: Server) -> Metrics:
+    """Return name -> its type, and labels -> value."""
+    found: Metrics = {}
+    for line in ask(server, Ask("", "/metrics", method="GET", listener="metrics")).body.splitlines():
+        if line.startswith("# TYPE"):
+            _, _, name, kind = line.split()
+            found[name] = (kind, {})
+        elif not line.startswith("#"):
+            name, _, rest = line.partition("{")
+            labels, _, value = rest.rpartition("} ")
+            found[name][1][labels] = value
+    return found
+
+
+def labels_of(metrics: Metrics) -> dict[str, set[str]]:
+    """Return name -> the names of its labels, as they are written."""
+    return {
+        name: {",".join(label.partition("=")[0] for label in labels.split(",")) for labels in values}
+        for name, (_, values) in metrics.items()
+    }
+
+
+@pytest.fixture(scope="module")
+def with_tokens(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
+    """Two more servers, with no model, as they are without any flag: tokens wanted, the model API off."""
+    folder = tmp_path_factory.mktemp("tokens")
+    with ExitStack() as stack:
+        properties = [f"model_store={store}"]
+        started = [
+            stack.enter_context(torchserve(name, folder / name.split()[-1], properties)) for name in (REAL, OURS)
+        ]
+        yield Both(*started)
+
+
+def test_the_key_file_is_the_same(with_tokens: Both) -> None:
+    def shape(server: Server) -> object:
+        mode = (server.folder / "key_file.json").stat().st_mode
+        return mode, {
+            name: {key: len(value) for key, value in entry.items() if key == "key"}
+            for name, entry in tokens.keys_of(server).items()
+        }
+
+    assert shape(with_tokens.ours) == shape(with_tokens.real)
+
+
+@pytest.mark.parametrize("one", tokens.ASKS, ids=titles(tokens.ASKS))
+def test_tokens_are_wanted_alike(with_tokens: Both, one: Ask) -> None:
+    real, ours = (ask(server, tokens.with_keys(one, server)) for server in (with_tokens.real, with_tokens.ours))
+    compare(one.title, real, ours)
