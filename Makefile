@@ -45,6 +45,7 @@ check: $(VENV)/.installed-dev node_modules/.installed  ## Look for errors withou
 
 bench-peers: $(VENV)/.installed-dev  ## Measure Slipway and other servers in turns; BENCH=--quick only tries it. TRITON_DIR: a tritonserver.
 	$(BIN)/python -m benchmarks.comparison peers $(BENCH)
+	$(BIN)/python -m benchmarks.comparison handlers $(BENCH)
 
 bench-triton: $(VENV)/.installed-dev  ## Measure Slipway beside the tritonserver that TRITON_DIR/run.sh starts, case by case.
 	$(BIN)/python -m benchmarks.comparison triton $(BENCH)

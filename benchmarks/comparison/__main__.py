@@ -1,4 +1,4 @@
-"""python -m benchmarks.comparison peers|triton|page: measure, and write docs/benchmarks.md.
+"""python -m benchmarks.comparison peers|handlers|triton|page: measure, and write docs/benchmarks.md.
 
 A run that broke off goes on where it was; `--quick` runs everything once, for a second each, to see that it works.
 """
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarks.comparison import peers, triton
+from benchmarks.comparison import handlers, peers, triton
 from benchmarks.comparison.measure import CannotMeasure
 from benchmarks.comparison.record import Results
 from benchmarks.folders import DOCS, TRIES
@@ -27,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if lacking := missing():
             raise SystemExit(f"The load comes from wrk and h2load: sudo apt-get install {' '.join(lacking)}")
         try:
-            results = _peers(options) if options.suite == "peers" else _triton(options)
+            results = {"peers": _peers, "handlers": _handlers, "triton": _triton}[options.suite](options)
         except (CannotStart, CannotMeasure) as error:
             raise SystemExit(f"{error}\nThe same command goes on from here.") from None
         results.write(folder / "benchmarks" / f"{options.suite}.json")
@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("suite", choices=["peers", "triton", "page"])
+    parser.add_argument("suite", choices=["peers", "handlers", "triton", "page"])
     parser.add_argument("--quick", action="store_true", help="one round of one second each: the figures mean nothing")
     parser.add_argument("--rounds", type=int)
     parser.add_argument("--seconds", type=int, help="length of each measurement")
@@ -51,13 +51,21 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _given(options: argparse.Namespace) -> dict[str, int]:
-    values = {name: getattr(options, name) for name in ("rounds", "seconds", "frontend_workers")}
+    known = ("rounds", "seconds") if options.suite == "handlers" else ("rounds", "seconds", "frontend_workers")
+    values = {name: getattr(options, name) for name in known}
     return {name: value for name, value in values.items() if value}
 
 
 def _peers(options: argparse.Namespace) -> Results:
     settings = peers.QUICK if options.quick else peers.Settings()
     return peers.run(replace(settings, only=tuple(options.only), **_given(options)))
+
+
+def _handlers(options: argparse.Namespace) -> Results:
+    if options.only and "torchserve" not in options.only:
+        print("Handlers are left out: --only names no torchserve.")
+        sys.exit()
+    return handlers.run(replace(handlers.QUICK if options.quick else handlers.Settings(), **_given(options)))
 
 
 def _triton(options: argparse.Namespace) -> Results:

@@ -46,7 +46,7 @@ def run(settings: Settings) -> Results:
     servers = _chosen(settings)
     unfinished = Unfinished(CACHE / "peers.jsonl", asdict(settings))
     busy = os.getloadavg()[0]
-    expected = _expected()
+    expected = expected_numbers()
     absent: dict[str, str] = {}
     for number in range(1, settings.rounds + 1):
         for server in order(servers, number):
@@ -127,7 +127,8 @@ def _session() -> onnxruntime.InferenceSession:
     return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
 
 
-def _expected() -> np.ndarray:
+def expected_numbers() -> np.ndarray:
+    """Return what the model makes of the row that every server is asked about."""
     return np.asarray(_session().run(None, inputs("mlp"))[0]).reshape(-1)
 
 

@@ -49,6 +49,21 @@ everywhere; a request is one row. In a process of its own it takes {alone_1} us 
 {settings}
 """
 
+HANDLERS = """\
+# TorchServe's handlers, behind TorchServe and behind Slipway
+
+{date}, {machine}. Load average before the run: {load_average}.
+
+TorchServe {version} and Slipway in its place run side by side, started by the same command line and config.properties, and
+serve the same archives: one worker, `batchSize` {batch_size}, `maxBatchDelay` 10 ms. wrk with one thread and {clients} clients
+asks `/predictions/...` on each in turn: {rounds} of {seconds} s after one that does not count. Figures are the median of the
+rounds; a ratio is that of the medians, with the lowest and the highest of a round in brackets. CPU is that of the whole process
+tree for each request.
+
+* `mlp512, JSON`: a handler that runs the perceptron below in ONNX Runtime: 512 numbers as JSON in, ten out.
+* `no-op, 1 KB`: a function that answers with the bytes it was given.
+"""
+
 TRITON = """\
 # Beside Triton, case by case
 
@@ -82,6 +97,8 @@ def write_page(folder: Path) -> Path:
         parts.append("Where the time of a request goes, and why: [performance](performance.md).")
     if (path := results / "triton.json").exists():
         parts += _triton(Results.read(path), pictures)
+    if (path := results / "handlers.json").exists():
+        parts += _handlers(Results.read(path))
     if (path := results / "peers.json").exists():
         parts += _peers(Results.read(path), pictures)
     page = folder / "benchmarks.md"
@@ -132,6 +149,34 @@ def _triton(results: Results, pictures: Path) -> list[str]:
         heads.append(f"`--frontend-workers {count}`: /s (CPU us); ratio")
     text = TRITON.format_map({**about, **_settings(about), "picture": BESIDE_TRITON, "met": met, "all": len(table)})
     return [text, markdown(heads, table)]
+
+
+# -- TorchServe's handlers ---------------------------------------------------------------------------------------------
+def _handlers(results: Results) -> list[str]:
+    about, found = results.about, rows(results)
+    table: Table = []
+    for case, load in dict.fromkeys((case, load) for _, case, load in found):
+        theirs, ours = found["torchserve", case, load], found["slipway", case, load]
+        times, target = ratio(ours, theirs), about["targets"][case]
+        cells = [case, *(f"{row.per_second.value:,.0f} ({row.cpu_us:.0f})" for row in (theirs, ours))]
+        cells += [" / ".join(f"{row.p50:.2f}" for row in (theirs, ours))]
+        cells += [" / ".join(f"{row.p99.value:.2f}" for row in (theirs, ours))]
+        cells += [f"{times.value:.1f} x ({times.low:.1f}-{times.high:.1f})", *_aim(times.value, target)]
+        table.append(cells)
+    heads = [
+        "handler",
+        "TorchServe /s (CPU us)",
+        "Slipway /s (CPU us)",
+        "p50 ms of each",
+        "p99 ms of each",
+        "throughput",
+        "aim",
+        "reached",
+    ]
+    memory = about["worker_mb"]
+    text = f"A worker has {memory['torchserve']:.0f} MB resident in TorchServe, {memory['slipway']:.0f} MB in Slipway."
+    settings = {**about["settings"], **_settings(about)}
+    return [HANDLERS.format_map({**about, **settings}), markdown(heads, table), text]
 
 
 # -- every server ------------------------------------------------------------------------------------------------------

@@ -79,11 +79,25 @@ def test_the_page_says_which_promises_are_kept_and_who_could_not_take_part(tmp_p
     ]
     about = {"settings": {"rounds": 1, "seconds": 3}, "targets": {"simple, JSON, 8 clients": 1.0}}
     results(cases, **about).write(tmp_path / "benchmarks" / "triton.json")
+    handlers = [
+        measured(1, name, "no-op, 1 KB", "32 clients", rate) for name, rate in (("torchserve", 1e3), ("slipway", 5e3))
+    ]
+    results(
+        handlers,
+        settings={"rounds": 1, "seconds": 3, "clients": 32, "batch_size": 16},
+        version="0.12.0",
+        targets={"no-op, 1 KB": 4.0},
+        worker_mb={"torchserve": 210.4, "slipway": 190.0},
+    ).write(tmp_path / "benchmarks" / "handlers.json")
     page = write_page(tmp_path).read_text()
     assert "| simple, JSON | 8 | 100 (5000) | 90 (5556) | 30.00 / 33.33 | 0.90 (0.90-0.90) | 1.0 | no |" in page
     assert "| TorchServe 0.12.0 | 1,500 | 4.0 x (4.0-4.0) | 4.0 x | 6.0 x | 3 x | yes |" in page
     assert "| MLServer 1.7.1 | 2,000 | 3.0 x (3.0-3.0) | 3.0 x | 4.5 x | 5 x | no |" in page
     assert "| 32 clients | 9,000 / 0.33 ms | 3,000 / 1.00 ms | 3.0 x | 0.33 x | yes |" in page
+    assert (
+        "| no-op, 1 KB | 1,000 (500) | 5,000 (100) | 1.00 / 0.20 | 3.00 / 0.60 | 5.0 x (5.0-5.0) | 4 x | yes |" in page
+    )
+    assert "A worker has 210 MB resident in TorchServe, 190 MB in Slipway." in page
     assert "It could not take part here: no wheel for this machine" in page
     assert "did not run: port 8080 is taken" in page
     for name in ("triton", "throughput", "latency"):

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.e2e.torchserve.servers import Server
 from tests.support.serving_process import PATIENCE_S
+from tests.support.torchserve_process import Server
 
 LISTENERS = ("inference", "management", "metrics")
 # Their values are of one answer alone; that they are there, and how long, is not.

@@ -9,8 +9,8 @@ from google.protobuf.message_factory import GetMessageClass
 
 from serving.frontends.torchserve.messages import INFERENCE, MANAGEMENT, POOL
 from tests.e2e.torchserve.management import same
-from tests.e2e.torchserve.servers import Server
 from tests.support.serving_process import PATIENCE_S
+from tests.support.torchserve_process import Server
 
 SERVICES = {
     name: POOL.FindServiceByName(name)

@@ -15,8 +15,8 @@ from tests.e2e.torchserve import calls, management, predictions, tokens
 from tests.e2e.torchserve.archives import make_archives
 from tests.e2e.torchserve.asking import Answer, Ask, ask
 from tests.e2e.torchserve.differences import DIFFERENCES
-from tests.e2e.torchserve.servers import NEEDS_JAVA, OURS, REAL, Server, torchserve
 from tests.support.serving_process import wait_until
+from tests.support.torchserve_process import NEEDS_JAVA, OURS, REAL, Server, torchserve
 
 pytestmark = [NEEDS_JAVA, pytest.mark.long]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.e2e.torchserve.asking import Ask
 from tests.e2e.torchserve.predictions import outline
-from tests.e2e.torchserve.servers import Server
+from tests.support.torchserve_process import Server
 
 
 def keys_of(server: Server) -> Any:

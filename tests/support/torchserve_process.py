@@ -3,9 +3,10 @@
 import contextlib
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
@@ -42,7 +43,11 @@ class Server:
 
 @contextlib.contextmanager
 def torchserve(
-    name: str, folder: Path, properties: Sequence[str], arguments: Sequence[str] = (), python_path: str = ""
+    name: str,
+    folder: Path,
+    properties: Sequence[str],
+    arguments: Sequence[str] = (),
+    variables: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[Server]:
     """Run a server in `folder` while the block lasts, with these lines in its config.properties beside its addresses."""
     folder.mkdir(parents=True)
@@ -52,23 +57,14 @@ def torchserve(
     (folder / "config.properties").write_text("\n".join([*lines, *properties]) + "\n")
     (folder / "log.xml").write_text(QUIET_LOG)
     (folder / "temporary").mkdir()
-    variables = variables_of(made("torchserve")) | {"TMPDIR": str(folder / "temporary"), "HOME": str(folder)}
+    environment = variables_of(made("torchserve")) | {"TMPDIR": str(folder / "temporary"), "HOME": str(folder)}
     command = ["torchserve"]
     if name == OURS:
         command = [sys.executable, "-m", "serving.torchserve"]
-        python_path = f"{ROOT}:{python_path}"
-    if python_path:
-        variables["PYTHONPATH"] = python_path.strip(":")
-    command += [
-        "--start",
-        "--foreground",
-        "--ncs",
-        "--ts-config",
-        "config.properties",
-        "--log-config",
-        "log.xml",
-        *arguments,
-    ]
+        environment |= {"PYTHONPATH": str(ROOT)}
+    flags = ["--start", "--foreground", "--ncs", "--ts-config", "config.properties", "--log-config", "log.xml"]
     addresses = [f"127.0.0.1:{port}" for port in ports]
-    with process(command, variables, f"http://{addresses[2]}/metrics", cwd=folder) as pid:
+    with process(
+        [*command, *flags, *arguments], {**environment, **variables}, f"http://{addresses[2]}/metrics", cwd=folder
+    ) as pid:
         yield Server(name, folder, pid, *addresses)

@@ -1,0 +1,152 @@
+"""The same archives behind the real TorchServe and Slipway in its place: both run all the time and take turns at each case.
+
+Both are started by TorchServe's own command line and config.properties; torch-model-archiver has made the archives.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import asdict, dataclass
+from datetime import date
+from pathlib import Path
+
+import psutil
+
+from benchmarks.comparison import measure
+from benchmarks.comparison.encodings import FEATURES, Encoding, check
+from benchmarks.comparison.measure import order
+from benchmarks.comparison.peers import expected_numbers
+from benchmarks.comparison.record import Key, Results, Unfinished
+from benchmarks.folders import CACHE, PROGRAMS, REPOSITORY
+from benchmarks.loads.requests import Request, plain_json
+from benchmarks.machine import machine
+from benchmarks.servers.commands import NEEDS, pinned
+from benchmarks.servers.environments import made, variables_of
+from benchmarks.servers.models import write
+from benchmarks.servers.process import CannotStart, Running, ask
+from tests.support.serving_process import descendants
+from tests.support.torchserve_process import OURS, REAL, Server, torchserve
+
+
+@dataclass(frozen=True)
+class Settings:
+    """`seconds`: of each measurement. `clients`: of the load; a batch is full at half of them."""
+
+    rounds: int = 5
+    seconds: int = 3
+    clients: int = 32
+
+
+QUICK = Settings(rounds=1, seconds=1)
+BATCH_SIZE = 16
+BYTES = bytes(range(256)) * 4
+
+
+@dataclass(frozen=True)
+class Case:
+    """An archive, what is asked of it, and how many times TorchServe's throughput Slipway is to reach."""
+
+    model: str
+    title: str
+    handler: str
+    request: Request
+    target: float
+    extra: str = ""
+
+
+CASES = [
+    Case("mlp512", "mlp512, JSON", "torchserve_handler.py", plain_json("/predictions/mlp512", FEATURES), 3.0, "mlp.py"),
+    Case("bytes", "no-op, 1 KB", "bytes_handler.py", Request("/predictions/bytes", BYTES), 4.0),
+]
+NAMES = {"torchserve": REAL, "slipway": OURS}
+WORKERS = {"torchserve": "model_service_worker", "slipway": "child_program"}  # in a worker's command line
+
+
+def run(settings: Settings) -> Results:
+    """Measure both cases in every round, or what a broken run has left of that."""
+    if shutil.which("java") is None:
+        raise CannotStart(f"it needs java: sudo apt-get install {NEEDS['torchserve']['java']}")
+    unfinished = Unfinished(CACHE / "handlers.jsonl", asdict(settings))
+    about = {
+        "date": date.today().isoformat(),
+        "machine": machine(),
+        "load_average": round(os.getloadavg()[0], 1),
+        "settings": asdict(settings) | {"batch_size": BATCH_SIZE},
+        "version": pinned("torchserve"),
+        "targets": {case.title: case.target for case in CASES},
+    }
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="handlers", ignore_cleanup_errors=True)))
+        store = _store(folder)
+        servers = {name: stack.enter_context(_started(which, store, folder / name)) for name, which in NAMES.items()}
+        for server in servers.values():
+            _check(server)
+        for number in range(settings.rounds + 1):  # the first is a warm-up: Java compiles what it runs often
+            for case in CASES:
+                for name in order(list(servers), number):
+                    key = Key(number, name, case.title, f"{settings.clients} clients")
+                    if key not in unfinished:
+                        one = measure.closed(
+                            key, _running(servers[name]), case.request, settings.clients, settings.seconds
+                        )
+                        if number:
+                            unfinished.add(one)
+        about["worker_mb"] = {name: _worker_mb(servers[name], WORKERS[name]) for name in servers}
+    unfinished.finish()
+    return Results(about, unfinished.measurements)
+
+
+def _store(folder: Path) -> Path:
+    """Return a model store with the archives."""
+    store = folder / "store"
+    store.mkdir()
+    environment = made("torchserve")
+    for case in CASES:
+        line = ["--model-name", case.model, "--version", "1.0", "--handler", str(PROGRAMS / case.handler)]
+        line += ["--extra-files", str(PROGRAMS / case.extra)] if case.extra else []
+        command = [str(environment / "bin" / "torch-model-archiver"), *line, "--export-path", str(store)]
+        variables = variables_of(environment) | {"TMPDIR": str(folder)}
+        subprocess.run(command, env=variables, check=True, capture_output=True)
+    return store
+
+
+def _started(which: str, store: Path, folder: Path) -> AbstractContextManager[Server]:
+    batching = {"minWorkers": 1, "maxWorkers": 1, "batchSize": BATCH_SIZE, "maxBatchDelay": 10, "responseTimeout": 120}
+    settings = {
+        case.model: {"1.0": batching | {"defaultVersion": True, "marName": f"{case.model}.mar"}} for case in CASES
+    }
+    properties = [
+        f"model_store={store}",
+        f"load_models={','.join(f'{case.model}.mar' for case in CASES)}",
+        f"models={json.dumps(settings)}",
+        "disable_system_metrics=true",
+        "job_queue_size=1000",
+    ]
+    model = write(REPOSITORY, ["mlp"]) / "mlp" / "1" / "model.onnx"
+    return torchserve(
+        which, folder, properties, ["--disable-token-auth"], {"MODEL": str(model), "OMP_NUM_THREADS": "1"}
+    )
+
+
+def _running(server: Server) -> Running:
+    return Running(server.pid, server.inference)
+
+
+def _check(server: Server) -> None:
+    """Wait for the workers, and see that the answers are right."""
+    running = _running(server)
+    json_case, bytes_case = CASES
+    numbers = Encoding(json_case.title, json_case.request, lambda body: json.loads(body)["output"])
+    check(running, numbers, expected_numbers())
+    if ask(running.http, bytes_case.request) != BYTES:
+        raise CannotStart(f"{server.name} answers other bytes than it was sent")
+
+
+def _worker_mb(server: Server, name: str) -> float:
+    """Return the resident megabytes of a worker, the mean of the two."""
+    found = [psutil.Process(pid) for pid in descendants(server.pid)]
+    sizes = [one.memory_info().rss / 1e6 for one in found if name in " ".join(one.cmdline())]
+    return round(sum(sizes) / len(sizes), 1)

@@ -1,0 +1,7 @@
+"""A handler that does nothing: each request's bytes are its answer."""
+
+from typing import Any
+
+
+def handle(requests: list[dict[str, Any]] | None, context: Any) -> list[Any] | None:
+    return None if requests is None else [request["body"] for request in requests]
