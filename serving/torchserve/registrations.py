@@ -356,11 +356,13 @@ class Registrations:
         self, name: str, version: str | None, min_workers: int, max_workers: int, synchronous: bool
     ) -> Outcome:
         """Bring a version's workers into these bounds. TorchServeError where they fail; those before go on then."""
+        if min_workers < 0:
+            raise bad_request("min_worker cannot be less than 0.")
         if max_workers < min_workers:
             raise bad_request("max_worker cannot be less than min_worker.")
         _refuse_too_many(max_workers)
         found = self.find(name, version)
-        task = self._task(self._scale(found, max(0, min_workers), max(0, max_workers)))
+        task = self._task(self._scale(found, min_workers, max_workers))
         if not synchronous:
             task.add_done_callback(_log_failure)
             return Outcome(202, "Processing worker updates...")

@@ -56,7 +56,7 @@ class Tokens:
         given = found[1] if found else ""
         right = hmac.compare_digest(given.encode("utf-8", "replace"), self._keys[token].encode())
         if not right or time.time() >= self._expires_at.get(token, float("inf")):
-            raise refused()
+            raise refused("Authentication" if token is TokenType.API else "Authorization")
 
     def renew(self, token: TokenType) -> None:
         """Replace one key by a new one, in the file too. The one before is no longer valid."""
@@ -87,10 +87,9 @@ class Tokens:
         temporary.replace(self.path)
 
 
-def refused(message: str = "") -> PermissionDenied:
-    return PermissionDenied(
-        message or "Token Authorization failed. Token either incorrect, expired, or not provided correctly"
-    )
+def refused(what: str) -> PermissionDenied:
+    """what: "Authentication" of whoever asks for a new key, "Authorization" of whoever uses one."""
+    return PermissionDenied(f"Token {what} failed. Token either incorrect, expired, or not provided correctly")
 
 
 def _new_key() -> str:

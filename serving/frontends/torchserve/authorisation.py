@@ -10,7 +10,8 @@ from serving.torchserve.tokens import Tokens, TokenType
 # Groups of routes that need the key of another API than their listener's, or none.
 TOKEN_GROUP = "torchserve-token"
 MANAGEMENT_GROUP = "torchserve-management"
-_OPEN = "metrics"
+DESCRIPTION_GROUP = "torchserve-description"
+_OPEN = ("metrics", DESCRIPTION_GROUP)
 _KINDS = {TOKEN_GROUP: TokenType.API, MANAGEMENT_GROUP: TokenType.MANAGEMENT}
 
 
@@ -24,7 +25,7 @@ class TokenAuthoriser(Authoriser):
         self._kind = kind
 
     def check(self, group: str, headers: Mapping[str, str], model: str | None = None) -> None:
-        if group != _OPEN:
+        if group not in _OPEN:
             self._kept.check(headers, _KINDS.get(group, self._kind))
 
 

@@ -130,7 +130,7 @@ def renew_token(side: TorchServeSide, exchange: Exchange) -> Reply:
         raise no_resource()
     kind = Query(exchange.head.query).text("type")
     if kind not in (TokenType.INFERENCE.value, TokenType.MANAGEMENT.value):
-        raise refused("Token Authentication failed. Token either incorrect, expired, or not provided correctly")
+        raise refused("Authentication")
     side.tokens.renew(TokenType(kind))
     return Reply(200, (b"\n",), "application/json")
 

@@ -12,6 +12,7 @@ from serving.frontends.http1.routes import ANY, Route
 from serving.frontends.rest import handlers as v2
 from serving.frontends.rest.infer import infer
 from serving.frontends.torchserve.api_description import Operation, describe_apis, describe_model
+from serving.frontends.torchserve.authorisation import DESCRIPTION_GROUP
 from serving.frontends.torchserve.inference import InferenceApi
 from serving.frontends.torchserve.metrics_page import MetricsPage
 from serving.frontends.torchserve.replies import error_reply, json_reply, status_reply
@@ -41,8 +42,8 @@ def description_routes(*apis: Sequence[Operation]) -> list[Route[object]]:
         return json_reply(describe_apis(*apis))
 
     return [
-        Route(ANY, "/", "metadata", bound(root)),
-        Route(ANY, "/api-description", "metadata", bound(describe)),
+        Route(ANY, "/", DESCRIPTION_GROUP, bound(root)),
+        Route(ANY, "/api-description", DESCRIPTION_GROUP, bound(describe)),
     ]
 
 

@@ -63,7 +63,8 @@ def predict(title: str, model: str, version: str = "", method: str = "Prediction
 INFERENCE_CALLS = [
     Call("ping", "Ping"),
     predict("a prediction", "acts", data=b"x"),
-    predict("several parts", "acts", data=b"x", more=b'{"a": 1}', body=b"\xff"),
+    predict("a part that is JSON", "acts", data=b'{"a": 1}'),
+    predict("a part that is no text", "acts", body=b"\xff"),
     predict("no parts", "acts"),
     predict("a version", "acts", "1.0", data=b"x"),
     predict("an unknown version", "acts", "7.0", data=b"x"),
@@ -86,7 +87,7 @@ MANAGEMENT_CALLS = [
     Call("registering nothing", "RegisterModel"),
     Call("registering an unknown archive", "RegisterModel", {"url": "nobody.mar"}),
     Call("registering twice", "RegisterModel", {"url": "acts.mar"}),
-    Call("registering", "RegisterModel", {"url": "tarred.tar.gz", "initial_workers": 0, "model_name": "over_grpc"}),
+    Call("registering", "RegisterModel", {"url": "tarred.tar.gz", "model_name": "over_grpc", "synchronous": True}),
     Call("registered", "DescribeModel", {"model_name": "over_grpc"}),
     Call("scaling an unknown model", "ScaleWorker", {"model_name": "nobody", "min_worker": 1}),
     Call("scaling", "ScaleWorker", {"model_name": "over_grpc", "min_worker": 0, "max_worker": 0, "synchronous": True}),

@@ -28,6 +28,8 @@ DIFFERENCES: dict[str, Difference] = {
     "V2's server": Difference(KSERVE, "slipway"),
     "V2 liveness": Difference(KSERVE, "true"),
     "V2 readiness": Difference(KSERVE, "true"),
+    "gRPC: the list": Difference("without a limit theirs lists nothing", "acts.mar"),
+    "gRPC: registering twice": Difference("theirs says nothing", "already registered"),
     "registering what is no archive": Difference("theirs does not say that it is no archive", "no model archive", 400),
     "registering with broken JSON": Difference("the client's mistake is no failure of the server", "not JSON", 400),
     "scaling to fewer than none": Difference("theirs fails inside and loses the worker", "min_worker", 400),
