@@ -442,6 +442,7 @@ class Registrations:
             if found.retrying is not None:
                 found.retrying.cancel()
             del model.versions[found.version]
+            model.at_startup = False  # of the versions that are left too, as TorchServe says it
             if not model.versions:
                 self.models.pop(found.name, None)
             elif model.default == found.version:

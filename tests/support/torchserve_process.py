@@ -1,7 +1,9 @@
 """The real TorchServe and Slipway in its place: the same command line, the same config.properties, ports of their own."""
 
 import contextlib
+import os
 import shutil
+import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +15,7 @@ import pytest
 from benchmarks.servers.environments import made, variables_of
 from benchmarks.servers.process import process
 from tests.support.ports import free_ports
-from tests.support.serving_process import ROOT
+from tests.support.serving_process import ROOT, descendants
 
 REAL, OURS = "the real TorchServe", "Slipway"
 NEEDS_JAVA = pytest.mark.skipif(
@@ -68,3 +70,6 @@ def torchserve(
         [*command, *flags, *arguments], {**environment, **variables}, f"http://{addresses[2]}/metrics", cwd=folder
     ) as pid:
         yield Server(name, folder, pid, *addresses)
+        if name == REAL:  # it takes long to end, and leaves nothing that anybody needs
+            for one in descendants(pid):
+                os.kill(one, signal.SIGKILL)

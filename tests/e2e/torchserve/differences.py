@@ -15,7 +15,6 @@ class Difference:
 KSERVE = "KServe's clients ask for it, and TorchServe answers them through an envelope or not at all"
 
 DIFFERENCES: dict[str, Difference] = {
-    "JSON in capitals": Difference("the names of media types have no case", "dict"),
     "a multipart body cut off": Difference("a body that ends too soon is the client's mistake", "multipart", 400),
     "a body that is too large": Difference("theirs says nothing", "200000", 413),
     "another site's preflight": Difference("theirs names a path that does not exist", "post /predictions/acts"),

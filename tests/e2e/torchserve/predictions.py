@@ -6,7 +6,7 @@ import re
 from tests.e2e.torchserve.asking import Ask
 
 PLAIN_ANSWERS = (
-    "bytes bytearray str empty-str none int float bool list dict nan scalar tensor saved header content-type all-status "
+    "bytes bytearray str empty-str none int float bool list dict nan tensor saved header content-type all-status "
     "logs metric"
 )
 FAILURES = (

@@ -10,12 +10,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from tests.e2e.torchserve import calls, management, predictions, tokens
 from tests.e2e.torchserve.archives import make_archives
 from tests.e2e.torchserve.asking import Answer, Ask, ask
 from tests.e2e.torchserve.differences import DIFFERENCES
-from tests.support.serving_process import wait_until
+from tests.support.serving_process import START_TIMEOUT_S, wait_until
 from tests.support.torchserve_process import NEEDS_JAVA, OURS, REAL, Server, torchserve
 
 pytestmark = [NEEDS_JAVA, pytest.mark.long]
@@ -72,7 +73,9 @@ def both(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both
         both = Both(*started)
         for name in LOADED:
             both.each(
-                lambda server, name=name: wait_until(lambda: ready(server, name), what=f"{name} of {server.name}")
+                lambda server, name=name: wait_until(
+                    lambda: ready(server, name), START_TIMEOUT_S, f"{name} of {server.name}"
+                )
             )  # type: ignore[misc]
         yield both
 
@@ -156,6 +159,52 @@ def together(server: Server, asks: Sequence[Ask]) -> list[Answer]:
         return [replace(answer, reason=answer.reason.rstrip("0123456789")) for answer in answers]
 
 
+COUNTED = ("ts_inference_requests", "Seen", "Held", "Full", "Thought")
+COUNTED_MODELS = (
+    "acts",
+    "rows",
+    "eager",
+    "stream",
+    "batched",
+)  # which every request reached, and which are still there
+
+
+def test_metrics_have_the_same_names_labels_and_counts(both: Both) -> None:
+    """What is measured differs; what is counted does not, since every request before this was made to both."""
+    real, ours = (metrics_of(server) for server in (both.real, both.ours))
+    assert {name: one.kind for name, one in ours.items()} == {name: one.kind for name, one in real.items()}
+    assert {name: one.labels for name, one in ours.items()} == {name: one.labels for name, one in real.items()}
+    for name in COUNTED:
+        assert ours[name].of_models() == real[name].of_models()
+
+
+@dataclass
+class Family:
+    """A metric: its type, and what each of its series counts, whose labels have no order."""
+
+    kind: str
+    series: dict[frozenset[tuple[str, str]], float]
+
+    @property
+    def labels(self) -> set[frozenset[str]]:
+        return {frozenset(name for name, _ in labels) for labels in self.series}
+
+    def of_models(self) -> dict[frozenset[tuple[str, str]], float]:
+        found = {
+            labels: value for labels, value in self.series.items() if {value for _, value in labels} & COUNTED_MODELS
+        }
+        assert found
+        return found
+
+
+def metrics_of(server: Server) -> dict[str, Family]:
+    text = ask(server, Ask("", "/metrics", method="GET", listener="metrics")).body
+    return {
+        family.name: Family(family.type, {frozenset(one.labels.items()): one.value for one in family.samples})
+        for family in text_string_to_metric_families(text)
+    }
+
+
 def test_a_worker_that_dies_is_told_and_replaced_alike(both: Both) -> None:
     def life(server: Server) -> list[Answer]:
         died = ask(server, predictions.act("leaves"))
@@ -194,56 +243,6 @@ def test_models_live_alike(both: Both) -> None:
         except AssertionError:
             different[one.title] = (theirs, mine)
     assert different == {}
-
-
-COUNTED = ("ts_inference_requests_total", "Seen", "Held", "Full", "Thought")
-COUNTED_MODELS = (
-    "acts",
-    "rows",
-    "eager",
-    "stream",
-    "batched",
-)  # which every request reached, and which are still there
-
-
-def test_metrics_have_the_same_names_labels_and_counts(both: Both) -> None:
-    """Last, since every request before was made to both; what is measured differs, what is counted does not."""
-    real, ours = (metrics_of(server) for server in (both.real, both.ours))
-    assert {name: types for name, (types, _) in ours.items()} == {name: types for name, (types, _) in real.items()}
-    assert labels_of(ours) == labels_of(real)
-    for name in COUNTED:
-        assert counts_of(ours, name) == counts_of(real, name)
-
-
-Metrics = dict[str, tuple[str, dict[str, str]]]
-
-
-def metrics_of(server: Server) -> Metrics:
-    """Return name -> its type, and labels -> value."""
-    found: Metrics = {}
-    for line in ask(server, Ask("", "/metrics", method="GET", listener="metrics")).body.splitlines():
-        if line.startswith("# TYPE"):
-            _, _, name, kind = line.split()
-            found[name] = (kind, {})
-        elif not line.startswith("#"):
-            name, _, rest = line.partition("{")
-            labels, _, value = rest.rpartition("} ")
-            found[name][1][labels.removesuffix(",")] = value
-    return found
-
-
-def counts_of(metrics: Metrics, name: str) -> dict[str, str]:
-    found = {labels: value for labels, value in metrics[name][1].items() if labels.split('"')[1] in COUNTED_MODELS}
-    assert found, name
-    return found
-
-
-def labels_of(metrics: Metrics) -> dict[str, set[str]]:
-    """Return name -> the names of its labels, as they are written."""
-    return {
-        name: {",".join(label.partition("=")[0] for label in labels.split(",")) for labels in values}
-        for name, (_, values) in metrics.items()
-    }
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,6 @@ import io
 import os
 import time
 
-import torch
 from ts.utils.util import PredictionException
 
 
@@ -90,6 +89,12 @@ def batch(row, context, index):
     return {"asked": code, "batch": len(context.request_ids)}
 
 
+def tensor(row, context, index):
+    import torch  # here, since it takes a worker seconds
+
+    return torch.arange(3)
+
+
 ANSWERS = {
     "batch": batch,
     "show": show,
@@ -112,8 +117,7 @@ ANSWERS = {
     "list": lambda row, context, index: [1, [2.5, "drei"], {"vier": None}],
     "dict": lambda row, context, index: {"\u00e4": 1, "b": [1.0, 1e-9, 1e300], "c": {}, "d": []},
     "nan": lambda row, context, index: {"nan": float("nan"), "inf": float("inf")},
-    "tensor": lambda row, context, index: torch.arange(3),
-    "scalar": lambda row, context, index: torch.tensor(2.5).item(),
+    "tensor": tensor,
     "pid": lambda row, context, index: {"pid": os.getpid()},
 }
 
@@ -153,6 +157,8 @@ def logs(data, context):
 
 
 def saved(data, context):
+    import torch
+
     buffer = io.BytesIO()
     torch.save(torch.ones(2), buffer)
     return [buffer.getvalue()] * len(data)
