@@ -160,13 +160,8 @@ def together(server: Server, asks: Sequence[Ask]) -> list[Answer]:
 
 
 COUNTED = ("ts_inference_requests", "Seen", "Held", "Full", "Thought")
-COUNTED_MODELS = (
-    "acts",
-    "rows",
-    "eager",
-    "stream",
-    "batched",
-)  # which every request reached, and which are still there
+# Which every request reached, and which are still there.
+COUNTED_MODELS = {"acts", "rows", "eager", "stream", "batched"}
 
 
 def test_metrics_have_the_same_names_labels_and_counts(both: Both) -> None:

@@ -10,8 +10,10 @@ import os
 import shutil
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -44,9 +46,9 @@ class Lesson:
         self._write()
         commands = folder / "commands"
         commands.mkdir()
-        (commands / "torchserve").write_text(f'#!/bin/sh\nexec {sys.executable} -m serving.torchserve "$@"\n')
-        (commands / "torchserve").chmod(0o755)
-        (commands / "python").symlink_to(sys.executable)
+        for name, runs in (("python", sys.executable), ("torchserve", f"{sys.executable} -m serving.torchserve")):
+            (commands / name).write_text(f'#!/bin/sh\nexec {runs} "$@"\n')
+            (commands / name).chmod(0o755)
         self.variables = os.environ | {
             "PATH": f"{commands}:{os.environ['PATH']}:{made('torchserve') / 'bin'}",
             "PYTHONPATH": f"{python_path(folder / 'python')}:{ROOT}",
@@ -93,13 +95,16 @@ class Lesson:
         spec.loader.exec_module(module)
         return module
 
+    @cached_property
     def expected(self) -> dict[str, Any]:
         """Return the answer for the image, computed here: 256 pixels need no resizing, and the middle 224 are taken."""
         pixels = torch.from_numpy(np.asarray(Image.open(self.folder / "cat.png")).copy()).permute(2, 0, 1)[
             :, 16:240, 16:240
         ]
         rows = (pixels / 255 - torch.tensor(MEAN)) / torch.tensor(DEVIATION)
-        model = torch.jit.load(self.folder / "resnet50_scripted.pt")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # TorchScript is what the lesson has
+            model = torch.jit.load(self.folder / "resnet50_scripted.pt")
         best = torch.softmax(model(rows[None]), 1)[0].topk(5)
         pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
         return {
@@ -131,11 +136,11 @@ def listening(lesson: Lesson) -> bool:
 def test_the_lesson_predicts_lists_and_registers(lesson: Lesson) -> None:
     wait_until(lambda: listening(lesson), what="torchserve --start's answering")
     client = lesson.client()
-    assert client.predict_torchserve(str(lesson.folder / "cat.png"), lesson.url(8080)) == lesson.expected()
+    assert client.predict_torchserve(str(lesson.folder / "cat.png"), lesson.url(8080)) == lesson.expected
     assert client.list_models(lesson.url(8081)) == {"models": [{"modelName": "resnet50", "modelUrl": "resnet50.mar"}]}
     client.register_model(lesson.url(8081), "resnet50.mar", "again")
     assert [model["modelName"] for model in client.list_models(lesson.url(8081))["models"]] == ["again", "resnet50"]
-    assert client.predict_torchserve(str(lesson.folder / "cat.png"), lesson.url(8080), "again") == lesson.expected()
+    assert client.predict_torchserve(str(lesson.folder / "cat.png"), lesson.url(8080), "again") == lesson.expected
 
 
 def test_the_lessons_batching_is_what_the_model_has(lesson: Lesson) -> None:
@@ -152,7 +157,7 @@ def test_the_lessons_batching_is_what_the_model_has(lesson: Lesson) -> None:
                 range(8),
             )
         )
-    assert answers == [lesson.expected()] * 8
+    assert answers == [lesson.expected] * 8
 
 
 def test_the_lessons_handler_takes_base64_text(lesson: Lesson) -> None:
@@ -164,7 +169,7 @@ def test_the_lessons_handler_takes_base64_text(lesson: Lesson) -> None:
         headers={"Content-Type": "text/plain"},
         timeout=PATIENCE_S,
     )
-    assert answer.json() == lesson.expected()
+    assert answer.json() == lesson.expected
 
 
 def test_the_lesson_stops_as_torchserve_does(lesson: Lesson) -> None:
