@@ -1,7 +1,7 @@
 """The lesson's TorchServe part as it is written: script and trace, handler, archiver, properties, start, client.
 
 What is changed: random weights for downloaded ones, free ports, and two properties without which TorchServe itself, since
-0.11.1, refuses the lesson's client, which knows no tokens and registers a model. `torchserve` is our `serving.torchserve`.
+0.11.1, refuses the lesson's client, which knows no tokens and registers a model. `torchserve` is the one in `bin`.
 """
 
 import base64
@@ -46,12 +46,11 @@ class Lesson:
         self._write()
         commands = folder / "commands"
         commands.mkdir()
-        for name, runs in (("python", sys.executable), ("torchserve", f"{sys.executable} -m serving.torchserve")):
-            (commands / name).write_text(f'#!/bin/sh\nexec {runs} "$@"\n')
-            (commands / name).chmod(0o755)
+        (commands / "python").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+        (commands / "python").chmod(0o755)
         self.variables = os.environ | {
-            "PATH": f"{commands}:{os.environ['PATH']}:{made('torchserve') / 'bin'}",
-            "PYTHONPATH": f"{python_path(folder / 'python')}:{ROOT}",
+            "PATH": f"{commands}:{ROOT / 'bin'}:{made('torchserve') / 'bin'}:{os.environ['PATH']}",
+            "PYTHONPATH": python_path(folder / "python"),
             "TMPDIR": str(folder),
         }
 
