@@ -15,13 +15,13 @@ class Difference:
 KSERVE = "KServe's clients ask for it, and TorchServe answers them through an envelope or not at all"
 
 DIFFERENCES: dict[str, Difference] = {
+    "JSON in capitals": Difference("the names of media types have no case", "dict"),
     "a multipart body cut off": Difference("a body that ends too soon is the client's mistake", "multipart", 400),
     "a body that is too large": Difference("theirs says nothing", "200000", 413),
     "another site's preflight": Difference("theirs names a path that does not exist", "post /predictions/acts"),
     "KServe's list": Difference(KSERVE, "models"),
     "KServe's model": Difference(KSERVE, "acts"),
     "KServe's unknown model": Difference(KSERVE, "ModelNotFoundException", 404),
-    "KServe's wrong verb": Difference("the address is a model's, and only its methods are none", "not allowed", 405),
     "V2 of a model": Difference(KSERVE, "BYTES"),
     "V2 readiness of a model": Difference(KSERVE, ""),
     "V2's server": Difference(KSERVE, "slipway"),
