@@ -4,6 +4,7 @@ Parts of a request are never decoded, and what a handler says of status and head
 grpc_api.md of TorchServe 0.12, and what it answers.
 """
 
+import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -35,7 +36,7 @@ from serving.frontends.torchserve.messages import (
 from serving.frontends.torchserve.replies import StandingHeaders, describe
 from serving.frontends.torchserve.targets import INPUT, Target, Targets
 from serving.server.inference_server import InferenceServer
-from serving.torchserve.errors import TorchServeError, bad_request
+from serving.torchserve.errors import TorchServeError, WorkersStarting, bad_request
 from serving.torchserve.side import TorchServeSide
 
 log = logging.getLogger(__name__)
@@ -73,6 +74,16 @@ def call_error(error: Exception) -> CallError:
     return CallError(status, f"{described.message}\n{package}.{described.type}")
 
 
+class _Prepared:
+    """A request, and whom it is for."""
+
+    __slots__ = ("asked", "target")
+
+    def __init__(self, target: Target, asked: InferenceRequest) -> None:
+        self.target = target
+        self.asked = asked
+
+
 class GrpcInferenceApi:
     """What the methods of the service serve."""
 
@@ -82,7 +93,7 @@ class GrpcInferenceApi:
         self.server = side.server
         self.new_id = headers.new_id
 
-    def request(self, message: ReceivedPredictions, sequence: SequencePosition = NO_SEQUENCE) -> "_Prepared":
+    def request(self, message: ReceivedPredictions, sequence: SequencePosition = NO_SEQUENCE) -> _Prepared:
         """Return the request of a message. TorchServeError for a model that does not answer."""
         if not message.model_name:
             raise bad_request("Parameter model_name is required.")
@@ -129,21 +140,11 @@ class GrpcInferenceApi:
         return TorchServeHealthResponse(health=orjson.dumps({"status": status}, option=orjson.OPT_INDENT_2).decode())
 
 
-class _Prepared:
-    """A request, and whom it is for."""
-
-    __slots__ = ("asked", "target")
-
-    def __init__(self, target: Target, asked: InferenceRequest) -> None:
-        self.target = target
-        self.asked = asked
-
-
 class PredictionCall(Call):
     """One request and its answer: one message, in which the pieces of a handler that streams are joined, or a message for each
     of them where the method `streams`."""
 
-    __slots__ = ("api", "pieces", "prepared", "queued_bytes", "request", "stream_flow", "streams")
+    __slots__ = ("api", "pieces", "queued_bytes", "received", "request", "stream_flow", "streams", "waiting")
 
     def __init__(
         self,
@@ -158,7 +159,8 @@ class PredictionCall(Call):
         Call.__init__(self, connection, stream_id, head, services, method)
         self.api = api
         self.streams = streams
-        self.prepared: _Prepared | None = None
+        self.received: ReceivedPredictions | None = None
+        self.waiting: asyncio.Task[None] | None = None  # for the model's first workers
         self.request: InFlightRequest | None = None
         self.pieces: list[bytes] = []
         self.stream_flow: ResponseFlow | None = None
@@ -170,17 +172,30 @@ class PredictionCall(Call):
         return self.stream_flow
 
     def message(self, body: "bytes | memoryview", start: int) -> None:
-        if self.prepared is not None:
+        if self.received is not None:
             raise CallError(Status.INVALID_ARGUMENT, f"{self.method.name} takes one message")
-        message = parsed(body, start)
+        self.received = parsed(body, start)
         if not self.services.authoriser.open:
-            self.authorise(message.model_name)
-        self.prepared = self.api.request(message)
+            self.authorise(self.received.model_name)
 
     def half_closed(self) -> None:
-        prepared, self.prepared = self.prepared, None
-        if prepared is None:
+        if self.received is None:
             raise CallError(Status.INVALID_ARGUMENT, f"{self.method.name} takes one message, but none came")
+        try:
+            self._begin(self.api.request(self.received))
+        except WorkersStarting as error:
+            self.waiting = asyncio.get_running_loop().create_task(self._begin_later(error.started))
+
+    async def _begin_later(self, started: asyncio.Event) -> None:
+        try:
+            await started.wait()
+            self.waiting = None
+            self._begin(self.api.request(self.received))
+        except Exception as error:
+            self.fail_because(error)
+
+    def _begin(self, prepared: _Prepared) -> None:
+        self.received = None
         if prepared.target.streams:
             self.stream_flow = ResponseFlow()
         self.request = request = InFlightRequest(prepared.asked, self, prepared.target.observers)
@@ -234,6 +249,8 @@ class PredictionCall(Call):
     def abandon(self) -> None:
         """Cancel the request and let go of it, which refers to this call."""
         request, self.request = self.request, None
+        if self.waiting is not None:
+            self.waiting.cancel()
         if self.stream_flow is not None:
             self.stream_flow.close()
         if request is not None and not request.finished:
@@ -273,11 +290,27 @@ class SequenceCall(Call):
         try:
             if not sequence.id:
                 raise bad_request("Parameter sequenceId is required.")
-            prepared = self.api.request(message, sequence)
-            pending.request = InFlightRequest(prepared.asked, pending, prepared.target.observers)
-            self.services.server.infer(pending.request, "grpc", self.connection.transport, self.head.headers)
+            self._begin(pending, message, sequence)
+        except WorkersStarting as error:
+            later = self._begin_later(error.started, pending, message, sequence)
+            pending.waiting = asyncio.get_running_loop().create_task(later)
         except Exception as error:
-            pending.on_response_error(error)
+            pending.refuse(error)
+
+    def _begin(self, pending: "_Pending", message: ReceivedPredictions, sequence: SequencePosition) -> None:
+        prepared = self.api.request(message, sequence)
+        pending.request = InFlightRequest(prepared.asked, pending, prepared.target.observers)
+        self.services.server.infer(pending.request, "grpc", self.connection.transport, self.head.headers)
+
+    async def _begin_later(
+        self, started: asyncio.Event, pending: "_Pending", message: ReceivedPredictions, sequence: SequencePosition
+    ) -> None:
+        try:
+            await started.wait()
+            pending.waiting = None
+            self._begin(pending, message, sequence)
+        except Exception as error:
+            pending.refuse(error)
 
     def _sequence(self, message: ReceivedPredictions) -> SequencePosition:
         """Return the sequence of a request; one that starts a sequence without naming it gets a new name."""
@@ -339,6 +372,8 @@ class SequenceCall(Call):
         self.flow.close()
         pending, self.in_order = self.in_order, deque()
         for one in pending:
+            if one.waiting is not None:
+                one.waiting.cancel()
             if one.request is not None:
                 one.request.cancel()
         if pending:
@@ -348,7 +383,7 @@ class SequenceCall(Call):
 class _Pending:
     """A request of a stream, and its answers until they may be sent: serialised, with the bytes of the flow."""
 
-    __slots__ = ("call", "done", "flow", "memory", "ready", "request", "sequence")
+    __slots__ = ("call", "done", "flow", "memory", "ready", "request", "sequence", "waiting")
 
     def __init__(self, call: SequenceCall, sequence: str, memory: int) -> None:
         self.call = call
@@ -356,6 +391,7 @@ class _Pending:
         self.sequence = sequence
         self.memory = memory  # bytes of the server's memory for requests
         self.ready: deque[tuple[bytes, int]] = deque()
+        self.waiting: asyncio.Task[None] | None = None  # for the model's first workers
         self.request: InFlightRequest | None = None
         self.done = False
 
@@ -375,8 +411,8 @@ class _Pending:
             self.request = None  # which refers to this object
         self.call.flush()
 
-    def on_response_error(self, error: Exception) -> None:
-        """The request was refused."""
+    def refuse(self, error: Exception) -> None:
+        """Answer a request that no model has taken."""
         self.request = None
         self._add_error(error)
         self.done = True

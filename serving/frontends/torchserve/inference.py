@@ -29,14 +29,15 @@ from serving.torchserve.errors import WorkersStarting, bad_request
 from serving.torchserve.side import TorchServeSide
 
 HEADS = 1024  # remembered
+LONGEST = 4096  # characters of the headers' values, of a head that is remembered
 LARGE_FORM = 1 << 20  # bytes; a larger form is cut into its parts on another thread
 
 
 class _Asked(NamedTuple):
     """What the head of a request asks for.
 
-    version: as it is written; "" for none. form: its Content-Type where the body has several parts, else "", and `parameters`
-    are those of the one part. query: the parts of the query.
+    model: "" where a part may name it. version: as it is written; "" for none. form: its Content-Type where the body has
+    several parts, else "", and `parameters` are those of the one part. query: the parts of the query.
     """
 
     model: str
@@ -78,7 +79,7 @@ class InferenceApi:
         head = exchange.head
         params = exchange.route.params
         query = urlencoded_parts(head.query.encode("latin-1")) if older else []
-        model = params.get("model") or self._named_by(query)
+        model = params.get("model", "")
         kind = head.headers.get("content-type", "")
         headers = [*head.as_sent()]
         if not older:
@@ -90,13 +91,14 @@ class InferenceApi:
         if not form:
             parameters["torchserve_parts"] = described([*query, Part("body", b"", media_type(kind))], self._decodes)
         asked = _Asked(model, params.get("version", ""), form, query, parameters)
-        self._asked.remember(head, asked)
+        if model and sum(map(len, head.headers.values())) <= LONGEST:
+            self._asked.remember(head, asked)
         return asked
 
-    def _named_by(self, query: Sequence[Part]) -> str:
-        """Return the model that a query names, or the only one that there is."""
-        named = next((part.value.decode("utf-8", "replace") for part in query if part.name == "model_name"), "")
-        models = self.targets.models()
+    def _named_by(self, parts: Sequence[Part]) -> str:
+        """Return the model that a part names, or the only one that there is."""
+        named = next((part.value.decode("utf-8", "replace") for part in parts if part.name == "model_name"), "")
+        models = [] if named else self.targets.models()
         if not named and len(models) != 1:
             raise bad_request("Parameter model_name is required.")
         return named or models[0]
@@ -104,6 +106,8 @@ class InferenceApi:
     # -- bodies ----------------------------------------------------------------------------------------------------
     def _run(self, exchange: Exchange, asked: _Asked) -> None:
         if not asked.form:
+            if not asked.model:
+                asked = asked._replace(model=self._named_by(asked.query))
             values = [part.value for part in asked.query] if asked.query else []
             values.append(bytes(exchange.body))
             self._submit(exchange, asked, values, asked.parameters)
@@ -122,6 +126,8 @@ class InferenceApi:
 
     def _submit_form(self, exchange: Exchange, asked: _Asked, parts: list[Part]) -> None:
         every = [*asked.query, *parts]
+        if not asked.model:
+            asked = asked._replace(model=self._named_by(every))
         parameters = {**asked.parameters, "torchserve_parts": described(every, self._decodes)}
         self._submit(exchange, asked, [part.value for part in every], parameters)
 

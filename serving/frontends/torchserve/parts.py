@@ -17,6 +17,7 @@ MAX_PARTS = 10_000
 MAX_PART_HEADERS = 8 << 10  # bytes
 FORM = "application/x-www-form-urlencoded"
 MULTIPART = "multipart/form-data"
+_BEHIND_BOUNDARY = (b"\r", b"\n", b"-", b" ", b"\t")
 _BLANK_LINE = re.compile(rb"\r?\n\r?\n")
 # A parameter of a header: a token, or a string in quotes in which a backslash keeps the quote behind it.
 _PARAMETER = re.compile(r';\s*([\w*.-]{1,100})\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^;\s]*))', re.DOTALL)
@@ -86,19 +87,28 @@ def _parameters(header: str) -> dict[str, str]:
 
 def _multipart(body: bytes, boundary: bytes) -> Iterator[Part]:
     delimiter = b"--" + boundary
-    start = 0 if body.startswith(delimiter) else body.find(b"\n" + delimiter) + 1  # what stands before it is ignored
-    if not start and not body.startswith(delimiter):
+    stop = 0 if body.startswith(delimiter) else _find(body, delimiter, 0)  # what stands before it is ignored
+    if stop < 0:
         raise bad_request("the multipart body has no part between its boundaries, nor a closing boundary")
-    position = start + len(delimiter)
     for _ in range(MAX_PARTS + 1):
-        if body.startswith(b"--", position):
+        start = stop + len(delimiter)
+        if body.startswith(b"--", start):
             return
-        stop = body.find(b"\n" + delimiter, position)
+        stop = _find(body, delimiter, start)
         if stop < 0:
             raise bad_request("the multipart body ends before its closing boundary")
-        yield _read_part(body, position, stop - (body[stop - 1 : stop] == b"\r"))
-        position = stop + 1 + len(delimiter)
+        end = stop - 1  # of the part, before the end of its last line
+        yield _read_part(body, start, end - (body[end - 1 : end] == b"\r"))
     raise _too_many()
+
+
+def _find(body: bytes, delimiter: bytes, start: int) -> int:
+    """Return where the next line begins that is a boundary and no longer than that, -1 without one."""
+    while (found := body.find(b"\n" + delimiter, start)) >= 0:
+        start = found + 1 + len(delimiter)
+        if body[start : start + 1] in _BEHIND_BOUNDARY:
+            return found + 1
+    return -1
 
 
 def _read_part(body: bytes, start: int, stop: int) -> Part:

@@ -10,7 +10,7 @@ from serving.core.errors import Code, ServingError
 from serving.core.in_flight import Observer
 from serving.frontends.torchserve.metrics import InferenceMetrics
 from serving.server.inference_server import InferenceServer
-from serving.torchserve.errors import TorchServeError, model_not_found, no_worker
+from serving.torchserve.errors import TorchServeError, WorkersStarting, model_not_found, no_worker
 from serving.torchserve.registrations import Registrations
 from serving.torchserve.version_names import resolve
 
@@ -75,7 +75,8 @@ class Targets:
             config = self._server.answering_config(model, number)
         except ServingError as error:
             refusal = self._refusal(error, model, version)
-            if predicts and isinstance(refusal, TorchServeError) and refusal.status == 503:
+            waits = isinstance(refusal, WorkersStarting)
+            if predicts and isinstance(refusal, TorchServeError) and refusal.status == 503 and not waits:
                 self._metrics.series(model, version).requests += 1
             raise refusal from None
         found = Target(number, config, self._metrics.series(model, version).observers)

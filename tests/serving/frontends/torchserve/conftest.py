@@ -17,7 +17,10 @@ MAX_RESPONSE = 1 << 20
 def torchserve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Apis]:
     """`acts` says what it was given or does as told, and has the name of a version of its own; `streams` answers in pieces."""
     repository = tmp_path_factory.mktemp("handlers")
-    named = 'parameters { key: "torchserve.version" value { string_value: "1.0-beta" } }'
+    named = """
+        parameters { key: "torchserve.version" value { string_value: "1.0-beta" } }
+        parameters { key: "slipway.aliases" value { string_value: "{\\"trial\\": 1}" } }
+    """
     handler_model(repository, extra=named)
     handler_model(repository, "busy", extra="dynamic_batching { default_queue_policy { max_queue_size: 1 } }")
     streaming_model(repository)

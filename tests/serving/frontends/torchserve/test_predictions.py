@@ -52,6 +52,9 @@ def test_a_form_has_parts_and_files_alone_have_a_type(client: RawClient) -> None
         ["field", None, None, "v\r\nw"],
         ["raw", "application/octet-stream", "x", "\u00ff"],
     ]
+    longer = b'--xx\r\nContent-Disposition: form-data; name="a"\r\n\r\n1\r\n--xxy\r\n2\r\n--xx--'
+    answer = client.request("POST", "/predictions/acts", longer, content_type="multipart/form-data; boundary=xx")
+    assert answer.json["parts"] == [["a", None, None, "1\r\n--xxy\r\n2"]]
     encoded = client.request(
         "POST", "/predictions/acts", b"a=1+2&b=%C3%A9", content_type="application/x-www-form-urlencoded"
     )
@@ -66,6 +69,12 @@ def test_the_older_routes_take_parts_of_the_query(client: RawClient, path: str) 
     parts = client.request("POST", path, b"abc", **TEXT).json["parts"]
     assert parts[-2:] == [["x", None, None, "1"], ["body", "text/plain", None, "abc"]]
     assert client.request("POST", "/predictions/acts?x=1", b"abc", **TEXT).json["parts"] == parts[-1:]
+
+
+def test_a_form_may_name_the_model_and_an_alias_a_version(client: RawClient) -> None:
+    form = {"content_type": "application/x-www-form-urlencoded"}
+    assert client.request("POST", "/invocations", b"model_name=acts&x=1", **form).json["parts"][1][:1] == ["x"]
+    assert client.request("POST", "/predictions/acts/trial", b"raw").body == b"done"
 
 
 def test_a_body_may_come_in_chunks_or_when_asked_for_and_stays_in_its_encoding(client: RawClient) -> None:
