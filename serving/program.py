@@ -15,10 +15,10 @@ from typing import Protocol
 
 import uvloop
 
+from repository.torchserve.options import TorchServeOptions
 from serving.backends.environments.child_variables import set_model_environment
 from serving.cli.command_line import parse
 from serving.cli.options import Options
-from serving.cli.torchserve_options import TorchServeOptions
 from serving.compiled.loading import Compiled
 from serving.core.errors import ServingError, unavailable
 from serving.frontends.shared.authorisation import Authoriser

@@ -98,7 +98,7 @@ ROOMS: dict[str, list[str]] = {
         "workers",
         "",
     ],
-    "repository": ["core", "agents", "config", "files", "remote", ""],
+    "repository": ["core", "agents", "config", "files", "remote", "torchserve", ""],
 }
 
 

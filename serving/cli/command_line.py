@@ -12,6 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from repository.remote.address import RemoteAddress
+from repository.torchserve.options import TorchServeOptions
+from repository.torchserve.properties import InvalidProperties, Properties, load_models, torchserve_options
+from repository.torchserve.properties import read as read_properties
 from serving.cli.option_values import (
     address,
     at_least_one,
@@ -39,9 +42,6 @@ from serving.cli.option_values import (
     workers,
 )
 from serving.cli.options import Options
-from serving.cli.torchserve_options import TorchServeOptions
-from serving.cli.torchserve_properties import InvalidProperties, Properties, load_models, torchserve_options
-from serving.cli.torchserve_properties import read as read_properties
 from serving.cli.trace_config import DEPRECATED_TRACE_FLAGS, trace_setting, trace_setting_of
 
 MODES = ("none", "poll", "explicit")

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from repository.remote.address import RemoteAddress
+from repository.torchserve.options import TorchServeOptions
 from serving.cli.option_values import HostPolicySetting, Restriction, boolean
-from serving.cli.torchserve_options import TorchServeOptions
 from serving.cli.trace_config import TraceSetting
 
 

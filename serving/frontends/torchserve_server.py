@@ -7,9 +7,9 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from repository.torchserve.options import ListenAddress, TorchServeOptions
 from serving.cli.options import Options
 from serving.cli.tls import PropertyFiles, server_context
-from serving.cli.torchserve_options import ListenAddress, TorchServeOptions
 from serving.frontends.grpc_server import GrpcServer
 from serving.frontends.http1.context import Context, Limits
 from serving.frontends.http1.listener import Listener

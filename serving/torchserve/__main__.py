@@ -15,8 +15,8 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from serving.cli.snapshot_files import last_snapshot
-from serving.cli.torchserve_properties import InvalidProperties, read
+from repository.torchserve.properties import InvalidProperties, read
+from repository.torchserve.snapshot_files import last_snapshot
 
 TORCHSERVE = "0.12.0"  # whose command line, APIs and archives these are
 START_S = 60.0  # for a server in the background to listen

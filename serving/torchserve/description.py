@@ -11,8 +11,9 @@ from typing import Any
 from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelInstanceGroup
 
 from repository.files.torchserve_archive import ModelSettings
-from serving.backends.torchserve import settings as words
-from serving.cli.torchserve_options import TorchServeOptions
+from repository.torchserve import parameters as words
+from repository.torchserve.options import TorchServeOptions
+from serving.backends.torchserve.settings import DEFAULT_TIMEOUT_S
 from serving.core.devices import gpu_count
 from serving.core.errors import ServingError
 from serving.models.model_repository_manager import ModelProcess
@@ -119,8 +120,8 @@ class Descriptions:
             (
                 max(1, config.max_batch_size),
                 batching.max_queue_delay_microseconds // 1000,
-                _number(config, words.RESPONSE_TIMEOUT, words.DEFAULT_TIMEOUT_S),
-                _number(config, words.STARTUP_TIMEOUT, words.DEFAULT_TIMEOUT_S),
+                _number(config, words.RESPONSE_TIMEOUT, DEFAULT_TIMEOUT_S),
+                _number(config, words.STARTUP_TIMEOUT, DEFAULT_TIMEOUT_S),
             ),
             ModelSettings(),
             True,

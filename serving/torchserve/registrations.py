@@ -21,7 +21,8 @@ from repository.core.errors import RepositoryError
 from repository.core.layout import check_name
 from repository.files import torchserve_archive
 from repository.files.torchserve_archive import Manifest, ModelSettings
-from serving.cli.torchserve_options import TorchServeOptions
+from repository.torchserve.options import TorchServeOptions
+from repository.torchserve.version_settings import Registering, Settings, overlay
 from serving.core.devices import gpu_count
 from serving.core.errors import ServingError
 from serving.server.inference_server import InferenceServer
@@ -37,7 +38,6 @@ from serving.torchserve.errors import (
 )
 from serving.torchserve.model_store import ModelStore, StoredArchive, default_name
 from serving.torchserve.registered_files import RegisteredFiles
-from serving.torchserve.version_settings import Registering, Settings, overlay
 
 log = logging.getLogger(__name__)
 

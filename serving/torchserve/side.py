@@ -3,7 +3,7 @@
 from functools import partial
 from pathlib import Path
 
-from serving.cli.torchserve_options import TorchServeOptions
+from repository.torchserve.options import TorchServeOptions
 from serving.server.inference_server import InferenceServer
 from serving.torchserve.description import Descriptions
 from serving.torchserve.registrations import Registrations

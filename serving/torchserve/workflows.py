@@ -24,7 +24,8 @@ from repository.config import model_config
 from repository.core import layout
 from repository.core.errors import RepositoryError
 from repository.files import storage
-from serving.cli.torchserve_options import TorchServeOptions
+from repository.torchserve.options import TorchServeOptions
+from repository.torchserve.version_settings import Registering
 from serving.core.errors import ServingError, StepFailed
 from serving.core.in_flight import CallbackResponder, InFlightRequest
 from serving.core.request import InferenceRequest, ParameterValue
@@ -33,7 +34,6 @@ from serving.server.inference_server import InferenceServer
 from serving.torchserve.errors import TorchServeError, bad_request, conflict, server_error
 from serving.torchserve.model_store import ModelStore, StoredArchive
 from serving.torchserve.registrations import MAX_WORKERS, Outcome, Registrations
-from serving.torchserve.version_settings import Registering
 from serving.torchserve.workflow_spec import Node, WorkflowSpec, check_archive, read_spec, unpack
 
 log = logging.getLogger(__name__)

@@ -12,13 +12,14 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from repository.core.errors import RepositoryError
 from repository.files import torchserve_archive
+from repository.torchserve import parameters as words
 from serving.backends.base.backend import Backend, BackendInstance, ModelSpec
 from serving.backends.base.parameters import Parameters
 from serving.backends.channel.messages import InitializeTorchserve
 from serving.backends.child.instance import ChildInstance
 from serving.backends.environments.interpreter import model_interpreter
 from serving.backends.environments.requirements import install
-from serving.backends.torchserve import settings as words
+from serving.backends.torchserve import settings
 from serving.backends.torchserve.settings import archive_path, bounds, told
 from serving.core.datatypes import BY_CONFIG
 from serving.core.devices import Device, gpu_count
@@ -42,13 +43,13 @@ class TorchserveBackend(Backend):
     @classmethod
     def complete_config(cls, config: ModelConfig, version_dir: Path) -> None:
         """Fill in what the archive says: batching, workers, time-outs. The input and the output are `data` unless declared."""
-        words.complete(config, archive_path(version_dir, config.default_model_filename or cls.default_filename))
+        settings.complete(config, archive_path(version_dir, config.default_model_filename or cls.default_filename))
 
     def load(self) -> None:
         archive = archive_path(self.spec.version_dir, self.spec.model_file.name)
         if not archive.exists():
             raise not_found(f"the version folder of model '{self.spec.name}' has no '{archive.name}'")
-        words.check_parameters(self.spec.config)
+        settings.check_parameters(self.spec.config)
         Parameters.of(self.spec.config).warn_of_unknown(words.KNOWN)
         self._private = PrivateFolder(None, _UNPACKED)
         try:
@@ -105,7 +106,7 @@ class TorchserveBackend(Backend):
             "batch_size": max(1, config.max_batch_size),
             "gpu": device.id if device.kind == "gpu" else None,
             "limit_max_image_pixels": parameters.boolean(words.LIMIT_IMAGES, True),
-            "metrics": words.wants_metrics(config),
+            "metrics": settings.wants_metrics(config),
             "metrics_config": parameters.values.get(words.METRICS_CONFIG, ""),
             "metrics_auto_detect": parameters.boolean(words.METRICS_AUTO_DETECT, False),
             "inputs": None if _is_data(config.input) else [tensor.name for tensor in config.input],
@@ -122,7 +123,7 @@ class TorchserveBackend(Backend):
 
 def _is_data(tensors: "list[mc.ModelInput] | list[mc.ModelOutput]") -> bool:
     """Whether the tensors are the one that is completed where none is declared."""
-    return len(tensors) == 1 and tensors[0].name == words.DATA and tensors[0].data_type == mc.TYPE_STRING
+    return len(tensors) == 1 and tensors[0].name == settings.DATA and tensors[0].data_type == mc.TYPE_STRING
 
 
 def _datatype(tensor: mc.ModelOutput) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 import orjson
 
+from repository.torchserve.version_settings import Registering
 from serving.core.errors import ServingError
 from serving.frontends.grpc.call import Method
 from serving.frontends.grpc.methods import METHODS, UnaryCall, UnknownCall
@@ -23,7 +24,6 @@ from serving.torchserve.description import PAGE
 from serving.torchserve.errors import TorchServeError, bad_request
 from serving.torchserve.registrations import Outcome, Registrations
 from serving.torchserve.side import TorchServeSide
-from serving.torchserve.version_settings import Registering
 
 SERVICE = f"{messages.MANAGEMENT}.ManagementAPIsService"
 _STATUS = {

@@ -10,6 +10,7 @@ from urllib.parse import parse_qsl
 
 import orjson
 
+from repository.torchserve.version_settings import Registering
 from serving.frontends.http1.exchange import Exchange
 from serving.frontends.http1.message import Reply
 from serving.frontends.http1.routes import ANY, Route
@@ -22,7 +23,6 @@ from serving.torchserve.errors import TorchServeError, bad_request, no_resource,
 from serving.torchserve.registrations import Outcome, Registrations
 from serving.torchserve.side import TorchServeSide
 from serving.torchserve.tokens import TokenType, refused
-from serving.torchserve.version_settings import Registering
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,10}", re.ASCII)
 _MOST = 2**31 - 1

@@ -7,8 +7,8 @@ from pathlib import Path
 import grpc
 import pytest
 
-from serving.cli import java_properties
-from serving.cli.snapshot_files import last_snapshot
+from repository.torchserve import java_properties
+from repository.torchserve.snapshot_files import last_snapshot
 from serving.frontends.torchserve import messages
 from tests.support.serving_process import PATIENCE_S, wait_until
 from tests.support.torchserve_archives import archive

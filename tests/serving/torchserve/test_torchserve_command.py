@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from serving.cli.torchserve_properties import InvalidProperties
+from repository.torchserve.properties import InvalidProperties
 from serving.torchserve.__main__ import build_parser, server_flags
 from tests.support.serving_process import PATIENCE_S, ROOT, descendants, wait_until
 from tests.support.torchserve_archives import archive

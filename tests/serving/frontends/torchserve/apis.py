@@ -9,8 +9,8 @@ from typing import Any
 
 import uvloop
 
+from repository.torchserve.options import ListenAddress, TorchServeOptions
 from serving.cli.options import Options
-from serving.cli.torchserve_options import ListenAddress, TorchServeOptions
 from serving.frontends.torchserve_server import TorchServeListeners
 from serving.server.inference_server import InferenceServer
 from serving.torchserve.side import TorchServeSide

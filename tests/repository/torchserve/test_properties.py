@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from serving.cli import java_properties
-from serving.cli.torchserve_options import ListenAddress, TorchServeOptions
-from serving.cli.torchserve_properties import KNOWN, InvalidProperties, read, torchserve_options
+from repository.torchserve import java_properties
+from repository.torchserve.options import ListenAddress, TorchServeOptions
+from repository.torchserve.properties import KNOWN, InvalidProperties, read, torchserve_options
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from serving.cli.java_properties import MalformedProperties, decode, parse
-from serving.cli.torchserve_options import ListenAddress, ModelsSettings, TorchServeOptions
+from repository.torchserve.java_properties import MalformedProperties, decode, parse
+from repository.torchserve.options import ListenAddress, ModelsSettings, TorchServeOptions
 
 MAX_FILE = 16 << 20  # bytes: a snapshot has all models in it
 

@@ -1,0 +1,51 @@
+"""The parameters `torchserve.*` of a model's configuration, and how workers become its instances.
+
+torchserve.handler                  in place of the manifest's
+torchserve.response_timeout_s       how long a batch may take; 120 where neither this nor the archive says it
+torchserve.startup_timeout_s        how long a worker may take to load the model; the same
+torchserve.min_workers, max_workers what is asked for; how many there are is the instances' number
+torchserve.version                  the archive's own modelVersion, written here and never read
+torchserve.service_envelope         in place of the manifest's: body, json, kserve, kservev2
+torchserve.parts                    true: each declared input has one element of bytes, and is a part by its name
+torchserve.limit_max_image_pixels   false lets handlers open images of any size
+torchserve.metrics_mode             "prometheus" for metrics of handlers at /metrics, "log" or "legacy" for lines in a file
+torchserve.metrics_config           a metrics.yaml with the metrics that handlers may keep; TorchServe's own without one
+torchserve.model_metrics_auto_detect  true for those that no file names as well
+torchserve.install_py_dep_per_model true to install an archive's requirements.txt into an environment of its own
+"""
+
+from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelInstanceGroup
+
+from repository.files.torchserve_archive import ModelSettings
+
+PREFIX = "torchserve."
+HANDLER = PREFIX + "handler"
+RESPONSE_TIMEOUT = PREFIX + "response_timeout_s"
+STARTUP_TIMEOUT = PREFIX + "startup_timeout_s"
+MIN_WORKERS = PREFIX + "min_workers"
+MAX_WORKERS = PREFIX + "max_workers"
+VERSION = PREFIX + "version"
+ENVELOPE = PREFIX + "service_envelope"
+PARTS = PREFIX + "parts"
+LIMIT_IMAGES = PREFIX + "limit_max_image_pixels"
+METRICS_MODE = PREFIX + "metrics_mode"
+METRICS_CONFIG = PREFIX + "metrics_config"
+METRICS_AUTO_DETECT = PREFIX + "model_metrics_auto_detect"
+INSTALL = PREFIX + "install_py_dep_per_model"
+KNOWN = {
+    *(HANDLER, RESPONSE_TIMEOUT, STARTUP_TIMEOUT, MIN_WORKERS, MAX_WORKERS, VERSION, ENVELOPE, LIMIT_IMAGES),
+    *(PARTS, METRICS_MODE, METRICS_CONFIG, METRICS_AUTO_DETECT, INSTALL, "EXECUTION_ENV_PATH"),
+}
+
+
+def add_workers(config: ModelConfig, workers: int, settings: ModelSettings, gpus: int) -> None:
+    """Divide workers among the GPUs, as TorchServe does in turn. gpus: how many of the machine's may be used."""
+    if settings.device_type == "cpu" or not gpus:
+        config.instance_group.add(name=config.name, kind=ModelInstanceGroup.KIND_CPU, count=workers)
+        return
+    devices = list(settings.device_ids) or list(range(gpus))
+    each, more = divmod(workers, len(devices))
+    for count, where in ((each + 1, devices[:more]), (each, devices[more:])):
+        if count and where:
+            name = f"{config.name}_{len(config.instance_group)}" if config.name else ""
+            config.instance_group.add(name=name, kind=ModelInstanceGroup.KIND_GPU, count=count, gpus=where)
