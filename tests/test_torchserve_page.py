@@ -2,7 +2,7 @@
 
 import re
 
-from serving.cli.torchserve_properties import KEYSTORE, KNOWN, WITHOUT_MEANING
+from repository.torchserve.properties import KEYSTORE, KNOWN, WITHOUT_MEANING
 from tests.e2e.torchserve.differences import DIFFERENCES
 from tests.test_compatibility_page import ROOT, Row, rows, what_is_wrong
 
