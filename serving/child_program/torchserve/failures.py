@@ -28,7 +28,8 @@ def told(error: BaseException) -> tuple[int, str]:
         return error.told
     if any(base.__name__ == "PredictionException" for base in type(error).__mro__):
         raised = cast("PredictionException", error)
-        return int(raised.error_code), str(raised.message)
+        status = raised.error_code
+        return status if isinstance(status, int) and 400 <= status <= 999 else 500, str(raised.message)
     if isinstance(error, MemoryError) or "CUDA" in str(error):
         return OUT_OF_RESOURCES
     return PREDICTION_FAILED

@@ -62,7 +62,7 @@ class InputReader:
                 entries += _named_parts(tensors, memory)
             else:
                 entries += _rows_of(tensors, rows if self._batched else 0, memory)
-            sent = self._headers_of(parameters)
+            sent = self._headers_of(parameters, details)
             for index in range(len(headers), len(entries)):
                 headers.append(dict(sent))
                 ids[index] = identifier or str(own)
@@ -92,14 +92,19 @@ class InputReader:
             for row in range(count)
         ]
 
-    def _headers_of(self, parameters: Mapping[str, Any]) -> Headers:
+    def _headers_of(self, parameters: Mapping[str, Any], details: RequestDetails) -> Headers:
         """Return the headers of a request as handlers see them: with the types of its parts, and what is asked for."""
-        if not parameters:
+        if not parameters and "sequence" not in details:
             return _NO_HEADERS
         found: Headers = {"explain": "True" if parameters.get("torchserve_explain") else "False", "url_path": ""}
         types = parameters.get("torchserve_parts")
         if types is not None:
             found.update(self._types_of_parts(types))
+        if "sequence" in details:  # of the V2 protocol; TorchServe's clients say it by these headers themselves
+            flags = details["flags"]
+            found["ts_request_sequence_id"] = str(details["sequence"])
+            found["ts_request_sequence_start"] = str(bool(flags & 1))
+            found["ts_request_sequence_end"] = str(bool(flags & 2))
         found.update(self._headers(parameters.get("torchserve_headers", "[]")))
         return found
 
@@ -107,10 +112,11 @@ class InputReader:
 def _values(memory: Memory, start: int, end: int) -> list[bytearray]:
     """Return the elements of a BYTES tensor, as copies: the server writes the memory again."""
     values = []
-    while start < end:
-        begin = start + 4
-        start = begin + int.from_bytes(memory[start:begin], "little")
-        values.append(bytearray(memory[begin:start]))
+    with memoryview(memory) as view:
+        while start < end:
+            begin = start + 4
+            start = begin + int.from_bytes(view[start:begin], "little")
+            values.append(bytearray(view[begin:start]))
     return values
 
 

@@ -127,6 +127,7 @@ async def test_a_handler_says_status_type_and_headers_of_an_answer(tmp_path: Pat
         ("raise ValueError('boom')", 503, "Prediction failed", "ValueError: boom (handler.py, line 3, in handle)"),
         ("raise RuntimeError('CUDA out of memory')", 507, "Out of resources", "CUDA out of memory"),
         ("raise MemoryError", 507, "Out of resources", "MemoryError"),
+        ("from ts.utils.util import PredictionException; raise PredictionException('odd', 'x')", 500, "odd", "odd"),
         ("return {}", 503, "Invalid model predict output", "it returned dict"),
         ("return [1, 2]", 503, "number of batch response mismatched", "2 answers for 1 request"),
         ("return [object()]", 503, "Unsupported model output data type.", "object"),

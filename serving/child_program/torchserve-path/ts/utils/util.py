@@ -100,6 +100,15 @@ def get_yaml_config(yaml_file_path: str) -> dict[str, Any]:
         return yaml.safe_load(file)  # type: ignore[no-any-return]
 
 
+def load_compiler_config(config_file_path: str) -> str | None:
+    """Return the backend of torch.compile that an older archive's compile.json names; None without such a file."""
+    if not os.path.isfile(config_file_path):
+        logger.info("there is no %s: the model is not compiled", os.path.basename(config_file_path))
+        return None
+    with open(config_file_path, encoding="utf-8") as file:
+        return next(iter(json.load(file).values()), None)
+
+
 class PredictionException(Exception):
     """Raised by a handler: the client is answered with this message and status."""
 
